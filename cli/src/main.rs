@@ -1,0 +1,2 @@
+//! The `tidemill` command.
+fn main() {}

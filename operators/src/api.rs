@@ -1,0 +1,261 @@
+//! What an operator, a source and a sink are. The engine knows only these traits.
+//!
+//! An operator kind is an [`OperatorKind`]: it checks its options and input types once (`bind`) and then makes
+//! instances, one for each stage that runs it. There are three ways to compute:
+//!
+//! | instance | when it sees data | state |
+//! |---|---|---|
+//! | [`Stateless`] | at once, batch by batch, on the slot's thread | none |
+//! | [`Stateful`] | when the epoch is complete, rows in a fixed order | snapshot at checkpoints |
+//! | [`Inference`] | in batches chosen by the engine, on an executor thread | none |
+//!
+//! See `filter.rs`, `join.rs` for small examples of the first two.
+use crate::record::{EventTime, RecordId};
+use arrow_array::RecordBatch;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidemill_spec::types::StreamType;
+
+/// Why a record could not be processed. The code is stable and bounded (it becomes a metrics label).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// Identity of the record, if it had one already.
+    pub id: Option<RecordId>,
+    /// Event time, microseconds.
+    pub time: Option<EventTime>,
+    /// Stable reason, `snake_case`: `image_truncated`, `image_too_large`, `audio_empty`, `invalid_utf8`, ...
+    pub reason: &'static str,
+    /// What was found, in words, with the file name where there is one.
+    pub detail: String,
+}
+
+/// What one call of an operator gave.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// Result batches with metadata columns, in order.
+    pub batches: Vec<RecordBatch>,
+    /// Records that could not be processed.
+    pub dead_letters: Vec<DeadLetter>,
+    /// Records dropped on purpose, by stable reason (`late`, `unmatched`).
+    pub drops: Vec<(&'static str, u64)>,
+}
+
+impl Output {
+    /// Adds a batch unless it is empty.
+    pub fn push(&mut self, batch: RecordBatch) {
+        if batch.num_rows() > 0 {
+            self.batches.push(batch);
+        }
+    }
+
+    /// Counts records dropped on purpose.
+    pub fn drop_rows(&mut self, reason: &'static str, rows: u64) {
+        if rows == 0 {
+            return;
+        }
+        match self.drops.iter_mut().find(|(r, _)| *r == reason) {
+            Some((_, n)) => *n += rows,
+            None => self.drops.push((reason, rows)),
+        }
+    }
+}
+
+/// A failure of the operator itself (not of one record): the run stops.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct OperatorError {
+    /// What failed and how to mend it.
+    pub message: String,
+}
+
+impl OperatorError {
+    /// An error with this text.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+/// Computes row by row or batch by batch, without state, on the slot's thread. Must not block.
+pub trait Stateless: Send {
+    /// Processes one batch.
+    fn process(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
+}
+
+/// Keeps state. The engine applies an epoch only when it is complete, with the rows of each port sorted by
+/// (event time, id), ports in order, then calls `advance` with the operator's watermark (the meet over its
+/// inputs). So the result depends on the epochs only, and the state is always "all of the epochs before e".
+pub trait Stateful: Send {
+    /// Applies the rows that arrived at input `port` in one epoch.
+    fn apply(&mut self, port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
+    /// The watermark: no row with an earlier event time is expected any more. `EventTime::MAX` at the end.
+    fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError>;
+    /// The whole state.
+    fn snapshot(&self) -> Result<Vec<u8>, OperatorError>;
+    /// Replaces the state by a snapshot of the same operator.
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), OperatorError>;
+    /// Bytes of state, for accounting.
+    fn state_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// A model: a batch in, a batch out, on an executor thread of the engine. Row i of the outputs belongs to
+/// one input row; rows may be missing (then they are dead letters). Stateless between calls.
+pub trait Inference: Send {
+    /// Runs the model on one batch (1 ..= max batch rows).
+    fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
+}
+
+/// One running copy of an operator.
+pub enum Instance {
+    /// See [`Stateless`].
+    Stateless(Box<dyn Stateless>),
+    /// See [`Stateful`].
+    Stateful(Box<dyn Stateful>),
+    /// See [`Inference`].
+    Inference(Box<dyn Inference>),
+}
+
+/// How an operator computes; known before any instance is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Computation {
+    /// See [`Stateless`].
+    Stateless,
+    /// See [`Stateful`].
+    Stateful,
+    /// See [`Inference`].
+    Inference,
+}
+
+/// Makes instances of a bound operator.
+pub type MakeInstance = Arc<dyn Fn() -> Result<Instance, OperatorError> + Send + Sync>;
+
+/// An operator with checked options and types, ready to be instantiated.
+#[derive(Clone)]
+pub struct BoundOperator {
+    /// Operator id in the workflow.
+    pub id: String,
+    /// Operator kind.
+    pub kind: String,
+    /// Type of the output.
+    pub output: StreamType,
+    /// How it computes.
+    pub computation: Computation,
+    /// Column that decides the partition, where it is another one than the route key (a group-by).
+    pub partition_by: Option<String>,
+    /// Makes one instance; loads the model where there is one.
+    pub make: MakeInstance,
+}
+
+/// What one read of a source gave.
+#[derive(Debug)]
+pub enum SourceRead {
+    /// Rows: payload columns only (no metadata), at most as many as asked for; zero rows are allowed
+    /// (for instance when all rows read were dead letters).
+    Rows {
+        /// The payload.
+        payload: RecordBatch,
+        /// Event times in microseconds, one a row, where the source has them.
+        times: Option<Vec<EventTime>>,
+        /// Records that could not be read; each consumed one sequence number.
+        dead_letters: Vec<DeadLetter>,
+        /// Row number of each payload row within this read, counting dead letters too, strictly increasing;
+        /// `None` if there were no dead letters. So that sequence numbers do not depend on what failed.
+        offsets: Option<Vec<u64>>,
+    },
+    /// There is no more.
+    End,
+}
+
+/// Where a source is: opaque to the engine, small, comparable only by its own source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourcePosition(pub String);
+
+/// Reads records. Runs on a reader thread of its own and may block on files.
+pub trait Source: Send {
+    /// Reads up to `rows` records, fewer when their payload passes `bytes` (but at least one).
+    /// Two reads from the same position with the same number of records give the same records.
+    fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError>;
+    /// Position of the next record.
+    fn position(&self) -> SourcePosition;
+    /// Continues at a position that `position` gave.
+    fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError>;
+    /// Whether `seek` works. A source that cannot be replayed is at most once, and says so.
+    fn replayable(&self) -> bool {
+        true
+    }
+    /// Number of records in one pass, where known (for progress).
+    fn len_hint(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Makes readers of a bound source.
+pub type MakeSource = Arc<dyn Fn() -> Result<Box<dyn Source>, OperatorError> + Send + Sync>;
+
+/// A source with checked options.
+#[derive(Clone)]
+pub struct BoundSource {
+    /// Source id in the workflow.
+    pub id: String,
+    /// Source kind.
+    pub kind: String,
+    /// Type of the output.
+    pub output: StreamType,
+    /// Column that decides the route class; `None`: the sequence number does.
+    pub key: Option<String>,
+    /// Records per second of the open-loop schedule; `None`: as fast as downstream takes them.
+    pub rate_per_second: Option<f64>,
+    /// How much earlier than the newest event time seen a record may still come, microseconds.
+    pub out_of_order_microseconds: i64,
+    /// Whether it is a live source (its edges default to `latest`).
+    pub live: bool,
+    /// Makes one reader.
+    pub make: MakeSource,
+}
+
+/// Takes the results. Rows come in a fixed order: by epoch, then (event time, source, sequence, id).
+pub trait Sink: Send {
+    /// Takes rows (metadata columns included) that become durable with the next `commit`.
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError>;
+    /// Makes everything written since the last commit durable; `epoch`: everything before it is included.
+    fn commit(&mut self, epoch: u64) -> Result<(), OperatorError>;
+    /// Forgets what was written since the last commit (a restart will write it again).
+    fn rollback(&mut self) -> Result<(), OperatorError>;
+    /// Last call: removes temporaries. What was not committed is not kept.
+    fn close(&mut self) -> Result<(), OperatorError>;
+    /// Whether `commit`/`rollback` give exactly once; otherwise at least once with the stable record id.
+    fn exactly_once(&self) -> bool;
+}
+
+/// Makes a sink.
+pub type MakeSink = Arc<dyn Fn() -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
+
+/// Exact-match scoring of a sink's rows against ground truth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroundTruth {
+    /// Column of the stream that identifies the record.
+    pub key: String,
+    /// Column of the stream that holds the prediction.
+    pub prediction: String,
+    /// Truth by key.
+    pub answers: Arc<std::collections::HashMap<String, String>>,
+}
+
+/// A sink with checked options.
+#[derive(Clone)]
+pub struct BoundSink {
+    /// Sink id in the workflow.
+    pub id: String,
+    /// Sink kind.
+    pub kind: String,
+    /// Type of its input.
+    pub input: StreamType,
+    /// Scoring, where ground truth is given.
+    pub ground_truth: Option<GroundTruth>,
+    /// Files it will write, for checks before the run.
+    pub files: Vec<PathBuf>,
+    /// Makes the sink.
+    pub make: MakeSink,
+}

@@ -1,0 +1,225 @@
+//! Records: Arrow record batches whose first columns are the engine's metadata.
+//!
+//! Every batch on an edge has the seven metadata columns of [`metadata_fields`] followed by the
+//! payload columns of its [`StreamType`].
+//!
+//! ```
+//! use tidemill_operators::record::{RecordId, derive_id, source_id};
+//! let a = source_id(0, 7);
+//! assert_eq!(derive_id(42, &[a], 0), derive_id(42, &[a], 0)); // the same after every replay
+//! assert_ne!(derive_id(42, &[a], 0), derive_id(42, &[a], 1));
+//! ```
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, FixedSizeListArray, Float32Array,
+    Float64Array, Int8Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidemill_spec::types::{ColumnType, ElementType, StreamType};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// Stable identity of a record: equal after every replay of the same input.
+pub type RecordId = [u8; 16];
+
+/// Number of metadata columns in front of the payload.
+pub const METADATA_COLUMNS: usize = 7;
+/// Index of `_id` (16 bytes): hash of (operator, sorted input ids, output index).
+pub const ID: usize = 0;
+/// Index of `_source` (u32): which source the record (or its first input) came from.
+pub const SOURCE: usize = 1;
+/// Index of `_sequence` (u64): position in that source's stream.
+pub const SEQUENCE: usize = 2;
+/// Index of `_time` (i64): event time, microseconds.
+pub const TIME: usize = 3;
+/// Index of `_intended` (i64): engine-clock nanoseconds at which the (latest) source record was due.
+pub const INTENDED: usize = 4;
+/// Index of `_class` (u32): route class in the low 16 bits, partition lane in the high 16 bits.
+pub const CLASS: usize = 5;
+/// Index of `_change` (i8): +1 or -1; append-only streams never show -1.
+pub const CHANGE: usize = 6;
+
+/// Event time in microseconds.
+pub type EventTime = i64;
+
+/// The metadata fields, in order.
+pub fn metadata_fields() -> [Field; METADATA_COLUMNS] {
+    [
+        Field::new("_id", DataType::FixedSizeBinary(16), false),
+        Field::new("_source", DataType::UInt32, false),
+        Field::new("_sequence", DataType::UInt64, false),
+        Field::new("_time", DataType::Int64, false),
+        Field::new("_intended", DataType::Int64, false),
+        Field::new("_class", DataType::UInt32, false),
+        Field::new("_change", DataType::Int8, false),
+    ]
+}
+
+/// Arrow type of a payload column.
+pub fn arrow_type(column_type: &ColumnType) -> DataType {
+    match column_type {
+        ColumnType::Image | ColumnType::Audio => DataType::Binary,
+        ColumnType::Text => DataType::Utf8,
+        ColumnType::Int64 => DataType::Int64,
+        ColumnType::Float64 => DataType::Float64,
+        ColumnType::Bool => DataType::Boolean,
+        ColumnType::Tensor { element, shape } => {
+            let item = match element {
+                ElementType::Float32 => DataType::Float32,
+                ElementType::Int64 => DataType::Int64,
+            };
+            let length = shape.iter().product::<usize>();
+            DataType::FixedSizeList(Arc::new(Field::new("item", item, false)), length as i32)
+        }
+    }
+}
+
+/// Payload schema (no metadata) of a stream. Payload columns are nullable; the exact column type is in
+/// the field metadata under `tidemill.type`.
+pub fn payload_schema(stream: &StreamType) -> SchemaRef {
+    Arc::new(Schema::new(stream.columns.iter().map(payload_field).collect::<Vec<_>>()))
+}
+
+fn payload_field(column: &tidemill_spec::types::Column) -> Field {
+    Field::new(&column.name, arrow_type(&column.column_type), true)
+        .with_metadata(HashMap::from([("tidemill.type".to_owned(), column.column_type.to_string())]))
+}
+
+/// Full schema, metadata first.
+pub fn record_schema(stream: &StreamType) -> SchemaRef {
+    let mut fields = metadata_fields().to_vec();
+    fields.extend(stream.columns.iter().map(payload_field));
+    Arc::new(Schema::new(fields))
+}
+
+/// Identity of a record as it leaves a source.
+pub fn source_id(source: u32, sequence: u64) -> RecordId {
+    let mut hasher = Xxh3::new();
+    hasher.update(b"source");
+    hasher.update(&source.to_le_bytes());
+    hasher.update(&sequence.to_le_bytes());
+    hasher.digest128().to_le_bytes()
+}
+
+/// Number of an operator in identities: a hash of its id.
+pub fn operator_number(operator_id: &str) -> u64 {
+    xxh3_64(operator_id.as_bytes())
+}
+
+/// Identity of output `index` that operator `operator` (see [`operator_number`]) made from `inputs`,
+/// whatever the order in which those arrived.
+pub fn derive_id(operator: u64, inputs: &[RecordId], index: u32) -> RecordId {
+    let mut hasher = Xxh3::new();
+    hasher.update(&operator.to_le_bytes());
+    match inputs {
+        [one] => hasher.update(one),
+        many => {
+            let mut sorted = many.to_vec();
+            sorted.sort_unstable();
+            for id in &sorted {
+                hasher.update(id);
+            }
+        }
+    }
+    hasher.update(&index.to_le_bytes());
+    hasher.digest128().to_le_bytes()
+}
+
+/// Typed views of the metadata columns of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Metadata<'a> {
+    /// Identities.
+    pub ids: &'a FixedSizeBinaryArray,
+    /// Sources.
+    pub sources: &'a UInt32Array,
+    /// Sequence numbers.
+    pub sequences: &'a UInt64Array,
+    /// Event times, microseconds.
+    pub times: &'a Int64Array,
+    /// Intended emission times, engine-clock nanoseconds.
+    pub intended: &'a Int64Array,
+    /// Classes and lanes.
+    pub classes: &'a UInt32Array,
+    /// Changes.
+    pub changes: &'a Int8Array,
+}
+
+impl<'a> Metadata<'a> {
+    /// Views of a batch that came over an edge.
+    ///
+    /// # Panics
+    /// If the batch was not built with [`record_schema`]; the engine never passes such a batch.
+    pub fn of(batch: &'a RecordBatch) -> Self {
+        fn cast<T: 'static>(batch: &RecordBatch, index: usize) -> &T {
+            batch.column(index).as_any().downcast_ref().expect("metadata columns lead every batch on an edge")
+        }
+        Self {
+            ids: cast(batch, ID),
+            sources: cast(batch, SOURCE),
+            sequences: cast(batch, SEQUENCE),
+            times: cast(batch, TIME),
+            intended: cast(batch, INTENDED),
+            classes: cast(batch, CLASS),
+            changes: cast(batch, CHANGE),
+        }
+    }
+
+    /// Identity of a row.
+    pub fn id(&self, row: usize) -> RecordId {
+        self.ids.value(row).try_into().expect("ids are 16 bytes wide")
+    }
+}
+
+/// Bytes of memory that a batch keeps alive, buffers shared with other slices counted by their slice.
+pub fn batch_bytes(batch: &RecordBatch) -> usize {
+    batch
+        .columns()
+        .iter()
+        .map(|column| column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size()))
+        .sum()
+}
+
+/// The seven metadata arrays of the `rows` of `batch` with new ids: row i of the result has the metadata
+/// of row `rows[i]` and the id `derive_id(operator, [old id], index)`. For operators that give one row a row.
+pub fn derive_metadata(batch: &RecordBatch, operator: u64) -> Vec<ArrayRef> {
+    let metadata = Metadata::of(batch);
+    let mut bytes = Vec::with_capacity(batch.num_rows() * 16);
+    for row in 0..batch.num_rows() {
+        bytes.extend_from_slice(&derive_id(operator, &[metadata.id(row)], 0));
+    }
+    let ids = FixedSizeBinaryArray::new(16, bytes.into(), None);
+    let mut arrays: Vec<ArrayRef> = vec![Arc::new(ids)];
+    arrays.extend(batch.columns()[1..METADATA_COLUMNS].iter().cloned());
+    arrays
+}
+
+/// A text column; `None` if the column has another type.
+pub fn text(array: &ArrayRef) -> Option<&StringArray> {
+    array.as_any().downcast_ref()
+}
+
+/// An image or audio column (encoded bytes).
+pub fn binary(array: &ArrayRef) -> Option<&BinaryArray> {
+    array.as_any().downcast_ref()
+}
+
+/// A bool column.
+pub fn boolean(array: &ArrayRef) -> Option<&BooleanArray> {
+    array.as_any().downcast_ref()
+}
+
+/// An int64 column.
+pub fn int64(array: &ArrayRef) -> Option<&Int64Array> {
+    array.as_any().downcast_ref()
+}
+
+/// A float64 column.
+pub fn float64(array: &ArrayRef) -> Option<&Float64Array> {
+    array.as_any().downcast_ref()
+}
+
+/// A float32 tensor column as (values of all rows, elements a row).
+pub fn tensor_f32(array: &ArrayRef) -> Option<(&Float32Array, usize)> {
+    let list: &FixedSizeListArray = array.as_any().downcast_ref()?;
+    Some((list.values().as_any().downcast_ref()?, list.value_length() as usize))
+}

@@ -1,0 +1,154 @@
+//! The physical plan, `plan.yaml` version 1: the one contract between optimizer, engine, simulator,
+//! deployment and cluster (architecture section 4).
+use crate::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan};
+use std::collections::BTreeMap;
+
+/// A plan: which stage runs where, and which way every record goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Format version; 1.
+    pub version: u32,
+    /// The workflow this plan is for.
+    pub workflow: PlanWorkflow,
+    /// Counts the plans made for one run; the first is 1.
+    pub plan_version: u64,
+    /// Length of an epoch.
+    pub tick: TimeSpan,
+    /// A checkpoint every so many ticks.
+    pub checkpoint_every: u64,
+    /// The percentile of service time that the guarantee uses.
+    pub percentile: Percentile,
+    /// Machines that the stages name.
+    pub workers: Vec<PlanWorker>,
+    /// Parts of operators (sources and sinks included) on workers.
+    pub stages: Vec<Stage>,
+    /// Shares of the key space, each with one stage per operator.
+    pub classes: Vec<RouteClass>,
+    /// Channels between stages.
+    pub edges: Vec<PlanEdge>,
+    /// What the planner promises; absent in hand-written plans.
+    pub predicted: Option<Predicted>,
+    /// sha256 digests of the profiles that the plan was made from.
+    pub profiles: Vec<String>,
+}
+
+/// Which workflow a plan is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanWorkflow {
+    /// Name of the workflow.
+    pub name: String,
+    /// sha256 of the canonical workflow; absent in hand-written plans (then it is not checked).
+    pub digest: Option<String>,
+}
+
+/// One machine of the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanWorker {
+    /// Id, unique in the plan.
+    pub id: String,
+    /// Tier in the infrastructure.
+    pub tier: String,
+    /// Worker type in the infrastructure.
+    pub worker_type: String,
+}
+
+/// One operator's part of a plan on one worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stage {
+    /// Id, unique in the plan.
+    pub id: String,
+    /// Operator, source or sink id in the workflow.
+    pub operator: String,
+    /// Chosen model manifest id; none for operators without models.
+    pub variant: Option<String>,
+    /// Chosen backend; none: `auto` for operators with models.
+    pub backend: Option<String>,
+    /// Worker id.
+    pub worker: String,
+    /// Stages of one worker with the same slot group share a thread. Default: `main`.
+    pub slot_group: String,
+    /// Number of copies of this stage on the worker, each in a slot of its own. Default: 1.
+    pub partitions: u32,
+    /// Share of the operator's records that this stage takes, 0 < share <= 1. Default: 1.
+    pub share: f64,
+    /// Largest batch given to the model at once. Default: 1.
+    pub max_batch: u32,
+    /// Longest time that the stage may wait to fill a batch. Default: 0ms.
+    pub batching_budget: TimeSpan,
+    /// Bytes that may wait in the stage's slot. Default: 64MiB.
+    pub byte_budget: Bytes,
+}
+
+/// A share of the key space with one stage per operator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouteClass {
+    /// Id; classes are numbered from 0 without gaps.
+    pub id: u16,
+    /// Share of the keys; all shares add up to 1.
+    pub share: f64,
+    /// Stage id by operator id (sources and sinks included).
+    pub route: BTreeMap<String, String>,
+}
+
+/// What may be lost on an edge when the receiver is slower than the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Freshness {
+    /// Nothing: the sender waits (default for files).
+    Block,
+    /// The oldest waiting records are dropped and counted.
+    DropOldest,
+    /// Only the newest waiting record of each source is kept (default for live sources).
+    Latest,
+}
+
+/// How frames of an edge travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LinkKind {
+    /// Shared pointers inside one process.
+    InProcess,
+    /// Arrow IPC through a memory file, also inside one process: nothing relies on pointer identity.
+    Memfd,
+}
+
+/// One channel of the plan between two stages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanEdge {
+    /// Sending stage id.
+    pub from: String,
+    /// Receiving stage id.
+    pub to: String,
+    /// Which input of the receiving operator, counted from 0. Default: 0.
+    pub input: u32,
+    /// Carrier. Default: in_process.
+    pub link: LinkKind,
+    /// Freshness policy; none: the workflow's, else by the kind of the source.
+    pub freshness: Option<Freshness>,
+    /// Expected bytes of one record, where known.
+    pub bytes_per_record: Option<Bytes>,
+}
+
+/// A predicted value and the range in which the plan stays valid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PredictedValue<T> {
+    /// The expectation.
+    pub value: T,
+    /// Lower end of the range in which the plan stays valid.
+    pub from: Option<T>,
+    /// Upper end.
+    pub to: Option<T>,
+}
+
+/// What the planner promises.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Predicted {
+    /// Records per second at the sources.
+    pub rate: Option<PredictedValue<Rate>>,
+    /// Median end-to-end latency.
+    pub p50: Option<PredictedValue<TimeSpan>>,
+    /// 99th percentile of end-to-end latency.
+    pub p99: Option<PredictedValue<TimeSpan>>,
+    /// Total cost.
+    pub cost: Option<PredictedValue<HourlyPrice>>,
+    /// End-to-end accuracy.
+    pub accuracy: Option<PredictedValue<Percent>>,
+}
