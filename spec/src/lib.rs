@@ -1,4 +1,9 @@
 //! What users and programs write down: workflow, infrastructure, model and plan files.
+pub mod deserializer;
+pub mod diagnostic;
 pub mod plan;
+pub mod span;
 pub mod types;
 pub mod units;
+pub mod value;
+pub mod yaml;

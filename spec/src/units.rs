@@ -1,19 +1,64 @@
-//! Values with units.
-/// A quantity of data in bytes.
+//! Values with units, as people write them: `40/s`, `250ms`, `0.096 $/h`, `0.1 $/GiB`, `10Mbps`, `0.3GiB`, `56.0%`,
+//! `p99`.
+//!
+//! `GB` is 10^9 bytes, `GiB` is 2^30. A number without a unit is refused, with what to write instead. `Display` gives
+//! the shortest exact form; parsing it gives the same value.
+//!
+//! ```
+//! use tidemill_spec::units::{Bytes, Rate, TimeSpan};
+//! assert_eq!("0.25s".parse(), Ok(TimeSpan(250_000_000)));
+//! assert_eq!(TimeSpan(250_000_000).to_string(), "250ms");
+//! assert_eq!("30fps".parse(), Ok(Rate(30.0)));
+//! assert_eq!("64MiB".parse(), Ok(Bytes(64 << 20)));
+//! let error = "40".parse::<Rate>().unwrap_err();
+//! assert_eq!(error.to_string(), "`40` has no unit");
+//! assert_eq!(error.help, "write `40/s`");
+//! ```
+mod amount;
+mod codec;
+mod parse;
+mod print;
+
+use serde::{Deserialize, Serialize};
+
+/// A quantity of data in bytes. Written `64MiB`, `1.5GB`, `300kB`, `12B`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub u64);
-/// A length of time in nanoseconds.
+
+/// A length of time in nanoseconds. Written `250ms`, `10s`, `1.5min`, `20us`, `0s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TimeSpan(pub u64);
-/// Events per second.
+
+/// Events per second. Written `40/s`, `30fps`, `1200/min`, `10/h`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Rate(pub f64);
-/// A percentage, 0 to 100.
+
+/// A percentage, 0 to 100. Written `56.0%`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Percent(pub f64);
-/// Dollars per hour.
+
+/// Dollars per hour. Written `0.096 $/h` or `$0.096/h`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct HourlyPrice(pub f64);
-/// A percentile of a distribution, 0 < p < 100; written `p99`.
+
+/// Dollars per byte. Written `0.1 $/GiB`, `$0.09/GB`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
+pub struct TransferPrice(pub f64);
+
+/// Bits per second. Written `10Mbps`, `1Gbps`, `56kbps`, `12.5MB/s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bandwidth(pub u64);
+
+/// A percentile of a distribution, 0 < p < 100. Written `p99`, `p99.9`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Percentile(pub f64);
+
+/// A text that is no value of the unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct UnitError {
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: String,
+}

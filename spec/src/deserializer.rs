@@ -1,0 +1,470 @@
+//! From a [`Value`] to the types of the program, with every error at its place.
+//!
+//! Serde stops at the first error. [`deserialize_recovering`] notes the error, leaves the offending node out and
+//! tries again, until nothing is left to complain about; so one run reports all of them.
+use crate::diagnostic::{Diagnostic, Diagnostics, suggestion};
+use crate::span::{Located, Span};
+use crate::value::{Entry, Node, Value};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fmt;
+
+/// Name by which [`Located`] asks for its position.
+pub(crate) const LOCATED: &str = "__tidemill_located";
+/// Name by which [`Value`] asks for itself.
+pub(crate) const VALUE: &str = "__tidemill_value";
+
+/// More errors than this are not looked for: the file is of another kind.
+const MOST_ERRORS: usize = 64;
+
+thread_local! {
+    // Serde's data model has no room for positions, so they are handed over here, between two adjacent calls.
+    static SPAN: RefCell<Option<Span>> = const { RefCell::new(None) };
+    static TREE: RefCell<Option<Value>> = const { RefCell::new(None) };
+}
+
+/// The position put aside for a [`Located`] that is being read.
+pub(crate) fn take_span() -> Span {
+    SPAN.take().unwrap_or_default()
+}
+
+/// The tree put aside for a [`Value`] that is being read.
+pub(crate) fn take_value() -> Option<Value> {
+    TREE.take()
+}
+
+/// Identity of a node while its tree is borrowed: its address.
+type NodeId = usize;
+
+fn id_of(value: &Value) -> NodeId {
+    std::ptr::from_ref(value) as usize
+}
+
+/// What was wrong at one node.
+#[derive(Debug)]
+struct Failure {
+    code: &'static str,
+    message: String,
+    help: Option<String>,
+    missing: Option<&'static str>,
+    place: Option<(NodeId, Span)>,
+}
+
+impl Failure {
+    fn new(code: &'static str, message: String, help: Option<String>) -> Self {
+        Self { code, message, help, missing: None, place: None }
+    }
+
+    /// Fixes the place unless an inner node has done so already.
+    fn at(mut self, node: NodeId, span: &Span) -> Self {
+        self.place.get_or_insert_with(|| (node, span.clone()));
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Text of an error that types of this crate raise through serde: code, message and help in one string.
+///
+/// ```
+/// let text = tidemill_spec::deserializer::coded("E0106", "`40` has no unit", "write `40/s`");
+/// assert_eq!(text, "[E0106] `40` has no unit\nhelp: write `40/s`");
+/// ```
+pub fn coded(code: &'static str, message: impl fmt::Display, help: impl fmt::Display) -> String {
+    format!("[{code}] {message}\nhelp: {help}")
+}
+
+/// Codes that [`coded`] texts may carry.
+const CODES: &[&str] = &["E0105", "E0106", "E0107", "E0115", "E0116", "E0501", "E0502", "E0503", "E0504"];
+
+impl de::Error for Failure {
+    fn custom<T: fmt::Display>(text: T) -> Self {
+        let text = text.to_string();
+        let (code, rest) = match CODES.iter().find(|code| text.starts_with(&format!("[{code}] "))) {
+            Some(code) => (*code, text[code.len() + 3..].to_string()),
+            None => ("E0105", text),
+        };
+        match rest.split_once("\nhelp: ") {
+            Some((message, help)) => Failure::new(code, message.to_string(), Some(help.to_string())),
+            None => Failure::new(code, rest, None),
+        }
+    }
+
+    fn invalid_type(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let found = in_words(unexpected);
+        let expected = expected.to_string();
+        let help = match unexpected {
+            de::Unexpected::Signed(_)
+            | de::Unexpected::Unsigned(_)
+            | de::Unexpected::Float(_)
+            | de::Unexpected::Bool(_)
+                if expected.contains("string") =>
+            {
+                Some("put it in quotes if text is meant".to_string())
+            }
+            _ => None,
+        };
+        Failure::new("E0105", format!("expected {}, found {found}", plainly(&expected)), help)
+    }
+
+    fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let found = in_words(unexpected);
+        Failure::new("E0105", format!("expected {}, found {found}", plainly(&expected.to_string())), None)
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let help = suggestion(variant, expected.iter().copied(), "possible values");
+        Failure::new("E0114", format!("unknown value `{variant}`"), Some(help))
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        let help = suggestion(field, expected.iter().copied(), "possible keys");
+        Failure::new("E0103", format!("unknown key `{field}`"), Some(help))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        let mut failure = Failure::new("E0104", format!("missing key `{field}`"), Some(format!("add `{field}:`")));
+        failure.missing = Some(field);
+        failure
+    }
+}
+
+fn in_words(unexpected: de::Unexpected<'_>) -> String {
+    match unexpected {
+        de::Unexpected::Unit => "nothing".to_string(),
+        de::Unexpected::Map => "a map".to_string(),
+        de::Unexpected::Seq => "a list".to_string(),
+        de::Unexpected::Str(text) => format!("the text `{text}`"),
+        de::Unexpected::Signed(n) => format!("the number `{n}`"),
+        de::Unexpected::Unsigned(n) => format!("the number `{n}`"),
+        de::Unexpected::Float(n) => format!("the number `{n}`"),
+        de::Unexpected::Bool(b) => format!("`{b}`"),
+        other => other.to_string(),
+    }
+}
+
+/// Serde's words for Rust types in the words of YAML.
+fn plainly(expected: &str) -> String {
+    match expected {
+        "a string" | "string" => "text".to_string(),
+        "a sequence" => "a list".to_string(),
+        "a boolean" => "`true` or `false`".to_string(),
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative".to_string(),
+        "i8" | "i16" | "i32" | "i64" => "a whole number".to_string(),
+        "f32" | "f64" => "a number".to_string(),
+        other if other.starts_with("struct ") => "a map".to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Converts a tree; finds as many errors as it can.
+pub(crate) fn deserialize_recovering<T: DeserializeOwned>(value: &Value) -> Result<T, Diagnostics> {
+    let mut left_out = LeftOut::default();
+    let mut found = Diagnostics::new();
+    for _ in 0..MOST_ERRORS {
+        let failure = match T::deserialize(Reader { value, left_out: &left_out }) {
+            Ok(result) if found.is_empty() => return Ok(result),
+            Ok(_) => break,
+            Err(failure) => failure,
+        };
+        let (node, span) = failure.place.clone().unwrap_or_else(|| (id_of(value), value.span.clone()));
+        if !left_out.explains(value, node, failure.missing) {
+            let mut diagnostic = Diagnostic::error(failure.code, failure.message).at(span);
+            diagnostic.help = failure.help;
+            found.push(diagnostic);
+        }
+        if node == id_of(value) || !left_out.add(node, failure.code == "E0103") {
+            break;
+        }
+    }
+    Err(found)
+}
+
+/// Nodes that were complained about already.
+#[derive(Default)]
+struct LeftOut {
+    nodes: HashSet<NodeId>,
+    unknown_keys: HashSet<NodeId>,
+}
+
+impl LeftOut {
+    fn add(&mut self, node: NodeId, unknown_key: bool) -> bool {
+        if unknown_key {
+            self.unknown_keys.insert(node);
+        }
+        self.nodes.insert(node)
+    }
+
+    fn has(&self, value: &Value) -> bool {
+        self.nodes.contains(&id_of(value))
+    }
+
+    /// True if a failure at `node` only follows from what was left out below it.
+    fn explains(&self, root: &Value, node: NodeId, missing: Option<&str>) -> bool {
+        if self.nodes.is_empty() {
+            return false;
+        }
+        let Some(value) = find(root, node) else { return false };
+        let bad = |child: &Value| self.has(child) && !self.unknown_keys.contains(&id_of(child));
+        match (&value.node, missing) {
+            (Node::Map(entries), Some(key)) => {
+                entries.iter().any(|entry| entry.key.value == key && bad(&entry.value))
+            }
+            (Node::Map(entries), None) => entries.iter().any(|entry| bad(&entry.value)),
+            (Node::List(items), _) => items.iter().any(bad),
+            _ => false,
+        }
+    }
+}
+
+fn find(here: &Value, node: NodeId) -> Option<&Value> {
+    if id_of(here) == node {
+        return Some(here);
+    }
+    match &here.node {
+        Node::List(items) => items.iter().find_map(|item| find(item, node)),
+        Node::Map(entries) => entries.iter().find_map(|entry| find(&entry.value, node)),
+        _ => None,
+    }
+}
+
+/// The serde deserializer of one node.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    value: &'a Value,
+    left_out: &'a LeftOut,
+}
+
+impl<'a> Reader<'a> {
+    fn child(self, value: &'a Value) -> Self {
+        Self { value, left_out: self.left_out }
+    }
+
+    fn place<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
+        result.map_err(|failure| failure.at(id_of(self.value), &self.value.span))
+    }
+
+    fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        match &self.value.node {
+            Node::Null => visitor.visit_unit(),
+            Node::Bool(b) => visitor.visit_bool(*b),
+            Node::Integer(i) => match u64::try_from(*i) {
+                Ok(natural) => visitor.visit_u64(natural),
+                Err(_) => visitor.visit_i64(*i),
+            },
+            Node::Float(x) => visitor.visit_f64(*x),
+            Node::Text(text) => visitor.visit_str(&text.value),
+            Node::List(items) => visitor.visit_seq(Items { reader: self, rest: items.iter() }),
+            Node::Map(entries) => {
+                visitor.visit_map(Entries { reader: self, rest: entries.iter(), current: None })
+            }
+        }
+    }
+}
+
+impl<'de> de::Deserializer<'de> for Reader<'_> {
+    type Error = Failure;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        self.place(self.visit(visitor))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        match self.value.node {
+            Node::Null => visitor.visit_none(),
+            _ => self.place(visitor.visit_some(self)),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        match name {
+            LOCATED => SPAN.set(Some(self.value.span.clone())),
+            VALUE => TREE.set(Some(self.value.clone())),
+            _ => {}
+        }
+        self.place(visitor.visit_newtype_struct(self))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        let result = match &self.value.node {
+            Node::Text(_) => visitor.visit_enum(Choice { reader: self, entry: None }),
+            Node::Map(entries) => {
+                let mut present = entries.iter().filter(|entry| !self.left_out.has(&entry.value));
+                match (present.next(), present.next()) {
+                    (Some(entry), None) => visitor.visit_enum(Choice { reader: self, entry: Some(entry) }),
+                    _ => Err(Failure::new(
+                        "E0105",
+                        format!("expected a map with exactly one key, found {} keys", entries.len()),
+                        Some("write each as an item of its own, `- key: {...}`".to_string()),
+                    )),
+                }
+            }
+            _ => self.visit(visitor),
+        };
+        self.place(result)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        seq tuple tuple_struct map struct identifier
+    }
+}
+
+struct Items<'a> {
+    reader: Reader<'a>,
+    rest: std::slice::Iter<'a, Value>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = Failure;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Failure> {
+        match self.rest.by_ref().find(|item| !self.reader.left_out.has(item)) {
+            Some(item) => seed.deserialize(self.reader.child(item)).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+struct Entries<'a> {
+    reader: Reader<'a>,
+    rest: std::slice::Iter<'a, Entry>,
+    current: Option<&'a Entry>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'_> {
+    type Error = Failure;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Failure> {
+        self.current = self.rest.by_ref().find(|entry| !self.reader.left_out.has(&entry.value));
+        match self.current {
+            Some(entry) => seed
+                .deserialize(Key(&entry.key))
+                .map(Some)
+                .map_err(|failure| failure.at(id_of(&entry.value), &entry.key.span)),
+            None => Ok(None),
+        }
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Failure> {
+        match self.current {
+            Some(entry) => seed.deserialize(self.reader.child(&entry.value)),
+            None => Err(de::Error::custom("a value was asked for before its key")),
+        }
+    }
+}
+
+struct Key<'a>(&'a Located<String>);
+
+impl<'de> de::Deserializer<'de> for Key<'_> {
+    type Error = Failure;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        visitor.visit_str(&self.0.value)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        if name == LOCATED {
+            SPAN.set(Some(self.0.span.clone()));
+        }
+        visitor.visit_newtype_struct(self)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+/// A variant: a text, or a map with one key.
+struct Choice<'a> {
+    reader: Reader<'a>,
+    entry: Option<&'a Entry>,
+}
+
+impl<'de, 'a> EnumAccess<'de> for Choice<'a> {
+    type Error = Failure;
+    type Variant = Choice<'a>;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Failure> {
+        let variant = match self.entry {
+            Some(entry) => seed
+                .deserialize(Key(&entry.key))
+                .map_err(|failure| failure.at(id_of(self.reader.value), &entry.key.span))?,
+            None => seed.deserialize(self.reader)?,
+        };
+        Ok((variant, self))
+    }
+}
+
+impl Choice<'_> {
+    fn content<T>(&self, read: impl FnOnce(Reader<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
+        match self.entry {
+            Some(entry) => read(self.reader.child(&entry.value)),
+            None => Err(Failure::new(
+                "E0105",
+                "this needs a value of its own".to_string(),
+                Some("write it as a map with one key, `name: {...}`".to_string()),
+            )),
+        }
+    }
+}
+
+impl<'de> VariantAccess<'de> for Choice<'_> {
+    type Error = Failure;
+
+    fn unit_variant(self) -> Result<(), Failure> {
+        match self.entry {
+            None => Ok(()),
+            Some(entry) if entry.value.is_null() => Ok(()),
+            Some(entry) => Err(Failure::new(
+                "E0105",
+                format!("`{}` takes no value", entry.key),
+                Some(format!("write `{}` alone", entry.key)),
+            )
+            .at(id_of(&entry.value), &entry.value.span)),
+        }
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Failure> {
+        self.content(|reader| seed.deserialize(reader))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Failure> {
+        self.content(|reader| de::Deserializer::deserialize_any(reader, visitor))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        self.content(|reader| de::Deserializer::deserialize_any(reader, visitor))
+    }
+}

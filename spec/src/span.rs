@@ -1,0 +1,208 @@
+//! Where something stands in a file: [`Source`], [`Span`] and [`Located`].
+//!
+//! ```
+//! use tidemill_spec::span::{Located, Source, Span};
+//! let source = Source::new("workflow.yaml", "version: 1\nname: vqa\n");
+//! let name = Located::new("vqa".to_string(), Span::new(&source, 17, 20));
+//! assert_eq!((name.span.line(), name.span.column()), (Some(2), Some(7)));
+//! assert_eq!(name, Located::from("vqa".to_string())); // positions do not take part in comparisons
+//! ```
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A file's name and text, shared by everything that was read from it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    name: String,
+    text: String,
+}
+
+impl Source {
+    /// A source; `name` is what people see (usually the path as they gave it).
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), text: text.into() })
+    }
+
+    /// The name shown in diagnostics.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A range of bytes of a [`Source`], or "nowhere" for things made by a program.
+///
+/// Two spans are always equal: positions never decide whether two specifications are the same.
+#[derive(Clone, Default)]
+pub struct Span {
+    source: Option<Arc<Source>>,
+    start: usize,
+    end: usize,
+}
+
+impl Span {
+    /// The bytes `start..end` of a source; clamped to the text and to character borders.
+    pub fn new(source: &Arc<Source>, start: usize, end: usize) -> Self {
+        let start = source.text.floor_char_boundary(start);
+        let end = source.text.floor_char_boundary(end).max(start);
+        Self { source: Some(Arc::clone(source)), start, end }
+    }
+
+    /// Nowhere: the thing was not read from a file.
+    pub fn nowhere() -> Self {
+        Self::default()
+    }
+
+    /// The source, unless the span is nowhere.
+    pub fn source(&self) -> Option<&Arc<Source>> {
+        self.source.as_ref()
+    }
+
+    /// Byte offsets in the source.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.start..self.end
+    }
+
+    /// The covered text.
+    pub fn text(&self) -> Option<&str> {
+        self.source.as_ref()?.text.get(self.start..self.end)
+    }
+
+    /// Line, counted from 1.
+    pub fn line(&self) -> Option<usize> {
+        let before = self.source.as_ref()?.text.get(..self.start)?;
+        Some(before.matches('\n').count() + 1)
+    }
+
+    /// Column in characters, counted from 1.
+    pub fn column(&self) -> Option<usize> {
+        let before = self.source.as_ref()?.text.get(..self.start)?;
+        let line = before.rfind('\n').map_or(before, |newline| &before[newline + 1..]);
+        Some(line.chars().count() + 1)
+    }
+
+    /// The whole line on which the span starts, without the line break.
+    pub fn line_text(&self) -> Option<&str> {
+        let text = self.source.as_ref()?.text.as_str();
+        let start = text.get(..self.start)?.rfind('\n').map_or(0, |newline| newline + 1);
+        let end = text[self.start..].find('\n').map_or(text.len(), |newline| self.start + newline);
+        Some(text[start..end].trim_end_matches('\r'))
+    }
+}
+
+impl PartialEq for Span {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Span {}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.source, self.line(), self.column()) {
+            (Some(source), Some(line), Some(column)) => write!(f, "{}:{line}:{column}", source.name),
+            _ => f.write_str("nowhere"),
+        }
+    }
+}
+
+/// A value and where it stands. Behaves like the value (`Deref`, `Display`, comparison, serde).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Located<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub span: Span,
+}
+
+impl<T> Located<T> {
+    /// A value with its position.
+    pub fn new(value: T, span: Span) -> Self {
+        Self { value, span }
+    }
+}
+
+impl<T> From<T> for Located<T> {
+    fn from(value: T) -> Self {
+        Self { value, span: Span::nowhere() }
+    }
+}
+
+impl From<&str> for Located<String> {
+    fn from(value: &str) -> Self {
+        Self::from(value.to_string())
+    }
+}
+
+impl<T> Deref for Located<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Located<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl PartialEq<str> for Located<String> {
+    fn eq(&self, other: &str) -> bool {
+        self.value == other
+    }
+}
+
+impl PartialEq<&str> for Located<String> {
+    fn eq(&self, other: &&str) -> bool {
+        self.value == *other
+    }
+}
+
+impl<T: Serialize> Serialize for Located<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Visitor<T> {
+            type Value = Located<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+            fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Located<T>, D::Error> {
+                // The value's own deserializer has put the position aside just before this call.
+                let span = crate::deserializer::take_span();
+                Ok(Located { value: T::deserialize(deserializer)?, span })
+            }
+        }
+        deserializer.deserialize_newtype_struct(crate::deserializer::LOCATED, Visitor(std::marker::PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Located<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}

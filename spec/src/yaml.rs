@@ -1,0 +1,233 @@
+//! The only module that knows which YAML library is used: text to [`Value`], program types to text.
+//!
+//! Limits hold before and while parsing, so that hostile files fail fast: 4 MiB of text, 64 levels of nesting,
+//! 250 000 nodes, 1 000 aliases that repeat at most 100 000 events.
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::span::{Located, Source, Span};
+use crate::value::{Entry, Node, Text, Value};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_saphyr::{Location, Spanned};
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Largest file that is read.
+pub const LARGEST_FILE: u64 = 4 << 20;
+
+/// Reads a file.
+///
+/// # Errors
+/// `E0102` if it cannot be read or is not UTF-8, `E0108` if it is larger than [`LARGEST_FILE`].
+pub fn read(path: &Path) -> Result<Arc<Source>, Diagnostics> {
+    let name = path.display().to_string();
+    let unreadable = |error: &dyn fmt::Display| {
+        Diagnostics::from(
+            Diagnostic::error("E0102", format!("cannot read `{name}`: {error}"))
+                .with_help("check the path and the permissions"),
+        )
+    };
+    let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
+    let size = file.metadata().map_err(|error| unreadable(&error))?.len();
+    if size > LARGEST_FILE {
+        return Err(too_large(&name, size).into());
+    }
+    let mut bytes = Vec::new();
+    // The limit holds for things without a size too (pipes, devices).
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(too_large(&name, bytes.len() as u64).into());
+    }
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(&error))?;
+    Ok(Source::new(name, text))
+}
+
+fn too_large(name: &str, size: u64) -> Diagnostic {
+    Diagnostic::error(
+        "E0108",
+        format!("`{name}` is too large: {size} bytes, the limit is {LARGEST_FILE} (4 MiB)"),
+    )
+    .with_help("is this the right file? Data belongs into files that the sources read")
+}
+
+/// Parses one document.
+///
+/// # Errors
+/// `E0101` for text that is not YAML, `E0107` for a key given twice, `E0108` for too much text, `E0109` for other limits.
+pub fn parse(source: &Arc<Source>) -> Result<Value, Diagnostics> {
+    if source.text().len() as u64 > LARGEST_FILE {
+        return Err(too_large(source.name(), source.text().len() as u64).into());
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: 64,
+            flow_nesting_limit: 64,
+            max_documents: 1,
+            max_aliases: 1_000,
+            max_anchors: 1_000,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(source.text(), options) {
+        Ok(Some(raw)) => Ok(positioned(raw, source)),
+        Ok(None) => Ok(Value { node: Node::Null, span: Span::new(source, 0, 0) }),
+        Err(error) => Err(syntax_error(&error, source).into()),
+    }
+}
+
+fn syntax_error(error: &serde_saphyr::Error, source: &Arc<Source>) -> Diagnostic {
+    let span = error.location().map_or_else(|| Span::new(source, 0, 0), |location| at(location, source));
+    let first_line = |text: String| text.lines().next().unwrap_or_default().to_string();
+    match error {
+        serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
+            Diagnostic::error("E0107", format!("key `{}` is given twice", key.as_deref().unwrap_or("?")))
+                .with_help("keep one of the two")
+        }
+        serde_saphyr::Error::Budget { .. }
+        | serde_saphyr::Error::AliasReplayLimitExceeded { .. }
+        | serde_saphyr::Error::AliasExpansionLimitExceeded { .. }
+        | serde_saphyr::Error::AliasReplayStackDepthExceeded { .. } => {
+            Diagnostic::error("E0109", format!("this goes beyond the limits: {}", first_line(error.to_string())))
+                .with_help("use fewer levels of nesting and fewer aliases")
+        }
+        other => Diagnostic::error("E0101", format!("this is not YAML: {}", first_line(other.to_string())))
+            .with_help("check indentation, quotes and brackets just before this place"),
+    }
+    .at(span)
+}
+
+fn at(location: Location, source: &Arc<Source>) -> Span {
+    let span = location.span();
+    match (span.byte_offset(), span.byte_len()) {
+        (Some(start), Some(len)) => {
+            // The library does not count a byte order mark.
+            let mark = if source.text().starts_with('\u{FEFF}') { 3 } else { 0 };
+            let start = usize::try_from(start).unwrap_or(usize::MAX).saturating_add(mark);
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            Span::new(source, start.min(source.text().len()), start.saturating_add(len).min(source.text().len()))
+        }
+        _ => {
+            let line = usize::try_from(location.line()).unwrap_or(1).max(1);
+            let start: usize = source.text().split_inclusive('\n').take(line - 1).map(str::len).sum();
+            let rest = source.text().get(start..).unwrap_or_default();
+            let column = usize::try_from(location.column()).unwrap_or(1).max(1);
+            let within: usize = rest.chars().take(column - 1).map(char::len_utf8).sum();
+            Span::new(source, start + within, start + within)
+        }
+    }
+}
+
+/// A node as the library gives it.
+enum Raw {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RawVisitor;
+        impl<'de> Visitor<'de> for RawVisitor {
+            type Value = Raw;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+            fn visit_unit<E>(self) -> Result<Raw, E> {
+                Ok(Raw::Null)
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
+                Ok(Raw::Bool(value))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
+                Ok(Raw::Integer(value))
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
+                Ok(i64::try_from(value).map_or(Raw::Float(value as f64), Raw::Integer))
+            }
+            fn visit_i128<E>(self, value: i128) -> Result<Raw, E> {
+                Ok(Raw::Float(value as f64))
+            }
+            fn visit_u128<E>(self, value: u128) -> Result<Raw, E> {
+                Ok(Raw::Float(value as f64))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
+                Ok(Raw::Float(value))
+            }
+            fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
+                Ok(Raw::Text(value.to_string()))
+            }
+            fn visit_string<E>(self, value: String) -> Result<Raw, E> {
+                Ok(Raw::Text(value))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = access.next_element()? {
+                    items.push(item);
+                }
+                Ok(Raw::List(items))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = access.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Raw::Map(entries))
+            }
+        }
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+fn positioned(raw: Spanned<Raw>, source: &Arc<Source>) -> Value {
+    let span = at(raw.defined, source);
+    let node = match raw.value {
+        Raw::Null => Node::Null,
+        Raw::Bool(b) => Node::Bool(b),
+        Raw::Integer(i) => Node::Integer(i),
+        Raw::Float(x) => Node::Float(x),
+        Raw::Text(text) => Node::Text(Text { value: text, written: None }),
+        Raw::List(items) => {
+            let items = items.into_iter().map(|item| positioned(item, source)).collect();
+            return Value { node: Node::List(items), span: first_line(&span) };
+        }
+        Raw::Map(entries) => {
+            let entries = entries
+                .into_iter()
+                .map(|(key, value)| Entry {
+                    key: Located::new(key.value, at(key.defined, source)),
+                    value: positioned(value, source),
+                })
+                .collect();
+            return Value { node: Node::Map(entries), span: first_line(&span) };
+        }
+    };
+    Value { node, span }
+}
+
+/// A list or map is shown by its first line: the whole of it would bury the message.
+fn first_line(span: &Span) -> Span {
+    let Some(source) = span.source() else { return span.clone() };
+    let start = span.range().start;
+    let rest = source.text().get(start..).unwrap_or_default();
+    let line = rest.lines().next().unwrap_or_default();
+    let line = line.split(" #").next().unwrap_or(line).trim_end();
+    Span::new(source, start, start + line.len())
+}
+
+/// Prints as YAML; [`parse`] gives the same back.
+///
+/// # Errors
+/// `E0101` if the value has no form in YAML (a map with keys that are not text).
+pub fn print<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
+    let refused =
+        |error: &dyn fmt::Display| Diagnostics::from(Diagnostic::error("E0101", format!("cannot be printed: {error}")));
+    let tree = serde_json::to_value(value).map_err(|error| refused(&error))?;
+    serde_saphyr::to_string(&tree).map_err(|error| refused(&error))
+}
