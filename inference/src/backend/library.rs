@@ -1,0 +1,130 @@
+//! Where the ONNX Runtime library may be.
+use std::path::{Path, PathBuf};
+
+/// Environment variables that name the library file, strongest first.
+pub const VARIABLES: [&str; 2] = ["TIDEMILL_ONNXRUNTIME", "ORT_DYLIB_PATH"];
+
+/// What a search gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// A variable names this file; nothing else may be used.
+    Named {
+        /// The variable.
+        variable: &'static str,
+        /// The file it names, which may be missing.
+        path: PathBuf,
+    },
+    /// Files that exist, best first; may be empty.
+    Searched {
+        /// The files.
+        candidates: Vec<PathBuf>,
+        /// The folders that were looked into.
+        folders: Vec<PathBuf>,
+    },
+}
+
+/// Looks for the library: the variables, `.tidemill/lib` of `directory`, of the current directory and of
+/// the folders above each, `~/.cache/tidemill/lib`, the folder of the program, and the system's
+/// folders. In a folder, newer versions come first.
+pub fn find(directory: &Path) -> Found {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    for name in VARIABLES {
+        if let Some(path) = variable(name) {
+            return Found::Named { variable: name, path: path.into() };
+        }
+    }
+    let mut folders = Vec::new();
+    let current = std::env::current_dir().unwrap_or_default();
+    for start in [std::path::absolute(directory).unwrap_or_default(), current] {
+        folders.extend(start.ancestors().map(|folder| folder.join(".tidemill/lib")));
+    }
+    folders.extend(cache_folder().map(|folder| folder.join("lib")));
+    if let Ok(program) = std::env::current_exe() {
+        folders.extend(program.parent().map(Path::to_owned));
+    }
+    if let Some(paths) = variable("LD_LIBRARY_PATH") {
+        folders.extend(std::env::split_paths(&paths).filter(|folder| folder.is_absolute()));
+    }
+    for folder in ["/usr/local/lib", "/usr/lib", "/usr/lib64"] {
+        folders.push(folder.into());
+        folders.push(format!("{folder}/{}-linux-gnu", std::env::consts::ARCH).into());
+    }
+    search(folders)
+}
+
+/// Tidemill's folder in the user's cache: `$XDG_CACHE_HOME/tidemill` or `~/.cache/tidemill`.
+pub fn cache_folder() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    folder("XDG_CACHE_HOME")
+        .or_else(|| folder("HOME").map(|home| home.join(".cache")))
+        .map(|cache| cache.join("tidemill"))
+}
+
+fn search(folders: Vec<PathBuf>) -> Found {
+    let mut seen = std::collections::HashSet::new();
+    let folders: Vec<PathBuf> = folders.into_iter().filter(|folder| seen.insert(folder.clone())).collect();
+    let candidates = folders.iter().flat_map(|folder| libraries(folder)).collect();
+    Found::Searched { candidates, folders }
+}
+
+/// The library files of a folder, newest version first.
+fn libraries(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<(Vec<u64>, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let version = version_of(name.to_str()?)?;
+            entry.path().is_file().then(|| (version, entry.path()))
+        })
+        .collect();
+    files.sort_by(|a, b| b.cmp(a));
+    files.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The version in a library's file name: `libonnxruntime.so.1.31.1` is `[1, 31, 1]`, without one `[]`;
+/// `None` for other files.
+fn version_of(name: &str) -> Option<Vec<u64>> {
+    if name == "libonnxruntime.dylib" {
+        return Some(Vec::new());
+    }
+    let rest = name.strip_prefix("libonnxruntime.so")?;
+    if rest.is_empty() {
+        return Some(Vec::new());
+    }
+    rest.strip_prefix('.')?.split('.').map(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_libraries_come_first() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["libonnxruntime.so.1.9.0", "libonnxruntime.so", "libonnxruntime.so.1.31.1", "libother.so"]
+        {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        std::fs::write(folder.path().join("libonnxruntime.so.1.31.1.partial"), "").unwrap();
+        let names: Vec<String> = libraries(folder.path())
+            .iter()
+            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["libonnxruntime.so.1.31.1", "libonnxruntime.so.1.9.0", "libonnxruntime.so"]);
+        assert!(libraries(Path::new("/no/such/folder")).is_empty());
+    }
+
+    #[test]
+    fn folders_above_are_searched() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join(".tidemill/lib/libonnxruntime.so.1.31.1");
+        std::fs::create_dir_all(library.parent().unwrap()).unwrap();
+        std::fs::write(&library, "").unwrap();
+        let deep = folder.path().join("a/b");
+        let folders = deep.ancestors().map(|f| f.join(".tidemill/lib")).collect();
+        let Found::Searched { candidates, .. } = search(folders) else { panic!("no variable was read") };
+        assert_eq!(candidates.first(), Some(&library));
+    }
+}

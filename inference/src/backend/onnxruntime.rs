@@ -1,0 +1,229 @@
+//! The backend `ort`: ONNX Runtime, loaded when it is first asked for.
+//!
+//! A process loads the library once; the first folder that has a usable one decides.
+use super::library::{self, Found};
+use super::{Backend, BackendError, Session, model_name};
+use crate::facts::ModelFacts;
+use crate::tensor::{Tensor, TensorData};
+use ort::environment::Environment;
+use ort::session::Session as OrtSession;
+use ort::session::builder::GraphOptimizationLevel;
+use ort::value::{DynValue, TensorElementType, TensorRef, ValueType};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Name in manifests and plans.
+pub const NAME: &str = "ort";
+/// Oldest ONNX Runtime 1.N that the bindings accept.
+const OLDEST: u32 = ort::MINOR_VERSION;
+const MEND: &str = "run `make setup` or scripts/fetch-onnxruntime.sh, or set TIDEMILL_ONNXRUNTIME to the \
+                    library file; models also run on the backend rten";
+
+/// The backend.
+#[derive(Debug, Clone)]
+pub struct OnnxRuntime {
+    environment: Environment,
+    library: PathBuf,
+    version: String,
+}
+
+static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
+
+impl OnnxRuntime {
+    /// Finds and loads the library, see [`library::find`].
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] with what was tried and what to do.
+    pub fn open(directory: &Path) -> Result<Self, BackendError> {
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = &*loaded {
+            return Ok(runtime.clone());
+        }
+        let runtime = Self::load_first(library::find(directory))
+            .map_err(|reason| BackendError::Unavailable { backend: NAME, reason, mend: MEND.to_owned() })?;
+        tracing::debug!(library = %runtime.library.display(), version = runtime.version, "ONNX Runtime loaded");
+        Ok(loaded.insert(runtime).clone())
+    }
+
+    /// The library file in use.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    fn load_first(found: Found) -> Result<Self, String> {
+        match found {
+            Found::Named { variable, path } => Self::load_library(&path)
+                .map_err(|reason| format!("{variable} names {}: {reason}", path.display())),
+            Found::Searched { candidates, folders } => {
+                let mut refused = Vec::new();
+                for path in candidates {
+                    match Self::load_library(&path) {
+                        Ok(runtime) => return Ok(runtime),
+                        Err(reason) => refused.push(format!("{}: {reason}", path.display())),
+                    }
+                }
+                if refused.is_empty() {
+                    let first = folders.first().map(|f| f.display().to_string()).unwrap_or_default();
+                    return Err(format!(
+                        "no libonnxruntime.so in {first} and {} other folders",
+                        folders.len().saturating_sub(1)
+                    ));
+                }
+                Err(refused.join("; "))
+            }
+        }
+    }
+
+    /// The bindings panic when they load a library lazily and it is missing or too old, so everything is
+    /// checked here before the first call into them.
+    fn load_library(path: &Path) -> Result<Self, String> {
+        let path = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
+        if !path.is_file() {
+            return Err("it is not a file".to_owned());
+        }
+        let minor =
+            ort::util::probe(&path).ok_or("it is not an ONNX Runtime 1.x library for this machine")?;
+        if minor < OLDEST {
+            return Err(format!("it is version 1.{minor}, 1.{OLDEST} or newer is needed"));
+        }
+        let environment = ort::init_from(&path)
+            .map_err(|error| error.to_string())?
+            .with_name("tidemill")
+            .with_telemetry(false)
+            .build()
+            .map_err(|error| error.to_string())?;
+        environment.set_log_level(ort::logging::LogLevel::Error);
+        let version = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_prefix("libonnxruntime.so."))
+            .map_or_else(|| format!("1.{minor}"), str::to_owned);
+        Ok(Self { environment, library: path, version })
+    }
+}
+
+impl Backend for OnnxRuntime {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn version(&self) -> String {
+        self.version.clone()
+    }
+
+    fn load(&self, facts: &ModelFacts) -> Result<Box<dyn Session>, BackendError> {
+        let session = build(&self.environment, &facts.path).map_err(|reason| BackendError::Load {
+            backend: NAME,
+            path: facts.path.display().to_string(),
+            reason,
+        })?;
+        let names = |ports: &[crate::facts::Port]| ports.iter().map(|port| port.name.clone()).collect();
+        Ok(Box::new(OnnxRuntimeSession {
+            session,
+            inputs: names(&facts.inputs),
+            outputs: names(&facts.outputs),
+            name: model_name(&facts.path),
+        }))
+    }
+}
+
+/// One thread and no spinning: the engine decides about parallelism, and idle sessions take no time.
+fn build(environment: &Environment, path: &Path) -> Result<OrtSession, String> {
+    let text = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
+    OrtSession::builder(environment)
+        .map_err(|error| error.to_string())?
+        .with_optimization_level(GraphOptimizationLevel::All)
+        .map_err(text)?
+        .with_intra_threads(1)
+        .map_err(text)?
+        .with_inter_threads(1)
+        .map_err(text)?
+        .with_intra_op_spinning(false)
+        .map_err(text)?
+        .with_inter_op_spinning(false)
+        .map_err(text)?
+        .commit_from_file(path)
+        .map_err(|error| error.to_string())
+}
+
+struct OnnxRuntimeSession {
+    session: OrtSession,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    name: String,
+}
+
+fn failed(model: &str, reason: impl ToString) -> BackendError {
+    BackendError::Run { backend: NAME, model: model.to_owned(), reason: reason.to_string() }
+}
+
+fn value<'a>(tensor: &'a Tensor) -> ort::Result<ort::session::SessionInputValue<'a>> {
+    let shape = tensor.shape().to_vec();
+    Ok(match tensor.data() {
+        TensorData::Float32(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        TensorData::Int64(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+    })
+}
+
+fn tensor(value: &DynValue) -> Result<Tensor, String> {
+    let ValueType::Tensor { ty, .. } = value.dtype() else {
+        return Err("an output is not a tensor".to_owned());
+    };
+    let (shape, data) = match ty {
+        TensorElementType::Float32 => {
+            let (shape, values) = value.try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
+            (shape, TensorData::Float32(values.to_vec()))
+        }
+        TensorElementType::Int64 => {
+            let (shape, values) = value.try_extract_tensor::<i64>().map_err(|error| error.to_string())?;
+            (shape, TensorData::Int64(values.to_vec()))
+        }
+        other => return Err(format!("an output is {other}, neither float32 nor int64")),
+    };
+    let shape = shape.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
+    Tensor::new(shape, data).map_err(|error| error.to_string())
+}
+
+impl Session for OnnxRuntimeSession {
+    fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, BackendError> {
+        let name = self.name.as_str();
+        if inputs.len() != self.inputs.len() {
+            return Err(failed(name, format!("{} inputs given, it has {}", inputs.len(), self.inputs.len())));
+        }
+        let values = self
+            .inputs
+            .iter()
+            .zip(inputs)
+            .map(|(port, tensor)| Ok((port.as_str(), value(tensor).map_err(|error| failed(name, error))?)))
+            .collect::<Result<Vec<_>, BackendError>>()?;
+        let results = self.session.run(values).map_err(|error| failed(name, error))?;
+        outputs
+            .iter()
+            .map(|i| {
+                let port =
+                    self.outputs.get(*i).ok_or_else(|| failed(name, format!("it has no output {i}")))?;
+                let value = results.get(port).ok_or_else(|| failed(name, format!("it gave no {port}")))?;
+                tensor(value).map_err(|reason| failed(name, reason))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_or_wrong_library_is_a_reason_not_a_panic() {
+        let folder = tempfile::tempdir().unwrap();
+        let wrong = folder.path().join("libonnxruntime.so");
+        std::fs::write(&wrong, "not a library").unwrap();
+        for path in [folder.path().join("missing.so"), folder.path().to_owned(), wrong.clone()] {
+            assert!(OnnxRuntime::load_library(&path).is_err(), "{}", path.display());
+        }
+        let found = Found::Searched { candidates: vec![wrong], folders: vec![folder.path().to_owned()] };
+        assert!(OnnxRuntime::load_first(found).unwrap_err().contains("libonnxruntime.so"));
+        let found = Found::Named { variable: "TIDEMILL_ONNXRUNTIME", path: "/missing.so".into() };
+        assert!(OnnxRuntime::load_first(found).unwrap_err().starts_with("TIDEMILL_ONNXRUNTIME names"));
+    }
+}

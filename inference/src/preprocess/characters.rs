@@ -1,0 +1,44 @@
+//! Text: characters to numbers.
+use std::collections::HashMap;
+
+/// Numbers the characters of a text by their place in an alphabet.
+#[derive(Debug, Clone)]
+pub struct Characters {
+    numbers: HashMap<char, i64>,
+    length: usize,
+}
+
+impl Characters {
+    /// Characters of `alphabet`, counted from 1; every text gives `length` numbers.
+    pub fn new(alphabet: &str, length: usize) -> Self {
+        let numbers = alphabet.chars().zip(1..).collect();
+        Self { numbers, length }
+    }
+
+    /// The numbers of a text in lower case; characters outside the alphabet are left out, the rest is cut
+    /// or filled up with 0.
+    pub fn numbers(&self, text: &str) -> Vec<i64> {
+        let mut numbers: Vec<i64> = text
+            .chars()
+            .flat_map(char::to_lowercase)
+            .filter_map(|character| self.numbers.get(&character).copied())
+            .take(self.length)
+            .collect();
+        numbers.resize(self.length, 0);
+        numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_count_from_one() {
+        let characters = Characters::new(" abc'", 6);
+        assert_eq!(characters.numbers("A c"), [2, 1, 4, 0, 0, 0]);
+        assert_eq!(characters.numbers("äb?c\u{1F600}b"), [3, 4, 3, 0, 0, 0]);
+        assert_eq!(characters.numbers("abcabcabc"), [2, 3, 4, 2, 3, 4]);
+        assert_eq!(characters.numbers(""), [0; 6]);
+    }
+}

@@ -1,0 +1,48 @@
+//! Whether an encoded image is all there.
+//!
+//! Decoders fill what is missing with grey and say nothing, because a browser wants that. A pipeline does
+//! not: a half image gives a wrong answer that nobody can explain. So the structure is walked to its end
+//! marker before anything is decoded; no pixel is touched.
+
+/// Whether a JPEG stream reaches its end marker (EOI).
+pub fn jpeg_is_complete(bytes: &[u8]) -> bool {
+    let mut at = 2; // after the start marker
+    loop {
+        // To the next marker. In front of it there may be compressed data, where 0xFF 0x00 stands for
+        // the byte 0xFF, 0xFF 0xD0..=0xD7 are restarts, and any number of 0xFF fills up.
+        while bytes.get(at).is_some_and(|byte| *byte != 0xff) {
+            at += 1;
+        }
+        while bytes.get(at) == Some(&0xff) {
+            at += 1;
+        }
+        match bytes.get(at) {
+            None => return false,
+            Some(0xd9) => return true,
+            Some(0x00 | 0x01 | 0xd0..=0xd8) => at += 1,
+            Some(_) => match bytes.get(at + 1..at + 3) {
+                // Every other marker starts a segment that says its length, itself included.
+                Some(&[high, low]) => at += 1 + usize::from(u16::from_be_bytes([high, low])).max(2),
+                _ => return false,
+            },
+        }
+    }
+}
+
+/// Whether a PNG stream reaches its last chunk (IEND) and all of it.
+pub fn png_is_complete(bytes: &[u8]) -> bool {
+    const SIGNATURE: usize = 8;
+    const AROUND: usize = 12; // length, name and checksum of a chunk
+    let mut at = SIGNATURE;
+    while let Some(&[a, b, c, d, ref name @ ..]) = bytes.get(at..at + 8) {
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        at = match at.checked_add(AROUND).and_then(|end| end.checked_add(length)) {
+            Some(end) => end,
+            None => return false,
+        };
+        if name == b"IEND" {
+            return at <= bytes.len();
+        }
+    }
+    false
+}

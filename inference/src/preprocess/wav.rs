@@ -1,0 +1,176 @@
+//! Sound: WAV bytes to mono samples.
+use super::Rejected;
+use hound::{SampleFormat, WavReader};
+use std::io::Cursor;
+
+/// Most samples (all channels together) that one record may have: 64 million.
+pub const MAX_SAMPLES: u32 = 64 << 20;
+
+/// Decodes WAV bytes to mono samples between -1 and 1 (the mean of the channels; integers are divided by
+/// the largest magnitude of their width, so 16-bit ones by 32768).
+///
+/// # Errors
+/// `audio_invalid`, `audio_truncated`, `audio_empty`, `audio_too_long`, or `audio_sample_rate` if the
+/// rate differs from `sample_rate` (in Hz), with what to do.
+pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
+    let mut reader = WavReader::new(Cursor::new(bytes)).map_err(|error| rejected(&error, bytes.len()))?;
+    let spec = reader.spec();
+    if spec.sample_rate != sample_rate {
+        return Err(Rejected::new(
+            "audio_sample_rate",
+            format!(
+                "it has {} samples a second, the model wants {sample_rate}; convert it first, for instance \
+                 `ffmpeg -i IN.wav -ar {sample_rate} OUT.wav`",
+                spec.sample_rate
+            ),
+        ));
+    }
+    let channels = usize::from(spec.channels);
+    let samples = reader.len();
+    if channels == 0 || samples == 0 {
+        return Err(Rejected::new("audio_empty", "there are no samples"));
+    }
+    if samples > MAX_SAMPLES {
+        return Err(Rejected::new(
+            "audio_too_long",
+            format!("it has {samples} samples, at most {MAX_SAMPLES} are decoded"),
+        ));
+    }
+    // The header may promise more than there is.
+    let mut interleaved = Vec::with_capacity((samples as usize).min(bytes.len()));
+    match spec.sample_format {
+        SampleFormat::Float => {
+            for sample in reader.samples::<f32>() {
+                let sample = sample.map_err(|error| rejected(&error, bytes.len()))?;
+                if !sample.is_finite() {
+                    return Err(Rejected::new("audio_invalid", "a sample is not a finite number"));
+                }
+                interleaved.push(sample);
+            }
+        }
+        SampleFormat::Int => {
+            let scale = 1.0 / f64::from(spec.bits_per_sample.saturating_sub(1)).exp2();
+            for sample in reader.samples::<i32>() {
+                let sample = sample.map_err(|error| rejected(&error, bytes.len()))?;
+                interleaved.push((f64::from(sample) * scale) as f32);
+            }
+        }
+    }
+    if channels == 1 {
+        return Ok(interleaved);
+    }
+    let scale = 1.0 / channels as f32;
+    Ok(interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale).collect())
+}
+
+fn rejected(error: &hound::Error, length: usize) -> Rejected {
+    match error {
+        // The reader reports the end of the bytes in both ways.
+        hound::Error::IoError(_) => {
+            Rejected::new("audio_truncated", format!("the WAV data ends after {length} bytes"))
+        }
+        hound::Error::FormatError(text) if text.contains("enough bytes") => {
+            Rejected::new("audio_truncated", format!("the WAV data ends after {length} bytes"))
+        }
+        other => Rejected::new("audio_invalid", other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hound::{WavSpec, WavWriter};
+    use proptest::prelude::*;
+
+    fn spec(channels: u16, bits: u16, sample_format: SampleFormat) -> WavSpec {
+        WavSpec { channels, sample_rate: 8000, bits_per_sample: bits, sample_format }
+    }
+
+    fn wav(spec: WavSpec, samples: &[f32]) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        let mut writer = WavWriter::new(&mut bytes, spec).unwrap();
+        for sample in samples {
+            match spec.sample_format {
+                SampleFormat::Float => writer.write_sample(*sample).unwrap(),
+                SampleFormat::Int => {
+                    let scale = (1i64 << (spec.bits_per_sample - 1)) as f32;
+                    writer.write_sample((sample * scale) as i32).unwrap();
+                }
+            }
+        }
+        writer.finalize().unwrap();
+        bytes.into_inner()
+    }
+
+    #[test]
+    fn all_sample_formats_give_the_same() {
+        let samples = [0.0, 0.5, -0.5, 0.25, -1.0];
+        for (bits, format) in [
+            (8, SampleFormat::Int),
+            (16, SampleFormat::Int),
+            (24, SampleFormat::Int),
+            (32, SampleFormat::Int),
+            (32, SampleFormat::Float),
+        ] {
+            let decoded = decode(&wav(spec(1, bits, format), &samples), 8000).unwrap();
+            assert_eq!(decoded, samples, "{bits} bits {format:?}");
+        }
+    }
+
+    #[test]
+    fn channels_are_averaged() {
+        let bytes = wav(spec(2, 16, SampleFormat::Int), &[0.5, -0.25, 0.0, 0.5]);
+        assert_eq!(decode(&bytes, 8000).unwrap(), [0.125, 0.25]);
+    }
+
+    #[test]
+    fn another_rate_says_what_to_do() {
+        let rejected = decode(&wav(spec(1, 16, SampleFormat::Int), &[0.5]), 16000).unwrap_err();
+        assert_eq!(rejected.reason, "audio_sample_rate");
+        assert!(rejected.detail.contains("8000") && rejected.detail.contains("-ar 16000"), "{rejected}");
+    }
+
+    #[test]
+    fn an_empty_sound_is_empty() {
+        assert_eq!(
+            decode(&wav(spec(1, 16, SampleFormat::Int), &[]), 8000).unwrap_err().reason,
+            "audio_empty"
+        );
+    }
+
+    #[test]
+    fn not_a_number_is_refused() {
+        let bytes = wav(spec(1, 32, SampleFormat::Float), &[f32::NAN]);
+        assert_eq!(decode(&bytes, 8000).unwrap_err().reason, "audio_invalid");
+    }
+
+    #[test]
+    fn every_truncation_is_found() {
+        for whole in [
+            wav(spec(2, 16, SampleFormat::Int), &[0.1; 40]),
+            wav(spec(1, 32, SampleFormat::Float), &[0.1; 9]),
+        ] {
+            for length in 0..whole.len() {
+                let rejected = decode(&whole[..length], 8000).expect_err("a part is not a whole");
+                assert_eq!(rejected.reason, "audio_truncated", "{length} bytes: {rejected}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_sounds_never_panic(at in 0usize..124, value: u8) {
+            let mut bytes = wav(spec(2, 16, SampleFormat::Int), &[0.1; 40]);
+            bytes[at] = value;
+            let _ = decode(&bytes, 8000);
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = decode(&bytes, 8000);
+            let mut start = b"RIFF\x40\0\0\0WAVE".to_vec();
+            start.extend(bytes);
+            let _ = decode(&start, 8000);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Dense row-major tensors of the two element types that models take and give.
+//!
+//! ```
+//! use tidemill_inference::tensor::{Tensor, TensorData};
+//! let t = Tensor::new(vec![2, 3], TensorData::Float32(vec![0.0; 6])).unwrap();
+//! assert_eq!(t.to_string(), "float32 [2, 3]");
+//! assert!(Tensor::new(vec![2, 3], TensorData::Float32(vec![0.0; 5])).is_err());
+//! ```
+use std::fmt;
+use tidemill_spec::types::ElementType;
+
+/// The values of a tensor, last dimension fastest.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TensorData {
+    /// 32-bit floats.
+    Float32(Vec<f32>),
+    /// 64-bit integers.
+    Int64(Vec<i64>),
+}
+
+impl TensorData {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        match self {
+            TensorData::Float32(values) => values.len(),
+            TensorData::Int64(values) => values.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Type of the values.
+    pub fn element(&self) -> ElementType {
+        match self {
+            TensorData::Float32(_) => ElementType::Float32,
+            TensorData::Int64(_) => ElementType::Int64,
+        }
+    }
+
+    /// `length` zeros of a type.
+    pub fn zeros(element: ElementType, length: usize) -> Self {
+        match element {
+            ElementType::Float32 => TensorData::Float32(vec![0.0; length]),
+            ElementType::Int64 => TensorData::Int64(vec![0; length]),
+        }
+    }
+
+    /// Appends the values of another of the same type.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if the types differ.
+    pub fn append(&mut self, more: TensorData) -> Result<(), ShapeError> {
+        match (self, more) {
+            (TensorData::Float32(all), TensorData::Float32(more)) => all.extend(more),
+            (TensorData::Int64(all), TensorData::Int64(more)) => all.extend(more),
+            (all, more) => {
+                return Err(ShapeError {
+                    message: format!(
+                        "{} values cannot follow {} values",
+                        element_name(more.element()),
+                        element_name(all.element())
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Values that do not fit a shape.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ShapeError {
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+/// A tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    data: TensorData,
+}
+
+impl Tensor {
+    /// A tensor of this shape and these values.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if the number of values is not the product of the shape.
+    pub fn new(shape: Vec<usize>, data: TensorData) -> Result<Self, ShapeError> {
+        let wanted =
+            shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size)).unwrap_or(usize::MAX);
+        if wanted != data.len() {
+            return Err(ShapeError {
+                message: format!("shape {shape:?} needs {wanted} values, there are {}", data.len()),
+            });
+        }
+        Ok(Self { shape, data })
+    }
+
+    /// A tensor of zeros.
+    pub fn zeros(element: ElementType, shape: Vec<usize>) -> Self {
+        let length = shape.iter().product();
+        Self { shape, data: TensorData::zeros(element, length) }
+    }
+
+    /// The dimensions; the first is the batch.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The values.
+    pub fn data(&self) -> &TensorData {
+        &self.data
+    }
+
+    /// The values, to keep.
+    pub fn into_data(self) -> TensorData {
+        self.data
+    }
+
+    /// The values, if they are floats.
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match &self.data {
+            TensorData::Float32(values) => Some(values),
+            TensorData::Int64(_) => None,
+        }
+    }
+
+    /// The values, if they are integers.
+    pub fn as_i64(&self) -> Option<&[i64]> {
+        match &self.data {
+            TensorData::Int64(values) => Some(values),
+            TensorData::Float32(_) => None,
+        }
+    }
+
+    /// Size of the first dimension; 1 for a scalar.
+    pub fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
+    }
+
+    /// Row `row` of the first dimension as a tensor with a first dimension of 1.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row(&self, row: usize) -> Tensor {
+        let width = self.data.len() / self.rows().max(1);
+        let range = row * width..(row + 1) * width;
+        let data = match &self.data {
+            TensorData::Float32(values) => TensorData::Float32(values[range].to_vec()),
+            TensorData::Int64(values) => TensorData::Int64(values[range].to_vec()),
+        };
+        let mut shape = self.shape.clone();
+        if let Some(first) = shape.first_mut() {
+            *first = 1;
+        }
+        Tensor { shape, data }
+    }
+
+    /// Puts tensors one after another along the first dimension.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if there is none, or their types or other dimensions differ.
+    pub fn concatenate(parts: Vec<Tensor>) -> Result<Tensor, ShapeError> {
+        let mut parts = parts.into_iter();
+        let Some(mut all) = parts.next() else {
+            return Err(ShapeError { message: "there is nothing to concatenate".to_owned() });
+        };
+        for part in parts {
+            if part.shape.is_empty() || part.shape.get(1..) != all.shape.get(1..) {
+                return Err(ShapeError {
+                    message: format!("rows of shape {:?} cannot follow {:?}", part.shape, all.shape),
+                });
+            }
+            all.shape[0] += part.shape[0];
+            all.data.append(part.data)?;
+        }
+        Ok(all)
+    }
+}
+
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", element_name(self.data.element()), self.shape)
+    }
+}
+
+/// Name of an element type as users write it.
+pub fn element_name(element: ElementType) -> &'static str {
+    match element {
+        ElementType::Float32 => "float32",
+        ElementType::Int64 => "int64",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_apart_and_together_again() {
+        let t = Tensor::new(vec![2, 2], TensorData::Int64(vec![1, 2, 3, 4])).unwrap();
+        assert_eq!(t.row(1).as_i64(), Some([3, 4].as_slice()));
+        assert_eq!(t.row(1).shape(), [1, 2]);
+        assert_eq!(Tensor::concatenate(vec![t.row(0), t.row(1)]).unwrap(), t);
+    }
+
+    #[test]
+    fn rows_that_differ_are_refused() {
+        let ints = Tensor::zeros(ElementType::Int64, vec![1, 2]);
+        let floats = Tensor::zeros(ElementType::Float32, vec![1, 2]);
+        let wide = Tensor::zeros(ElementType::Int64, vec![1, 3]);
+        assert!(Tensor::concatenate(vec![ints.clone(), floats]).is_err());
+        assert!(Tensor::concatenate(vec![ints, wide]).is_err());
+        assert!(Tensor::concatenate(vec![]).is_err());
+    }
+}
