@@ -5,8 +5,8 @@
 //!
 //! ```
 //! use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-//! use tidemill_spec::span::{Source, Span};
-//! let source = Source::new("workflow.yaml", "version: 1\nraet: 40/s\n");
+//! use tidemill_spec::span::{SourceFile, Span};
+//! let source = SourceFile::new("workflow.yaml", "version: 1\nraet: 40/s\n");
 //! let mut all = Diagnostics::new();
 //! all.push(
 //!     Diagnostic::error("E0103", "unknown key `raet`")

@@ -1,22 +1,31 @@
 //! The physical plan, `plan.yaml` version 1: the one contract between optimizer, engine, simulator,
 //! deployment and cluster (architecture section 4).
+mod load;
+
 use crate::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A plan: which stage runs where, and which way every record goes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Format version; 1.
     pub version: u32,
     /// The workflow this plan is for.
     pub workflow: PlanWorkflow,
-    /// Counts the plans made for one run; the first is 1.
+    /// Counts the plans made for one run; the first is 1. Default: 1.
+    #[serde(default = "first_plan")]
     pub plan_version: u64,
-    /// Length of an epoch.
+    /// Length of an epoch. Default: 50ms.
+    #[serde(default = "default_tick")]
     pub tick: TimeSpan,
-    /// A checkpoint every so many ticks.
+    /// A checkpoint every so many ticks. Default: 20.
+    #[serde(default = "default_checkpoint_every")]
     pub checkpoint_every: u64,
-    /// The percentile of service time that the guarantee uses.
+    /// The percentile of service time that the guarantee uses. Default: p75.
+    #[serde(default = "default_percentile")]
     pub percentile: Percentile,
     /// Machines that the stages name.
     pub workers: Vec<PlanWorker>,
@@ -25,24 +34,30 @@ pub struct Plan {
     /// Shares of the key space, each with one stage per operator.
     pub classes: Vec<RouteClass>,
     /// Channels between stages.
+    #[serde(default)]
     pub edges: Vec<PlanEdge>,
     /// What the planner promises; absent in hand-written plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
     /// sha256 digests of the profiles that the plan was made from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<String>,
 }
 
 /// Which workflow a plan is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PlanWorkflow {
     /// Name of the workflow.
     pub name: String,
     /// sha256 of the canonical workflow; absent in hand-written plans (then it is not checked).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
 
 /// One machine of the plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PlanWorker {
     /// Id, unique in the plan.
     pub id: String,
@@ -53,34 +68,44 @@ pub struct PlanWorker {
 }
 
 /// One operator's part of a plan on one worker.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Stage {
     /// Id, unique in the plan.
     pub id: String,
     /// Operator, source or sink id in the workflow.
     pub operator: String,
     /// Chosen model manifest id; none for operators without models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// Chosen backend; none: `auto` for operators with models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     /// Worker id.
     pub worker: String,
     /// Stages of one worker with the same slot group share a thread. Default: `main`.
+    #[serde(default = "default_slot_group")]
     pub slot_group: String,
     /// Number of copies of this stage on the worker, each in a slot of its own. Default: 1.
+    #[serde(default = "one")]
     pub partitions: u32,
     /// Share of the operator's records that this stage takes, 0 < share <= 1. Default: 1.
+    #[serde(default = "whole")]
     pub share: f64,
     /// Largest batch given to the model at once. Default: 1.
+    #[serde(default = "one")]
     pub max_batch: u32,
     /// Longest time that the stage may wait to fill a batch. Default: 0ms.
+    #[serde(default)]
     pub batching_budget: TimeSpan,
     /// Bytes that may wait in the stage's slot. Default: 64MiB.
+    #[serde(default = "default_byte_budget")]
     pub byte_budget: Bytes,
 }
 
 /// A share of the key space with one stage per operator.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct RouteClass {
     /// Id; classes are numbered from 0 without gaps.
     pub id: u16,
@@ -91,7 +116,8 @@ pub struct RouteClass {
 }
 
 /// What may be lost on an edge when the receiver is slower than the sender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Freshness {
     /// Nothing: the sender waits (default for files).
     Block,
@@ -102,53 +128,105 @@ pub enum Freshness {
 }
 
 /// How frames of an edge travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum LinkKind {
     /// Shared pointers inside one process.
+    #[default]
     InProcess,
     /// Arrow IPC through a memory file, also inside one process: nothing relies on pointer identity.
     Memfd,
 }
 
 /// One channel of the plan between two stages.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PlanEdge {
     /// Sending stage id.
     pub from: String,
     /// Receiving stage id.
     pub to: String,
     /// Which input of the receiving operator, counted from 0. Default: 0.
+    #[serde(default)]
     pub input: u32,
     /// Carrier. Default: in_process.
+    #[serde(default)]
     pub link: LinkKind,
     /// Freshness policy; none: the workflow's, else by the kind of the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freshness: Option<Freshness>,
     /// Expected bytes of one record, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_record: Option<Bytes>,
 }
 
 /// A predicted value and the range in which the plan stays valid.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PredictedValue<T> {
     /// The expectation.
     pub value: T,
     /// Lower end of the range in which the plan stays valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<T>,
     /// Upper end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<T>,
 }
 
 /// What the planner promises.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Predicted {
     /// Records per second at the sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<PredictedValue<Rate>>,
     /// Median end-to-end latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<PredictedValue<TimeSpan>>,
     /// 99th percentile of end-to-end latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<PredictedValue<TimeSpan>>,
     /// Total cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<PredictedValue<HourlyPrice>>,
     /// End-to-end accuracy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<PredictedValue<Percent>>,
+}
+
+fn first_plan() -> u64 {
+    1
+}
+
+/// The tick of a plan that names none: 50ms.
+pub fn default_tick() -> TimeSpan {
+    TimeSpan(50_000_000)
+}
+
+/// Ticks between checkpoints of a plan that names none: 20.
+pub fn default_checkpoint_every() -> u64 {
+    20
+}
+
+/// Percentile of service time of a plan that names none: p75.
+pub fn default_percentile() -> Percentile {
+    Percentile(75.0)
+}
+
+fn default_slot_group() -> String {
+    "main".to_string()
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+/// Bytes that may wait in a slot whose stage names none: 64MiB.
+pub fn default_byte_budget() -> Bytes {
+    Bytes(64 << 20)
 }

@@ -1,8 +1,8 @@
-//! Where something stands in a file: [`Source`], [`Span`] and [`Located`].
+//! Where something stands in a file: [`SourceFile`], [`Span`] and [`Located`].
 //!
 //! ```
-//! use tidemill_spec::span::{Located, Source, Span};
-//! let source = Source::new("workflow.yaml", "version: 1\nname: vqa\n");
+//! use tidemill_spec::span::{Located, SourceFile, Span};
+//! let source = SourceFile::new("workflow.yaml", "version: 1\nname: vqa\n");
 //! let name = Located::new("vqa".to_string(), Span::new(&source, 17, 20));
 //! assert_eq!((name.span.line(), name.span.column()), (Some(2), Some(7)));
 //! assert_eq!(name, Located::from("vqa".to_string())); // positions do not take part in comparisons
@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 /// A file's name and text, shared by everything that was read from it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceFile {
     name: String,
     text: String,
 }
 
-impl Source {
+impl SourceFile {
     /// A source; `name` is what people see (usually the path as they gave it).
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { name: name.into(), text: text.into() })
@@ -38,19 +38,19 @@ impl Source {
     }
 }
 
-/// A range of bytes of a [`Source`], or "nowhere" for things made by a program.
+/// A range of bytes of a [`SourceFile`], or "nowhere" for things made by a program.
 ///
 /// Two spans are always equal: positions never decide whether two specifications are the same.
 #[derive(Clone, Default)]
 pub struct Span {
-    source: Option<Arc<Source>>,
+    source: Option<Arc<SourceFile>>,
     start: usize,
     end: usize,
 }
 
 impl Span {
     /// The bytes `start..end` of a source; clamped to the text and to character borders.
-    pub fn new(source: &Arc<Source>, start: usize, end: usize) -> Self {
+    pub fn new(source: &Arc<SourceFile>, start: usize, end: usize) -> Self {
         let start = source.text.floor_char_boundary(start);
         let end = source.text.floor_char_boundary(end).max(start);
         Self { source: Some(Arc::clone(source)), start, end }
@@ -62,7 +62,7 @@ impl Span {
     }
 
     /// The source, unless the span is nowhere.
-    pub fn source(&self) -> Option<&Arc<Source>> {
+    pub fn source(&self) -> Option<&Arc<SourceFile>> {
         self.source.as_ref()
     }
 

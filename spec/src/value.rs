@@ -2,15 +2,15 @@
 //!
 //! ```
 //! use serde::Deserialize;
-//! use tidemill_spec::{span::Source, yaml};
+//! use tidemill_spec::{span::SourceFile, yaml};
 //! #[derive(Deserialize, Debug, PartialEq)]
 //! #[serde(deny_unknown_fields)]
 //! struct Options { path: String }
 //!
-//! let value = yaml::parse(&Source::new("a.yaml", "path: data\n")).unwrap();
+//! let value = yaml::parse(&SourceFile::new("a.yaml", "path: data\n")).unwrap();
 //! assert_eq!(value.deserialize_into::<Options>().unwrap(), Options { path: "data".into() });
 //!
-//! let value = yaml::parse(&Source::new("a.yaml", "path: data\npaht: x\n")).unwrap();
+//! let value = yaml::parse(&SourceFile::new("a.yaml", "path: data\npaht: x\n")).unwrap();
 //! let errors = value.deserialize_into::<Options>().unwrap_err();
 //! assert_eq!(errors.iter().next().unwrap().line(), Some(2));
 //! ```

@@ -3,7 +3,7 @@
 //! Limits hold before and while parsing, so that hostile files fail fast: 4 MiB of text, 64 levels of nesting,
 //! 250 000 nodes, 1 000 aliases that repeat at most 100 000 events.
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::span::{Located, Source, Span};
+use crate::span::{Located, SourceFile, Span};
 use crate::value::{Entry, Node, Text, Value};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -20,7 +20,7 @@ pub const LARGEST_FILE: u64 = 4 << 20;
 ///
 /// # Errors
 /// `E0102` if it cannot be read or is not UTF-8, `E0108` if it is larger than [`LARGEST_FILE`].
-pub fn read(path: &Path) -> Result<Arc<Source>, Diagnostics> {
+pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
     let name = path.display().to_string();
     let unreadable = |error: &dyn fmt::Display| {
         Diagnostics::from(
@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> Result<Arc<Source>, Diagnostics> {
         return Err(too_large(&name, bytes.len() as u64).into());
     }
     let text = String::from_utf8(bytes).map_err(|error| unreadable(&error))?;
-    Ok(Source::new(name, text))
+    Ok(SourceFile::new(name, text))
 }
 
 fn too_large(name: &str, size: u64) -> Diagnostic {
@@ -55,7 +55,7 @@ fn too_large(name: &str, size: u64) -> Diagnostic {
 ///
 /// # Errors
 /// `E0101` for text that is not YAML, `E0107` for a key given twice, `E0108` for too much text, `E0109` for other limits.
-pub fn parse(source: &Arc<Source>) -> Result<Value, Diagnostics> {
+pub fn parse(source: &Arc<SourceFile>) -> Result<Value, Diagnostics> {
     if source.text().len() as u64 > LARGEST_FILE {
         return Err(too_large(source.name(), source.text().len() as u64).into());
     }
@@ -78,7 +78,7 @@ pub fn parse(source: &Arc<Source>) -> Result<Value, Diagnostics> {
     }
 }
 
-fn syntax_error(error: &serde_saphyr::Error, source: &Arc<Source>) -> Diagnostic {
+fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagnostic {
     let span = error.location().map_or_else(|| Span::new(source, 0, 0), |location| at(location, source));
     let first_line = |text: String| text.lines().next().unwrap_or_default().to_string();
     match error {
@@ -99,7 +99,7 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<Source>) -> Diagnostic
     .at(span)
 }
 
-fn at(location: Location, source: &Arc<Source>) -> Span {
+fn at(location: Location, source: &Arc<SourceFile>) -> Span {
     let span = location.span();
     match (span.byte_offset(), span.byte_len()) {
         (Some(start), Some(len)) => {
@@ -185,7 +185,7 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
-fn positioned(raw: Spanned<Raw>, source: &Arc<Source>) -> Value {
+fn positioned(raw: Spanned<Raw>, source: &Arc<SourceFile>) -> Value {
     let span = at(raw.defined, source);
     let node = match raw.value {
         Raw::Null => Node::Null,

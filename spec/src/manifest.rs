@@ -1,0 +1,325 @@
+//! Model manifests, version 1: what a model file needs, gives, and how good it is.
+use crate::span::Located;
+use crate::types::ElementType;
+use crate::units::TimeSpan;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+mod dimension;
+mod load;
+
+pub use dimension::Dimension;
+
+/// A model manifest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Format version; 1.
+    pub version: Located<u32>,
+    /// Id: the variant's name in plans and profiles.
+    #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
+    pub id: Located<String>,
+    /// What the model does, in one sentence.
+    pub description: String,
+    /// The model file, relative to the manifest.
+    pub file: Located<String>,
+    /// sha256 of the model file, 64 hexadecimal digits.
+    #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+    pub sha256: Located<String>,
+    /// SPDX identifier of the licence.
+    pub licence: String,
+    /// Where the model comes from.
+    pub origin: Located<Origin>,
+    /// Number of weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<u64>,
+    /// Floating-point operations of one record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flops: Option<u64>,
+    /// Backends that run it, the preferred first.
+    pub backends: Located<Vec<Backend>>,
+    /// What the model reads.
+    pub inputs: Vec<ModelInput>,
+    /// What the model gives.
+    pub outputs: Vec<ModelOutput>,
+    /// A loop around the model: some outputs are fed back.
+    #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<ModelLoop>,
+    /// How good it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
+}
+
+/// An inference backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// RTen, pure Rust.
+    Rten,
+    /// ONNX Runtime.
+    Ort,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::Rten => "rten",
+            Backend::Ort => "ort",
+        })
+    }
+}
+
+/// Where a model comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    /// How it came here; decides which of the other keys are needed.
+    pub kind: OriginKind,
+    /// Script that trained it (`trained`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    /// Seed of the training (`trained`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Package that contains it (`fetched`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<String>,
+    /// Version of the package (`fetched`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package_version: Option<String>,
+    /// Anything else; needed for `external`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// How a model came here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OriginKind {
+    /// Trained by a script: `script`, `seed`.
+    Trained,
+    /// Taken from a package: `package`, `package_version`.
+    Fetched,
+    /// From elsewhere: `note` says from where.
+    External,
+}
+
+/// What a model reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelInput {
+    /// Name of the model's input.
+    pub name: Located<String>,
+    /// Column of the operator's input stream.
+    pub column: Located<String>,
+    /// What the column holds.
+    #[serde(rename = "type")]
+    pub input_type: InputType,
+    /// Element type that the model expects.
+    pub dtype: ElementType,
+    /// Shape that the model expects.
+    pub shape: Located<Vec<Dimension>>,
+    /// Steps from the column's value to the tensor, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preprocess: Vec<Located<Preprocess>>,
+}
+
+/// What an input column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InputType {
+    /// An encoded image.
+    Image,
+    /// An encoded sound.
+    Audio,
+    /// UTF-8 text.
+    Text,
+    /// A tensor.
+    Tensor,
+}
+
+/// One step from a column's value to the model's tensor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Preprocess {
+    /// Image: scale to this size in pixels.
+    Resize {
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+    },
+    /// Image: `(value / 255 - mean) / std` per channel.
+    Normalize {
+        /// Mean of each channel.
+        mean: Vec<f64>,
+        /// Standard deviation of each channel.
+        std: Vec<f64>,
+    },
+    /// Audio: cut or fill with silence to this length.
+    PadOrTrim {
+        /// Length.
+        seconds: TimeSpan,
+    },
+    /// Audio: logarithmic mel spectrogram.
+    LogMel {
+        /// Samples per second that the model was trained with.
+        sample_rate: u32,
+        /// Samples of one window.
+        window: u32,
+        /// Samples between windows.
+        hop: u32,
+        /// Samples of one Fourier transform.
+        fft: u32,
+        /// Number of mel bands.
+        mels: u32,
+        /// Lowest frequency in Hz.
+        low: f64,
+        /// Highest frequency in Hz.
+        high: f64,
+        /// Least energy before the logarithm.
+        floor: f64,
+    },
+    /// Audio: subtract the mean, divide by the standard deviation.
+    Standardize {},
+    /// Swap the last two dimensions.
+    Transpose {},
+    /// Text: one number per character, its place in the alphabet.
+    Characters {
+        /// All known characters in order.
+        alphabet: String,
+        /// Length of the result; shorter texts are filled up, longer ones cut.
+        length: u32,
+    },
+}
+
+/// What a model gives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelOutput {
+    /// Name of the model's output.
+    pub name: Located<String>,
+    /// Column of the operator's output stream.
+    pub column: Located<String>,
+    /// What the column holds after the last step.
+    #[serde(rename = "type")]
+    pub output_type: OutputType,
+    /// Element type that the model gives.
+    pub dtype: ElementType,
+    /// Shape that the model gives.
+    pub shape: Located<Vec<Dimension>>,
+    /// Steps from the tensor to the column's value, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub postprocess: Vec<Located<Postprocess>>,
+}
+
+/// What an output column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputType {
+    /// A tensor.
+    Tensor,
+    /// UTF-8 text.
+    Text,
+}
+
+/// One step from the model's tensor to the column's value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Postprocess {
+    /// Probabilities over the last dimension.
+    Softmax {},
+    /// Divide by the Euclidean length.
+    L2Norm {},
+    /// The label of the largest value: text.
+    Argmax {
+        /// Labels in order.
+        labels: Vec<String>,
+    },
+    /// Greedy CTC decoding: text.
+    CtcDecode {
+        /// All characters in order.
+        alphabet: String,
+        /// Index of the blank.
+        blank: u32,
+    },
+}
+
+/// A loop around a model: states are fed back until an end token or a number of steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelLoop {
+    /// Largest number of steps.
+    pub max_steps: Located<u32>,
+    /// Tensors that are fed back.
+    #[serde(default)]
+    pub states: Vec<LoopState>,
+    /// The token that is fed back.
+    pub feed: LoopFeed,
+    /// Token that ends the loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<u32>,
+    /// Text made from the tokens.
+    pub collect: LoopCollect,
+}
+
+/// A tensor that is fed back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoopState {
+    /// Input of the model.
+    pub input: Located<String>,
+    /// Output of the model that becomes the input of the next step.
+    pub output: Located<String>,
+    /// The first step's input.
+    pub initial: Initial,
+}
+
+/// First value of a state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Initial {
+    /// All zeros.
+    Zeros,
+    /// This value everywhere.
+    Constant(f64),
+}
+
+/// The token that is fed back: argmax of an output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoopFeed {
+    /// Input of the model.
+    pub input: Located<String>,
+    /// Output of the model: one value per token.
+    pub output: Located<String>,
+    /// The first token.
+    pub start: u32,
+}
+
+/// Text made from the tokens of a loop; the end token is left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoopCollect {
+    /// Column of the operator's output stream.
+    pub column: Located<String>,
+    /// Text of each token.
+    pub labels: Vec<String>,
+}
+
+/// How good a model is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// What was measured.
+    pub name: String,
+    /// The value.
+    pub value: Located<f64>,
+    /// Confidence interval of the value.
+    pub interval: Located<(f64, f64)>,
+    /// Number of samples.
+    pub samples: u64,
+    /// True if more is better.
+    pub higher_is_better: bool,
+}

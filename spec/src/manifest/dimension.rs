@@ -1,0 +1,70 @@
+//! One dimension of a model's tensor: `batch` or a number.
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use std::fmt;
+
+/// One dimension of a model's tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dimension {
+    /// The number of records in the batch.
+    Batch,
+    /// This many.
+    Fixed(u32),
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dimension::Batch => f.write_str("batch"),
+            Dimension::Fixed(size) => size.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Dimension {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Dimension::Batch => serializer.serialize_str("batch"),
+            Dimension::Fixed(size) => serializer.serialize_u32(*size),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Dimension {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DimensionVisitor;
+        impl Visitor<'_> for DimensionVisitor {
+            type Value = Dimension;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`batch` or a whole number of 1 or more")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Dimension, E> {
+                match text {
+                    "batch" => Ok(Dimension::Batch),
+                    other => Err(E::invalid_value(Unexpected::Str(other), &self)),
+                }
+            }
+            fn visit_u64<E: Error>(self, size: u64) -> Result<Dimension, E> {
+                match u32::try_from(size) {
+                    Ok(size) if size > 0 => Ok(Dimension::Fixed(size)),
+                    _ => Err(E::invalid_value(Unexpected::Unsigned(size), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(DimensionVisitor)
+    }
+}
+
+impl JsonSchema for Dimension {
+    fn schema_name() -> Cow<'static, str> {
+        "Dimension".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "One dimension: `batch`, or a whole number.",
+            "anyOf": [{"const": "batch"}, {"type": "integer", "minimum": 1}]
+        })
+    }
+}

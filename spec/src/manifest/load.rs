@@ -1,0 +1,30 @@
+//! Reading manifests.
+use super::Manifest;
+use crate::diagnostic::Diagnostics;
+use crate::span::SourceFile;
+use crate::{document, yaml};
+use std::path::Path;
+use std::sync::Arc;
+
+impl Manifest {
+    /// Reads and checks a manifest file.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, `E01xx` and `E05xx`.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
+        Self::from_source(&yaml::read(path.as_ref())?)
+    }
+
+    /// Parses and checks the text of a manifest; `file_name` is shown in errors.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, `E01xx` and `E05xx`.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
+        Self::from_source(&SourceFile::new(file_name, text))
+    }
+
+    fn from_source(source: &Arc<SourceFile>) -> Result<Self, Diagnostics> {
+        let tree = document::tree(source, "model manifest")?;
+        document::convert(&tree)
+    }
+}

@@ -1,0 +1,231 @@
+//! The logical workflow, `workflow.yaml` version 1: sources, operators, sinks, service levels, run options.
+use crate::plan::{default_checkpoint_every, default_tick};
+use crate::span::Located;
+use crate::units::{Percent, Percentile, Rate, TimeSpan};
+use crate::value::Value;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+mod input;
+mod load;
+
+pub use input::Input;
+
+/// A workflow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Workflow {
+    /// Format version; 1.
+    pub version: Located<u32>,
+    /// Name of the workflow.
+    pub name: Located<String>,
+    /// Where records come from.
+    pub sources: Vec<Source>,
+    /// What is done with them.
+    #[serde(default)]
+    pub operators: Vec<Operator>,
+    /// Where results go.
+    pub sinks: Vec<Sink>,
+    /// Service levels to keep.
+    #[serde(default, skip_serializing_if = "Slo::is_empty")]
+    pub slo: Slo,
+    /// How to run it when no plan says otherwise.
+    #[serde(default)]
+    pub run: RunOptions,
+    /// Folder of the workflow file: relative paths in the workflow start there. Not part of the file.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub directory: WorkflowDirectory,
+}
+
+/// The folder of a workflow file. Two are always equal: where a workflow lies does not change what it says.
+#[derive(Debug, Clone, Default)]
+pub struct WorkflowDirectory(pub PathBuf);
+
+impl PartialEq for WorkflowDirectory {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// Where records come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Id, unique in the workflow.
+    #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
+    pub id: Located<String>,
+    /// Source kind.
+    pub kind: Located<String>,
+    /// Column that decides the route class; none: the record id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Located<String>>,
+    /// Records per second of an open loop; none: as fast as downstream takes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Located<Rate>>,
+    /// Start again at the end. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeat: bool,
+    /// Settings by kind.
+    #[serde(default = "Value::empty_map", skip_serializing_if = "is_empty_map")]
+    pub options: Value,
+}
+
+/// What is done with records.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "input::OperatorForm")]
+pub struct Operator {
+    /// Id, unique in the workflow.
+    pub id: Located<String>,
+    /// Operator kind.
+    pub kind: Located<String>,
+    /// Where its records come from, in order of its ports.
+    pub inputs: Vec<Input>,
+    /// Candidate model manifests, relative to the workflow file; only for kind `ml`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<Located<String>>,
+    /// Inference backend; none: auto.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Located<BackendChoice>>,
+    /// How records are put together for the model; none: the plan decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batching: Option<Batching>,
+    /// What happens after a panic.
+    pub on_panic: OnPanic,
+    /// Settings by kind.
+    #[serde(skip_serializing_if = "is_empty_map")]
+    pub options: Value,
+}
+
+/// Which inference backend an operator uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendChoice {
+    /// The first backend that the model and the machine allow.
+    #[default]
+    Auto,
+    /// RTen, pure Rust.
+    Rten,
+    /// ONNX Runtime.
+    Ort,
+}
+
+/// How records are put together for a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Batching {
+    /// Largest batch, at least 1. Default: 1.
+    #[serde(default = "one")]
+    pub max_batch: Located<u32>,
+    /// Longest wait to fill a batch. Default: 0s.
+    #[serde(default)]
+    pub budget: TimeSpan,
+}
+
+fn one() -> Located<u32> {
+    Located::from(1)
+}
+
+/// What happens after an operator panicked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnPanic {
+    /// The run stops with exit code 70.
+    #[default]
+    Stop,
+    /// The operator starts anew from its last checkpoint.
+    Restart,
+}
+
+/// Where results go.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sink {
+    /// Id, unique in the workflow.
+    #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
+    pub id: Located<String>,
+    /// Sink kind.
+    pub kind: Located<String>,
+    /// Where its records come from.
+    pub input: Input,
+    /// Settings by kind.
+    #[serde(default = "Value::empty_map", skip_serializing_if = "is_empty_map")]
+    pub options: Value,
+    /// Right answers, for the accuracy in the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ground_truth: Option<GroundTruth>,
+}
+
+/// A CSV file with the right answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroundTruth {
+    /// The file, relative to the workflow file.
+    pub path: Located<String>,
+    /// Column that both the stream and the file have.
+    pub key: Located<String>,
+    /// Column of the stream with the answer given.
+    pub prediction: Located<String>,
+    /// Column of the file with the right answer.
+    pub truth: Located<String>,
+}
+
+/// Service levels to keep.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Slo {
+    /// Records per second at the sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Located<Rate>>,
+    /// Least end-to-end accuracy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<Located<Percent>>,
+    /// Largest end-to-end latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencySlo>,
+}
+
+impl Slo {
+    /// True if no level is named.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A bound on end-to-end latency.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LatencySlo {
+    /// The percentile that is bounded.
+    pub percentile: Located<Percentile>,
+    /// The bound.
+    pub below: Located<TimeSpan>,
+}
+
+/// How to run a workflow when no plan says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunOptions {
+    /// Length of an epoch. Default: 50ms.
+    pub tick: Located<TimeSpan>,
+    /// A checkpoint every so many ticks. Default: 20.
+    pub checkpoint_every: Located<u64>,
+    /// File for records that could not be processed, relative to the workflow file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letters: Option<Located<String>>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            tick: default_tick().into(),
+            checkpoint_every: default_checkpoint_every().into(),
+            dead_letters: None,
+        }
+    }
+}
+
+fn is_empty_map(value: &Value) -> bool {
+    *value == Value::empty_map()
+}
