@@ -90,6 +90,11 @@ pub trait Stateful: Send {
     fn apply(&mut self, port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
     /// The watermark: no row with an earlier event time is expected any more. `EventTime::MAX` at the end.
     fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError>;
+    /// The watermark of the output once the input's is `watermark`: no row with an earlier event time will be
+    /// emitted any more. A window that may stay open for late rows holds it back.
+    fn output_watermark(&self, watermark: EventTime) -> EventTime {
+        watermark
+    }
     /// The whole state.
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError>;
     /// Replaces the state by a snapshot of the same operator.

@@ -175,7 +175,9 @@ pub fn batch_bytes(batch: &RecordBatch) -> usize {
     batch
         .columns()
         .iter()
-        .map(|column| column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size()))
+        .map(|column| {
+            column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
+        })
         .sum()
 }
 

@@ -1,0 +1,1 @@
+//! Tests of [`super::bind_workflow`].

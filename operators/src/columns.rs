@@ -1,0 +1,98 @@
+//! Columns of plain values: their types as options write them, their builders, their names.
+use crate::relational::expression::Cell;
+use arrow_array::ArrayRef;
+use arrow_array::builder::{ArrayBuilder, BooleanBuilder, Float64Builder, Int64Builder, StringBuilder};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidemill_spec::diagnostic::Diagnostic;
+use tidemill_spec::span::Located;
+use tidemill_spec::types::ColumnType;
+
+/// Type of a column of plain values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ScalarType {
+    /// 64-bit signed integer.
+    Int64,
+    /// 64-bit float.
+    Float64,
+    /// UTF-8 text.
+    Text,
+    /// True or false.
+    Bool,
+}
+
+impl From<ScalarType> for ColumnType {
+    fn from(scalar: ScalarType) -> Self {
+        match scalar {
+            ScalarType::Int64 => ColumnType::Int64,
+            ScalarType::Float64 => ColumnType::Float64,
+            ScalarType::Text => ColumnType::Text,
+            ScalarType::Bool => ColumnType::Bool,
+        }
+    }
+}
+
+/// Refuses names that a new column cannot have.
+pub(crate) fn declared_name(name: &Located<String>) -> Result<(), Diagnostic> {
+    let wrong = if name.is_empty() {
+        "a column needs a name".to_owned()
+    } else if name.starts_with('_') {
+        format!("the column name `{name}` starts with `_`, which is kept for metadata")
+    } else {
+        return Ok(());
+    };
+    Err(Diagnostic::error("E0606", wrong).at(name.span.clone()).with_help("choose a name such as `value`"))
+}
+
+/// Builds a column of plain values.
+pub(crate) enum ScalarBuilder {
+    Int64(Int64Builder),
+    Float64(Float64Builder),
+    Text(StringBuilder),
+    Bool(BooleanBuilder),
+}
+
+impl ScalarBuilder {
+    /// A builder for `rows` rows; only plain types have one, any other is taken as text.
+    pub(crate) fn new(column_type: &ColumnType, rows: usize) -> Self {
+        match column_type {
+            ColumnType::Int64 => Self::Int64(Int64Builder::with_capacity(rows)),
+            ColumnType::Float64 => Self::Float64(Float64Builder::with_capacity(rows)),
+            ColumnType::Bool => Self::Bool(BooleanBuilder::with_capacity(rows)),
+            _ => Self::Text(StringBuilder::with_capacity(rows, rows * 16)),
+        }
+    }
+
+    pub(crate) fn append_null(&mut self) {
+        match self {
+            Self::Int64(builder) => builder.append_null(),
+            Self::Float64(builder) => builder.append_null(),
+            Self::Text(builder) => builder.append_null(),
+            Self::Bool(builder) => builder.append_null(),
+        }
+    }
+
+    /// Appends a value; an error says why it does not fit, then nothing is appended.
+    pub(crate) fn append_cell(&mut self, cell: Cell<'_>) -> Result<(), String> {
+        match (self, cell) {
+            (builder, Cell::Null) => builder.append_null(),
+            (Self::Int64(builder), Cell::Int(value)) => builder.append_value(value),
+            (Self::Float64(builder), Cell::Float(value)) => builder.append_value(value),
+            (Self::Float64(builder), Cell::Int(value)) => builder.append_value(value as f64),
+            (Self::Text(builder), Cell::Text(value)) => builder.append_value(value),
+            (Self::Bool(builder), Cell::Bool(value)) => builder.append_value(value),
+            (_, other) => return Err(format!("{other:?} is of another type than the column")),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::Int64(builder) => ArrayBuilder::finish(builder),
+            Self::Float64(builder) => ArrayBuilder::finish(builder),
+            Self::Text(builder) => ArrayBuilder::finish(builder),
+            Self::Bool(builder) => ArrayBuilder::finish(builder),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Right answers by key, from a CSV file (with a header line) or a JSONL file (one object a line).
+//!
+//! ```
+//! let folder = tempfile::tempdir().unwrap();
+//! let path = folder.path().join("truth.csv");
+//! std::fs::write(&path, "key,answer\na,red\nb,blue\n").unwrap();
+//! let answers = tidemill_operators::ground_truth::load(&path, "key", "answer").unwrap();
+//! assert_eq!(answers["b"], "blue");
+//! ```
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// Longest line that is read; ground truth is a table of short values.
+const LINE_LIMIT: u64 = 1 << 20;
+
+/// Why ground truth could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum GroundTruthError {
+    /// The file cannot be opened or read.
+    #[error("`{}` cannot be read: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The name ends neither in `.csv` nor in `.jsonl`.
+    #[error("`{}` is neither a .csv nor a .jsonl file", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A column is missing.
+    #[error("`{}` has no column `{column}`, it has: {found}", path.display())]
+    Column {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+        /// What there is.
+        found: String,
+    },
+    /// A line cannot be used.
+    #[error("`{}`, line {line}: {what}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line number, counted from 1.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// One key with two answers.
+    #[error("`{}`, line {line}: key `{key}` has two answers, `{first}` and `{second}`", path.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+        /// Line number of the second one, counted from 1.
+        line: u64,
+        /// The key.
+        key: String,
+        /// The answer before.
+        first: String,
+        /// The answer on this line.
+        second: String,
+    },
+    /// No rows.
+    #[error("`{}` has no rows", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl GroundTruthError {
+    /// How to mend it.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Self::File { .. } => {
+                "write a path relative to the workflow file and check that the file can be read"
+            }
+            Self::Format { .. } => {
+                "use a .csv file with a header line, or a .jsonl file with one object a line"
+            }
+            Self::Column { .. } => "`key` and `truth` name columns of the file",
+            Self::Line { .. } => "correct the line or take it out",
+            Self::Twice { .. } => "keep one of the two lines",
+            Self::Empty { .. } => "write one row for each record with a known answer",
+        }
+    }
+}
+
+/// Reads the answers: column `truth` by column `key`. Numbers and bools are compared as they are written; a line
+/// with the same key and the same answer again does no harm.
+///
+/// # Errors
+/// See [`GroundTruthError`].
+pub fn load(path: &Path, key: &str, truth: &str) -> Result<HashMap<String, String>, GroundTruthError> {
+    let file = File::open(path).map_err(|error| GroundTruthError::File { path: path.into(), error })?;
+    let mut answers = Answers { path, map: HashMap::new() };
+    match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
+        Some("csv") => answers.csv(file, key, truth)?,
+        Some("jsonl" | "ndjson") => answers.jsonl(file, key, truth)?,
+        _ => return Err(GroundTruthError::Format { path: path.into() }),
+    }
+    if answers.map.is_empty() {
+        return Err(GroundTruthError::Empty { path: path.into() });
+    }
+    Ok(answers.map)
+}
+
+struct Answers<'a> {
+    path: &'a Path,
+    map: HashMap<String, String>,
+}
+
+impl Answers<'_> {
+    fn insert(&mut self, line: u64, key: &str, answer: &str) -> Result<(), GroundTruthError> {
+        match self.map.entry(key.to_owned()) {
+            Entry::Vacant(entry) => drop(entry.insert(answer.to_owned())),
+            Entry::Occupied(entry) if entry.get() != answer => {
+                return Err(GroundTruthError::Twice {
+                    path: self.path.into(),
+                    line,
+                    key: key.to_owned(),
+                    first: entry.get().clone(),
+                    second: answer.to_owned(),
+                });
+            }
+            Entry::Occupied(_) => {}
+        }
+        Ok(())
+    }
+
+    fn line(&self, line: u64, what: impl Into<String>) -> GroundTruthError {
+        GroundTruthError::Line { path: self.path.into(), line, what: what.into() }
+    }
+
+    fn csv(&mut self, file: File, key: &str, truth: &str) -> Result<(), GroundTruthError> {
+        let mut reader = csv::Reader::from_reader(BufReader::new(file));
+        let header = reader.headers().map_err(|e| self.line(1, e.to_string()))?.clone();
+        let column = |name: &str| {
+            // Spreadsheets put a byte order mark in front of the first name.
+            header.iter().position(|h| h.trim_start_matches('\u{feff}').trim() == name).ok_or_else(|| {
+                let found: Vec<String> = header.iter().take(40).map(|h| format!("`{h}`")).collect();
+                GroundTruthError::Column {
+                    path: self.path.into(),
+                    column: name.into(),
+                    found: if found.is_empty() { "nothing".into() } else { found.join(", ") },
+                }
+            })
+        };
+        let (key, truth) = (column(key)?, column(truth)?);
+        let mut record = csv::StringRecord::new();
+        loop {
+            let more = reader.read_record(&mut record).map_err(|e| {
+                let line = e.position().map_or(0, csv::Position::line);
+                self.line(line, e.to_string())
+            })?;
+            if !more {
+                return Ok(());
+            }
+            let line = record.position().map_or(0, csv::Position::line);
+            // The reader refuses records of another length than the header, so both are there.
+            self.insert(line, record.get(key).unwrap_or_default(), record.get(truth).unwrap_or_default())?;
+        }
+    }
+
+    fn jsonl(&mut self, file: File, key: &str, truth: &str) -> Result<(), GroundTruthError> {
+        let mut reader = BufReader::new(file);
+        let mut text = Vec::new();
+        for line in 1.. {
+            text.clear();
+            let read = (&mut reader)
+                .take(LINE_LIMIT)
+                .read_until(b'\n', &mut text)
+                .map_err(|error| GroundTruthError::File { path: self.path.into(), error })?;
+            if read == 0 {
+                break;
+            }
+            if read as u64 == LINE_LIMIT {
+                return Err(self.line(line, "longer than 1 MiB"));
+            }
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            let object: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_slice(&text).map_err(|e| self.line(line, format!("no JSON object: {e}")))?;
+            let field = |name: &str| match object.get(name) {
+                Some(serde_json::Value::String(text)) => Ok(text.clone()),
+                Some(value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_))) => {
+                    Ok(value.to_string())
+                }
+                Some(_) => Err(self.line(line, format!("field `{name}` is no text, number or bool"))),
+                None => Err(self.line(line, format!("there is no field `{name}`"))),
+            };
+            let (key, answer) = (field(key)?, field(truth)?);
+            self.insert(line, &key, &answer)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load_text(name: &str, text: &str) -> Result<HashMap<String, String>, GroundTruthError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        load(&path, "key", "answer")
+    }
+
+    #[test]
+    fn both_formats() {
+        let csv = load_text("t.csv", "\u{feff}key,x,answer\na,1,\"red, dark\"\nb,2,7\na,3,\"red, dark\"\n")
+            .unwrap();
+        let jsonl =
+            load_text("t.jsonl", "{\"key\":\"a\",\"answer\":\"red, dark\"}\n\n{\"key\":\"b\",\"answer\":7}")
+                .unwrap();
+        assert_eq!(csv, jsonl);
+        assert_eq!(csv["a"], "red, dark");
+    }
+
+    #[test]
+    fn errors_say_where() {
+        for (name, text, expected) in [
+            ("t.csv", "key,b\na,1\n", "has no column `answer`"),
+            ("t.csv", "key,answer\na,1\nb\n", "line 3"),
+            ("t.csv", "key,answer\na,1\na,2\n", "line 3: key `a` has two answers, `1` and `2`"),
+            ("t.csv", "key,answer\n", "has no rows"),
+            ("t.jsonl", "{\"key\":\"a\"}", "line 1: there is no field `answer`"),
+            ("t.jsonl", "[]", "line 1: no JSON object"),
+            ("t.txt", "", "neither"),
+        ] {
+            let error = load_text(name, text).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(!error.help().is_empty());
+        }
+        assert!(
+            load(Path::new("/nowhere/t.csv"), "key", "answer")
+                .unwrap_err()
+                .to_string()
+                .contains("cannot be read")
+        );
+    }
+}

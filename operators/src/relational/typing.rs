@@ -1,0 +1,420 @@
+//! Static types of expressions: every node gets a type from the columns below it, and whole numbers beside floats
+//! are turned into floats in the tree (CEL has no such conversions and would fail at run time).
+use super::expression::ExpressionError;
+use cel::IdedExpr;
+use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators as op};
+use cel::common::types::CelDouble;
+use std::collections::BTreeSet;
+use std::fmt;
+use tidemill_spec::diagnostic::suggestion;
+use tidemill_spec::types::{ColumnType, StreamType};
+
+/// Type of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Int,
+    Float,
+    Bool,
+    Text,
+    Null,
+    List(Box<Kind>),
+}
+
+impl Kind {
+    pub(crate) fn column_type(&self) -> Option<ColumnType> {
+        match self {
+            Kind::Int => Some(ColumnType::Int64),
+            Kind::Float => Some(ColumnType::Float64),
+            Kind::Bool => Some(ColumnType::Bool),
+            Kind::Text => Some(ColumnType::Text),
+            Kind::Null | Kind::List(_) => None,
+        }
+    }
+
+    fn is_number(&self) -> bool {
+        matches!(self, Kind::Int | Kind::Float)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Int => f.write_str("int64"),
+            Kind::Float => f.write_str("float64"),
+            Kind::Bool => f.write_str("bool"),
+            Kind::Text => f.write_str("text"),
+            Kind::Null => f.write_str("null"),
+            Kind::List(item) => write!(f, "list of {item}"),
+        }
+    }
+}
+
+/// Turns a whole-number node into a float: a literal by its value, anything else by a conversion.
+pub(crate) fn widen(node: &mut IdedExpr) {
+    if let Expr::Literal(LiteralValue::Int(value)) = &node.expr {
+        node.expr = Expr::Literal(LiteralValue::Double(CelDouble::from(*value.inner() as f64)));
+        return;
+    }
+    let inner = std::mem::take(node);
+    let id = inner.id;
+    let call = CallExpr { func_name: "double".into(), target: None, args: vec![inner] };
+    *node = IdedExpr { id, expr: Expr::Call(call) };
+}
+
+/// Functions by name: (arguments with the receiver first, result). A number argument takes both kinds.
+const FUNCTIONS: &[(&str, &[Argument], Kind)] = {
+    use Argument::{Any, Float, Int, Text};
+    &[
+        ("size", &[Text], Kind::Int),
+        ("contains", &[Text, Text], Kind::Bool),
+        ("startsWith", &[Text, Text], Kind::Bool),
+        ("endsWith", &[Text, Text], Kind::Bool),
+        ("matches", &[Text, Text], Kind::Bool),
+        ("lowerAscii", &[Text], Kind::Text),
+        ("upperAscii", &[Text], Kind::Text),
+        ("trim", &[Text], Kind::Text),
+        ("replace", &[Text, Text, Text], Kind::Text),
+        ("substring", &[Text, Int], Kind::Text),
+        ("substring", &[Text, Int, Int], Kind::Text),
+        ("indexOf", &[Text, Text], Kind::Int),
+        ("int", &[Any], Kind::Int),
+        ("double", &[Any], Kind::Float),
+        ("string", &[Any], Kind::Text),
+        ("bool", &[Text], Kind::Bool),
+        ("math.ceil", &[Float], Kind::Float),
+        ("math.floor", &[Float], Kind::Float),
+        ("math.round", &[Float], Kind::Float),
+    ]
+};
+
+/// Functions that are written with a dot after their first argument.
+fn is_method(name: &str) -> bool {
+    !matches!(name, "int" | "double" | "string" | "bool" | "math.ceil" | "math.floor" | "math.round")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Argument {
+    Text,
+    Int,
+    /// A whole number is turned into a float.
+    Float,
+    Any,
+}
+
+/// Types the nodes of one expression.
+pub(crate) struct Typing<'a> {
+    text: &'a str,
+    input: &'a StreamType,
+    places: &'a SourceInfo,
+    used: BTreeSet<usize>,
+}
+
+impl<'a> Typing<'a> {
+    pub(crate) fn new(text: &'a str, input: &'a StreamType, places: &'a SourceInfo) -> Self {
+        Self { text, input, places, used: BTreeSet::new() }
+    }
+
+    /// Positions of the columns that the expression reads.
+    pub(crate) fn used(&self) -> impl Iterator<Item = usize> + '_ {
+        self.used.iter().copied()
+    }
+
+    fn wrong(&self, node: &IdedExpr, message: impl fmt::Display) -> ExpressionError {
+        // Where in the expression, as a character, when it is not at its beginning.
+        let place = match self.places.offset_for(node.id) {
+            Some((start, _)) if start > 0 => format!(" (at character {} of `{}`)", start + 1, self.text),
+            _ => format!(" (in `{}`)", self.text),
+        };
+        ExpressionError::new(format!("{message}{place}"))
+    }
+
+    /// Type of a node; inserts conversions below it.
+    pub(crate) fn check(&mut self, node: &mut IdedExpr) -> Result<Kind, ExpressionError> {
+        // The node is taken apart while errors still name it by its id.
+        let here = IdedExpr { id: node.id, expr: Expr::Unspecified };
+        match &mut node.expr {
+            Expr::Literal(literal) => match literal {
+                LiteralValue::Boolean(_) => Ok(Kind::Bool),
+                LiteralValue::Int(_) => Ok(Kind::Int),
+                LiteralValue::Double(_) => Ok(Kind::Float),
+                LiteralValue::String(_) => Ok(Kind::Text),
+                LiteralValue::Null => Ok(Kind::Null),
+                LiteralValue::UInt(_) => Err(self
+                    .wrong(&here, "unsigned numbers are not available")
+                    .with_help("leave out the `u`")),
+                LiteralValue::Bytes(_) => {
+                    Err(self.wrong(&here, "byte texts are not available").with_help("leave out the `b`"))
+                }
+            },
+            Expr::Ident(name) => self.column(&here, name),
+            Expr::List(list) => {
+                let mut item: Option<Kind> = None;
+                for element in &mut list.elements {
+                    let kind = self.check(element)?;
+                    item = Some(match item {
+                        None => kind,
+                        Some(before) if before == kind => kind,
+                        Some(before) if before.is_number() && kind.is_number() => Kind::Float,
+                        Some(before) => {
+                            return Err(self.wrong(&here, format!("the list mixes {before} and {kind}")));
+                        }
+                    });
+                }
+                Ok(Kind::List(Box::new(item.unwrap_or(Kind::Null))))
+            }
+            Expr::Call(call) => self.call(&here, call),
+            Expr::Select(select) => {
+                let kind = self.check(&mut select.operand)?;
+                Err(self
+                    .wrong(&here, format!("a value of type {kind} has no fields, found `.{}`", select.field)))
+            }
+            Expr::Comprehension(_) => Err(self
+                .wrong(&here, "`all`, `exists`, `map` and `filter` on lists are not available")
+                .with_help("to look a value up in a list, write `site in ['north', 'south']`")),
+            Expr::Map(_) | Expr::Struct(_) => Err(self.wrong(&here, "maps are not available in expressions")),
+            Expr::Unspecified => Err(self.wrong(&here, "the expression is incomplete")),
+        }
+    }
+
+    fn column(&mut self, here: &IdedExpr, name: &str) -> Result<Kind, ExpressionError> {
+        let Some(index) = self.input.index_of(name) else {
+            let names = self.input.columns.iter().map(|c| c.name.as_str());
+            return Err(self.wrong(here, format!("there is no column `{name}`")).with_help(suggestion(
+                name,
+                names,
+                "columns of the input",
+            )));
+        };
+        let kind = match &self.input.columns[index].column_type {
+            ColumnType::Text => Kind::Text,
+            ColumnType::Int64 => Kind::Int,
+            ColumnType::Float64 => Kind::Float,
+            ColumnType::Bool => Kind::Bool,
+            other => {
+                return Err(self
+                    .wrong(here, format!("column `{name}` is of type {other}"))
+                    .with_help("expressions work on columns of type text, int64, float64 and bool"));
+            }
+        };
+        self.used.insert(index);
+        Ok(kind)
+    }
+
+    fn call(&mut self, here: &IdedExpr, call: &mut CallExpr) -> Result<Kind, ExpressionError> {
+        let name = call.func_name.clone();
+        match (name.as_str(), call.args.as_mut_slice()) {
+            (op::CONDITIONAL, [condition, yes, no]) => {
+                let kind = self.check(condition)?;
+                if kind != Kind::Bool {
+                    return Err(self.wrong(here, format!("the condition of `?:` needs bool, found {kind}")));
+                }
+                let (a, b) = (self.check(yes)?, self.check(no)?);
+                match (a, b) {
+                    (a, b) if a == b => Ok(a),
+                    (Kind::Null, b) => Ok(b),
+                    (a, Kind::Null) => Ok(a),
+                    (a, b) => self.meet(yes, a, no, b).map_err(|(a, b)| {
+                        self.wrong(here, format!("both results of `?:` need one type, found {a} and {b}"))
+                    }),
+                }
+            }
+            (op::LOGICAL_AND | op::LOGICAL_OR, [a, b]) => {
+                let kinds = (self.check(a)?, self.check(b)?);
+                let sign = sign(&name);
+                if kinds != (Kind::Bool, Kind::Bool) {
+                    let message =
+                        format!("`{sign}` needs bool on both sides, found {} and {}", kinds.0, kinds.1);
+                    return Err(self.wrong(here, message));
+                }
+                Ok(Kind::Bool)
+            }
+            (op::LOGICAL_NOT, [a]) => match self.check(a)? {
+                Kind::Bool => Ok(Kind::Bool),
+                kind => Err(self.wrong(here, format!("`!` needs bool, found {kind}"))),
+            },
+            (op::NEGATE, [a]) => match self.check(a)? {
+                kind if kind.is_number() => Ok(kind),
+                kind => Err(self.wrong(here, format!("`-` needs a number, found {kind}"))),
+            },
+            (op::EQUALS | op::NOT_EQUALS, [a, b]) => {
+                let (ka, kb) = (self.check(a)?, self.check(b)?);
+                if ka == Kind::Null || kb == Kind::Null {
+                    return Ok(Kind::Bool);
+                }
+                self.meet(a, ka, b, kb).map(|_| Kind::Bool).map_err(|(ka, kb)| {
+                    self.wrong(
+                        here,
+                        format!("`{}` compares values of one type, found {ka} and {kb}", sign(&name)),
+                    )
+                })
+            }
+            (op::LESS | op::LESS_EQUALS | op::GREATER | op::GREATER_EQUALS, [a, b]) => {
+                self.numbers_or_texts(here, &name, a, b).map(|_| Kind::Bool)
+            }
+            (op::ADD, [a, b]) => self.numbers_or_texts(here, &name, a, b),
+            (op::SUBSTRACT | op::MULTIPLY | op::DIVIDE, [a, b]) => {
+                let (ka, kb) = (self.check(a)?, self.check(b)?);
+                if !ka.is_number() || !kb.is_number() {
+                    let message = format!("`{}` needs two numbers, found {ka} and {kb}", sign(&name));
+                    return Err(self.wrong(here, message));
+                }
+                self.meet(a, ka, b, kb).map_err(|_| self.wrong(here, "numbers needed"))
+            }
+            (op::MODULO, [a, b]) => match (self.check(a)?, self.check(b)?) {
+                (Kind::Int, Kind::Int) => Ok(Kind::Int),
+                (ka, kb) => Err(self
+                    .wrong(here, format!("`%` needs two whole numbers, found {ka} and {kb}"))
+                    .with_help("convert with `int(x)`")),
+            },
+            (op::IN, [value, list]) => self.contained(here, value, list),
+            _ => self.function(here, call),
+        }
+    }
+
+    /// Brings two operands to one type, turning a whole number beside a float into a float.
+    fn meet(&self, a: &mut IdedExpr, ka: Kind, b: &mut IdedExpr, kb: Kind) -> Result<Kind, (Kind, Kind)> {
+        match (ka, kb) {
+            (Kind::Int, Kind::Float) => {
+                widen(a);
+                Ok(Kind::Float)
+            }
+            (Kind::Float, Kind::Int) => {
+                widen(b);
+                Ok(Kind::Float)
+            }
+            (ka, kb) if ka == kb && !matches!(ka, Kind::List(_)) => Ok(ka),
+            other => Err(other),
+        }
+    }
+
+    fn numbers_or_texts(
+        &mut self,
+        here: &IdedExpr,
+        name: &str,
+        a: &mut IdedExpr,
+        b: &mut IdedExpr,
+    ) -> Result<Kind, ExpressionError> {
+        let (ka, kb) = (self.check(a)?, self.check(b)?);
+        if (ka == Kind::Text && kb == Kind::Text) || (ka.is_number() && kb.is_number()) {
+            return self.meet(a, ka, b, kb).map_err(|_| self.wrong(here, "numbers or texts needed"));
+        }
+        let error =
+            self.wrong(here, format!("`{}` needs two numbers or two texts, found {ka} and {kb}", sign(name)));
+        Err(match name == op::ADD && (ka == Kind::Text || kb == Kind::Text) {
+            true => error.with_help("turn the other side into text with `string(x)`"),
+            false => error,
+        })
+    }
+
+    fn contained(
+        &mut self,
+        here: &IdedExpr,
+        value: &mut IdedExpr,
+        list: &mut IdedExpr,
+    ) -> Result<Kind, ExpressionError> {
+        let kind = self.check(value)?;
+        let listed = self.check(list)?;
+        let Kind::List(item) = listed else {
+            return Err(self
+                .wrong(here, format!("`in` needs a list on its right, found {listed}"))
+                .with_help(
+                    "write `site in ['north', 'south']`; for a part of a text write `t.contains('x')`",
+                ));
+        };
+        let float = kind == Kind::Float || *item == Kind::Float;
+        if kind != *item && *item != Kind::Null && !(kind.is_number() && item.is_number()) {
+            return Err(self.wrong(here, format!("`in` looks for {kind} in a list of {item}")));
+        }
+        if float && let Expr::List(list) = &mut list.expr {
+            if kind == Kind::Int {
+                widen(value);
+            }
+            for element in &mut list.elements {
+                // Typed before; typing again does no harm and tells which ones are whole.
+                if self.check(element)? == Kind::Int {
+                    widen(element);
+                }
+            }
+        }
+        Ok(Kind::Bool)
+    }
+
+    fn function(&mut self, here: &IdedExpr, call: &mut CallExpr) -> Result<Kind, ExpressionError> {
+        let mut name = call.func_name.clone();
+        let mut arguments: Vec<&mut IdedExpr> = Vec::new();
+        if let Some(target) = &mut call.target {
+            match &target.expr {
+                Expr::Ident(space) if space == "math" => name = format!("math.{name}"),
+                _ => arguments.push(target),
+            }
+        }
+        let as_method = !arguments.is_empty();
+        arguments.extend(call.args.iter_mut());
+        if name == "math.abs" {
+            return match arguments.as_mut_slice() {
+                [x] => match self.check(x)? {
+                    kind if kind.is_number() => Ok(kind),
+                    kind => Err(self.wrong(here, format!("`math.abs` needs a number, found {kind}"))),
+                },
+                _ => Err(self.wrong(here, "`math.abs` needs one number")),
+            };
+        }
+        let named: Vec<_> = FUNCTIONS.iter().filter(|(n, ..)| *n == name).collect();
+        if named.is_empty() {
+            let names: BTreeSet<&str> = FUNCTIONS.iter().map(|(n, ..)| *n).chain(["math.abs"]).collect();
+            return Err(self.wrong(here, format!("there is no function `{name}`")).with_help(suggestion(
+                &name,
+                names,
+                "functions",
+            )));
+        }
+        let Some((_, wanted, result)) = named.iter().find(|(_, wanted, _)| wanted.len() == arguments.len())
+        else {
+            let count = named[0].1.len() - usize::from(as_method);
+            let message = format!("`{name}` needs {count} argument{}", if count == 1 { "" } else { "s" });
+            return Err(self.wrong(here, message));
+        };
+        // `size` works both ways, all other functions in one way only.
+        if name != "size" && is_method(&name) != as_method {
+            let (wrong, right) = if as_method {
+                (format!("x.{name}()"), format!("{name}(x)"))
+            } else {
+                (format!("{name}(x)"), format!("x.{name}()"))
+            };
+            return Err(self
+                .wrong(here, format!("`{name}` is not called as `{wrong}`"))
+                .with_help(format!("write `{right}`")));
+        }
+        for (argument, wanted) in arguments.into_iter().zip(*wanted) {
+            let kind = self.check(argument)?;
+            let fits = match wanted {
+                Argument::Text => kind == Kind::Text,
+                Argument::Int => kind == Kind::Int,
+                Argument::Float => kind.is_number(),
+                Argument::Any => match name.as_str() {
+                    "string" => matches!(kind, Kind::Int | Kind::Float | Kind::Bool | Kind::Text),
+                    _ => matches!(kind, Kind::Int | Kind::Float | Kind::Text),
+                },
+            };
+            if !fits {
+                let wanted = match wanted {
+                    Argument::Text => "text",
+                    Argument::Int => "a whole number",
+                    Argument::Float => "a number",
+                    Argument::Any if name == "string" => "a number, bool or text",
+                    Argument::Any => "a number or text",
+                };
+                return Err(self.wrong(here, format!("`{name}` needs {wanted}, found {kind}")));
+            }
+            if *wanted == Argument::Float && kind == Kind::Int {
+                widen(argument);
+            }
+        }
+        Ok(result.clone())
+    }
+}
+
+/// An operator as people write it.
+fn sign(name: &str) -> &str {
+    name.trim_matches('_')
+}

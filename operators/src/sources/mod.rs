@@ -1,0 +1,2 @@
+//! Sources: files in a folder, rows of a file.
+pub mod repeat;
