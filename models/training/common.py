@@ -1,0 +1,190 @@
+"""What the training scripts share: settings, data, checkpoints, export and manifests."""
+
+import argparse
+import csv
+import hashlib
+import json
+import pathlib
+import sys
+import time
+
+import numpy as np
+import onnx
+import torch
+import yaml
+from PIL import Image
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODELS = HERE.parent / "vqa"
+MEAN, STD = 0.5, 0.25
+ALPHABET = " abcdefghijklmnopqrstuvwxyz'"
+QUESTION_LENGTH = 64
+
+
+def arguments(description, seed):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--work", type=pathlib.Path, required=True,
+                        help="folder of generated data and checkpoints")
+    parser.add_argument("--seed", type=int, default=seed)
+    parser.add_argument("--epochs", type=int, help="instead of the default")
+    parser.add_argument("--only", help="train this model only")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    return args
+
+
+def log(text):
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def annotations(folder):
+    return json.loads((folder / "annotations.json").read_text())
+
+
+def truth(folder):
+    with open(folder / "truth.csv", newline="") as source:
+        return list(csv.DictReader(source))
+
+
+def load_images(folder, keys):
+    """[n, 128, 128, 3] bytes."""
+    return np.stack([
+        np.asarray(Image.open(folder / "images" / f"{key}.jpg").convert("RGB")) for key in keys
+    ])
+
+
+def image_tensor(pixels):
+    """Bytes [n, h, w, 3] to the models' input [n, 3, h, w]."""
+    values = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).float()
+    return ((values / 255 - MEAN) / STD).contiguous()
+
+
+def tokens(text):
+    """Index in the alphabet + 1; 0 fills up."""
+    ids = [ALPHABET.index(c) + 1 for c in text.lower() if c in ALPHABET][:QUESTION_LENGTH]
+    return ids + [0] * (QUESTION_LENGTH - len(ids))
+
+
+class Progress:
+    """Runs epochs and can be stopped and started again: the state is saved after each."""
+
+    def __init__(self, path, model, optimizer, scheduler):
+        self.path, self.parts = path, {"model": model, "optimizer": optimizer,
+                                       "scheduler": scheduler}
+        self.epoch = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            saved = torch.load(path, weights_only=True)
+            for name, part in self.parts.items():
+                part.load_state_dict(saved[name])
+            self.epoch = saved["epoch"]
+            log(f"{path.stem}: resumed after epoch {self.epoch}")
+
+    def rng(self, seed):
+        """Fresh random numbers for the coming epoch, the same after a restart."""
+        torch.manual_seed(seed * 1000 + self.epoch)
+        return np.random.default_rng([seed, self.epoch])
+
+    def done_epoch(self):
+        self.epoch += 1
+        state = {name: part.state_dict() for name, part in self.parts.items()}
+        temporary = self.path.with_suffix(".tmp")
+        torch.save({**state, "epoch": self.epoch}, temporary)
+        temporary.replace(self.path)
+
+
+def count_flops(model, example):
+    """Convolutions and matrix products of one sample, multiply-add as 2."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(*example)
+    return int(counter.get_total_flops())
+
+
+def export(model, example, name, inputs, outputs):
+    """Writes models/vqa/NAME.onnx with a free batch dimension; returns facts for the manifest."""
+    model.eval()
+    path = MODELS / f"{name}.onnx"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    axes = {n: {0: "batch"} for n in inputs + outputs}
+    torch.onnx.export(model, example, str(path), input_names=inputs, output_names=outputs,
+                      dynamic_axes=axes, opset_version=17, dynamo=False)
+    graph = onnx.load(str(path))
+    onnx.checker.check_model(graph)
+    with torch.no_grad():
+        results = model(*example)
+    for port, value in zip(graph.graph.output, [results] if len(outputs) == 1 else results):
+        for dim, size in list(zip(port.type.tensor_type.shape.dim, value.shape))[1:]:
+            dim.dim_value = size
+    del graph.graph.value_info[:]
+    for node in graph.graph.node:  # no traces of the machine that trained it
+        node.ClearField("doc_string")
+    onnx.save(graph, str(path))
+    return {
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "flops": count_flops(model, example),
+    }
+
+
+class _Flow(list):
+    """A list to be written on one line."""
+
+
+class _FlowMap(dict):
+    """A map to be written on one line."""
+
+
+class _Dumper(yaml.SafeDumper):
+    def increase_indent(self, flow=False, indentless=False):
+        return super().increase_indent(flow, False)
+
+
+def _short_float(dumper, value):
+    text = f"{value:.1e}".replace("e-0", "e-") if 0 < abs(value) < 1e-3 else repr(value)
+    return dumper.represent_scalar("tag:yaml.org,2002:float", text)
+
+
+_Dumper.add_representer(_Flow, lambda d, v: d.represent_sequence(
+    "tag:yaml.org,2002:seq", v, flow_style=True))
+_Dumper.add_representer(_FlowMap, lambda d, v: d.represent_mapping(
+    "tag:yaml.org,2002:map", v, flow_style=True))
+_Dumper.add_representer(float, _short_float)
+
+
+def _step(step):
+    (name, value), = step.items()
+    if isinstance(value, dict):
+        value = _FlowMap({k: _Flow(v) if isinstance(v, list) else v for k, v in value.items()})
+    return {name: value}
+
+
+def write_manifest(name, description, facts, script, seed, inputs, outputs, metric, note=None):
+    origin = {"kind": "trained", "script": f"models/training/{script}", "seed": seed}
+    if note:
+        origin["note"] = note
+    ports = lambda items: [
+        {**item, "shape": _Flow(item["shape"]),
+         **{k: [_step(s) for s in item[k]] for k in ("preprocess", "postprocess") if k in item}}
+        for item in items
+    ]
+    manifest = {
+        "version": 1, "id": name, "description": description, "file": f"{name}.onnx",
+        "sha256": facts["sha256"], "licence": "Apache-2.0", "origin": origin,
+        "parameters": facts["parameters"], "flops": facts["flops"],
+        "backends": _Flow(["rten", "ort"]),
+        "inputs": ports(inputs), "outputs": ports(outputs),
+    }
+    previous = MODELS / f"{name}.yaml"
+    manifest["metric"] = metric
+    text = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+    previous.write_text(
+        "# yaml-language-server: $schema=../../spec/schemas/model.schema.json\n" + text
+    )
+
+
+def pending(name):
+    return {"name": name, "value": 0.0, "interval": _Flow([0.0, 0.0]), "samples": 0,
+            "higher_is_better": name != "word_error_rate"}

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Regenerates the data, the models, the sample data and RESULTS.md.
+#
+#   python3 -m venv ENV && ENV/bin/pip install -r requirements.txt   (and espeak-ng, 1.51)
+#   PYTHON=ENV/bin/python WORK=/some/empty/folder ./run_all.sh
+#
+# Can be stopped and started again; STEPS chooses some of: data train sample results.
+set -eu
+cd "$(dirname "$0")"
+PYTHON=${PYTHON:-python3}
+WORK=${WORK:?a folder for generated data and checkpoints, 3 GB}
+STEPS=${STEPS:-data train sample results}
+JOBS=${JOBS:-2}
+SAMPLE=../../examples/vqa/data
+export OMP_NUM_THREADS=1
+
+generate() { # folder count seed voices [option]
+    [ -f "$1/truth.csv" ] || "$PYTHON" generate.py --jobs "$JOBS" --out "$1" --count "$2" \
+        --seed "$3" --voices "$4" ${5:+"$5"}
+}
+
+for step in $STEPS; do
+    case $step in
+    data)
+        generate "$WORK/train" 10000 1 train --annotations
+        generate "$WORK/tune" 2000 2 tune --annotations
+        generate "$WORK/validation" 2000 3 validation
+        ;;
+    train)
+        "$PYTHON" frontend.py --out ../testdata/logmel_reference.json
+        "$PYTHON" train_features.py --work "$WORK"
+        "$PYTHON" train_speech.py --work "$WORK"
+        "$PYTHON" train_answerer.py --work "$WORK"
+        ;;
+    sample)
+        generate "$SAMPLE" 120 4 validation
+        ;;
+    results)
+        "$PYTHON" evaluate.py --data "$WORK/validation" --set-metrics --time \
+            > "$WORK/validation.md"
+        "$PYTHON" evaluate.py --data "$SAMPLE" --expected ../testdata/vqa_expected.csv \
+            > "$WORK/sample.md"
+        sed -e "/^@validation@$/{r $WORK/validation.md
+d}" -e "/^@sample@$/{r $WORK/sample.md
+d}" results.template.md > ../vqa/RESULTS.md
+        ;;
+    *)
+        echo "unknown step $step" >&2
+        exit 2
+        ;;
+    esac
+done
