@@ -101,30 +101,24 @@ def ctc():
          [constant("half", [[[0.5]]], np.float32)])
 
 
-def sound_level():
-    """[batch, 160] samples to the mean of their squares: [batch, 1]."""
-    save("sound_level",
-         [helper.make_node("Mul", ["samples", "samples"], ["squares"]),
-          helper.make_node("ReduceMean", ["squares"], ["level"], axes=[1], keepdims=1)],
-         [tensor("samples", FLOAT, ["batch", 160])], [tensor("level", FLOAT, ["batch", 1])])
-
-
 def counter():
-    """A decoder step. The state [batch, 1] starts at the row's own number; each step emits the
-    token state + 3, or 1 (the end) once that passes 5, and adds one to the state. A token is
+    """A decoder step that counts: it emits the token first + state + 3, or 1 (the end) once that
+    passes 5, and adds one to the state. So a record with `first` 0 emits 3, 4, 5, end. Tokens are
     given as logits [batch, 7] over 7 tokens. `token` [batch, 1] is the previous one; it is read
     (multiplied by zero) so that it stays an input."""
     save("counter",
          [helper.make_node("Cast", ["token"], ["token_f"], to=FLOAT),
           helper.make_node("Mul", ["token_f", "zero"], ["nothing"]),
-          helper.make_node("Add", ["state", "three"], ["wanted"]),
+          helper.make_node("Add", ["state", "first"], ["reached"]),
+          helper.make_node("Add", ["reached", "three"], ["wanted"]),
           helper.make_node("Greater", ["wanted", "five"], ["over"]),
           helper.make_node("Where", ["over", "one", "wanted"], ["emitted"]),
           helper.make_node("Sub", ["classes", "emitted"], ["difference"]),
           helper.make_node("Abs", ["difference"], ["distance"]),
           helper.make_node("Sub", ["nothing", "distance"], ["logits"]),
           helper.make_node("Add", ["state", "one"], ["next_state"])],
-         [tensor("token", INT64, ["batch", 1]), tensor("state", FLOAT, ["batch", 1])],
+         [tensor("first", FLOAT, ["batch", 1]), tensor("token", INT64, ["batch", 1]),
+          tensor("state", FLOAT, ["batch", 1])],
          [tensor("logits", FLOAT, ["batch", 7]), tensor("next_state", FLOAT, ["batch", 1])],
          [constant("zero", [[0]], np.float32), constant("one", [[1]], np.float32),
           constant("three", [[3]], np.float32), constant("five", [[5]], np.float32),
@@ -133,5 +127,5 @@ def counter():
 
 if __name__ == "__main__":
     for make in (identity, fixed_batch, linear, image_means, convolution, text_sum, ctc,
-                 sound_level, counter):
+                 counter):
         make()

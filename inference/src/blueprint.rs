@@ -1,0 +1,382 @@
+//! A manifest checked against its model file, without any backend.
+use crate::error::{ModelError, Role};
+use crate::facts::{self, Dimension, ModelFacts, Port, PortElement};
+use crate::steps::{InputSteps, OutputSteps};
+use crate::tensor::element_name;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_spec::manifest::{self, Initial, Manifest, OutputType};
+use tidemill_spec::span::Span;
+use tidemill_spec::types::{Column, ColumnType, ElementType};
+
+/// Where the values of one input of the file come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Feed {
+    /// Input `i` of the manifest.
+    Column(usize),
+    /// State `i` of the loop.
+    State(usize),
+    /// The token of the loop's previous step.
+    Token,
+}
+
+/// One input of the file, in the file's order.
+#[derive(Debug, Clone)]
+pub(crate) struct FileInput {
+    pub(crate) feed: Feed,
+    pub(crate) element: ElementType,
+    /// Shape of one row.
+    pub(crate) row: Vec<usize>,
+}
+
+/// A model that is right on paper: manifest and file agree.
+#[derive(Debug)]
+pub struct Blueprint {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// The manifest file.
+    pub manifest_path: PathBuf,
+    /// What the model file says of itself.
+    pub facts: ModelFacts,
+    /// Whether the file has a batch dimension of 1, so that records are run one by one.
+    pub one_by_one: bool,
+    pub(crate) inputs: Vec<FileInput>,
+    /// Shape of one row of each manifest input.
+    pub(crate) input_rows: Vec<Vec<usize>>,
+    /// Shape of one row of each manifest output.
+    pub(crate) output_rows: Vec<Vec<usize>>,
+    /// Positions in the file of the outputs that are read: those of the manifest, then the loop's states,
+    /// then the loop's token scores.
+    pub(crate) wanted: Vec<usize>,
+}
+
+impl Blueprint {
+    /// Reads a manifest and its model file and compares them. Runs nothing.
+    ///
+    /// # Errors
+    /// Everything that does not agree.
+    pub fn read(manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
+        let manifest = Manifest::load(manifest_path).map_err(|errors| vec![ModelError::Manifest(errors)])?;
+        Self::check(manifest, manifest_path)
+    }
+
+    /// The same for a manifest that was read already; `manifest_path` says where its file lies.
+    ///
+    /// # Errors
+    /// Everything that does not agree.
+    pub fn check(manifest: Manifest, manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
+        let file = manifest_path.parent().unwrap_or(Path::new("")).join(&manifest.file.value);
+        let facts = facts::inspect(&file)
+            .map_err(|cause| vec![ModelError::File { cause, span: manifest.file.span.clone() }])?;
+        if facts.sha256 != manifest.sha256.value {
+            // Nothing else is compared: all of it would be about another file.
+            return Err(vec![ModelError::Checksum {
+                path: file,
+                expected: manifest.sha256.value.clone(),
+                found: facts.sha256,
+                span: manifest.sha256.span.clone(),
+            }]);
+        }
+        let mut comparison = Comparison { facts: &facts, errors: Vec::new() };
+        let (input_rows, output_rows) = comparison.ports(&manifest);
+        let inputs = comparison.inputs(&manifest);
+        let wanted = comparison.wanted(&manifest);
+        comparison.repeat(&manifest);
+        if !comparison.errors.is_empty() {
+            return Err(comparison.errors);
+        }
+        let fixed = |port: &Port| {
+            port.shape
+                .as_ref()
+                .and_then(|shape| shape.first())
+                .is_some_and(|d| matches!(d, Dimension::Fixed(_)))
+        };
+        Ok(Arc::new(Self {
+            one_by_one: facts.inputs.iter().any(fixed)
+                || manifest
+                    .inputs
+                    .iter()
+                    .any(|i| matches!(i.shape.first(), Some(manifest::Dimension::Fixed(_)))),
+            inputs,
+            input_rows,
+            output_rows,
+            wanted,
+            manifest_path: manifest_path.to_owned(),
+            manifest,
+            facts,
+        }))
+    }
+
+    /// The columns that the model gives.
+    pub fn output_columns(&self) -> Vec<Column> {
+        let outputs = self.manifest.outputs.iter().zip(&self.output_rows).map(|(output, row)| {
+            let column_type = match output.output_type {
+                OutputType::Text => ColumnType::Text,
+                OutputType::Tensor => ColumnType::Tensor { element: output.dtype, shape: row.clone() },
+            };
+            Column::new(output.column.value.clone(), column_type)
+        });
+        let collected = self
+            .manifest
+            .repeat
+            .iter()
+            .map(|l| Column::new(l.collect.column.value.clone(), ColumnType::Text));
+        outputs.chain(collected).collect()
+    }
+}
+
+struct Comparison<'a> {
+    facts: &'a ModelFacts,
+    errors: Vec<ModelError>,
+}
+
+impl<'a> Comparison<'a> {
+    fn port(&mut self, role: Role, name: &str, span: &Span) -> Option<(usize, &'a Port)> {
+        let ports = match role {
+            Role::Input => &self.facts.inputs,
+            Role::Output => &self.facts.outputs,
+        };
+        let found = ports.iter().enumerate().find(|(_, port)| port.name == name);
+        if found.is_none() {
+            let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+            self.errors.push(ModelError::NoPort {
+                role,
+                name: name.to_owned(),
+                available: names.join(", "),
+                span: span.clone(),
+            });
+        }
+        found
+    }
+
+    /// Compares the ports of the manifest with the file; gives the shapes of one row of each.
+    fn ports(&mut self, manifest: &Manifest) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
+        let mut rows = (Vec::new(), Vec::new());
+        for input in &manifest.inputs {
+            let row = row_shape(&input.shape);
+            self.declared(
+                Role::Input,
+                &input.name,
+                &input.name.span,
+                input.dtype,
+                &input.shape,
+                &input.shape.span,
+            );
+            if let Err(error) = InputSteps::new(input, &row) {
+                self.errors.push(ModelError::Steps {
+                    role: Role::Input,
+                    name: input.name.to_string(),
+                    message: error.message,
+                    span: input.preprocess.first().map_or(&input.shape.span, |step| &step.span).clone(),
+                });
+            }
+            rows.0.push(row);
+        }
+        for output in &manifest.outputs {
+            let row = row_shape(&output.shape);
+            self.declared(
+                Role::Output,
+                &output.name,
+                &output.name.span,
+                output.dtype,
+                &output.shape,
+                &output.shape.span,
+            );
+            if let Err(error) = OutputSteps::new(output, &row) {
+                self.errors.push(ModelError::Steps {
+                    role: Role::Output,
+                    name: output.name.to_string(),
+                    message: error.message,
+                    span: output.postprocess.first().map_or(&output.shape.span, |step| &step.span).clone(),
+                });
+            }
+            rows.1.push(row);
+        }
+        rows
+    }
+
+    fn declared(
+        &mut self,
+        role: Role,
+        name: &str,
+        name_span: &Span,
+        element: ElementType,
+        shape: &[manifest::Dimension],
+        shape_span: &Span,
+    ) {
+        let Some((_, port)) = self.port(role, name, name_span) else { return };
+        if !fits(element, shape, port) {
+            let dimensions: Vec<String> = shape.iter().map(ToString::to_string).collect();
+            self.errors.push(ModelError::PortType {
+                role,
+                name: name.to_owned(),
+                expected: format!("[{}] {}", dimensions.join(", "), element_name(element)),
+                found: port.type_text(),
+                span: shape_span.clone(),
+            });
+        }
+    }
+
+    /// What feeds each input of the file.
+    fn inputs(&mut self, manifest: &Manifest) -> Vec<FileInput> {
+        let mut inputs = Vec::new();
+        for port in &self.facts.inputs {
+            let column = manifest.inputs.iter().position(|i| i.name == port.name.as_str()).map(Feed::Column);
+            let looped = manifest.repeat.as_ref().and_then(|l| {
+                let state = l.states.iter().position(|s| s.input == port.name.as_str()).map(Feed::State);
+                state.or((l.feed.input == port.name.as_str()).then_some(Feed::Token))
+            });
+            match (column.or(looped), &port.element) {
+                (Some(Feed::Column(i)), _) => inputs.push(FileInput {
+                    feed: Feed::Column(i),
+                    element: manifest.inputs[i].dtype,
+                    row: row_shape(&manifest.inputs[i].shape),
+                }),
+                // Whether its type is usable is checked with the loop.
+                (Some(feed), PortElement::Known(element)) => inputs.push(FileInput {
+                    feed,
+                    element: *element,
+                    row: fixed_row(port).unwrap_or_default(),
+                }),
+                (Some(_), PortElement::Other(_)) => {}
+                (None, _) => {
+                    self.errors.push(ModelError::NotFed { name: port.name.clone(), found: port.type_text() });
+                }
+            }
+        }
+        inputs
+    }
+
+    fn wanted(&mut self, manifest: &Manifest) -> Vec<usize> {
+        let position = |name: &str| self.facts.outputs.iter().position(|port| port.name == name);
+        let mut names: Vec<&str> = manifest.outputs.iter().map(|output| output.name.as_str()).collect();
+        if let Some(repeat) = &manifest.repeat {
+            names.extend(repeat.states.iter().map(|state| state.output.as_str()));
+            names.push(repeat.feed.output.as_str());
+        }
+        // A name that is missing was reported already, or is when the loop is checked.
+        names.into_iter().filter_map(position).collect()
+    }
+
+    fn repeat(&mut self, manifest: &Manifest) {
+        let Some(repeat) = &manifest.repeat else { return };
+        if repeat.max_steps.value == 0 {
+            self.wrong_loop("max_steps must be 1 or more", &repeat.max_steps.span);
+        }
+        for state in &repeat.states {
+            let input = self.port(Role::Input, &state.input, &state.input.span);
+            let output = self.port(Role::Output, &state.output, &state.output.span);
+            let (Some((_, input)), Some((_, output))) = (input, output) else { continue };
+            if fixed_row(input).is_none() || matches!(input.element, PortElement::Other(_)) {
+                self.wrong_loop(
+                    format!(
+                        "state `{}` is {}; a state needs float32 or int64 and fixed dimensions besides the batch",
+                        input.name,
+                        input.type_text()
+                    ),
+                    &state.input.span,
+                );
+            } else if input.element != output.element
+                || fixed_row(output).is_some_and(|row| Some(row) != fixed_row(input))
+            {
+                self.wrong_loop(
+                    format!(
+                        "state `{}` is {}, but `{}`, which is fed back into it, is {}",
+                        input.name,
+                        input.type_text(),
+                        output.name,
+                        output.type_text()
+                    ),
+                    &state.output.span,
+                );
+            }
+            if matches!(state.initial, Initial::Constant(value) if !value.is_finite()) {
+                self.wrong_loop(
+                    format!("the initial value of `{}` is not finite", input.name),
+                    &state.input.span,
+                );
+            }
+        }
+        let feed = &repeat.feed;
+        if let Some((_, input)) = self.port(Role::Input, &feed.input, &feed.input.span)
+            && (input.element != PortElement::Known(ElementType::Int64)
+                || fixed_row(input).is_none_or(|row| row.iter().product::<usize>() != 1))
+        {
+            self.wrong_loop(
+                format!(
+                    "the token input `{}` must be one int64 a record, it is {}",
+                    input.name,
+                    input.type_text()
+                ),
+                &feed.input.span,
+            );
+        }
+        let labels = repeat.collect.labels.len();
+        if let Some((_, output)) = self.port(Role::Output, &feed.output, &feed.output.span) {
+            let classes = output.shape.as_ref().and_then(|shape| shape.get(1..)?.last());
+            if output.element != PortElement::Known(ElementType::Float32)
+                || classes != Some(&Dimension::Fixed(labels))
+            {
+                self.wrong_loop(
+                    format!(
+                        "the token scores `{}` must be float32 with one value for each of the {labels} labels last, \
+                         they are {}",
+                        output.name,
+                        output.type_text()
+                    ),
+                    &feed.output.span,
+                );
+            }
+        }
+    }
+
+    fn wrong_loop(&mut self, message: impl Into<String>, span: &Span) {
+        self.errors.push(ModelError::Loop { message: message.into(), span: span.clone() });
+    }
+}
+
+/// The shape without the batch dimension.
+fn row_shape(shape: &[manifest::Dimension]) -> Vec<usize> {
+    shape
+        .iter()
+        .skip(1)
+        .map(|dimension| match dimension {
+            manifest::Dimension::Fixed(size) => *size as usize,
+            manifest::Dimension::Batch => 1,
+        })
+        .collect()
+}
+
+/// The shape without the batch dimension, if all of it is fixed.
+fn fixed_row(port: &Port) -> Option<Vec<usize>> {
+    port.shape
+        .as_ref()?
+        .get(1..)?
+        .iter()
+        .map(|dimension| match dimension {
+            Dimension::Fixed(size) => Some(*size),
+            Dimension::Free(_) => None,
+        })
+        .collect()
+}
+
+/// Whether the port of the file can be what the manifest says. A free dimension of the file fits every size;
+/// the trial run shows whether the size is right.
+fn fits(element: ElementType, shape: &[manifest::Dimension], port: &Port) -> bool {
+    if port.element != PortElement::Known(element) {
+        return false;
+    }
+    let first_is_batch =
+        matches!(shape.first(), Some(manifest::Dimension::Batch | manifest::Dimension::Fixed(1)));
+    let batch_only_first = !shape.iter().skip(1).any(|d| *d == manifest::Dimension::Batch);
+    if !first_is_batch || !batch_only_first {
+        return false;
+    }
+    let Some(found) = &port.shape else { return true };
+    found.len() == shape.len()
+        && shape.iter().zip(found).all(|(expected, found)| match (expected, found) {
+            (_, Dimension::Free(_)) => true,
+            (manifest::Dimension::Batch, Dimension::Fixed(size)) => *size == 1,
+            (manifest::Dimension::Fixed(expected), Dimension::Fixed(found)) => *expected as usize == *found,
+        })
+}

@@ -1,0 +1,123 @@
+//! The declared loop: states and the last token are fed back until every record has ended.
+//!
+//! The whole batch goes through every step; what a record gives after its end token is ignored. So the
+//! text of a record does not depend on which others share its batch.
+use crate::backend::{BackendError, Session};
+use crate::blueprint::{Blueprint, Feed};
+use crate::postprocess::scores::argmax;
+use crate::tensor::{Tensor, TensorData};
+use tidemill_spec::manifest::{Initial, ModelLoop};
+use tidemill_spec::types::ElementType;
+
+/// What a loop gave.
+pub(crate) struct Outcome {
+    /// The outputs of the manifest, each record's from its own last step.
+    pub(crate) tensors: Vec<Tensor>,
+    /// The collected text of each record, trimmed.
+    pub(crate) texts: Vec<String>,
+}
+
+/// Runs the loop for `rows` records, at most `max_steps` steps. `inputs` are those of the file, in order.
+pub(crate) fn run(
+    session: &mut dyn Session,
+    blueprint: &Blueprint,
+    repeat: &ModelLoop,
+    mut inputs: Vec<Tensor>,
+    rows: usize,
+    max_steps: u32,
+) -> Result<Outcome, BackendError> {
+    let mut texts = vec![String::new(); rows];
+    let mut ended = vec![false; rows];
+    let mut last: Vec<Vec<Option<Tensor>>> = vec![vec![None; rows]; blueprint.output_rows.len()];
+    for (input, tensor) in blueprint.inputs.iter().zip(&mut inputs) {
+        match input.feed {
+            Feed::Column(_) => {}
+            Feed::State(i) => fill(tensor, initial(&repeat.states[i].initial)),
+            Feed::Token => fill(tensor, f64::from(repeat.feed.start)),
+        }
+    }
+    for step in 0..max_steps {
+        let mut results = session.run(&inputs, &blueprint.wanted)?;
+        let scores = results.pop().and_then(|tensor| match tensor.into_data() {
+            TensorData::Float32(values) => Some(values),
+            TensorData::Int64(_) => None,
+        });
+        let states = results.split_off(last.len());
+        let scores = scores.filter(|values| values.len() >= rows && values.len() % rows.max(1) == 0);
+        let Some(scores) = scores else {
+            return Err(BackendError::Run {
+                backend: "loop",
+                model: blueprint.manifest.id.to_string(),
+                reason: format!("the token scores `{}` are not float32 for each record", repeat.feed.output),
+            });
+        };
+        let classes = repeat.collect.labels.len();
+        let mut tokens = Vec::with_capacity(rows);
+        for (row, values) in scores.chunks_exact(scores.len() / rows).enumerate() {
+            // Where the output has a time axis, its last step decides.
+            let token = argmax(&values[values.len().saturating_sub(classes)..]);
+            tokens.push(token as i64);
+            if ended[row] {
+                continue;
+            }
+            for (kept, result) in last.iter_mut().zip(&results) {
+                kept[row] = Some(result.row(row));
+            }
+            if repeat.end.is_some_and(|end| end as usize == token) {
+                ended[row] = true;
+            } else if let Some(label) = repeat.collect.labels.get(token) {
+                texts[row].push_str(label);
+            }
+        }
+        if ended.iter().all(|ended| *ended) || step + 1 == max_steps {
+            break;
+        }
+        let mut states: Vec<Option<Tensor>> = states.into_iter().map(Some).collect();
+        for (input, tensor) in blueprint.inputs.iter().zip(&mut inputs) {
+            match input.feed {
+                Feed::Column(_) => {}
+                Feed::State(i) => {
+                    if let Some(next) = states.get_mut(i).and_then(Option::take) {
+                        *tensor = next;
+                    }
+                }
+                Feed::Token => {
+                    let shape = tensor.shape().to_vec();
+                    *tensor = Tensor::new(shape, TensorData::Int64(tokens.clone())).map_err(|error| {
+                        BackendError::Run {
+                            backend: "loop",
+                            model: blueprint.manifest.id.to_string(),
+                            reason: error.to_string(),
+                        }
+                    })?;
+                }
+            }
+        }
+    }
+    let tensors = last
+        .into_iter()
+        .map(|rows| Tensor::concatenate(rows.into_iter().flatten().collect()))
+        .collect::<Result<_, _>>()
+        .map_err(|error| BackendError::Run {
+            backend: "loop",
+            model: blueprint.manifest.id.to_string(),
+            reason: error.to_string(),
+        })?;
+    Ok(Outcome { tensors, texts: texts.into_iter().map(|text| text.trim().to_owned()).collect() })
+}
+
+fn initial(initial: &Initial) -> f64 {
+    match initial {
+        Initial::Zeros => 0.0,
+        Initial::Constant(value) => *value,
+    }
+}
+
+fn fill(tensor: &mut Tensor, value: f64) {
+    let (shape, length) = (tensor.shape().to_vec(), tensor.data().len());
+    let data = match tensor.data().element() {
+        ElementType::Float32 => TensorData::Float32(vec![value as f32; length]),
+        ElementType::Int64 => TensorData::Int64(vec![value as i64; length]),
+    };
+    *tensor = Tensor::new(shape, data).expect("the length is that of the tensor");
+}

@@ -1,0 +1,198 @@
+//! Why a model cannot be used. Everything here is found before the first record.
+use crate::backend::BackendError;
+use crate::facts::FactsError;
+use std::fmt;
+use std::path::PathBuf;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::manifest::Backend;
+use tidemill_spec::span::Span;
+
+/// Input or output of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// What the model reads.
+    Input,
+    /// What the model gives.
+    Output,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Input => "input",
+            Role::Output => "output",
+        })
+    }
+}
+
+/// Why a model cannot be used. The text says what was expected, what was found and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The manifest itself is wrong.
+    #[error("{}", .0.render(false))]
+    Manifest(Diagnostics),
+    /// The model file cannot be read or is not an ONNX model.
+    #[error("{cause}")]
+    File {
+        /// What is wrong with it.
+        cause: FactsError,
+        /// Where the manifest names it.
+        span: Span,
+    },
+    /// The file is not the one that the manifest was written for.
+    #[error("{} has sha256 {found}, the manifest expects {expected}", path.display())]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// Digest in the manifest.
+        expected: String,
+        /// Digest of the file.
+        found: String,
+        /// Where the manifest says it.
+        span: Span,
+    },
+    /// The file has no such input or output.
+    #[error("the model file has no {role} `{name}`; it has: {available}")]
+    NoPort {
+        /// Input or output.
+        role: Role,
+        /// Name in the manifest.
+        name: String,
+        /// Names in the file.
+        available: String,
+        /// Where the manifest says it.
+        span: Span,
+    },
+    /// The file has an input that the manifest does not feed.
+    #[error("the model file reads `{name}` ({found}), which the manifest does not give it")]
+    NotFed {
+        /// Name in the file.
+        name: String,
+        /// Its type in the file.
+        found: String,
+    },
+    /// An input or output has another type or shape than the manifest says.
+    #[error("{role} `{name}`: expected {expected}, found {found} in the model file")]
+    PortType {
+        /// Input or output.
+        role: Role,
+        /// Name.
+        name: String,
+        /// Type by the manifest.
+        expected: String,
+        /// Type by the file.
+        found: String,
+        /// Where the manifest says it.
+        span: Span,
+    },
+    /// The steps before or after the model do not fit.
+    #[error("{role} `{name}`: {message}")]
+    Steps {
+        /// Input or output.
+        role: Role,
+        /// Name.
+        name: String,
+        /// What was expected and what was found.
+        message: String,
+        /// Where the manifest says it.
+        span: Span,
+    },
+    /// The declared loop does not fit the model.
+    #[error("loop: {message}")]
+    Loop {
+        /// What was expected and what was found.
+        message: String,
+        /// Where the manifest says it.
+        span: Span,
+    },
+    /// The manifest does not allow the backend that was asked for.
+    #[error("the backend {asked} is not among those that the manifest allows: {}", list(allowed))]
+    NotAllowed {
+        /// The backend.
+        asked: String,
+        /// Those of the manifest.
+        allowed: Vec<Backend>,
+        /// Where the manifest says it.
+        span: Span,
+    },
+    /// A backend is missing or failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The first run, on zeros, failed.
+    #[error("a trial run on zeros with {rows} record(s) failed: {message}")]
+    Trial {
+        /// Batch size.
+        rows: usize,
+        /// What failed.
+        message: String,
+    },
+}
+
+fn list(allowed: &[Backend]) -> String {
+    let names: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+impl ModelError {
+    /// Stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ModelError::Manifest(_) => "E0501",
+            ModelError::File { .. } => "E0551",
+            ModelError::Checksum { .. } => "E0552",
+            ModelError::NoPort { .. } | ModelError::NotFed { .. } => "E0553",
+            ModelError::PortType { .. } => "E0554",
+            ModelError::Steps { .. } => "E0555",
+            ModelError::Loop { .. } => "E0556",
+            ModelError::NotAllowed { .. } | ModelError::Backend(_) => "E0557",
+            ModelError::Trial { .. } => "E0558",
+        }
+    }
+
+    /// Where in the manifest.
+    fn span(&self) -> Span {
+        match self {
+            ModelError::File { span, .. }
+            | ModelError::Checksum { span, .. }
+            | ModelError::NoPort { span, .. }
+            | ModelError::PortType { span, .. }
+            | ModelError::Steps { span, .. }
+            | ModelError::Loop { span, .. }
+            | ModelError::NotAllowed { span, .. } => span.clone(),
+            _ => Span::nowhere(),
+        }
+    }
+
+    /// What to do.
+    fn mend(&self) -> Option<&'static str> {
+        match self {
+            ModelError::File { .. } => {
+                Some("the path is relative to the manifest; `make models` makes the models that ship")
+            }
+            ModelError::Checksum { .. } => Some(
+                "fetch or train the file again, or, if it is the one you mean, write its sha256 into the manifest",
+            ),
+            ModelError::NoPort { .. } | ModelError::PortType { .. } => {
+                Some("`tidemill models inspect FILE` shows what the file has")
+            }
+            ModelError::NotFed { .. } => Some("add it to `inputs` or to `loop` in the manifest"),
+            ModelError::NotAllowed { .. } => {
+                Some("choose one of those, or add it to `backends` in the manifest")
+            }
+            ModelError::Trial { .. } => Some("the manifest's shapes or the model file are wrong"),
+            _ => None,
+        }
+    }
+
+    /// The same as diagnostics, located in the manifest.
+    pub fn into_diagnostics(self) -> Diagnostics {
+        let mut diagnostic = Diagnostic::error(self.code(), self.to_string()).at(self.span());
+        if let Some(mend) = self.mend() {
+            diagnostic = diagnostic.with_help(mend);
+        }
+        match self {
+            ModelError::Manifest(diagnostics) => diagnostics,
+            _ => diagnostic.into(),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! A model ready to run: prepare records, run a batch, finish the results.
+use crate::backend::{Backend, BackendError, Session};
+use crate::blueprint::{Blueprint, Feed};
+use crate::decode_loop;
+use crate::error::ModelError;
+use crate::preprocess::Rejected;
+use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps};
+use crate::tensor::{Tensor, TensorData};
+use std::sync::Arc;
+use tidemill_spec::span::Span;
+
+/// A record's values as the model reads them, one for each input of the manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PreparedRow(pub(crate) Vec<TensorData>);
+
+/// What the model gave for a batch, before the steps that follow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RawOutputs {
+    /// One for each output of the manifest; the first dimension is the batch.
+    pub tensors: Vec<Tensor>,
+    /// The text collected by a declared loop, one for each record.
+    pub texts: Option<Vec<String>>,
+}
+
+/// A model: manifest, session and steps. Uses one thread.
+pub struct Model {
+    blueprint: Arc<Blueprint>,
+    backend: &'static str,
+    session: Box<dyn Session>,
+    before: Vec<InputSteps>,
+    after: Vec<OutputSteps>,
+}
+
+impl Model {
+    /// Loads the model with a backend and tries it on zeros, with one record and, where the batch is free,
+    /// with two.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the backend is not allowed, refuses the model, or the trial shows other shapes
+    /// than the manifest.
+    pub fn load(blueprint: Arc<Blueprint>, backend: &dyn Backend) -> Result<Self, ModelError> {
+        let manifest = &blueprint.manifest;
+        if !manifest.backends.iter().any(|allowed| allowed.to_string() == backend.name()) {
+            return Err(ModelError::NotAllowed {
+                asked: backend.name().to_owned(),
+                allowed: manifest.backends.value.clone(),
+                span: manifest.backends.span.clone(),
+            });
+        }
+        let wrong = |message: String, span: &Span| ModelError::Loop { message, span: span.clone() };
+        let before = manifest
+            .inputs
+            .iter()
+            .zip(&blueprint.input_rows)
+            .map(|(input, row)| InputSteps::new(input, row).map_err(|e| wrong(e.message, &input.shape.span)))
+            .collect::<Result<_, _>>()?;
+        let after = manifest
+            .outputs
+            .iter()
+            .zip(&blueprint.output_rows)
+            .map(|(output, row)| {
+                OutputSteps::new(output, row).map_err(|e| wrong(e.message, &output.shape.span))
+            })
+            .collect::<Result<_, _>>()?;
+        let session = backend.load(&blueprint.facts)?;
+        let mut model = Self { backend: backend.name(), session, before, after, blueprint };
+        for rows in [1, 2] {
+            if rows == 1 || !model.blueprint.one_by_one {
+                model
+                    .run_steps(&vec![model.zeros(); rows], 2)
+                    .map_err(|error| ModelError::Trial { rows, message: error.to_string() })?;
+            }
+        }
+        Ok(model)
+    }
+
+    /// The manifest and what was found in the file.
+    pub fn blueprint(&self) -> &Blueprint {
+        &self.blueprint
+    }
+
+    /// Name of the backend.
+    pub fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// A record of zeros, for trials and probes.
+    pub fn zeros(&self) -> PreparedRow {
+        let inputs = self.blueprint.manifest.inputs.iter().zip(&self.blueprint.input_rows);
+        PreparedRow(inputs.map(|(input, row)| TensorData::zeros(input.dtype, row.iter().product())).collect())
+    }
+
+    /// Prepares one record; `cells` are the values of the columns that the manifest's inputs name, in that
+    /// order.
+    ///
+    /// # Errors
+    /// [`Rejected`] if the record cannot be used.
+    pub fn prepare(&mut self, cells: &[Cell<'_>]) -> Result<PreparedRow, Rejected> {
+        let values = self.before.iter_mut().zip(cells).map(|(steps, cell)| steps.apply(*cell));
+        Ok(PreparedRow(values.collect::<Result<_, _>>()?))
+    }
+
+    /// Runs the model on prepared records: once for all, or one by one where the file has a batch dimension
+    /// of 1.
+    ///
+    /// # Errors
+    /// [`BackendError::Run`].
+    pub fn run(&mut self, rows: &[PreparedRow]) -> Result<RawOutputs, BackendError> {
+        let steps = self.blueprint.manifest.repeat.as_ref().map_or(1, |repeat| repeat.max_steps.value);
+        self.run_steps(rows, steps)
+    }
+
+    /// The columns of what the model gave, in the order of [`Blueprint::output_columns`].
+    pub fn finish(&self, raw: RawOutputs) -> Vec<OutputColumn> {
+        let outputs =
+            self.after.iter().zip(raw.tensors).map(|(steps, tensor)| steps.apply(tensor.into_data()));
+        outputs.chain(raw.texts.map(OutputColumn::Text)).collect()
+    }
+
+    /// `max_steps` bounds a declared loop; the trial takes fewer than a real run.
+    fn run_steps(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
+        if !self.blueprint.one_by_one || rows.len() <= 1 {
+            return self.run_batch(rows, max_steps);
+        }
+        let mut parts: Vec<Vec<Tensor>> = vec![Vec::new(); self.after.len()];
+        let mut texts: Option<Vec<String>> = None;
+        for row in rows {
+            let raw = self.run_batch(std::slice::from_ref(row), max_steps)?;
+            for (all, part) in parts.iter_mut().zip(raw.tensors) {
+                all.push(part);
+            }
+            if let Some(more) = raw.texts {
+                texts.get_or_insert_default().extend(more);
+            }
+        }
+        let tensors = parts
+            .into_iter()
+            .map(|parts| Tensor::concatenate(parts).map_err(|error| self.failed(error.to_string())))
+            .collect::<Result<_, _>>()?;
+        Ok(RawOutputs { tensors, texts })
+    }
+
+    fn run_batch(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
+        let inputs = self.inputs(rows)?;
+        let (tensors, texts) = match &self.blueprint.manifest.repeat {
+            Some(repeat) => {
+                let outcome = decode_loop::run(
+                    self.session.as_mut(),
+                    &self.blueprint,
+                    repeat,
+                    inputs,
+                    rows.len(),
+                    max_steps,
+                )?;
+                (outcome.tensors, Some(outcome.texts))
+            }
+            None => (self.session.run(&inputs, &self.blueprint.wanted)?, None),
+        };
+        for ((tensor, row), output) in
+            tensors.iter().zip(&self.blueprint.output_rows).zip(&self.blueprint.manifest.outputs)
+        {
+            let expected: Vec<usize> = std::iter::once(rows.len()).chain(row.iter().copied()).collect();
+            if tensor.shape() != expected || tensor.data().element() != output.dtype {
+                return Err(self.failed(format!(
+                    "output `{}`: expected {expected:?} {}, found {tensor}",
+                    output.name,
+                    crate::tensor::element_name(output.dtype)
+                )));
+            }
+        }
+        Ok(RawOutputs { tensors, texts })
+    }
+
+    /// The tensors of all inputs of the file; those of a loop are zeros that its first step replaces.
+    fn inputs(&self, rows: &[PreparedRow]) -> Result<Vec<Tensor>, BackendError> {
+        let batch =
+            |row: &[usize]| std::iter::once(rows.len()).chain(row.iter().copied()).collect::<Vec<_>>();
+        self.blueprint
+            .inputs
+            .iter()
+            .map(|input| match input.feed {
+                Feed::Column(i) => {
+                    let mut data = TensorData::zeros(input.element, 0);
+                    for row in rows {
+                        data.append(row.0[i].clone()).map_err(|error| self.failed(error.to_string()))?;
+                    }
+                    Tensor::new(batch(&input.row), data).map_err(|error| self.failed(error.to_string()))
+                }
+                Feed::State(_) | Feed::Token => Ok(Tensor::zeros(input.element, batch(&input.row))),
+            })
+            .collect()
+    }
+
+    fn failed(&self, reason: String) -> BackendError {
+        BackendError::Run { backend: self.backend, model: self.blueprint.manifest.id.to_string(), reason }
+    }
+}

@@ -1,0 +1,3 @@
+//! From a model's tensors to column values: one file for each kind of step.
+pub mod ctc;
+pub mod scores;

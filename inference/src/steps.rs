@@ -1,0 +1,369 @@
+//! The steps of a manifest, checked against the declared shapes and made ready to run.
+use crate::postprocess::ctc::CtcDecoder;
+use crate::postprocess::scores;
+use crate::preprocess::characters::Characters;
+use crate::preprocess::mel::{LogMel, MelSettings};
+use crate::preprocess::{Rejected, image, signal, wav};
+use crate::tensor::{TensorData, element_name};
+use tidemill_spec::manifest::{InputType, ModelInput, ModelOutput, OutputType, Postprocess, Preprocess};
+use tidemill_spec::types::ElementType;
+
+/// One value of a record, as it comes out of a column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Cell<'a> {
+    /// An encoded image or sound.
+    Bytes(&'a [u8]),
+    /// Text.
+    Text(&'a str),
+    /// The values of a float tensor.
+    Float32(&'a [f32]),
+    /// The values of an integer tensor.
+    Int64(&'a [i64]),
+}
+
+/// What is wrong with the steps of an input or output, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct StepsError {
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+fn wrong<T>(message: impl Into<String>) -> Result<T, StepsError> {
+    Err(StepsError { message: message.into() })
+}
+
+/// The way from one column's value to one row of a model input.
+pub struct InputSteps {
+    shape: Vec<usize>,
+    kind: InputKind,
+}
+
+enum InputKind {
+    Image { resize: Option<(u32, u32)>, mean: [f32; 3], std: [f32; 3] },
+    Audio { sample_rate: u32, samples: Option<usize>, mel: Box<LogMel>, after: Vec<AfterMel> },
+    Text(Characters),
+    Tensor(ElementType),
+}
+
+#[derive(Clone, Copy)]
+enum AfterMel {
+    Standardize,
+    Transpose,
+}
+
+impl InputSteps {
+    /// Prepares the steps of `input`. `shape`: the shape of one row, without the batch.
+    ///
+    /// # Errors
+    /// [`StepsError`] if the steps do not fit the input's type, each other or the shape.
+    pub fn new(input: &ModelInput, shape: &[usize]) -> Result<Self, StepsError> {
+        let kind = match input.input_type {
+            InputType::Image => image_steps(input, shape)?,
+            InputType::Audio => audio_steps(input, shape)?,
+            InputType::Text => text_steps(input, shape)?,
+            InputType::Tensor => {
+                if let Some(step) = input.preprocess.first() {
+                    return wrong(format!("a tensor input takes no step, found {}", step_name(step)));
+                }
+                InputKind::Tensor(input.dtype)
+            }
+        };
+        Ok(Self { shape: shape.to_vec(), kind })
+    }
+
+    /// The values of one row of the input.
+    ///
+    /// # Errors
+    /// [`Rejected`] if this record's value cannot be used.
+    pub fn apply(&mut self, cell: Cell<'_>) -> Result<TensorData, Rejected> {
+        match (&mut self.kind, cell) {
+            (InputKind::Image { resize, mean, std }, Cell::Bytes(bytes)) => {
+                let mut pixels = image::decode(bytes)?;
+                if let Some((width, height)) = *resize {
+                    pixels = image::resize(pixels, width, height);
+                }
+                let (width, height) = pixels.dimensions();
+                if self.shape[1..] != [height as usize, width as usize] {
+                    return Err(Rejected::new(
+                        "image_wrong_size",
+                        format!(
+                            "it is {width}x{height}, the model wants {}x{}",
+                            self.shape[2], self.shape[1]
+                        ),
+                    ));
+                }
+                Ok(TensorData::Float32(image::normalize(&pixels, *mean, *std)))
+            }
+            (InputKind::Audio { sample_rate, samples, mel, after }, Cell::Bytes(bytes)) => {
+                let mut sound = wav::decode(bytes, *sample_rate)?;
+                if let Some(samples) = *samples {
+                    sound = signal::pad_or_trim(sound, samples);
+                }
+                let mut values = mel.compute(&sound);
+                if values.len() != self.shape.iter().product::<usize>() {
+                    return Err(Rejected::new(
+                        "audio_wrong_length",
+                        format!(
+                            "{} samples give {} values, the model wants {:?}",
+                            sound.len(),
+                            values.len(),
+                            self.shape
+                        ),
+                    ));
+                }
+                let mut columns = mel.settings().mels;
+                for step in after {
+                    match step {
+                        AfterMel::Standardize => signal::standardize(&mut values),
+                        AfterMel::Transpose => {
+                            values = signal::transpose(&values, columns);
+                            columns = values.len() / columns;
+                        }
+                    }
+                }
+                Ok(TensorData::Float32(values))
+            }
+            (InputKind::Text(characters), Cell::Text(text)) => {
+                Ok(TensorData::Int64(characters.numbers(text)))
+            }
+            (InputKind::Tensor(ElementType::Float32), Cell::Float32(values)) => {
+                Ok(TensorData::Float32(values.to_vec()))
+            }
+            (InputKind::Tensor(ElementType::Int64), Cell::Int64(values)) => {
+                Ok(TensorData::Int64(values.to_vec()))
+            }
+            _ => Err(Rejected::new("wrong_type", "the value has another type than the manifest declares")),
+        }
+    }
+}
+
+fn image_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
+    if input.dtype != ElementType::Float32 {
+        return wrong(format!("an image becomes float32 values, the input is {}", element_name(input.dtype)));
+    }
+    let &[3, height, width] = shape else {
+        return wrong(format!("an image becomes [3, height, width] values, the shape says {shape:?}"));
+    };
+    let (mut resize, mut normalize) = (None, None);
+    for step in &input.preprocess {
+        match &step.value {
+            Preprocess::Resize { width: w, height: h } if resize.is_none() && normalize.is_none() => {
+                if (*w as usize, *h as usize) != (width, height)
+                    || *w > image::MAX_SIDE
+                    || *h > image::MAX_SIDE
+                {
+                    return wrong(format!("resize gives {w}x{h}, the shape says {width}x{height}"));
+                }
+                resize = Some((*w, *h));
+            }
+            Preprocess::Normalize { mean, std } if normalize.is_none() => {
+                normalize = Some((channels("mean", mean)?, channels("std", std)?));
+                if std.iter().any(|value| !(*value > 0.0)) {
+                    return wrong("normalize: std must be above 0");
+                }
+            }
+            other => {
+                return wrong(format!("an image takes resize, then normalize; found {}", step_name(other)));
+            }
+        }
+    }
+    let (mean, std) = normalize.unwrap_or(([0.0; 3], [1.0; 3]));
+    Ok(InputKind::Image { resize, mean, std })
+}
+
+fn channels(name: &str, values: &[f64]) -> Result<[f32; 3], StepsError> {
+    match values {
+        &[r, g, b] => Ok([r as f32, g as f32, b as f32]),
+        other => wrong(format!("normalize: {name} needs 3 values (red, green, blue), found {}", other.len())),
+    }
+}
+
+fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
+    if input.dtype != ElementType::Float32 {
+        return wrong(format!("a sound becomes float32 values, the input is {}", element_name(input.dtype)));
+    }
+    let (mut length, mut mel, mut after) = (None, None, Vec::new());
+    for step in &input.preprocess {
+        match &step.value {
+            Preprocess::PadOrTrim { seconds } if length.is_none() && mel.is_none() => {
+                length = Some(seconds.0)
+            }
+            Preprocess::LogMel { sample_rate, window, hop, fft, mels, low, high, floor } if mel.is_none() => {
+                let settings = MelSettings {
+                    sample_rate: *sample_rate,
+                    window: *window as usize,
+                    hop: *hop as usize,
+                    fft: *fft as usize,
+                    mels: *mels as usize,
+                    low: *low,
+                    high: *high,
+                    floor: *floor,
+                };
+                mel =
+                    Some(LogMel::new(settings).map_err(|e| StepsError { message: format!("log_mel: {e}") })?);
+            }
+            Preprocess::Standardize {} if mel.is_some() => after.push(AfterMel::Standardize),
+            Preprocess::Transpose {} if mel.is_some() => after.push(AfterMel::Transpose),
+            other => {
+                return wrong(format!(
+                    "a sound takes pad_or_trim, log_mel, then standardize and transpose; found {}",
+                    step_name(other)
+                ));
+            }
+        }
+    }
+    let Some(mel) = mel else {
+        return wrong("a sound needs the step log_mel, which also says the sample rate");
+    };
+    let MelSettings { sample_rate, mels, .. } = *mel.settings();
+    let samples = length
+        .map(|nanoseconds| (u128::from(nanoseconds) * u128::from(sample_rate) + 500_000_000) / 1_000_000_000);
+    if samples.is_some_and(|samples| samples > u128::from(wav::MAX_SAMPLES)) {
+        return wrong(format!("pad_or_trim gives more than {} samples", wav::MAX_SAMPLES));
+    }
+    let samples = samples.map(|samples| samples as usize);
+    let transposed = after.iter().filter(|step| matches!(step, AfterMel::Transpose)).count() % 2 == 1;
+    let &[first, second] = shape else {
+        return wrong(format!("a sound becomes a matrix of frames and mels, the shape says {shape:?}"));
+    };
+    let (frames, bands) = if transposed { (second, first) } else { (first, second) };
+    let wanted_frames = samples.map_or(frames, |samples| mel.frames(samples));
+    if (wanted_frames, mels) != (frames, bands) {
+        return wrong(format!(
+            "the steps give {wanted_frames} frames of {mels} mels, the shape says {frames} frames of {bands}"
+        ));
+    }
+    Ok(InputKind::Audio { sample_rate, samples, mel: Box::new(mel), after })
+}
+
+fn text_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
+    if input.dtype != ElementType::Int64 {
+        return wrong(format!("characters become int64 values, the input is {}", element_name(input.dtype)));
+    }
+    let [step] = input.preprocess.as_slice() else {
+        return wrong(format!(
+            "a text takes the one step characters, found {} steps",
+            input.preprocess.len()
+        ));
+    };
+    let Preprocess::Characters { alphabet, length } = &step.value else {
+        return wrong(format!("a text takes the step characters, found {}", step_name(step)));
+    };
+    if shape != [*length as usize] {
+        return wrong(format!("characters give [{length}] values, the shape says {shape:?}"));
+    }
+    Ok(InputKind::Text(Characters::new(alphabet, *length as usize)))
+}
+
+fn step_name(step: &Preprocess) -> &'static str {
+    match step {
+        Preprocess::Resize { .. } => "resize",
+        Preprocess::Normalize { .. } => "normalize",
+        Preprocess::PadOrTrim { .. } => "pad_or_trim",
+        Preprocess::LogMel { .. } => "log_mel",
+        Preprocess::Standardize {} => "standardize",
+        Preprocess::Transpose {} => "transpose",
+        Preprocess::Characters { .. } => "characters",
+    }
+}
+
+/// The values of one output column, one for each row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OutputColumn {
+    /// Texts.
+    Text(Vec<String>),
+    /// The values of all rows, one after another.
+    Tensor(TensorData),
+}
+
+/// The way from one model output to one column.
+pub struct OutputSteps {
+    width: usize,
+    row: usize,
+    scores: Vec<ScoreStep>,
+    text: Option<TextStep>,
+}
+
+#[derive(Clone, Copy)]
+enum ScoreStep {
+    Softmax,
+    L2Norm,
+}
+
+enum TextStep {
+    Labels(Vec<String>),
+    Ctc(CtcDecoder),
+}
+
+impl OutputSteps {
+    /// Prepares the steps of `output`. `shape`: the shape of one row, without the batch.
+    ///
+    /// # Errors
+    /// [`StepsError`] if the steps do not fit each other, the shape or the column's type.
+    pub fn new(output: &ModelOutput, shape: &[usize]) -> Result<Self, StepsError> {
+        if !output.postprocess.is_empty() && output.dtype != ElementType::Float32 {
+            return wrong(format!("steps need float32 values, the output is {}", element_name(output.dtype)));
+        }
+        let width = shape.last().copied().unwrap_or(1);
+        let (mut scores, mut text) = (Vec::new(), None);
+        for step in &output.postprocess {
+            if text.is_some() {
+                return wrong("argmax and ctc_decode give text: no step can follow");
+            }
+            match &step.value {
+                Postprocess::Softmax {} => scores.push(ScoreStep::Softmax),
+                Postprocess::L2Norm {} => scores.push(ScoreStep::L2Norm),
+                Postprocess::Argmax { labels } => {
+                    if shape != [labels.len()] {
+                        return wrong(format!(
+                            "argmax has {} labels, the shape says {shape:?}",
+                            labels.len()
+                        ));
+                    }
+                    text = Some(TextStep::Labels(labels.clone()));
+                }
+                Postprocess::CtcDecode { alphabet, blank } => {
+                    let decoder = CtcDecoder::new(alphabet, *blank as usize);
+                    if shape.len() != 2 || width != decoder.classes() || *blank as usize >= width {
+                        return wrong(format!(
+                            "ctc_decode reads [steps, {}] values with a blank below that, the shape says {shape:?} \
+                             and blank {blank}",
+                            decoder.classes()
+                        ));
+                    }
+                    text = Some(TextStep::Ctc(decoder));
+                }
+            }
+        }
+        match (output.output_type, text.is_some()) {
+            (OutputType::Text, false) => wrong("a text column needs argmax or ctc_decode as its last step"),
+            (OutputType::Tensor, true) => wrong("argmax and ctc_decode give text, the column is a tensor"),
+            _ => Ok(Self { width, row: shape.iter().product(), scores, text }),
+        }
+    }
+
+    /// The column of the values of all rows.
+    pub fn apply(&self, mut data: TensorData) -> OutputColumn {
+        if let TensorData::Float32(values) = &mut data {
+            for step in &self.scores {
+                match step {
+                    ScoreStep::Softmax => scores::softmax(values, self.width),
+                    ScoreStep::L2Norm => scores::l2_norm(values, self.width),
+                }
+            }
+        }
+        match (&self.text, &data) {
+            (Some(TextStep::Labels(labels)), TensorData::Float32(values)) => OutputColumn::Text(
+                values
+                    .chunks_exact(self.row.max(1))
+                    .map(|row| labels.get(scores::argmax(row)).cloned().unwrap_or_default())
+                    .collect(),
+            ),
+            (Some(TextStep::Ctc(decoder)), TensorData::Float32(values)) => OutputColumn::Text(
+                values.chunks_exact(self.row.max(1)).map(|row| decoder.decode(row)).collect(),
+            ),
+            _ => OutputColumn::Tensor(data),
+        }
+    }
+}
