@@ -1,0 +1,29 @@
+# Every target is a script in scripts/: read that for the details. All but `lint` and `book` work offline
+# once `make setup` has run.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long bench lint book
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what is missing on this machine (demo and test call it)
+	@scripts/setup.sh
+
+demo: setup ## build, then answer spoken questions about pictures
+	@scripts/demo.sh
+
+test: setup ## format, clippy and all tests
+	@scripts/test.sh
+
+test-long: setup ## a million mutated inputs and long chaos; writes docs/benchmarks/test-long.md
+	@scripts/test-long.sh
+
+bench: setup ## measure; writes docs/benchmarks
+	@scripts/bench.sh
+
+lint: setup ## licences, versions and sources of the dependencies; shell scripts
+	@scripts/lint.sh
+
+book: setup ## build the book into target/book
+	@scripts/book.sh

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Checks the licences, versions and sources of everything that we depend on (deny.toml), and the
+# shell scripts where shellcheck is installed. Format and clippy are part of `make test`.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+tool cargo-deny 0.20.2 "checks licences, versions and sources of the dependencies"
+
+title "Licences, versions, sources"
+"$tools/bin/cargo-deny" --offline --locked check licenses bans sources
+
+title "Known vulnerabilities"
+# The advisory database is a git repository: its absence is told apart from what it says.
+if "$tools/bin/cargo-deny" fetch db >/dev/null 2>&1; then
+  "$tools/bin/cargo-deny" --offline --locked check advisories
+else
+  line -- "NOT CHECKED: the advisory database could not be fetched (no network, or its host is not reachable)"
+fi
+
+title "Shell scripts"
+if command -v shellcheck >/dev/null; then
+  shellcheck .ci/run scripts/*.sh
+  line ok "shellcheck"
+else
+  line -- "NOT CHECKED: shellcheck is not installed (apt-get install shellcheck)"
+fi

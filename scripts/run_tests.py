@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Runs the workspace's tests, each in a process of its own, with a limit on each one's time.
+
+    scripts/run_tests.py [--results FILE] [--match REGEX] [--limit SECONDS]
+    scripts/run_tests.py --table FILE       # prints the slowest ten to stderr, "PASSED FAILED" to stdout
+
+With cargo-nextest the tests run through it (.config/nextest.toml). Without it this script does the same
+in a simpler way, because building nextest takes longer than building Tidemill: it asks cargo for the test
+programs, asks these for their tests, and starts one process a test. A test function whose name starts
+with `alone_` measures time or memory and runs while no other test does.
+
+Exits 0 when all tests passed, 1 when one failed, 2 when none ran. Results are JSON: a list of
+{"package", "name", "seconds", "passed"}.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CARGO = os.environ.get("CARGO", "cargo")
+ALONE = re.compile(r"(^|::)alone_")
+
+
+def has_nextest():
+    """Whether `cargo nextest` is there (and was not switched off, which is how we test the other way)."""
+    if os.environ.get("TIDEMILL_NO_NEXTEST"):
+        return False
+    call = subprocess.run([CARGO, "nextest", "--version"], cwd=ROOT, capture_output=True)
+    return call.returncode == 0
+
+
+def run_nextest(pattern, limit):
+    """Runs through nextest and reads the results from the JUnit file that it writes."""
+    profile = "default" if limit <= 60 else "long"
+    junit = ROOT / "target" / "nextest" / profile / "junit.xml"
+    junit.unlink(missing_ok=True)
+    command = [CARGO, "nextest", "run", "--workspace", "--locked", "--profile", profile]
+    if pattern:
+        command += ["-E", f"test(/{pattern}/)"]
+    # nextest is silent about tests that pass and tells those that fail in full, at the end.
+    subprocess.run(command, cwd=ROOT)
+    if not junit.exists():
+        return []
+    results = []
+    for suite in xml.etree.ElementTree.parse(junit).getroot().iter("testsuite"):
+        for case in suite.iter("testcase"):
+            failed = case.find("failure") is not None or case.find("error") is not None
+            results.append({
+                "package": suite.get("name"),
+                "name": case.get("name"),
+                "seconds": float(case.get("time", 0)),
+                "passed": not failed,
+            })
+    return results
+
+
+def test_programs():
+    """The workspace's test programs: (package, program, folder of the package), built where need be."""
+    command = [CARGO, "test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"]
+    build = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if build.returncode != 0:
+        sys.exit(2)
+    programs = []
+    for line in build.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("reason") != "compiler-artifact" or not message["profile"]["test"] or not message["executable"]:
+            continue
+        folder = pathlib.Path(message["manifest_path"]).parent
+        target = message["target"]["name"].replace("_", "-")
+        package = package_of(message["package_id"], folder)
+        programs.append((package if target == package else f"{package}::{target}", message["executable"], folder))
+    return programs
+
+
+def package_of(package_id, folder):
+    """The package's name out of `path+file:///folder#name@1.0.0`, where the name is left out if it is the folder's."""
+    fragment = package_id.rsplit("#", 1)[-1]
+    return fragment.split("@")[0] if "@" in fragment else folder.name
+
+
+def tests_of(program, folder):
+    """The names of a program's tests, without the ignored ones."""
+    def listed(*arguments):
+        call = subprocess.run([program, "--list", "--format", "terse", *arguments], cwd=folder,
+                              capture_output=True, text=True, check=True)
+        return [line[: -len(": test")] for line in call.stdout.splitlines() if line.endswith(": test")]
+
+    ignored = set(listed("--ignored"))
+    return [name for name in listed() if name not in ignored]
+
+
+def run_one(package, program, folder, name, limit):
+    """Runs one test. What it printed is shown only when it fails."""
+    environment = dict(os.environ, CARGO=CARGO, CARGO_MANIFEST_DIR=str(folder))
+    start = time.monotonic()
+    try:
+        call = subprocess.run([program, "--exact", name, "--nocapture"], cwd=folder, env=environment, timeout=limit,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        passed, output = call.returncode == 0, call.stdout
+    except subprocess.TimeoutExpired as expired:
+        passed, output = False, (expired.stdout or b"") + f"\nstopped: it ran longer than {limit} s\n".encode()
+    seconds = time.monotonic() - start
+    if not passed:
+        print(f"FAIL  {package} {name} ({seconds:.1f} s)\n{output.decode(errors='replace')}", flush=True)
+    return {"package": package, "name": name, "seconds": seconds, "passed": passed}
+
+
+def run_plain(pattern, limit):
+    """Runs every test in a process of its own, as many at a time as there are cores."""
+    work = [
+        (package, program, folder, name, limit)
+        for package, program, folder in test_programs()
+        for name in tests_of(program, folder)
+        if not pattern or re.search(pattern, name)
+    ]
+    together = [test for test in work if not ALONE.search(test[3])]
+    alone = [test for test in work if ALONE.search(test[3])]
+    print(f"{len(work)} tests", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        results = list(pool.map(lambda test: run_one(*test), together))
+    return results + [run_one(*test) for test in alone]
+
+
+def table(results):
+    """Prints the ten slowest tests."""
+    slowest = sorted(results, key=lambda test: -test["seconds"])[:10]
+    for test in slowest:
+        mark = "" if test["passed"] else "   FAILED"
+        print(f"{test['seconds']:8.2f} s  {test['package']}  {test['name']}{mark}", file=sys.stderr)
+    total = sum(test["seconds"] for test in results)
+    print(f"{total:8.2f} s  sum over all {len(results)} tests", file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=pathlib.Path, help="write the results to this file")
+    parser.add_argument("--match", help="only tests whose name matches this regular expression")
+    parser.add_argument("--limit", type=int, default=60, help="seconds that one test may take")
+    parser.add_argument("--table", type=pathlib.Path, help="print the table of a results file and do nothing else")
+    arguments = parser.parse_args()
+
+    if arguments.table:
+        results = json.loads(arguments.table.read_text())
+        table(results)
+        passed = sum(test["passed"] for test in results)
+        print(passed, len(results) - passed)
+        return 0
+
+    run = run_nextest if has_nextest() else run_plain
+    results = run(arguments.match, arguments.limit)
+    if not results:
+        print("no test ran", file=sys.stderr)
+        return 2
+    failed = [test for test in results if not test["passed"]]
+    print(f"{len(results) - len(failed)} tests passed, {len(failed)} failed", flush=True)
+    for test in failed:
+        print(f"  FAILED  {test['package']} {test['name']}", flush=True)
+    if arguments.results:
+        arguments.results.write_text(json.dumps(results, indent=1))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

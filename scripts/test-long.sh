@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The long versions of the tests that can look at more than `make test` has time for: 10^6 mutated
+# inputs, 2000 rounds of chaos. Writes docs/benchmarks/test-long.md. Takes up to hours.
+set -uo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+export TIDEMILL_MUTATIONS=${TIDEMILL_MUTATIONS:-1000000}
+export TIDEMILL_CHAOS_ROUNDS=${TIDEMILL_CHAOS_ROUNDS:-2000}
+match='(^|::)(chaos_|recovery_)|mutat'
+results=target/test-long-results.json
+report=docs/benchmarks/test-long.md
+
+rm -f "$results"
+start=$SECONDS
+python3 scripts/run_tests.py --match "$match" --limit 3600 --results "$results"
+status=$?
+took=$((SECONDS - start))
+[ -f "$results" ] || stop "no result: the tests did not build, or none has a name that matches $match"
+
+mkdir -p "$(dirname "$report")"
+{
+  cat <<HEAD
+# Long tests
+
+Written by \`make test-long\`; run before an issue is closed. The same tests as in \`make test\`, with more rounds.
+
+| | |
+|---|---|
+| date | $(date -u +%Y-%m-%d) |
+$(scripts/machine-facts.sh)
+| command | \`TIDEMILL_MUTATIONS=$TIDEMILL_MUTATIONS TIDEMILL_CHAOS_ROUNDS=$TIDEMILL_CHAOS_ROUNDS make test-long\` |
+| wall time | $(duration $took) |
+
+| test | result | seconds |
+|---|---|---|
+HEAD
+  python3 - "$results" <<'PYTHON'
+import json, sys
+
+for test in sorted(json.load(open(sys.argv[1])), key=lambda test: (test["package"], test["name"])):
+    result = "passed" if test["passed"] else "**failed**"
+    print(f"| `{test['package']}` {test['name']} | {result} | {test['seconds']:.1f} |")
+PYTHON
+} >"$report"
+line ok "wrote $report"
+exit $status

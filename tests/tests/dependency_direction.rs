@@ -1,0 +1,131 @@
+//! Dependencies point down only: who may know whom, read from `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::repository::root;
+
+const ALL: &[&str] =
+    &["tidemill-spec", "tidemill-operators", "tidemill-inference", "tidemill-engine", "tidemill"];
+
+/// Every package of the workspace with those of ours that it may depend on. A new package gets a line here,
+/// and a new edge a reason in docs/decisions/.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("tidemill-spec", &[]),
+    ("tidemill-operators", &["tidemill-spec"]),
+    ("tidemill-inference", &["tidemill-spec", "tidemill-operators"]),
+    ("tidemill-engine", &["tidemill-spec", "tidemill-operators"]),
+    ("tidemill", &["tidemill-spec", "tidemill-operators", "tidemill-inference", "tidemill-engine"]),
+    ("tidemill-benches", ALL),
+    ("tidemill-tests", ALL),
+];
+
+/// Tests may use more than the code that they test: an engine that runs real models, for instance.
+const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[];
+
+/// Dependencies that one package wraps, so that nobody else meets their breaking releases.
+const WRAPPED: &[(&str, &str)] = &[
+    ("timely", "tidemill-engine"),
+    ("ort", "tidemill-inference"),
+    ("rten", "tidemill-inference"),
+    ("serde-saphyr", "tidemill-spec"),
+    ("cel", "tidemill-operators"),
+    ("clap", "tidemill"),
+];
+
+struct Dependency {
+    name: String,
+    is_for_tests: bool,
+}
+
+/// The workspace's packages with what they name in their Cargo.toml.
+fn packages() -> BTreeMap<String, Vec<Dependency>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON");
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let list = |value: &Value| value.as_array().expect("a list").clone();
+    list(&metadata["packages"])
+        .iter()
+        .map(|package| {
+            let dependencies = list(&package["dependencies"])
+                .iter()
+                .map(|dependency| Dependency {
+                    name: text(&dependency["name"]),
+                    is_for_tests: dependency["kind"] == "dev",
+                })
+                .collect();
+            (text(&package["name"]), dependencies)
+        })
+        .collect()
+}
+
+fn allowed(table: &[(&str, &[&str])], package: &str) -> BTreeSet<String> {
+    table
+        .iter()
+        .filter(|(name, _)| *name == package)
+        .flat_map(|(_, allowed)| allowed.iter().map(|name| (*name).to_owned()))
+        .collect()
+}
+
+#[test]
+fn packages_depend_only_on_those_below_them() {
+    let packages = packages();
+    let mut faults = Vec::new();
+    for (package, dependencies) in &packages {
+        if !ALLOWED.iter().any(|(name, _)| name == package) {
+            faults.push(format!("{package} has no line in ALLOWED"));
+            continue;
+        }
+        let below = allowed(ALLOWED, package);
+        let in_tests = allowed(ALLOWED_IN_TESTS, package);
+        for dependency in dependencies.iter().filter(|dependency| packages.contains_key(&dependency.name)) {
+            let name = &dependency.name;
+            if !(below.contains(name) || dependency.is_for_tests && in_tests.contains(name)) {
+                faults.push(format!("{package} must not depend on {name}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "dependencies point down only:\n  {}", faults.join("\n  "));
+}
+
+#[test]
+fn wrapped_dependencies_stay_in_their_package() {
+    let mut faults = Vec::new();
+    for (package, dependencies) in packages() {
+        if ["tidemill-benches", "tidemill-tests"].contains(&package.as_str()) {
+            continue; // benches compare with what we wrap
+        }
+        for dependency in dependencies {
+            let owner = WRAPPED.iter().find(|(name, _)| *name == dependency.name).map(|(_, owner)| *owner);
+            if owner.is_some_and(|owner| owner != package) {
+                faults.push(format!(
+                    "{package} names {}, which {} wraps",
+                    dependency.name,
+                    owner.unwrap_or_default()
+                ));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "these dependencies belong to one package:\n  {}", faults.join("\n  "));
+}
+
+/// The table itself must not allow a circle: each line may name only lines above it.
+#[test]
+fn the_table_of_allowed_edges_points_down() {
+    for (index, (package, below)) in ALLOWED.iter().enumerate() {
+        for name in *below {
+            assert!(
+                ALLOWED[..index].iter().any(|(above, _)| above == name),
+                "{package} -> {name}: {name} must stand above {package} in ALLOWED"
+            );
+        }
+    }
+}
