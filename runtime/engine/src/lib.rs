@@ -1,1 +1,38 @@
-//! Executes a plan on Timely Dataflow.
+//! Executes a plan in one process on Timely Dataflow (stock, pinned).
+//!
+//! The unit of execution is the *slot*: one thread with one single-threaded timely worker (`slot.rs`). Slots
+//! are connected by *channels*: an [`node::egress`] keeps and sends, a [`link::Link`] carries, an
+//! [`node::ingress`] takes. Progress time is the *epoch*, cut and logged at the sources; event-time watermarks
+//! travel beside the frontier (`watermark.rs`). Operators come from `tidemill-operators`; the engine knows only
+//! their traits. [`Run`] starts, watches, restarts and ends the slots.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+mod context;
+mod executor;
+mod failure;
+pub mod frame;
+mod freshness;
+mod graph;
+mod letters;
+pub mod link;
+mod metrics;
+mod node;
+mod order;
+mod report;
+pub mod routing;
+mod run;
+mod slot;
+mod store;
+mod wake;
+mod watermark;
+
+pub use executor::{Completion, Job, JobResult, LocalExecutor, ModelExecutor, Notifier};
+pub use failure::{OnPanic, RunError};
+pub use graph::Program;
+pub use letters::{LetterSample, LetterWriter};
+pub use metrics::{ByReason, EdgeMetrics, Latencies, LatencySummary, SinkMetrics, StageMetrics};
+pub use report::{EdgeReport, Progress, RunReport, SinkReport, StageReport};
+pub use run::{Observer, Run, RunOptions, Stopper};
+pub use store::{Cut, EpochLog};
+pub use wake::Waker;

@@ -1,0 +1,111 @@
+//! What the nodes of one slot share.
+use crate::clock::{Clock, Nanoseconds};
+use crate::failure::{OnPanic, RunError, Suspects};
+use crate::frame::Epoch;
+use crate::letters::Letters;
+use crate::metrics::{StageMetrics, count};
+use crate::store::{EpochLogs, SnapshotStore};
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use tidemill_operators::api::{DeadLetter, Output};
+
+/// Bytes that a channel may send before the receiver grants more.
+pub(crate) const CREDIT_WINDOW: u64 = 4 << 20;
+/// Bytes that an ingress or a source lets in before the other nodes of the slot get their turn.
+pub(crate) const QUOTA: usize = 1 << 20;
+
+/// Shared by the nodes of one slot.
+pub(crate) struct SlotContext {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) checkpoint_every: u64,
+    pub(crate) snapshots: Arc<SnapshotStore>,
+    pub(crate) epochs: Arc<EpochLogs>,
+    pub(crate) letters: Arc<Letters>,
+    /// Bytes that wait in this slot: egress queues, inference queues and jobs in flight.
+    pub(crate) used: Cell<usize>,
+    /// Above this, ingress and sources stop taking.
+    pub(crate) budget: usize,
+    /// Somebody stopped because of the budget and wants to be scheduled when there is room.
+    pub(crate) starved: Cell<bool>,
+    /// All epochs before it are durable behind this slot.
+    pub(crate) durable: Cell<Epoch>,
+    /// Nodes (by index) that want to be scheduled at a time.
+    pub(crate) deadlines: RefCell<BinaryHeap<Reverse<(Nanoseconds, usize)>>>,
+    /// The first failure; the slot stops at it.
+    pub(crate) failure: RefCell<Option<RunError>>,
+}
+
+impl SlotContext {
+    pub(crate) fn now(&self) -> Nanoseconds {
+        self.clock.now()
+    }
+
+    /// Has node `node` scheduled at `deadline`.
+    pub(crate) fn wake_at(&self, deadline: Nanoseconds, node: usize) {
+        self.deadlines.borrow_mut().push(Reverse((deadline, node)));
+    }
+
+    /// Takes bytes from the budget, or gives them back.
+    pub(crate) fn hold_bytes(&self, bytes: usize) {
+        self.used.set(self.used.get() + bytes);
+    }
+
+    pub(crate) fn release_bytes(&self, bytes: usize) {
+        self.used.set(self.used.get().saturating_sub(bytes));
+    }
+
+    /// Whether more may be let in; if not, the caller is scheduled again when there is room.
+    pub(crate) fn has_room(&self) -> bool {
+        let room = self.used.get() < self.budget;
+        if !room {
+            self.starved.set(true);
+        }
+        room
+    }
+
+    pub(crate) fn fail(&self, error: RunError) {
+        self.failure.borrow_mut().get_or_insert(error);
+    }
+}
+
+/// What a node knows of the stage it runs.
+#[derive(Clone)]
+pub(crate) struct StageContext {
+    /// Stage id.
+    pub(crate) stage: String,
+    /// Stage id with partition: the name of its state.
+    pub(crate) instance: String,
+    /// Operator, source or sink id.
+    pub(crate) operator: String,
+    pub(crate) metrics: Arc<StageMetrics>,
+    pub(crate) suspects: Arc<Suspects>,
+    pub(crate) on_panic: OnPanic,
+}
+
+impl StageContext {
+    /// Counts what a call of the operator gave and passes on dead letters; the batches stay.
+    pub(crate) fn account(&self, slot: &SlotContext, epoch: Epoch, output: &mut Output) {
+        for batch in &output.batches {
+            count(&self.metrics.records_out, batch.num_rows() as u64);
+        }
+        for (reason, rows) in output.drops.drain(..) {
+            self.metrics.drops.add(reason, rows);
+        }
+        for letter in output.dead_letters.drain(..) {
+            self.dead_letter(slot, epoch, letter);
+        }
+    }
+
+    pub(crate) fn dead_letter(&self, slot: &SlotContext, epoch: Epoch, letter: DeadLetter) {
+        let reason = letter.reason;
+        if slot.letters.add(&self.operator, epoch, letter) {
+            self.metrics.dead_letters.add(reason, 1);
+        }
+    }
+
+    pub(crate) fn operator_failed(&self, slot: &SlotContext, text: impl ToString) {
+        slot.fail(RunError::Operator { operator: self.operator.clone(), text: text.to_string() });
+    }
+}

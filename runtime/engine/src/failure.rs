@@ -1,0 +1,126 @@
+//! What can go wrong in a run, and which records are suspected of it.
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_select::filter::filter_record_batch;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tidemill_operators::record::{Metadata, RecordId};
+
+/// Why a run ended without its result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// An operator panicked and its `on_panic` is `stop` (or it was restarted too often).
+    #[error("operator '{operator}' panicked: {text}")]
+    Panic {
+        /// Operator id.
+        operator: String,
+        /// Text of the panic.
+        text: String,
+    },
+    /// An operator, source or sink failed as a whole.
+    #[error("'{operator}' failed: {text}")]
+    Operator {
+        /// Operator, source or sink id.
+        operator: String,
+        /// What failed and how to mend it.
+        text: String,
+    },
+    /// The plan cannot be executed as it is.
+    #[error("the plan cannot be executed: {0}")]
+    Plan(String),
+    /// The operating system refused something that the engine needs.
+    #[error("{0}")]
+    System(String),
+}
+
+/// What to do when an operator panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnPanic {
+    /// The run ends with [`RunError::Panic`].
+    #[default]
+    Stop,
+    /// The slot is restored from its last checkpoint; a record that panics again and again goes to dead letters.
+    Restart,
+}
+
+/// Text of a panic.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "(no text)".to_owned()
+    }
+}
+
+/// How often a record was in a batch that panicked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Suspicion {
+    /// In so many batches that panicked.
+    Batches(u32),
+    /// Panicked alone.
+    Guilty,
+}
+
+/// A part of a batch.
+pub(crate) struct Portion {
+    pub(crate) batch: RecordBatch,
+    /// One record, to be computed alone because its batch failed twice.
+    pub(crate) alone: bool,
+}
+
+/// The suspects of one stage; outlives its slots.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects {
+    any: AtomicBool,
+    records: Mutex<HashMap<RecordId, (Suspicion, String)>>,
+}
+
+impl Suspects {
+    /// A batch panicked.
+    pub(crate) fn accuse(&self, batch: &RecordBatch, text: &str) {
+        let metadata = Metadata::of(batch);
+        let alone = batch.num_rows() == 1;
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        for row in 0..batch.num_rows() {
+            let entry =
+                records.entry(metadata.id(row)).or_insert_with(|| (Suspicion::Batches(0), text.to_owned()));
+            entry.1 = text.to_owned();
+            if let Suspicion::Batches(times) = entry.0 {
+                // A batch of one has been "split" already, but it too gets its second try.
+                entry.0 = if alone && times >= 1 { Suspicion::Guilty } else { Suspicion::Batches(times + 1) };
+            }
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Splits a batch into what may be computed together and suspects that are computed alone; rows found
+    /// guilty are left out and returned with the text of their panic.
+    pub(crate) fn split(&self, batch: RecordBatch) -> (Vec<Portion>, Vec<(RecordId, String)>) {
+        if !self.any.load(Ordering::Acquire) {
+            return (vec![Portion { batch, alone: false }], Vec::new());
+        }
+        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let metadata = Metadata::of(&batch);
+        let mut together = Vec::with_capacity(batch.num_rows());
+        let (mut portions, mut guilty) = (Vec::new(), Vec::new());
+        for row in 0..batch.num_rows() {
+            let id = metadata.id(row);
+            let suspicion = records.get(&id);
+            together.push(matches!(suspicion, None | Some((Suspicion::Batches(0 | 1), _))));
+            match suspicion {
+                Some((Suspicion::Guilty, text)) => guilty.push((id, text.clone())),
+                Some((Suspicion::Batches(2..), _)) => {
+                    portions.push(Portion { batch: batch.slice(row, 1), alone: true });
+                }
+                _ => {}
+            }
+        }
+        let rest = filter_record_batch(&batch, &BooleanArray::from(together)).expect("one flag a row");
+        if rest.num_rows() > 0 {
+            portions.insert(0, Portion { batch: rest, alone: false });
+        }
+        (portions, guilty)
+    }
+}

@@ -1,0 +1,70 @@
+//! What travels on a channel: frames with data and progress one way, control the other way.
+use crate::clock::Nanoseconds;
+use arrow_array::RecordBatch;
+use tidemill_operators::record::EventTime;
+
+/// Progress time: the number of a source tick.
+pub type Epoch = u64;
+
+/// "Everything": the frontier of a stream that is closed, the durable epoch of one that is finished.
+pub const CLOSED: Epoch = Epoch::MAX;
+
+/// Facts in front of every frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Which life of the sending slot made the frame; older ones are fenced off by the receiver.
+    pub incarnation: u32,
+    /// Counts the frames of one link from 0 without gaps, so that a receiver notices loss and repetition.
+    pub sequence: u64,
+    /// When it was sent (engine clock).
+    pub sent_at: Nanoseconds,
+}
+
+/// The watermark that holds once all epochs before `epoch` are complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatermarkStep {
+    /// All epochs before this one.
+    pub epoch: Epoch,
+    /// Event-time watermark, microseconds.
+    pub watermark: EventTime,
+}
+
+/// What a frame carries.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// Records of one epoch.
+    Data {
+        /// Their epoch.
+        epoch: Epoch,
+        /// The records, metadata columns first.
+        batch: RecordBatch,
+    },
+    /// The sender's absolute frontier: no data of an earlier epoch follows. Idempotent, never a difference.
+    Frontier {
+        /// The first epoch that may still come; [`CLOSED`] when nothing follows. Only this ends a stream: a
+        /// link that ends without it was lost.
+        epoch: Epoch,
+        /// Watermarks of the epochs passed since the previous frontier, oldest first.
+        steps: Vec<WatermarkStep>,
+    },
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame {
+    /// Facts in front.
+    pub header: Header,
+    /// Content.
+    pub content: Content,
+}
+
+/// What the receiver tells the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// First word of a receiver: send everything from this epoch on.
+    Resume(Epoch),
+    /// So many more bytes may be sent.
+    Credit(u64),
+    /// All epochs before this one are durable behind the receiver; the sender may forget them.
+    Durable(Epoch),
+}

@@ -1,0 +1,310 @@
+//! From a plan to slots and channels: which stage instance runs on which thread, and how they are connected.
+use crate::context::{CREDIT_WINDOW, StageContext};
+use crate::executor::ModelExecutor;
+use crate::failure::{OnPanic, RunError, Suspects};
+use crate::link::{InProcess, Link, Memfd};
+use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
+use crate::node::inference::Batching;
+use crate::node::sink::SharedSink;
+use crate::routing::{ClassTable, Selector};
+use crate::store::EpochLog;
+use arrow_schema::SchemaRef;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource, GroundTruth, MakeInstance};
+use tidemill_operators::record::{METADATA_COLUMNS, record_schema};
+use tidemill_spec::plan::{Freshness, LinkKind, Plan, PlanEdge, Stage};
+use tidemill_spec::types::StreamType;
+
+/// A plan with everything bound that it names.
+#[derive(Clone)]
+pub struct Program {
+    /// The plan.
+    pub plan: Plan,
+    /// Sources by id.
+    pub sources: BTreeMap<String, BoundSource>,
+    /// Operators by STAGE id: two stages of one operator may run different variants.
+    pub operators: BTreeMap<String, BoundOperator>,
+    /// Sinks by id.
+    pub sinks: BTreeMap<String, BoundSink>,
+    /// What to do about panics, by operator id; `stop` where not given.
+    pub on_panic: BTreeMap<String, OnPanic>,
+}
+
+/// Number of a channel.
+pub(crate) type ChannelId = usize;
+
+/// One channel between two slots.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    pub(crate) name: String,
+    pub(crate) from_slot: usize,
+    pub(crate) to_slot: usize,
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) schema: SchemaRef,
+    pub(crate) metrics: Arc<EdgeMetrics>,
+}
+
+/// The sending side of a channel, in its slot.
+#[derive(Clone)]
+pub(crate) struct ChannelOut {
+    pub(crate) id: ChannelId,
+    pub(crate) selector: Selector,
+    pub(crate) freshness: Freshness,
+}
+
+/// Where one input of an instance comes from.
+#[derive(Clone, Default)]
+pub(crate) struct Port {
+    /// Instances of the same slot, by index.
+    pub(crate) local: Vec<(usize, Selector, Freshness)>,
+    /// Channels from other slots.
+    pub(crate) remote: Vec<(ChannelId, Freshness)>,
+}
+
+/// What an instance runs.
+#[derive(Clone)]
+pub(crate) enum Work {
+    Source { bound: BoundSource, number: u32, classes: ClassTable, selector: Selector, replay: Option<EpochLog> },
+    Stateless(MakeInstance),
+    Stateful(MakeInstance),
+    Inference { executor: Arc<dyn ModelExecutor>, batching: Batching },
+    Sink { cell: SharedSink, metrics: Arc<SinkMetrics>, truth: Option<GroundTruth> },
+}
+
+/// One stage instance: a stage, or one partition of it.
+#[derive(Clone)]
+pub(crate) struct InstancePlan {
+    pub(crate) context: StageContext,
+    pub(crate) work: Work,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) outputs: Vec<ChannelOut>,
+}
+
+/// One slot: a thread with a timely worker.
+#[derive(Clone, Default)]
+pub(crate) struct SlotPlan {
+    pub(crate) name: String,
+    /// In topological order.
+    pub(crate) instances: Vec<InstancePlan>,
+    pub(crate) byte_budget: usize,
+}
+
+/// The plan as threads and channels.
+#[derive(Clone, Default)]
+pub(crate) struct Graph {
+    pub(crate) slots: Vec<SlotPlan>,
+    pub(crate) channels: Vec<Channel>,
+}
+
+/// Metrics by name; shared by all instances and lives.
+#[derive(Default)]
+pub(crate) struct MetricsTable {
+    pub(crate) stages: BTreeMap<String, Arc<StageMetrics>>,
+    /// By (sending stage, receiving stage, input).
+    pub(crate) edges: BTreeMap<(String, String, u32), Arc<EdgeMetrics>>,
+    pub(crate) sinks: BTreeMap<String, Arc<SinkMetrics>>,
+}
+
+fn plan_error(text: impl Into<String>) -> RunError {
+    RunError::Plan(text.into())
+}
+
+impl Program {
+    /// Type of what a stage gives; none for sinks.
+    fn output_of(&self, stage: &Stage) -> Option<&StreamType> {
+        match self.sources.get(&stage.operator) {
+            Some(source) => Some(&source.output),
+            None => self.operators.get(&stage.id).map(|operator| &operator.output),
+        }
+    }
+
+    fn classes_of(&self, stage: &Stage) -> Vec<bool> {
+        self.plan
+            .classes
+            .iter()
+            .map(|class| class.route.get(&stage.operator).is_some_and(|routed| *routed == stage.id))
+            .collect()
+    }
+
+    /// Which rows of `from` go to partition `partition` of the stage that `edge` leads to.
+    fn selector(&self, from: &Stage, to: &Stage, partition: u32) -> Result<Selector, RunError> {
+        let by = self.operators.get(&to.id).and_then(|operator| operator.partition_by.as_ref());
+        if let Some(column) = by {
+            let index = self.output_of(from).and_then(|output| output.index_of(column));
+            let index =
+                index.ok_or_else(|| plan_error(format!("stage '{}' has no column '{column}'", from.id)))?;
+            let mut shares = Vec::new();
+            let mut own = 0;
+            for stage in self.plan.stages.iter().filter(|stage| stage.operator == to.operator) {
+                for number in 0..stage.partitions.max(1) {
+                    if stage.id == to.id && number == partition {
+                        own = shares.len();
+                    }
+                    shares.push(stage.share / f64::from(stage.partitions.max(1)));
+                }
+            }
+            return Ok(match shares.len() {
+                1 => Selector::All,
+                _ => Selector::by_column(METADATA_COLUMNS + index, &shares, own),
+            });
+        }
+        let classes = self.classes_of(to);
+        let sender = self.classes_of(from);
+        let all = sender.iter().zip(&classes).all(|(sent, taken)| !sent || *taken);
+        Ok(match to.partitions.max(1) {
+            1 if all => Selector::All,
+            partitions => Selector::Class { classes, partition, partitions },
+        })
+    }
+
+    /// Stages so that every stage comes after those it receives from.
+    fn topological(&self) -> Result<Vec<&Stage>, RunError> {
+        let mut rest: Vec<&Stage> = self.plan.stages.iter().collect();
+        let mut placed: BTreeSet<&str> = BTreeSet::new();
+        let mut order = Vec::with_capacity(rest.len());
+        while !rest.is_empty() {
+            let (ready, waiting): (Vec<&Stage>, Vec<&Stage>) = rest.into_iter().partition(|stage| {
+                self.plan.edges.iter().filter(|e| e.to == stage.id).all(|e| placed.contains(e.from.as_str()))
+            });
+            if ready.is_empty() {
+                return Err(plan_error(format!("its edges form a cycle through stage '{}'", waiting[0].id)));
+            }
+            placed.extend(ready.iter().map(|stage| stage.id.as_str()));
+            order.extend(ready);
+            rest = waiting;
+        }
+        Ok(order)
+    }
+
+    fn freshness_of(&self, edge: &PlanEdge) -> Freshness {
+        let live = || {
+            let stage = self.plan.stages.iter().find(|stage| stage.id == edge.from);
+            stage.and_then(|stage| self.sources.get(&stage.operator)).is_some_and(|source| source.live)
+        };
+        edge.freshness.unwrap_or_else(|| if live() { Freshness::Latest } else { Freshness::Block })
+    }
+}
+
+fn slot_name(stage: &Stage, partition: u32) -> String {
+    match partition {
+        0 => format!("{}/{}", stage.worker, stage.slot_group),
+        n => format!("{}/{}/{n}", stage.worker, stage.slot_group),
+    }
+}
+
+fn instance_name(stage: &Stage, partition: u32) -> String {
+    match stage.partitions {
+        0 | 1 => stage.id.clone(),
+        _ => format!("{}#{partition}", stage.id),
+    }
+}
+
+/// Builds slots and channels. `work` makes what an instance runs.
+pub(crate) fn build(
+    program: &Program,
+    metrics: &mut MetricsTable,
+    mut work: impl FnMut(&Stage, &str, u32) -> Result<Work, RunError>,
+) -> Result<Graph, RunError> {
+    let mut graph = Graph::default();
+    let order = program.topological()?;
+    // Where each instance is: slot and index in it.
+    let mut places: BTreeMap<(String, u32), (usize, usize)> = BTreeMap::new();
+    for stage in &order {
+        let suspects = Arc::new(Suspects::default());
+        let stage_metrics = Arc::clone(metrics.stages.entry(stage.id.clone()).or_default());
+        for partition in 0..stage.partitions.max(1) {
+            let name = slot_name(stage, partition);
+            let slot = graph.slots.iter().position(|slot| slot.name == name).unwrap_or_else(|| {
+                graph.slots.push(SlotPlan { name, ..SlotPlan::default() });
+                graph.slots.len() - 1
+            });
+            let instance = instance_name(stage, partition);
+            let inputs = program.plan.edges.iter().filter(|e| e.to == stage.id).map(|e| e.input as usize + 1).max();
+            let context = StageContext {
+                stage: stage.id.clone(),
+                instance: instance.clone(),
+                operator: stage.operator.clone(),
+                metrics: Arc::clone(&stage_metrics),
+                suspects: Arc::clone(&suspects),
+                on_panic: program.on_panic.get(&stage.operator).copied().unwrap_or_default(),
+            };
+            let plan = InstancePlan {
+                context,
+                work: work(stage, &instance, partition)?,
+                ports: vec![Port::default(); inputs.unwrap_or(0)],
+                outputs: Vec::new(),
+            };
+            let slot_plan = &mut graph.slots[slot];
+            slot_plan.byte_budget = slot_plan.byte_budget.max(stage.byte_budget.0 as usize);
+            places.insert((stage.id.clone(), partition), (slot, slot_plan.instances.len()));
+            slot_plan.instances.push(plan);
+        }
+    }
+    for edge in &program.plan.edges {
+        connect(program, metrics, &mut graph, &places, edge)?;
+    }
+    for slot in &graph.slots {
+        let ends = slot.instances.iter().any(|i| !i.outputs.is_empty() || matches!(i.work, Work::Sink { .. }));
+        if !ends {
+            let stage = &slot.instances[0].context.stage;
+            return Err(plan_error(format!("nothing receives what slot '{}' (stage '{stage}') gives", slot.name)));
+        }
+    }
+    Ok(graph)
+}
+
+fn connect(
+    program: &Program,
+    metrics: &mut MetricsTable,
+    graph: &mut Graph,
+    places: &BTreeMap<(String, u32), (usize, usize)>,
+    edge: &PlanEdge,
+) -> Result<(), RunError> {
+    let find = |id: &str| {
+        let stage = program.plan.stages.iter().find(|stage| stage.id == id);
+        stage.ok_or_else(|| plan_error(format!("an edge names the stage '{id}', which is not there")))
+    };
+    let (from, to) = (find(&edge.from)?, find(&edge.to)?);
+    let freshness = program.freshness_of(edge);
+    let output = program
+        .output_of(from)
+        .ok_or_else(|| plan_error(format!("stage '{}' gives nothing, yet an edge leads out of it", from.id)))?;
+    let schema = record_schema(output);
+    let key = (edge.from.clone(), edge.to.clone(), edge.input);
+    let edge_metrics = Arc::clone(metrics.edges.entry(key).or_default());
+    for from_partition in 0..from.partitions.max(1) {
+        for to_partition in 0..to.partitions.max(1) {
+            let selector = program.selector(from, to, to_partition)?;
+            let (from_slot, from_at) = places[&(from.id.clone(), from_partition)];
+            let (to_slot, to_at) = places[&(to.id.clone(), to_partition)];
+            let port = edge.input as usize;
+            if from_slot == to_slot {
+                let ports = &mut graph.slots[to_slot].instances[to_at].ports;
+                ports[port].local.push((from_at, selector, freshness));
+                continue;
+            }
+            let id = graph.channels.len();
+            let link: Arc<dyn Link> = match edge.link {
+                LinkKind::InProcess => Arc::new(InProcess),
+                LinkKind::Memfd => Arc::new(Memfd),
+            };
+            graph.channels.push(Channel {
+                name: format!("{}->{}", instance_name(from, from_partition), instance_name(to, to_partition)),
+                from_slot,
+                to_slot,
+                link,
+                schema: Arc::clone(&schema),
+                metrics: Arc::clone(&edge_metrics),
+            });
+            graph.slots[from_slot].instances[from_at].outputs.push(ChannelOut { id, selector, freshness });
+            graph.slots[to_slot].instances[to_at].ports[port].remote.push((id, freshness));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes beyond which `drop_oldest` drops on an edge.
+pub(crate) fn drop_limit(byte_budget: usize) -> usize {
+    (byte_budget / 4).min(CREDIT_WINDOW as usize)
+}

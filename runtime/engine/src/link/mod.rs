@@ -1,0 +1,77 @@
+//! Links carry frames between two slots. The engine does not know which kind it runs on; one conformance
+//! suite (`tests/link_conformance.rs`) holds all kinds to the same behaviour.
+//!
+//! A link never blocks and never limits by itself: channels limit what they send by credits
+//! (`crate::node::egress`). Ends may move to other threads, but each end is used by one thread at a time.
+mod in_process;
+mod memfd;
+mod pipe;
+
+pub use in_process::InProcess;
+pub use memfd::Memfd;
+
+use crate::frame::{Control, Frame};
+use arrow_schema::SchemaRef;
+use std::os::fd::BorrowedFd;
+
+/// Why a link cannot be used any more.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The other end is gone.
+    #[error("the peer is gone")]
+    Lost,
+    /// What arrived is not what was sent.
+    #[error("damaged frame: {0}")]
+    Damaged(String),
+    /// The operating system refused.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
+
+/// The end that sends data.
+pub trait LinkSender: Send {
+    /// Sends one frame, in order.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`] when the receiver is gone.
+    fn send(&mut self, frame: Frame) -> Result<(), LinkError>;
+    /// The next control word, if one has come.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`] when the receiver is gone and all it said was taken.
+    fn receive_control(&mut self) -> Result<Option<Control>, LinkError>;
+    /// Becomes readable when control words came or the peer was lost.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+    /// Called before looking, after the descriptor became readable. Tells whether there is something to look at.
+    fn clear(&self) -> bool;
+}
+
+/// The end that receives data.
+pub trait LinkReceiver: Send {
+    /// The next frame, if one has come.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`] when the sender is gone and all it sent was taken.
+    fn receive(&mut self) -> Result<Option<Frame>, LinkError>;
+    /// Sends a control word.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`] when the sender is gone.
+    fn send_control(&mut self, control: Control) -> Result<(), LinkError>;
+    /// Becomes readable when frames came or the peer was lost.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+    /// Called before looking, after the descriptor became readable. Tells whether there is something to look at.
+    fn clear(&self) -> bool;
+}
+
+/// The two ends of one link.
+pub type LinkEnds = (Box<dyn LinkSender>, Box<dyn LinkReceiver>);
+
+/// A way to connect two slots.
+pub trait Link: Send + Sync {
+    /// Connects; `schema` is that of all data frames.
+    ///
+    /// # Errors
+    /// When the operating system refuses descriptors or memory.
+    fn connect(&self, schema: SchemaRef) -> Result<LinkEnds, LinkError>;
+}

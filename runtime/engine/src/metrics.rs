@@ -1,0 +1,161 @@
+//! What a run counts and times. Written by the slots, read at any time.
+use crate::clock::Nanoseconds;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A latency distribution in nanoseconds, from 1 us to 1 h with three digits.
+#[derive(Debug)]
+pub struct Latencies(Mutex<Histogram<u64>>);
+
+/// Figures of a distribution, milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Default)]
+pub struct LatencySummary {
+    /// Number of records.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// Largest.
+    pub max_ms: f64,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(Mutex::new(Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are valid")))
+    }
+}
+
+impl Latencies {
+    /// Adds `rows` records that took `elapsed` each.
+    pub fn record(&self, elapsed: Nanoseconds, rows: u64) {
+        let micros = (elapsed.max(0) as u64 / 1000).clamp(1, 3_600_000_000);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).saturating_record_n(micros, rows);
+    }
+
+    /// The value that a share `percentile` (0..100) of the records did not exceed, milliseconds.
+    pub fn percentile_ms(&self, percentile: f64) -> f64 {
+        let histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        histogram.value_at_percentile(percentile) as f64 / 1e3
+    }
+
+    /// The usual figures.
+    pub fn summary(&self) -> LatencySummary {
+        let histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ms = |percentile: f64| histogram.value_at_percentile(percentile) as f64 / 1e3;
+        LatencySummary {
+            count: histogram.len(),
+            mean_ms: histogram.mean() / 1e3,
+            p50_ms: ms(50.0),
+            p95_ms: ms(95.0),
+            p99_ms: ms(99.0),
+            max_ms: histogram.max() as f64 / 1e3,
+        }
+    }
+
+    /// Cumulative counts at these bounds (seconds, ascending), the sum (seconds) and the count; for Prometheus.
+    pub fn buckets(&self, bounds: &[f64]) -> (Vec<u64>, f64, u64) {
+        let histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = bounds.iter().map(|bound| histogram.count_between(0, (bound * 1e6) as u64)).collect();
+        (counts, histogram.mean() * histogram.len() as f64 / 1e6, histogram.len())
+    }
+}
+
+/// Counts by reason.
+#[derive(Debug, Default)]
+pub struct ByReason(Mutex<BTreeMap<&'static str, u64>>);
+
+impl ByReason {
+    /// Adds `n`.
+    pub fn add(&self, reason: &'static str, n: u64) {
+        if n > 0 {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += n;
+        }
+    }
+
+    /// All counts.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect()
+    }
+}
+
+/// Counters of one stage (all its partitions and lives).
+#[derive(Debug, Default)]
+pub struct StageMetrics {
+    /// Records that came in (replays included).
+    pub records_in: AtomicU64,
+    /// Records that went out (replays included).
+    pub records_out: AtomicU64,
+    /// Batches computed.
+    pub batches: AtomicU64,
+    /// Waiting in the stage before the computation.
+    pub queue: Latencies,
+    /// The computation (of the whole batch, once for each of its records).
+    pub compute: Latencies,
+    /// Records lost on purpose.
+    pub drops: ByReason,
+    /// Records that could not be processed.
+    pub dead_letters: ByReason,
+    /// Bytes of state.
+    pub state_bytes: AtomicU64,
+    /// For open-loop sources: the furthest that emission lagged behind the schedule, nanoseconds.
+    pub schedule_lag: AtomicI64,
+    /// Times that the stage was restarted.
+    pub restarts: AtomicU64,
+}
+
+/// Counters of one plan edge.
+#[derive(Debug, Default)]
+pub struct EdgeMetrics {
+    /// Records sent (replays included).
+    pub records: AtomicU64,
+    /// Bytes sent (replays included).
+    pub bytes: AtomicU64,
+    /// From the sending stage's output to the receiving stage's input.
+    pub transfer: Latencies,
+    /// Records lost on purpose.
+    pub drops: ByReason,
+}
+
+/// Counters of one sink.
+#[derive(Debug, Default)]
+pub struct SinkMetrics {
+    /// Records that arrived.
+    pub records: AtomicU64,
+    /// From the intended emission at the source to the arrival at the sink.
+    pub latency: Latencies,
+    /// Engine time of the first arrival, nanoseconds; 0 before.
+    pub first_arrival: AtomicI64,
+    /// Engine time of the last arrival, nanoseconds.
+    pub last_arrival: AtomicI64,
+}
+
+/// Adds to a counter.
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_are_in_milliseconds() {
+        let latencies = Latencies::default();
+        latencies.record(2_000_000, 99);
+        latencies.record(500_000_000, 1);
+        let summary = latencies.summary();
+        assert_eq!(summary.count, 100);
+        assert!((summary.p50_ms - 2.0).abs() < 0.01 && (summary.max_ms - 500.0).abs() < 1.0, "{summary:?}");
+        let (buckets, _, count) = latencies.buckets(&[0.001, 0.01, 1.0]);
+        assert_eq!((buckets, count), (vec![0, 99, 100], 100));
+    }
+}

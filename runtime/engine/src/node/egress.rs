@@ -1,0 +1,232 @@
+//! The sending end of a channel: selects the receiver's rows, sends within its credit, keeps what the receiver
+//! has not acknowledged as durable, and sends it again to a restarted receiver.
+//!
+//! The channel outlives its timely operator: a receiver may be restarted after this dataflow has ended.
+use super::{Emit, Node};
+use crate::context::{CREDIT_WINDOW, SlotContext};
+use crate::frame::{CLOSED, Content, Control, Epoch, Frame, Header, WatermarkStep};
+use crate::freshness::FreshnessQueue;
+use crate::link::{LinkError, LinkSender};
+use crate::metrics::{EdgeMetrics, count};
+use crate::watermark::Track;
+use arrow_array::RecordBatch;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use tidemill_operators::record::batch_bytes;
+
+struct Kept {
+    epoch: Epoch,
+    batch: RecordBatch,
+    bytes: usize,
+    since: i64,
+}
+
+/// The sending end of a channel.
+pub(crate) struct Egress {
+    slot: Rc<SlotContext>,
+    metrics: Arc<EdgeMetrics>,
+    track: Track,
+    incarnation: u32,
+    link: Option<Box<dyn LinkSender>>,
+    /// The receiver has said from where it wants data.
+    resumed: bool,
+    queue: FreshnessQueue,
+    /// Sent or about to be sent again, not yet durable behind the receiver.
+    kept: VecDeque<Kept>,
+    /// Next of `kept` to send; its length when all are sent.
+    cursor: usize,
+    resume_at: Epoch,
+    credit: i64,
+    sequence: u64,
+    /// Frontier of the stage's output.
+    frontier: Epoch,
+    /// Frontier that the receiver was told; none yet: nothing.
+    told: Option<Epoch>,
+    durable: Epoch,
+}
+
+impl Egress {
+    pub(crate) fn new(
+        slot: Rc<SlotContext>,
+        metrics: Arc<EdgeMetrics>,
+        track: Track,
+        incarnation: u32,
+        queue: FreshnessQueue,
+        start: Epoch,
+    ) -> Self {
+        Self {
+            slot,
+            metrics,
+            track,
+            incarnation,
+            link: None,
+            resumed: false,
+            queue,
+            kept: VecDeque::new(),
+            cursor: 0,
+            resume_at: 0,
+            credit: 0,
+            sequence: 0,
+            frontier: start,
+            told: None,
+            durable: start,
+        }
+    }
+
+    /// Uses a new link, to a new or restarted receiver.
+    pub(crate) fn attach(&mut self, link: Box<dyn LinkSender>) {
+        self.link = Some(link);
+        self.resumed = false;
+        self.sequence = 0;
+    }
+
+    pub(crate) fn link(&self) -> Option<&dyn LinkSender> {
+        self.link.as_deref()
+    }
+
+    /// All epochs before it are durable behind the receiver.
+    pub(crate) fn durable(&self) -> Epoch {
+        self.durable
+    }
+
+    /// The receiver has ended well.
+    pub(crate) fn receiver_finished(&mut self) {
+        self.heed(Control::Durable(CLOSED));
+        self.link = None;
+        self.resumed = false;
+    }
+
+    fn push(&mut self, epoch: Epoch, batch: RecordBatch) {
+        let before = self.queue.bytes();
+        let congested = self.credit <= 0 || !self.resumed;
+        let dropped = self.queue.push(epoch, batch, self.slot.now(), congested);
+        self.metrics.drops.add("freshness", dropped);
+        let after = self.queue.bytes();
+        if after >= before {
+            self.slot.hold_bytes(after - before);
+        } else {
+            self.slot.release_bytes(before - after);
+        }
+    }
+
+    /// Listens to the receiver and sends what it may get.
+    pub(crate) fn pump(&mut self) {
+        loop {
+            let Some(link) = self.link.as_mut() else { return };
+            match link.receive_control() {
+                Ok(Some(control)) => self.heed(control),
+                Ok(None) => break,
+                Err(error) => return self.lost(&error),
+            }
+        }
+        if self.resumed
+            && let Err(error) = self.send()
+        {
+            self.lost(&error);
+        }
+    }
+
+    fn lost(&mut self, error: &LinkError) {
+        if self.durable != CLOSED {
+            tracing::debug!("a channel lost its receiver: {error}");
+        }
+        self.link = None;
+        self.resumed = false;
+    }
+
+    fn heed(&mut self, control: Control) {
+        match control {
+            Control::Resume(epoch) => {
+                self.resumed = true;
+                self.resume_at = epoch;
+                self.cursor = 0;
+                self.credit = CREDIT_WINDOW as i64;
+                self.told = None;
+            }
+            Control::Credit(bytes) => self.credit += bytes as i64,
+            Control::Durable(epoch) => {
+                self.durable = self.durable.max(epoch);
+                let durable = self.durable;
+                let (mut kept_before, mut position) = (0, 0);
+                let cursor = self.cursor;
+                self.kept.retain(|kept| {
+                    let keep = kept.epoch >= durable;
+                    kept_before += usize::from(keep && position < cursor);
+                    position += 1;
+                    keep
+                });
+                self.cursor = kept_before;
+            }
+        }
+    }
+
+    fn send(&mut self) -> Result<(), LinkError> {
+        if self.told.is_none() {
+            // What the watermark was at the place where the receiver goes on.
+            let epoch = self.resume_at.min(self.frontier);
+            let steps = vec![WatermarkStep { epoch, watermark: self.track.at(epoch) }];
+            self.tell(epoch, steps)?;
+        }
+        while self.credit > 0 {
+            if self.cursor == self.kept.len() {
+                let Some(waiting) = self.queue.pop() else { break };
+                self.slot.release_bytes(waiting.bytes);
+                let bytes = batch_bytes(&waiting.batch);
+                self.kept.push_back(Kept {
+                    epoch: waiting.epoch,
+                    batch: waiting.batch,
+                    bytes,
+                    since: waiting.arrived,
+                });
+            }
+            let kept = &self.kept[self.cursor];
+            self.cursor += 1;
+            if kept.epoch < self.resume_at {
+                continue;
+            }
+            let (epoch, batch, bytes, since) = (kept.epoch, kept.batch.clone(), kept.bytes, kept.since);
+            self.credit -= bytes as i64;
+            count(&self.metrics.records, batch.num_rows() as u64);
+            count(&self.metrics.bytes, bytes as u64);
+            self.frame(Content::Data { epoch, batch }, since)?;
+        }
+        let unsent = self.kept.range(self.cursor..).map(|kept| kept.epoch).min();
+        let waiting = self.queue.first_epoch();
+        let frontier = unsent.into_iter().chain(waiting).min().map_or(self.frontier, |e| e.min(self.frontier));
+        if self.told.is_none_or(|told| told < frontier) {
+            let steps = self.track.steps(self.told, frontier);
+            self.tell(frontier, steps)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, epoch: Epoch, steps: Vec<WatermarkStep>) -> Result<(), LinkError> {
+        self.told = Some(epoch);
+        let now = self.slot.now();
+        self.frame(Content::Frontier { epoch, steps }, now)
+    }
+
+    fn frame(&mut self, content: Content, sent_at: i64) -> Result<(), LinkError> {
+        let Some(link) = self.link.as_mut() else { return Err(LinkError::Lost) };
+        let header = Header { incarnation: self.incarnation, sequence: self.sequence, sent_at };
+        self.sequence += 1;
+        link.send(Frame { header, content })
+    }
+}
+
+/// The timely operator in front of a channel.
+pub(crate) struct EgressNode(pub(crate) Rc<RefCell<Egress>>);
+
+impl Node for EgressNode {
+    fn receive(&mut self, _port: usize, epoch: Epoch, batch: RecordBatch, _out: &mut Emit) {
+        self.0.borrow_mut().push(epoch, batch);
+    }
+
+    fn run(&mut self, frontier: Epoch, _out: &mut Emit) {
+        let mut egress = self.0.borrow_mut();
+        egress.frontier = egress.frontier.max(frontier);
+        egress.pump();
+    }
+}

@@ -1,0 +1,159 @@
+//! The parts of a slot's dataflow. Every part is one timely operator around a [`Node`]; this file is the only
+//! one that touches timely's operator builder.
+pub(crate) mod egress;
+pub(crate) mod inference;
+pub(crate) mod ingress;
+pub(crate) mod sink;
+pub(crate) mod source;
+pub(crate) mod stateful;
+pub(crate) mod stateless;
+
+use crate::frame::{CLOSED, Epoch};
+use crate::routing::Selector;
+use arrow_array::RecordBatch;
+use std::cell::RefCell;
+use std::rc::Rc;
+use timely::container::{Accountable, CapacityContainerBuilder, PushInto, SizableContainer};
+use timely::dataflow::channels::pact::Pipeline;
+use timely::dataflow::operators::generic::OutputBuilder;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::dataflow::{Scope, Stream};
+use timely::scheduling::Activator;
+
+/// timely's container: one batch a message. It counts rows, not batches: a container that counts batches breaks
+/// frontiers once a batch is split (engine study, section 3).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rows(Option<RecordBatch>);
+
+impl Accountable for Rows {
+    fn record_count(&self) -> i64 {
+        self.0.as_ref().map_or(0, |batch| batch.num_rows() as i64)
+    }
+}
+
+impl SizableContainer for Rows {
+    fn at_capacity(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn ensure_capacity(&mut self, _stash: &mut Option<Self>) {}
+}
+
+impl PushInto<RecordBatch> for Rows {
+    fn push_into(&mut self, item: RecordBatch) {
+        self.0 = Some(item);
+    }
+}
+
+/// The stream between two nodes of a slot.
+pub(crate) type Rowstream<'scope> = Stream<'scope, Epoch, Rows>;
+
+/// Batches on their way out of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Emit {
+    items: Vec<(Epoch, RecordBatch)>,
+}
+
+impl Emit {
+    /// Emits a batch at an epoch that the node still holds.
+    pub(crate) fn give(&mut self, epoch: Epoch, batch: RecordBatch) {
+        if batch.num_rows() > 0 {
+            self.items.push((epoch, batch));
+        }
+    }
+}
+
+/// What a node was computing; read after a panic.
+pub(crate) struct Processing {
+    /// Stage id.
+    pub(crate) stage: String,
+    /// Operator id.
+    pub(crate) operator: String,
+    /// The rows, where they are known.
+    pub(crate) batch: Option<RecordBatch>,
+}
+
+/// The logic of one timely operator.
+pub(crate) trait Node {
+    /// Data came at a port.
+    fn receive(&mut self, port: usize, epoch: Epoch, batch: RecordBatch, out: &mut Emit);
+    /// Called after the data of each scheduling; `frontier` is the meet of all inputs ([`CLOSED`] when all ended
+    /// or there are none).
+    fn run(&mut self, frontier: Epoch, out: &mut Emit);
+    /// The first epoch that the node may still emit at.
+    fn hold(&self, frontier: Epoch) -> Epoch {
+        frontier
+    }
+    /// What it is computing right now.
+    fn processing(&self) -> Option<Processing> {
+        None
+    }
+}
+
+/// One input stream of a node.
+pub(crate) struct Input<'scope> {
+    pub(crate) stream: Rowstream<'scope>,
+    pub(crate) port: usize,
+    pub(crate) selector: Selector,
+}
+
+/// Installs a node and gives its output and the handle that schedules it.
+pub(crate) fn install<'scope>(
+    scope: Scope<'scope, Epoch>,
+    name: &str,
+    inputs: Vec<Input<'scope>>,
+    node: Rc<RefCell<dyn Node>>,
+) -> (Rowstream<'scope>, Activator) {
+    let mut builder = OperatorBuilder::new(name.to_owned(), scope);
+    let activator = scope.activator_for(builder.operator_info().address);
+    let mut ports = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        ports.push((builder.new_input(input.stream, Pipeline), input.port, input.selector));
+    }
+    let (output, stream) = builder.new_output::<Rows>();
+    let mut output = OutputBuilder::<Epoch, CapacityContainerBuilder<Rows>>::from(output);
+    builder.build(move |mut capabilities| {
+        let mut capability = capabilities.pop();
+        let mut emit = Emit::default();
+        move |frontiers| {
+            let mut node = node.borrow_mut();
+            for (input, port, selector) in &mut ports {
+                input.for_each(|time, data| {
+                    let selected = match (std::mem::take(data).0, &*selector) {
+                        (Some(batch), Selector::All) => Some(batch),
+                        (Some(batch), selector) => selector.select(&batch),
+                        (None, _) => None,
+                    };
+                    if let Some(batch) = selected {
+                        node.receive(*port, *time.time(), batch, &mut emit);
+                    }
+                });
+            }
+            let frontier = frontiers
+                .iter()
+                .map(|input| input.frontier().first().copied().unwrap_or(CLOSED))
+                .min()
+                .unwrap_or(CLOSED);
+            node.run(frontier, &mut emit);
+            if !emit.items.is_empty() {
+                let capability = capability.as_ref().expect("a node emits only while it holds an epoch");
+                let mut output = output.activate();
+                for (epoch, batch) in emit.items.drain(..) {
+                    let at = capability.delayed(&epoch);
+                    output.session_with_builder(&at).give_container(&mut Rows(Some(batch)));
+                }
+            }
+            match node.hold(frontier) {
+                CLOSED => capability = None,
+                epoch => {
+                    if let Some(capability) = &mut capability
+                        && *capability.time() < epoch
+                    {
+                        capability.downgrade(&epoch);
+                    }
+                }
+            }
+        }
+    });
+    (stream, activator)
+}

@@ -1,0 +1,213 @@
+//! Feeds a sink: rows wait until their epoch is complete, are written in a fixed order and committed per
+//! checkpoint.
+use super::{Emit, Node, Processing};
+use crate::context::{SlotContext, StageContext};
+use crate::frame::{CLOSED, Epoch};
+use crate::metrics::{SinkMetrics, count};
+use crate::order;
+use arrow_array::{Array, RecordBatch};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidemill_operators::api::{GroundTruth, OperatorError, Sink};
+use tidemill_operators::record;
+
+/// Counts of exact matches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Score {
+    pub(crate) correct: u64,
+    pub(crate) scored: u64,
+    /// Records whose key has no ground truth.
+    pub(crate) unknown: u64,
+}
+
+/// The part of a sink that outlives its slot.
+pub(crate) struct SinkCell {
+    pub(crate) sink: Box<dyn Sink>,
+    /// All epochs before it are durable in the sink.
+    pub(crate) committed: Epoch,
+    pub(crate) rows: u64,
+    pub(crate) score: Score,
+    staged_rows: u64,
+    staged_score: Score,
+}
+
+impl SinkCell {
+    pub(crate) fn new(sink: Box<dyn Sink>) -> Self {
+        Self {
+            sink,
+            committed: 0,
+            rows: 0,
+            score: Score::default(),
+            staged_rows: 0,
+            staged_score: Score::default(),
+        }
+    }
+
+    /// Forgets what is not committed.
+    pub(crate) fn rollback(&mut self) -> Result<(), OperatorError> {
+        self.staged_rows = 0;
+        self.staged_score = Score::default();
+        self.sink.rollback()
+    }
+
+    fn commit(&mut self, epoch: Epoch) -> Result<(), OperatorError> {
+        self.sink.commit(epoch)?;
+        self.committed = epoch;
+        self.rows += std::mem::take(&mut self.staged_rows);
+        let staged = std::mem::take(&mut self.staged_score);
+        self.score.correct += staged.correct;
+        self.score.scored += staged.scored;
+        self.score.unknown += staged.unknown;
+        Ok(())
+    }
+}
+
+/// Shared between the slot and the run.
+pub(crate) type SharedSink = Arc<Mutex<SinkCell>>;
+
+pub(crate) fn lock(cell: &SharedSink) -> MutexGuard<'_, SinkCell> {
+    cell.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) struct SinkNode {
+    slot: Rc<SlotContext>,
+    stage: StageContext,
+    cell: SharedSink,
+    metrics: Arc<SinkMetrics>,
+    truth: Option<GroundTruth>,
+    pending: BTreeMap<Epoch, Vec<RecordBatch>>,
+    /// Copied from the cell, so that rows of committed epochs are recognised without a lock.
+    committed: Epoch,
+    exactly_once: bool,
+    writing: bool,
+}
+
+impl SinkNode {
+    pub(crate) fn new(
+        slot: Rc<SlotContext>,
+        stage: StageContext,
+        cell: SharedSink,
+        metrics: Arc<SinkMetrics>,
+        truth: Option<GroundTruth>,
+    ) -> Self {
+        let (committed, exactly_once) = {
+            let cell = lock(&cell);
+            (cell.committed, cell.sink.exactly_once())
+        };
+        Self {
+            slot,
+            stage,
+            cell,
+            metrics,
+            truth,
+            pending: BTreeMap::new(),
+            committed,
+            exactly_once,
+            writing: false,
+        }
+    }
+
+    /// All epochs before it are durable.
+    pub(crate) fn committed(&self) -> Epoch {
+        self.committed
+    }
+
+    fn write_before(&mut self, epoch: Epoch) -> Result<(), OperatorError> {
+        let mut cell = lock(&self.cell);
+        while let Some(first) = self.pending.first_entry() {
+            if epoch != CLOSED && *first.key() >= epoch {
+                break;
+            }
+            let Some(batch) = order::join(first.remove()).map(order::by_origin) else { continue };
+            cell.sink.write(&batch)?;
+            cell.staged_rows += batch.num_rows() as u64;
+            if let Some(truth) = &self.truth {
+                score(truth, &batch, &mut cell.staged_score);
+            }
+        }
+        cell.commit(epoch)?;
+        self.committed = epoch;
+        Ok(())
+    }
+}
+
+fn score(truth: &GroundTruth, batch: &RecordBatch, score: &mut Score) {
+    let schema = batch.schema();
+    let (Ok(key), Ok(prediction)) = (schema.index_of(&truth.key), schema.index_of(&truth.prediction)) else {
+        return;
+    };
+    for row in 0..batch.num_rows() {
+        let Some(key) = cell_text(batch, key, row) else { continue };
+        match truth.answers.get(&key) {
+            Some(expected) => {
+                score.scored += 1;
+                let found = cell_text(batch, prediction, row);
+                score.correct += u64::from(found.as_deref() == Some(expected.as_str()));
+            }
+            None => score.unknown += 1,
+        }
+    }
+}
+
+fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {
+    let column = batch.column(column);
+    if column.is_null(row) {
+        return None;
+    }
+    if let Some(text) = record::text(column) {
+        return Some(text.value(row).to_owned());
+    }
+    if let Some(numbers) = record::int64(column) {
+        return Some(numbers.value(row).to_string());
+    }
+    if let Some(flags) = record::boolean(column) {
+        return Some(flags.value(row).to_string());
+    }
+    record::float64(column).map(|numbers| numbers.value(row).to_string())
+}
+
+impl Node for SinkNode {
+    fn receive(&mut self, _port: usize, epoch: Epoch, batch: RecordBatch, _out: &mut Emit) {
+        if epoch < self.committed {
+            return;
+        }
+        let now = self.slot.now();
+        let rows = batch.num_rows() as u64;
+        count(&self.stage.metrics.records_in, rows);
+        count(&self.metrics.records, rows);
+        let _ = self.metrics.first_arrival.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        self.metrics.last_arrival.store(now, Ordering::Relaxed);
+        for intended in record::Metadata::of(&batch).intended.values() {
+            self.metrics.latency.record(now - intended, 1);
+        }
+        self.pending.entry(epoch).or_default().push(batch);
+    }
+
+    fn run(&mut self, frontier: Epoch, _out: &mut Emit) {
+        let every = self.slot.checkpoint_every;
+        let upto = match frontier {
+            CLOSED => CLOSED,
+            epoch if self.exactly_once => epoch / every * every,
+            epoch => epoch,
+        };
+        if upto <= self.committed {
+            return;
+        }
+        self.writing = true;
+        let written = self.write_before(upto);
+        self.writing = false;
+        if let Err(error) = written {
+            self.stage.operator_failed(&self.slot, error);
+        }
+    }
+
+    fn processing(&self) -> Option<Processing> {
+        self.writing.then(|| Processing {
+            stage: self.stage.stage.clone(),
+            operator: self.stage.operator.clone(),
+            batch: None,
+        })
+    }
+}

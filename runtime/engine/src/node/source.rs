@@ -1,0 +1,338 @@
+//! Emits the records of a source: by an open-loop schedule or as fast as the slot takes them, cut into epochs
+//! that depend on the records alone and are logged, so that a replay repeats them.
+mod reader;
+mod schedule;
+
+pub(crate) use schedule::Schedule;
+
+use self::reader::{Chunk, Reader};
+use super::{Emit, Node};
+use crate::context::{QUOTA, SlotContext, StageContext};
+use crate::executor::Notifier;
+use crate::frame::{CLOSED, Epoch, WatermarkStep};
+use crate::metrics::count;
+use crate::routing::{ClassTable, Selector, column_position};
+use crate::store::{Cut, EpochLog};
+use crate::watermark::Track;
+use arrow_array::{
+    ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
+};
+use arrow_schema::SchemaRef;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_operators::api::BoundSource;
+use tidemill_operators::record::{EventTime, batch_bytes, record_schema, source_id};
+
+/// What a source stage is told.
+pub(crate) struct SourceSettings {
+    /// Number of the source in the workflow: the `_source` column.
+    pub(crate) number: u32,
+    pub(crate) bound: BoundSource,
+    pub(crate) schedule: Schedule,
+    pub(crate) classes: ClassTable,
+    /// The classes of this stage, where the source has several stages.
+    pub(crate) selector: Selector,
+    /// Epochs that emission may be ahead of what is durable.
+    pub(crate) lead: u64,
+    /// Epochs of a former run to repeat.
+    pub(crate) replay: Option<EpochLog>,
+}
+
+pub(crate) struct SourceNode {
+    slot: Rc<SlotContext>,
+    stage: StageContext,
+    settings: SourceSettings,
+    schema: SchemaRef,
+    reader: Reader,
+    chunk: Option<Chunk>,
+    /// Records of the chunk already taken.
+    taken: u64,
+    sequence: u64,
+    newest: EventTime,
+    epoch: Epoch,
+    /// Records and bytes in the current epoch, for schedules that count.
+    in_epoch: (u64, usize),
+    /// Epochs before it are not emitted again after a restart.
+    resume_at: Epoch,
+    track: Track,
+    ended: bool,
+    stop: Arc<AtomicBool>,
+    index: usize,
+}
+
+impl SourceNode {
+    #[expect(clippy::too_many_arguments, reason = "the parts of one stage, each of another kind")]
+    pub(crate) fn new(
+        slot: Rc<SlotContext>,
+        stage: StageContext,
+        settings: SourceSettings,
+        track: Track,
+        notifier: Notifier,
+        stop: Arc<AtomicBool>,
+        resume_at: Epoch,
+        index: usize,
+    ) -> Self {
+        let restart = slot.epochs.restart(&stage.instance, resume_at);
+        let schema = record_schema(&settings.bound.output);
+        let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
+        let reader = Reader::start(&settings.bound, cut.as_ref(), notifier);
+        let (sequence, newest) = cut.map_or((0, EventTime::MIN), |cut| (cut.sequence, cut.newest));
+        Self {
+            slot,
+            stage,
+            settings,
+            schema,
+            reader,
+            chunk: None,
+            taken: 0,
+            sequence,
+            newest,
+            epoch,
+            in_epoch: (0, 0),
+            resume_at,
+            track,
+            ended: false,
+            stop,
+            index,
+        }
+    }
+
+    /// The epoch of the next record.
+    fn next_epoch(&self) -> Epoch {
+        if let Some(replay) = &self.settings.replay {
+            let mut epoch = self.epoch;
+            for (logged, _) in replay.cuts.range(self.epoch..).take_while(|(_, c)| c.sequence <= self.sequence) {
+                epoch = *logged;
+            }
+            return epoch;
+        }
+        self.settings.schedule.epoch(self.sequence, self.epoch, self.in_epoch)
+    }
+
+    /// Event time of the next record, where the source has none of its own.
+    fn synthetic_time(&self, sequence: u64) -> EventTime {
+        self.settings.schedule.event_time(sequence)
+    }
+
+    /// Ends the current epoch if the next record belongs to a later one.
+    fn turn_epoch(&mut self) {
+        let next = self.next_epoch();
+        if next > self.epoch {
+            let watermark = if self.reader.has_times() {
+                self.newest.saturating_sub(self.settings.bound.out_of_order_microseconds)
+            } else {
+                self.synthetic_time(self.sequence)
+            };
+            if watermark > EventTime::MIN {
+                self.track.record(WatermarkStep { epoch: next, watermark });
+            }
+            self.epoch = next;
+            self.in_epoch = (0, 0);
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.ended {
+            self.ended = true;
+            self.track.record(WatermarkStep { epoch: self.epoch + 1, watermark: EventTime::MAX });
+            self.slot.epochs.end(&self.stage.instance, self.sequence);
+        }
+    }
+
+    fn limit_reached(&self) -> bool {
+        if self.settings.replay.as_ref().and_then(|log| log.end).is_some_and(|end| self.sequence >= end) {
+            return true;
+        }
+        self.stop.load(Ordering::Acquire)
+            || self.settings.schedule.finished(self.sequence, self.slot.now())
+    }
+
+    /// Emits what is due; `false` when nothing more can be done now.
+    fn step(&mut self, out: &mut Emit) -> Result<usize, ()> {
+        if self.limit_reached() {
+            self.end();
+            return Err(());
+        }
+        if self.chunk.is_none() {
+            match self.reader.next() {
+                Ok(Some(chunk)) => {
+                    // A restart or a repeated read begins in the middle of a chunk.
+                    self.taken = chunk.skip;
+                    self.chunk = Some(chunk);
+                }
+                Ok(None) => return Err(()),
+                Err(None) => {
+                    self.end();
+                    return Err(());
+                }
+                Err(Some(error)) => {
+                    self.stage.operator_failed(&self.slot, error);
+                    self.end();
+                    return Err(());
+                }
+            }
+        }
+        // Only now is it known whether the records carry event times of their own.
+        self.turn_epoch();
+        if self.epoch > self.slot.durable.get().saturating_add(self.settings.lead) || !self.slot.has_room() {
+            self.slot.starved.set(true);
+            return Err(());
+        }
+        let now = self.slot.now();
+        let due = self.settings.schedule.due(self.sequence);
+        if due > now {
+            self.slot.wake_at(due, self.index);
+            return Err(());
+        }
+        Ok(self.emit_run(now, out))
+    }
+
+    /// Emits the records from here on that are due and belong to the current epoch.
+    fn emit_run(&mut self, now: i64, out: &mut Emit) -> usize {
+        let Some(chunk) = self.chunk.take() else { return 0 };
+        let replay_limit = self.settings.replay.as_ref().and_then(|log| {
+            log.cuts.range(self.epoch + 1..).next().map(|(_, cut)| cut.sequence).or(log.end)
+        });
+        let first_sequence = self.sequence;
+        let first = self.taken;
+        let mut last = first;
+        let mut bytes = 0;
+        let cut = Cut {
+            position: chunk.position.clone(),
+            skip: first,
+            sequence: first_sequence,
+            newest: self.newest,
+        };
+        while last < chunk.records {
+            let sequence = first_sequence + (last - first);
+            let in_epoch = (self.in_epoch.0 + (last - first), self.in_epoch.1 + bytes);
+            let belongs = match (&self.settings.replay, replay_limit) {
+                (Some(_), Some(limit)) => sequence < limit,
+                (Some(_), None) => true,
+                (None, _) => self.settings.schedule.epoch(sequence, self.epoch, in_epoch) == self.epoch,
+            };
+            if last > first
+                && (!belongs
+                    || self.settings.schedule.due(sequence) > now
+                    || self.settings.schedule.finished(sequence, now))
+            {
+                break;
+            }
+            bytes += chunk.bytes_per_record;
+            last += 1;
+        }
+        self.slot.epochs.record(&self.stage.instance, self.epoch, cut);
+        for (offset, letter) in &chunk.dead_letters {
+            if (first..last).contains(offset) && self.epoch >= self.resume_at {
+                let mut letter = letter.clone();
+                letter.id = Some(source_id(self.settings.number, first_sequence + (offset - first)));
+                self.stage.dead_letter(&self.slot, self.epoch, letter);
+            }
+        }
+        let lag = now - self.settings.schedule.due(first_sequence);
+        if self.settings.schedule.is_open_loop() {
+            self.stage.metrics.schedule_lag.fetch_max(lag, Ordering::Relaxed);
+        }
+        let rows = chunk.rows_between(first, last);
+        if !rows.is_empty() {
+            let batch = self.with_metadata(&chunk, rows, first, now);
+            if self.epoch >= self.resume_at
+                && let Some(batch) = self.settings.selector.select(&batch)
+            {
+                count(&self.stage.metrics.records_out, batch.num_rows() as u64);
+                out.give(self.epoch, batch);
+            }
+        }
+        self.in_epoch.0 += last - first;
+        self.in_epoch.1 += bytes;
+        self.sequence += last - first;
+        self.taken = last;
+        if last < chunk.records {
+            self.chunk = Some(chunk);
+        }
+        bytes.max(1)
+    }
+
+    fn with_metadata(
+        &mut self,
+        chunk: &Chunk,
+        rows: std::ops::Range<usize>,
+        first: u64,
+        now: i64,
+    ) -> RecordBatch {
+        let n = rows.len();
+        let payload = chunk.payload.slice(rows.start, n);
+        let number = self.settings.number;
+        let sequences: Vec<u64> =
+            rows.clone().map(|row| self.sequence + (chunk.record_of(row) - first)).collect();
+        let mut ids = Vec::with_capacity(n * 16);
+        for sequence in &sequences {
+            ids.extend_from_slice(&source_id(number, *sequence));
+        }
+        let times: Vec<EventTime> = match &chunk.times {
+            Some(times) => times[rows.clone()].to_vec(),
+            None => sequences.iter().map(|sequence| self.synthetic_time(*sequence)).collect(),
+        };
+        if let Some(newest) = times.iter().max() {
+            self.newest = self.newest.max(*newest);
+        }
+        let intended: Vec<i64> = sequences
+            .iter()
+            .map(|sequence| match self.settings.schedule.is_open_loop() {
+                true => self.settings.schedule.due(*sequence),
+                false => now,
+            })
+            .collect();
+        let key = self.settings.bound.key.as_ref().and_then(|key| self.settings.bound.output.index_of(key));
+        let classes: Vec<u32> = match key {
+            Some(key) => (0..n)
+                .map(|row| self.settings.classes.class_at(column_position(&payload, key, row)))
+                .collect(),
+            None => sequences
+                .iter()
+                .map(|sequence| self.settings.classes.class_of(sequence.to_string().as_bytes()))
+                .collect(),
+        };
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
+            Arc::new(UInt32Array::from(vec![number; n])),
+            Arc::new(UInt64Array::from(sequences)),
+            Arc::new(Int64Array::from(times)),
+            Arc::new(Int64Array::from(intended)),
+            Arc::new(UInt32Array::from(classes)),
+            Arc::new(Int8Array::from(vec![1i8; n])),
+        ];
+        columns.extend(payload.columns().iter().cloned());
+        RecordBatch::try_new(Arc::clone(&self.schema), columns)
+            .expect("a source gives the columns that it declared")
+    }
+}
+
+impl Node for SourceNode {
+    fn receive(&mut self, _port: usize, _epoch: Epoch, _batch: RecordBatch, _out: &mut Emit) {}
+
+    fn run(&mut self, _frontier: Epoch, out: &mut Emit) {
+        let mut quota = QUOTA;
+        while !self.ended {
+            match self.step(out) {
+                Ok(bytes) if bytes >= quota => {
+                    // Let the others of the slot run, then go on.
+                    self.slot.wake_at(self.slot.now(), self.index);
+                    return;
+                }
+                Ok(bytes) => quota -= bytes,
+                Err(()) => return,
+            }
+        }
+    }
+
+    fn hold(&self, _frontier: Epoch) -> Epoch {
+        if self.ended { CLOSED } else { self.epoch }
+    }
+}
+
+/// Bytes of one record of a batch, on average.
+pub(crate) fn bytes_per_record(batch: &RecordBatch) -> usize {
+    batch_bytes(batch).checked_div(batch.num_rows()).unwrap_or(0)
+}

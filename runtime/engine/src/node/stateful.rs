@@ -1,0 +1,155 @@
+//! Runs a [`Stateful`] operator: epochs are applied when they are complete, in order, with the watermark of
+//! each; so the state is always "all of the epochs before e" (engine study, section 7.2).
+use super::stateless::panic_letter;
+use super::{Emit, Node, Processing};
+use crate::context::{SlotContext, StageContext};
+use crate::frame::{CLOSED, Epoch, WatermarkStep};
+use crate::metrics::count;
+use crate::order;
+use crate::watermark::{Track, UNKNOWN};
+use arrow_array::RecordBatch;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use tidemill_operators::api::{OperatorError, Output, Stateful};
+use tidemill_operators::record::EventTime;
+
+pub(crate) struct StatefulNode {
+    slot: Rc<SlotContext>,
+    stage: StageContext,
+    operator: Box<dyn Stateful>,
+    input: Track,
+    output: Track,
+    pending: BTreeMap<Epoch, Vec<(usize, RecordBatch)>>,
+    arrived: BTreeMap<Epoch, i64>,
+    /// All epochs before it are applied.
+    done: Epoch,
+    watermark: EventTime,
+    /// The state changed since the newest snapshot.
+    dirty: bool,
+    processing: Option<Option<RecordBatch>>,
+}
+
+impl StatefulNode {
+    /// A node whose operator holds the state "all of the epochs before `done`".
+    pub(crate) fn new(
+        slot: Rc<SlotContext>,
+        stage: StageContext,
+        operator: Box<dyn Stateful>,
+        input: Track,
+        output: Track,
+        done: Epoch,
+    ) -> Result<Self, OperatorError> {
+        if done == 0 {
+            slot.snapshots.put(&stage.instance, 0, 0, operator.snapshot()?);
+        }
+        Ok(Self {
+            slot,
+            stage,
+            operator,
+            input,
+            output,
+            pending: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            done,
+            watermark: UNKNOWN,
+            dirty: false,
+            processing: None,
+        })
+    }
+
+    /// Takes a snapshot if a checkpoint lies in `done ..= upto` and the state has changed.
+    fn checkpoint(&mut self, upto: Epoch) -> Result<(), OperatorError> {
+        let every = self.slot.checkpoint_every;
+        if !self.dirty {
+            self.slot.snapshots.extend(&self.stage.instance, upto);
+        } else if upto / every * every >= self.done {
+            let state = self.operator.snapshot()?;
+            self.slot.snapshots.put(&self.stage.instance, self.done, upto, state);
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, epoch: Epoch, out: &mut Emit) -> Result<(), OperatorError> {
+        let started = self.slot.now();
+        let mut ports: BTreeMap<usize, Vec<RecordBatch>> = BTreeMap::new();
+        for (port, batch) in self.pending.remove(&epoch).unwrap_or_default() {
+            ports.entry(port).or_default().push(batch);
+        }
+        let waited = self.arrived.remove(&epoch).map_or(0, |arrived| started - arrived);
+        let mut rows = 0;
+        let mut output = Output::default();
+        for (port, batches) in ports {
+            let Some(batch) = order::join(batches).map(order::by_time) else { continue };
+            rows += batch.num_rows() as u64;
+            let (portions, guilty) = self.stage.suspects.split(batch);
+            for (id, text) in guilty {
+                self.stage.dead_letter(&self.slot, epoch, panic_letter(id, &text));
+            }
+            for portion in portions {
+                let batch = self.processing.insert(Some(portion.batch)).as_ref();
+                let Some(batch) = batch else { unreachable!("inserted above") };
+                self.operator.apply(port, batch, &mut output)?;
+                self.processing = None;
+                self.dirty = true;
+            }
+        }
+        let watermark = self.input.at(epoch + 1);
+        if watermark > self.watermark {
+            self.watermark = watermark;
+            self.processing = Some(None);
+            self.operator.advance(watermark, &mut output)?;
+            self.processing = None;
+            self.dirty = true;
+            let watermark = self.operator.output_watermark(watermark);
+            self.output.record(WatermarkStep { epoch: epoch + 1, watermark });
+        }
+        if rows > 0 {
+            self.stage.metrics.queue.record(waited, rows);
+            self.stage.metrics.compute.record(self.slot.now() - started, rows);
+            self.stage.metrics.batches.fetch_add(1, Ordering::Relaxed);
+        }
+        self.stage.account(&self.slot, epoch, &mut output);
+        for batch in output.batches {
+            out.give(epoch, batch);
+        }
+        Ok(())
+    }
+
+    fn apply_all(&mut self, frontier: Epoch, out: &mut Emit) -> Result<(), OperatorError> {
+        loop {
+            let data = self.pending.keys().next().copied().filter(|epoch| *epoch < frontier);
+            let step = self.input.next_step(self.done, frontier).map(|epoch| epoch - 1);
+            let Some(epoch) = data.into_iter().chain(step).min() else { break };
+            self.checkpoint(epoch)?;
+            self.apply(epoch, out)?;
+            self.done = epoch + 1;
+        }
+        if frontier != CLOSED {
+            self.checkpoint(frontier)?;
+        }
+        self.stage.metrics.state_bytes.store(self.operator.state_bytes() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Node for StatefulNode {
+    fn receive(&mut self, port: usize, epoch: Epoch, batch: RecordBatch, _out: &mut Emit) {
+        count(&self.stage.metrics.records_in, batch.num_rows() as u64);
+        let now = self.slot.now();
+        self.arrived.entry(epoch).or_insert(now);
+        self.pending.entry(epoch).or_default().push((port, batch));
+    }
+
+    fn run(&mut self, frontier: Epoch, out: &mut Emit) {
+        if let Err(error) = self.apply_all(frontier, out) {
+            self.stage.operator_failed(&self.slot, error);
+        }
+    }
+
+    fn processing(&self) -> Option<Processing> {
+        let batch = self.processing.clone()?;
+        Some(Processing { stage: self.stage.stage.clone(), operator: self.stage.operator.clone(), batch })
+    }
+}

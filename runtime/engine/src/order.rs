@@ -1,0 +1,45 @@
+//! The fixed orders in which rows reach stateful operators and sinks.
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
+use tidemill_operators::record::Metadata;
+
+/// Joins batches of one schema; `None` when there are none.
+pub(crate) fn join(batches: Vec<RecordBatch>) -> Option<RecordBatch> {
+    let mut batches = batches;
+    match batches.len() {
+        0 => None,
+        1 => batches.pop(),
+        _ => {
+            let schema = batches[0].schema();
+            Some(concat_batches(&schema, &batches).expect("batches of one edge have one schema"))
+        }
+    }
+}
+
+fn sort_by<K: Ord>(batch: RecordBatch, key: impl Fn(&Metadata<'_>, usize) -> K) -> RecordBatch {
+    let metadata = Metadata::of(&batch);
+    let mut order: Vec<u32> = (0..batch.num_rows() as u32).collect();
+    order.sort_by_cached_key(|row| key(&metadata, *row as usize));
+    if order.iter().enumerate().all(|(at, row)| at == *row as usize) {
+        return batch;
+    }
+    take_record_batch(&batch, &UInt32Array::from(order)).expect("indices lie within the batch")
+}
+
+/// By (event time, id): the order of stateful operators.
+pub(crate) fn by_time(batch: RecordBatch) -> RecordBatch {
+    sort_by(batch, |metadata, row| (metadata.times.value(row), metadata.id(row)))
+}
+
+/// By (event time, source, sequence, id): the order of sinks, which people read.
+pub(crate) fn by_origin(batch: RecordBatch) -> RecordBatch {
+    sort_by(batch, |metadata, row| {
+        (
+            metadata.times.value(row),
+            metadata.sources.value(row),
+            metadata.sequences.value(row),
+            metadata.id(row),
+        )
+    })
+}

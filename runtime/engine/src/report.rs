@@ -1,0 +1,204 @@
+//! What a run did, in figures.
+use crate::metrics::{EdgeMetrics, LatencySummary, StageMetrics};
+use crate::node::sink::lock;
+use crate::run::RunFacts;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// What has happened so far; cheap to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Progress {
+    /// Records that left the sources.
+    pub emitted: u64,
+    /// Records that reached the sinks.
+    pub arrived: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// Engine seconds since the start.
+    pub seconds: f64,
+}
+
+impl Progress {
+    pub(crate) fn of(facts: &RunFacts) -> Self {
+        let emitted = facts.program.plan.stages.iter().filter(|s| facts.program.sources.contains_key(&s.operator));
+        let emitted = emitted.filter_map(|stage| facts.metrics.stages.get(&stage.id));
+        Self {
+            emitted: emitted.map(|stage| stage.records_out.load(Ordering::Relaxed)).sum(),
+            arrived: facts.metrics.sinks.values().map(|sink| sink.records.load(Ordering::Relaxed)).sum(),
+            dead_letters: facts.letters.total(),
+            seconds: (facts.clock.now() - facts.started) as f64 / 1e9,
+        }
+    }
+}
+
+/// A stage's figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StageReport {
+    /// Stage id.
+    pub stage: String,
+    /// Operator, source or sink id.
+    pub operator: String,
+    /// Chosen model, where there is one.
+    pub variant: Option<String>,
+    /// Worker id.
+    pub worker: String,
+    /// Records in (replays included).
+    pub records_in: u64,
+    /// Records out (replays included).
+    pub records_out: u64,
+    /// Batches computed.
+    pub batches: u64,
+    /// Waiting before the computation.
+    pub queue: LatencySummary,
+    /// Computation, of the whole batch.
+    pub compute: LatencySummary,
+    /// Transfer into the stage from other slots.
+    pub transfer: LatencySummary,
+    /// Records lost on purpose, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Records that could not be processed, by reason.
+    pub dead_letters: BTreeMap<String, u64>,
+    /// Bytes of state at the end.
+    pub state_bytes: u64,
+    /// Largest lag behind the open-loop schedule, milliseconds; sources only.
+    pub schedule_lag_ms: f64,
+    /// Restarts after a panic.
+    pub restarts: u64,
+}
+
+/// An edge's figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EdgeReport {
+    /// Sending stage.
+    pub from: String,
+    /// Receiving stage.
+    pub to: String,
+    /// Records sent between slots (replays included); 0 inside a slot.
+    pub records: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Records lost on purpose, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// A sink's figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SinkReport {
+    /// Sink id.
+    pub sink: String,
+    /// Records committed (each once).
+    pub records: u64,
+    /// Records per second between the first and the last arrival.
+    pub rate_per_second: f64,
+    /// From the intended emission to the arrival at the sink.
+    pub latency: LatencySummary,
+    /// Share of exact matches in percent, where ground truth is given.
+    pub accuracy_percent: Option<f64>,
+    /// Exact matches.
+    pub correct: u64,
+    /// Records with ground truth.
+    pub scored: u64,
+    /// Records whose key has no ground truth.
+    pub without_truth: u64,
+}
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunReport {
+    /// All sources ended and everything is committed; `false` after an abort or while the run goes on.
+    pub complete: bool,
+    /// Engine seconds from start to end.
+    pub seconds: f64,
+    /// Stages in the order of the plan.
+    pub stages: Vec<StageReport>,
+    /// Edges in the order of the plan.
+    pub edges: Vec<EdgeReport>,
+    /// Sinks.
+    pub sinks: Vec<SinkReport>,
+    /// All dead letters.
+    pub dead_letters: u64,
+    /// The first dead letters.
+    pub dead_letter_samples: Vec<crate::letters::LetterSample>,
+    /// Restarts of slots.
+    pub restarts: u64,
+}
+
+pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
+    let ended = *facts.ended.lock().unwrap_or_else(PoisonError::into_inner);
+    let seconds = (ended.unwrap_or_else(|| facts.clock.now()) - facts.started) as f64 / 1e9;
+    let plan = &facts.program.plan;
+    let stages = plan.stages.iter().map(|stage| {
+        let empty = StageMetrics::default();
+        let metrics = facts.metrics.stages.get(&stage.id).map_or(&empty, |metrics| metrics);
+        let into = facts.metrics.edges.iter().filter(|((_, to, _), _)| *to == stage.id);
+        // The slowest way in is what the record waits for.
+        let transfer = into
+            .map(|(_, edge)| edge.transfer.summary())
+            .max_by(|a, b| a.mean_ms.total_cmp(&b.mean_ms))
+            .unwrap_or_default();
+        StageReport {
+            stage: stage.id.clone(),
+            operator: stage.operator.clone(),
+            variant: stage.variant.clone(),
+            worker: stage.worker.clone(),
+            records_in: metrics.records_in.load(Ordering::Relaxed),
+            records_out: metrics.records_out.load(Ordering::Relaxed),
+            batches: metrics.batches.load(Ordering::Relaxed),
+            queue: metrics.queue.summary(),
+            compute: metrics.compute.summary(),
+            transfer,
+            drops: metrics.drops.counts(),
+            dead_letters: metrics.dead_letters.counts(),
+            state_bytes: metrics.state_bytes.load(Ordering::Relaxed),
+            schedule_lag_ms: metrics.schedule_lag.load(Ordering::Relaxed) as f64 / 1e6,
+            restarts: metrics.restarts.load(Ordering::Relaxed),
+        }
+    });
+    let edges = plan.edges.iter().map(|edge| {
+        let empty = EdgeMetrics::default();
+        let key = (edge.from.clone(), edge.to.clone(), edge.input);
+        let metrics = facts.metrics.edges.get(&key).map_or(&empty, |metrics| metrics);
+        EdgeReport {
+            from: edge.from.clone(),
+            to: edge.to.clone(),
+            records: metrics.records.load(Ordering::Relaxed),
+            bytes: metrics.bytes.load(Ordering::Relaxed),
+            drops: metrics.drops.counts(),
+        }
+    });
+    RunReport {
+        complete,
+        seconds,
+        stages: stages.collect(),
+        edges: edges.collect(),
+        sinks: sinks(facts),
+        dead_letters: facts.letters.total(),
+        dead_letter_samples: facts.letters.samples(),
+        restarts: facts.restarts.load(Ordering::Relaxed),
+    }
+}
+
+fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
+    let sinks = facts.metrics.sinks.iter().map(|(id, metrics)| {
+        let (rows, score) = facts.sinks.get(id).map_or_else(Default::default, |cell| {
+            let cell = lock(cell);
+            (cell.rows, cell.score)
+        });
+        let arrivals = metrics.records.load(Ordering::Relaxed);
+        let first = metrics.first_arrival.load(Ordering::Relaxed);
+        let span = (metrics.last_arrival.load(Ordering::Relaxed) - first) as f64 / 1e9;
+        SinkReport {
+            sink: id.clone(),
+            records: rows,
+            rate_per_second: if arrivals > 1 && span > 0.0 { (arrivals - 1) as f64 / span } else { 0.0 },
+            latency: metrics.latency.summary(),
+            accuracy_percent: (score.scored > 0).then(|| score.correct as f64 * 100.0 / score.scored as f64),
+            correct: score.correct,
+            scored: score.scored,
+            without_truth: score.unknown,
+        }
+    });
+    sinks.collect()
+}

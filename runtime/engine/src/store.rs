@@ -1,0 +1,163 @@
+//! What outlives a slot: snapshots of stateful stages and the epoch logs of sources.
+use crate::frame::{CLOSED, Epoch};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_operators::api::SourcePosition;
+use tidemill_operators::record::EventTime;
+
+/// A state that holds "all of the epochs before e" for every e in `from ..= to`.
+#[derive(Debug, Clone)]
+struct Snapshot {
+    from: Epoch,
+    to: Epoch,
+    bytes: Arc<[u8]>,
+}
+
+/// Snapshots by stage instance.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotStore {
+    stages: Mutex<HashMap<String, VecDeque<Snapshot>>>,
+}
+
+impl SnapshotStore {
+    fn with<R>(&self, stage: &str, act: impl FnOnce(&mut VecDeque<Snapshot>) -> R) -> R {
+        let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        if !stages.contains_key(stage) {
+            stages.insert(stage.to_owned(), VecDeque::new());
+        }
+        act(stages.get_mut(stage).expect("inserted above"))
+    }
+
+    /// Adds the state that holds from `from` to `to`; replaces what a former life wrote about the same epochs.
+    pub(crate) fn put(&self, stage: &str, from: Epoch, to: Epoch, bytes: Vec<u8>) {
+        self.with(stage, |snapshots| {
+            snapshots.retain(|snapshot| snapshot.from < from);
+            snapshots.push_back(Snapshot { from, to, bytes: bytes.into() });
+        });
+    }
+
+    /// The newest state holds up to `to` as well.
+    pub(crate) fn extend(&self, stage: &str, to: Epoch) {
+        self.with(stage, |snapshots| {
+            if let Some(newest) = snapshots.back_mut() {
+                newest.to = newest.to.max(to);
+            }
+        });
+    }
+
+    /// The state "all of the epochs before `epoch`".
+    pub(crate) fn at(&self, stage: &str, epoch: Epoch) -> Option<Arc<[u8]>> {
+        self.with(stage, |snapshots| {
+            let found = snapshots.iter().rev().find(|snapshot| snapshot.from <= epoch && epoch <= snapshot.to);
+            found.map(|snapshot| Arc::clone(&snapshot.bytes))
+        })
+    }
+
+    /// Forgets states that no restart at or after `epoch` needs.
+    pub(crate) fn prune(&self, stage: &str, epoch: Epoch) {
+        if epoch != CLOSED {
+            self.with(stage, |snapshots| snapshots.retain(|snapshot| snapshot.to >= epoch));
+        }
+    }
+}
+
+/// Where a source stood before the first record of an epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// Position to seek to.
+    pub position: SourcePosition,
+    /// Records to skip from there.
+    pub skip: u64,
+    /// Sequence number of the first record of the epoch.
+    pub sequence: u64,
+    /// Newest event time seen before, microseconds.
+    pub newest: EventTime,
+}
+
+/// The epochs of one source: which records belong to which.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochLog {
+    /// The non-empty epochs.
+    pub cuts: BTreeMap<Epoch, Cut>,
+    /// Sequence number after the last record, once the source has ended.
+    pub end: Option<u64>,
+}
+
+impl EpochLog {
+    /// The cut to restart from so that every record of `epoch` and later is read again.
+    pub(crate) fn restart(&self, epoch: Epoch) -> Option<(Epoch, Cut)> {
+        let cut = self.cuts.range(..=epoch).next_back().or_else(|| self.cuts.iter().next());
+        cut.map(|(epoch, cut)| (*epoch, cut.clone()))
+    }
+}
+
+/// Epoch logs by source stage.
+#[derive(Debug, Default)]
+pub(crate) struct EpochLogs {
+    logs: Mutex<BTreeMap<String, EpochLog>>,
+}
+
+impl EpochLogs {
+    pub(crate) fn record(&self, source: &str, epoch: Epoch, cut: Cut) {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.entry(source.to_owned()).or_default().cuts.entry(epoch).or_insert(cut);
+    }
+
+    pub(crate) fn end(&self, source: &str, sequence: u64) {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.entry(source.to_owned()).or_default().end = Some(sequence);
+    }
+
+    pub(crate) fn restart(&self, source: &str, epoch: Epoch) -> Option<(Epoch, Cut)> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).get(source)?.restart(epoch)
+    }
+
+    /// Forgets cuts that no restart at or after `epoch` needs.
+    pub(crate) fn prune(&self, source: &str, epoch: Epoch) {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(log) = logs.get_mut(source)
+            && let Some(keep) = log.cuts.range(..=epoch).next_back().map(|(epoch, _)| *epoch)
+        {
+            log.cuts = log.cuts.split_off(&keep);
+        }
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<String, EpochLog> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_serves_every_epoch_up_to_the_next_change() {
+        let store = SnapshotStore::default();
+        store.put("s", 0, 4, b"empty".to_vec());
+        store.put("s", 8, 20, b"eight".to_vec());
+        store.extend("s", 30);
+        let at = |epoch| store.at("s", epoch).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert_eq!(at(0).as_deref(), Some("empty"));
+        assert_eq!(at(6), None);
+        assert_eq!(at(25).as_deref(), Some("eight"));
+        store.prune("s", 10);
+        assert_eq!(at(0), None);
+        store.put("s", 8, 9, b"again".to_vec());
+        assert_eq!(at(25), None, "a restart replaces what the former life wrote");
+    }
+
+    #[test]
+    fn a_restart_begins_at_or_before_the_epoch() {
+        let logs = EpochLogs::default();
+        let cut = |sequence| Cut { position: SourcePosition::default(), skip: 0, sequence, newest: 0 };
+        logs.record("s", 2, cut(0));
+        logs.record("s", 5, cut(10));
+        assert_eq!(logs.restart("s", 0).map(|(epoch, _)| epoch), Some(2));
+        assert_eq!(logs.restart("s", 4).map(|(epoch, _)| epoch), Some(2));
+        assert_eq!(logs.restart("s", 7).map(|(epoch, _)| epoch), Some(5));
+        logs.prune("s", 6);
+        assert_eq!(logs.restart("s", 7).map(|(epoch, _)| epoch), Some(5));
+    }
+}
