@@ -18,7 +18,7 @@ pub(crate) const LOCATED: &str = "__tidemill_located";
 pub(crate) const VALUE: &str = "__tidemill_value";
 
 /// More errors than this are not looked for: the file is of another kind.
-const MOST_ERRORS: usize = 64;
+const MOST_ERRORS: usize = 32;
 
 thread_local! {
     // Serde's data model has no room for positions, so they are handed over here, between two adjacent calls.

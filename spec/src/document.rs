@@ -32,12 +32,14 @@ pub(crate) fn tree(source: &Arc<SourceFile>, what: &str) -> Result<Value, Diagno
     Ok(value)
 }
 
-/// Converts the tree, reporting all errors.
-pub(crate) fn convert<T: DeserializeOwned>(tree: &Value) -> Result<T, Diagnostics> {
-    let mut errors = match tree.deserialize_into() {
-        Ok(value) => return Ok(value),
-        Err(errors) => errors,
-    };
-    errors.sort();
-    Err(errors)
+/// Converts the tree and checks the result, reporting all errors in the order of the file.
+pub(crate) fn convert<T: DeserializeOwned>(
+    tree: &Value,
+    check: impl FnOnce(&T) -> Diagnostics,
+) -> Result<T, Diagnostics> {
+    let result = tree.deserialize_into().and_then(|value| check(&value).into_result(value));
+    result.map_err(|mut errors| {
+        errors.sort();
+        errors
+    })
 }

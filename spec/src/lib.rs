@@ -2,11 +2,15 @@
 pub mod deserializer;
 pub mod diagnostic;
 mod document;
+mod identifier;
+pub mod infrastructure;
 pub mod manifest;
 pub mod plan;
+pub mod secret;
 pub mod span;
 pub mod types;
 pub mod units;
 pub mod value;
+pub mod variables;
 pub mod workflow;
 pub mod yaml;

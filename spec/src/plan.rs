@@ -1,6 +1,10 @@
 //! The physical plan, `plan.yaml` version 1: the one contract between optimizer, engine, simulator,
 //! deployment and cluster (architecture section 4).
+mod check;
+mod file;
 mod load;
+
+pub use file::PlanFile;
 
 use crate::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan};
 use schemars::JsonSchema;

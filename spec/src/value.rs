@@ -17,6 +17,7 @@
 use crate::deserializer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::span::{Located, Span};
+use crate::yaml;
 use serde::de::DeserializeOwned;
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -236,7 +237,7 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Variables are written as they stood in the file, other `${` are escaped: parsing the result gives the value back.
+/// Variables are written as they stood in the file, so that credentials stay out.
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.node {
@@ -244,7 +245,10 @@ impl Serialize for Value {
             Node::Bool(b) => serializer.serialize_bool(*b),
             Node::Integer(i) => serializer.serialize_i64(*i),
             Node::Float(x) => serializer.serialize_f64(*x),
-            Node::Text(text) => serializer.serialize_str(text.written.as_ref().unwrap_or(&text.value)),
+            Node::Text(text) => match &text.written {
+                Some(written) => serializer.serialize_str(&yaml::as_written(written)),
+                None => serializer.serialize_str(&text.value),
+            },
             Node::List(items) => {
                 let mut out = serializer.serialize_seq(Some(items.len()))?;
                 for item in items {

@@ -8,6 +8,8 @@ use crate::value::{Entry, Node, Text, Value};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_saphyr::{Location, Spanned};
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -221,13 +223,56 @@ fn first_line(span: &Span) -> Span {
     Span::new(source, start, start + line.len())
 }
 
+thread_local! {
+    // Texts of a `Value` come with their variables as written, all others must be escaped. Serde cannot tell the two
+    // apart, so that the former are marked while a document is printed.
+    static PRINTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Starts texts that need no escaping; a private-use character, cut off before anyone sees it.
+const MARK: char = '\u{F8FE}';
+
+/// The text as it stood in the file, marked if a document is being printed.
+pub(crate) fn as_written(text: &str) -> Cow<'_, str> {
+    if PRINTING.get() { format!("{MARK}{text}").into() } else { text.into() }
+}
+
 /// Prints as YAML; [`parse`] gives the same back.
 ///
 /// # Errors
 /// `E0101` if the value has no form in YAML (a map with keys that are not text).
 pub fn print<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
-    let refused =
-        |error: &dyn fmt::Display| Diagnostics::from(Diagnostic::error("E0101", format!("cannot be printed: {error}")));
-    let tree = serde_json::to_value(value).map_err(|error| refused(&error))?;
-    serde_saphyr::to_string(&tree).map_err(|error| refused(&error))
+    let tree = serde_json::to_value(value).map_err(|error| unprintable(&error))?;
+    serde_saphyr::to_string(&tree).map_err(|error| unprintable(&error))
+}
+
+/// Prints a document in which variables are filled in: `${` is escaped unless it stood in the file.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_with_variables<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
+    PRINTING.set(true);
+    let tree = serde_json::to_value(value);
+    PRINTING.set(false);
+    let mut tree = tree.map_err(|error| unprintable(&error))?;
+    escape(&mut tree);
+    print(&tree)
+}
+
+fn unprintable(error: &dyn fmt::Display) -> Diagnostics {
+    Diagnostic::error("E0101", format!("cannot be printed: {error}")).into()
+}
+
+fn escape(tree: &mut serde_json::Value) {
+    match tree {
+        serde_json::Value::String(text) => {
+            *text = match text.strip_prefix(MARK) {
+                Some(written) => written.to_string(),
+                None => crate::variables::escaped(text),
+            };
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(escape),
+        serde_json::Value::Object(map) => map.values_mut().for_each(escape),
+        _ => {}
+    }
 }

@@ -25,6 +25,14 @@ impl Manifest {
 
     fn from_source(source: &Arc<SourceFile>) -> Result<Self, Diagnostics> {
         let tree = document::tree(source, "model manifest")?;
-        document::convert(&tree)
+        document::convert(&tree, Self::check)
+    }
+
+    /// As YAML; parsing it gives the same manifest.
+    ///
+    /// # Errors
+    /// None for anything that was parsed; see [`yaml::print`].
+    pub fn to_yaml(&self) -> Result<String, Diagnostics> {
+        yaml::print(self)
     }
 }

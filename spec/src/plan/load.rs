@@ -1,18 +1,16 @@
-//! Reading plans.
-use super::Plan;
+//! Reading and printing plans.
+use super::{Plan, PlanFile};
 use crate::diagnostic::Diagnostics;
-use crate::span::SourceFile;
-use crate::{document, yaml};
+use crate::yaml;
 use std::path::Path;
-use std::sync::Arc;
 
 impl Plan {
-    /// Reads a plan file and checks it by itself; see also `Plan::validate_against`.
+    /// Reads a plan file and checks it by itself; see also [`Plan::validate_against`].
     ///
     /// # Errors
     /// Everything that is wrong with it, `E01xx` and `E04xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
-        Self::from_source(&yaml::read(path.as_ref())?)
+        PlanFile::load(path).map(|file| file.plan)
     }
 
     /// Parses the text of a plan and checks it by itself; `file_name` is shown in errors.
@@ -20,11 +18,14 @@ impl Plan {
     /// # Errors
     /// Everything that is wrong with it, `E01xx` and `E04xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
-        Self::from_source(&SourceFile::new(file_name, text))
+        PlanFile::parse(text, file_name).map(|file| file.plan)
     }
 
-    fn from_source(source: &Arc<SourceFile>) -> Result<Self, Diagnostics> {
-        let tree = document::tree(source, "plan")?;
-        document::convert(&tree)
+    /// As YAML; parsing it gives the same plan.
+    ///
+    /// # Errors
+    /// None for anything that was parsed; see [`yaml::print`].
+    pub fn to_yaml(&self) -> Result<String, Diagnostics> {
+        yaml::print(self)
     }
 }

@@ -2,7 +2,9 @@
 use super::{Workflow, WorkflowDirectory};
 use crate::diagnostic::Diagnostics;
 use crate::span::SourceFile;
+use crate::variables::{self, Lookup};
 use crate::{document, yaml};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ impl Workflow {
     /// Everything that is wrong with it, `E01xx` and `E02xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
         let path = path.as_ref();
-        let mut workflow = Self::from_source(&yaml::read(path)?)?;
+        let mut workflow = Self::from_source(&yaml::read(path)?, &variables::environment)?;
         workflow.directory = WorkflowDirectory(path.parent().map(Path::to_path_buf).unwrap_or_default());
         Ok(workflow)
     }
@@ -24,16 +26,40 @@ impl Workflow {
     /// # Errors
     /// Everything that is wrong with it, `E01xx` and `E02xx`.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Diagnostics> {
-        Self::from_source(&SourceFile::new(file_name, text))
+        Self::parse_with(text, file_name, &variables::environment)
     }
 
-    fn from_source(source: &Arc<SourceFile>) -> Result<Self, Diagnostics> {
-        let tree = document::tree(source, "workflow")?;
-        document::convert(&tree)
+    /// As [`Workflow::parse`], with variables from elsewhere than the environment.
+    ///
+    /// # Errors
+    /// As [`Workflow::parse`].
+    pub fn parse_with(text: &str, file_name: &str, lookup: Lookup<'_>) -> Result<Self, Diagnostics> {
+        Self::from_source(&SourceFile::new(file_name, text), lookup)
+    }
+
+    fn from_source(source: &Arc<SourceFile>, lookup: Lookup<'_>) -> Result<Self, Diagnostics> {
+        let mut tree = document::tree(source, "workflow")?;
+        variables::fill_in(&mut tree, lookup)?;
+        document::convert(&tree, Self::check)
     }
 
     /// A path of the workflow file, seen from the current directory.
     pub fn resolve(&self, path: impl AsRef<Path>) -> PathBuf {
         self.directory.0.join(path)
+    }
+
+    /// As YAML; parsing it gives the same workflow. Variables in options stay variables.
+    ///
+    /// # Errors
+    /// None for anything that was parsed; see [`yaml::print`].
+    pub fn to_yaml(&self) -> Result<String, Diagnostics> {
+        yaml::print_with_variables(self)
+    }
+
+    /// sha256 of the canonical workflow, 64 hexadecimal digits: comments, layout, short forms and defaults do not
+    /// matter; variables in options count as written, so that the digest tells nothing of credentials.
+    pub fn digest(&self) -> String {
+        let canonical = serde_json::to_vec(self).expect("a workflow has only text keys and finite numbers");
+        Sha256::digest(&canonical).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }

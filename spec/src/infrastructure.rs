@@ -1,0 +1,137 @@
+//! Machines, links and their prices, `infrastructure.yaml` version 1.
+use crate::span::Located;
+use crate::units::{Bandwidth, Bytes, HourlyPrice, TimeSpan, TransferPrice};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+mod check;
+mod load;
+
+/// Tiers of machines and the links between them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Infrastructure {
+    /// Format version; 1.
+    pub version: Located<u32>,
+    /// Name of the infrastructure.
+    pub name: Located<String>,
+    /// Tiers, the lowest (nearest to the sources) first.
+    pub tiers: Vec<Tier>,
+    /// Links between tiers. Traffic goes only where there is one; inside a tier it is free unless a link says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
+}
+
+/// A level of the infrastructure: edge, hub, cloud.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tier {
+    /// Id, unique in the infrastructure.
+    #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
+    pub id: Located<String>,
+    /// Sites; each has all workers of the tier. None: one site without a name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locations: Vec<Located<String>>,
+    /// Machines at each location.
+    pub workers: Located<Vec<WorkerType>>,
+}
+
+/// Machines of one type.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerType {
+    /// Name of the type: what profiles are measured for.
+    #[serde(rename = "type")]
+    #[schemars(regex(pattern = r"^[a-z][a-z0-9_.-]*$"))]
+    pub worker_type: Located<String>,
+    /// How many there are at each location, at least 1. Default: 1.
+    #[serde(default = "one")]
+    pub count: Located<u32>,
+    /// Virtual processors; none: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpu: Option<Located<f64>>,
+    /// Main memory; none: not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Located<Bytes>>,
+    /// Accelerators of one machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accelerators: Vec<Accelerator>,
+    /// Price of one machine.
+    pub price: Located<HourlyPrice>,
+}
+
+/// Accelerators of one type in a machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Accelerator {
+    /// Name of the type.
+    #[serde(rename = "type")]
+    pub accelerator_type: Located<String>,
+    /// How many there are in one machine, at least 1. Default: 1.
+    #[serde(default = "one")]
+    pub count: Located<u32>,
+    /// Memory of one accelerator; none: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Located<Bytes>>,
+}
+
+/// A link between two tiers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Sending tier.
+    pub from: Located<String>,
+    /// Receiving tier.
+    pub to: Located<String>,
+    /// Price of traffic. Default: 0 $/GB.
+    #[serde(default)]
+    pub price: Located<TransferPrice>,
+    /// Bandwidth; none: not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Located<Bandwidth>>,
+    /// Time that a byte takes one way. Default: 0s.
+    #[serde(default)]
+    pub delay: Located<TimeSpan>,
+    /// Whether it also leads back. Default: forward.
+    #[serde(default)]
+    pub direction: Direction,
+}
+
+/// Whether a link also leads back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From `from` to `to` only.
+    #[default]
+    Forward,
+    /// Both ways, with the same price, bandwidth and delay.
+    Both,
+}
+
+fn one() -> Located<u32> {
+    Located::from(1)
+}
+
+impl Infrastructure {
+    /// The tier of that id.
+    pub fn tier(&self, id: &str) -> Option<&Tier> {
+        self.tiers.iter().find(|tier| tier.id.value == id)
+    }
+
+    /// The link that carries traffic from one tier to another, if there is one.
+    pub fn link(&self, from: &str, to: &str) -> Option<&Link> {
+        let leads = |link: &&Link| {
+            let forward = link.from.value == from && link.to.value == to;
+            let back = link.direction == Direction::Both && link.from.value == to && link.to.value == from;
+            forward || back
+        };
+        self.links.iter().find(leads)
+    }
+}
+
+impl Tier {
+    /// The machines of that type.
+    pub fn worker_type(&self, name: &str) -> Option<&WorkerType> {
+        self.workers.iter().find(|worker| worker.worker_type.value == name)
+    }
+}

@@ -1,0 +1,175 @@
+//! What must hold in an infrastructure beyond its shape.
+use super::{Direction, Infrastructure, Link, Tier, WorkerType};
+use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
+use crate::identifier;
+use crate::span::Located;
+use std::collections::{HashMap, HashSet};
+
+impl Infrastructure {
+    /// Everything that is wrong with it; empty for what [`Infrastructure::load`] returned.
+    pub fn check(&self) -> Diagnostics {
+        let mut found = Diagnostics::new();
+        if self.tiers.is_empty() {
+            found.push(
+                Diagnostic::error("E0301", "the infrastructure has no tiers")
+                    .at(self.name.span.clone())
+                    .with_help("add at least one: `tiers: [{id: edge, workers: [{type: ..., price: ...}]}]`"),
+            );
+        }
+        let mut ids = HashMap::new();
+        for tier in &self.tiers {
+            if found.len() >= ENOUGH {
+                return found;
+            }
+            found.extend(identifier::check(&tier.id, "").err());
+            if let Some(first) = ids.insert(tier.id.as_str(), &tier.id) {
+                found.push(twice("E0302", "tier", &tier.id, first));
+            }
+            tier.check(&mut found);
+        }
+        self.check_same_types(&mut found);
+        self.check_links(&mut found);
+        found
+    }
+
+    /// Profiles belong to worker types, so a type must mean the same machine everywhere (its price may differ).
+    fn check_same_types(&self, found: &mut Diagnostics) {
+        let mut firsts: HashMap<&str, &WorkerType> = HashMap::new();
+        for worker in self.tiers.iter().flat_map(|tier| tier.workers.iter()) {
+            let first = *firsts.entry(worker.worker_type.as_str()).or_insert(worker);
+            if found.len() >= ENOUGH {
+                return;
+            }
+            let facts = |w: &WorkerType| (w.vcpu.clone(), w.memory.clone(), w.accelerators.clone());
+            if facts(first) != facts(worker) {
+                found.push(
+                    Diagnostic::error(
+                        "E0309",
+                        format!("worker type `{}` has other facts here than before", worker.worker_type),
+                    )
+                    .at(worker.worker_type.span.clone())
+                    .with_related(first.worker_type.span.clone(), "before")
+                    .with_help("give it another name, or the same vcpu, memory and accelerators"),
+                );
+            }
+        }
+    }
+
+    fn check_links(&self, found: &mut Diagnostics) {
+        let ids: HashSet<&str> = self.tiers.iter().map(|tier| tier.id.as_str()).collect();
+        let mut firsts: HashMap<(&str, &str), &Link> = HashMap::new();
+        for link in &self.links {
+            if found.len() >= ENOUGH {
+                return;
+            }
+            for end in [&link.from, &link.to] {
+                if !ids.contains(end.as_str()) {
+                    let tiers = self.tiers.iter().map(|tier| tier.id.as_str());
+                    found.push(
+                        Diagnostic::error("E0305", format!("there is no tier `{end}`"))
+                            .at(end.span.clone())
+                            .with_help(suggestion(end, tiers, "tiers")),
+                    );
+                }
+            }
+            let way = (link.from.as_str(), link.to.as_str());
+            let mut first = firsts.insert(way, link);
+            if link.direction == Direction::Both && way.0 != way.1 {
+                first = firsts.insert((way.1, way.0), link).or(first);
+            }
+            if let Some(first) = first {
+                found.push(
+                    Diagnostic::error(
+                        "E0306",
+                        format!("there is already a link between `{}` and `{}`", link.from, link.to),
+                    )
+                    .at(link.from.span.clone())
+                    .with_related(first.from.span.clone(), "the first one")
+                    .with_help("keep one; a link with `direction: both` also leads back"),
+                );
+            }
+            if let Some(bandwidth) = link.bandwidth.as_ref().filter(|bandwidth| bandwidth.0 == 0) {
+                found.push(
+                    Diagnostic::error("E0307", "a link without bandwidth carries nothing")
+                        .at(bandwidth.span.clone())
+                        .with_help("write its bandwidth, such as `10Mbps`, or leave the link out"),
+                );
+            }
+        }
+    }
+}
+
+impl Tier {
+    fn check(&self, found: &mut Diagnostics) {
+        let mut names = HashMap::new();
+        for location in &self.locations {
+            if found.len() >= ENOUGH {
+                return;
+            }
+            found.extend(identifier::check(location, "").err());
+            if let Some(first) = names.insert(location.as_str(), location) {
+                found.push(twice("E0308", "location", location, first));
+            }
+        }
+        if self.workers.is_empty() {
+            found.push(
+                Diagnostic::error("E0303", format!("tier `{}` has no workers", self.id))
+                    .at(self.workers.span.clone())
+                    .with_help("add at least one: `workers: [{type: ..., price: 0.1 $/h}]`, or leave the tier out"),
+            );
+        }
+        let mut types = HashMap::new();
+        for worker in self.workers.iter() {
+            if found.len() >= ENOUGH {
+                return;
+            }
+            found.extend(identifier::check(&worker.worker_type, ".").err());
+            if let Some(first) = types.insert(worker.worker_type.as_str(), &worker.worker_type) {
+                found.push(
+                    twice("E0304", "worker type", &worker.worker_type, first)
+                        .with_help("put them together with `count`"),
+                );
+            }
+            worker.check(found);
+        }
+    }
+}
+
+impl WorkerType {
+    fn check(&self, found: &mut Diagnostics) {
+        let mut at_least_one = |count: &Located<u32>, what: &str| {
+            if count.value == 0 {
+                found.push(
+                    Diagnostic::error("E0307", format!("`count: 0` of {what}"))
+                        .at(count.span.clone())
+                        .with_help("write 1 or more, or leave the entry out"),
+                );
+            }
+        };
+        at_least_one(&self.count, "a worker type");
+        for accelerator in &self.accelerators {
+            at_least_one(&accelerator.count, "an accelerator");
+        }
+        if let Some(vcpu) = self.vcpu.as_ref().filter(|vcpu| !(vcpu.value > 0.0 && vcpu.value.is_finite())) {
+            found.push(
+                Diagnostic::error("E0307", format!("`{vcpu}` is not a number of processors"))
+                    .at(vcpu.span.clone())
+                    .with_help("write a number above 0, such as `4` or `0.5`"),
+            );
+        }
+        if let Some(memory) = self.memory.as_ref().filter(|memory| memory.0 == 0) {
+            found.push(
+                Diagnostic::error("E0307", "a machine without memory runs nothing")
+                    .at(memory.span.clone())
+                    .with_help("write its memory, such as `4GiB`, or leave it out if it is not known"),
+            );
+        }
+    }
+}
+
+fn twice(code: &'static str, what: &str, second: &Located<String>, first: &Located<String>) -> Diagnostic {
+    Diagnostic::error(code, format!("{what} `{second}` is given twice"))
+        .at(second.span.clone())
+        .with_related(first.span.clone(), "the first one")
+        .with_help("give it another name")
+}

@@ -1,0 +1,147 @@
+//! What must hold in a manifest beyond its shape.
+use super::{Dimension, InputType, Manifest, ModelInput, ModelOutput, Origin, OriginKind, OutputType};
+use super::{Postprocess, Preprocess};
+use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
+use crate::identifier;
+use crate::span::{Located, Span};
+use crate::types::ElementType;
+use std::collections::HashMap;
+
+mod steps;
+
+impl Manifest {
+    /// Everything that is wrong with it; empty for what [`Manifest::load`] returned.
+    pub fn check(&self) -> Diagnostics {
+        let mut found = Diagnostics::new();
+        found.extend(identifier::check(&self.id, ".").err());
+        let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        if self.sha256.len() != 64 || !self.sha256.chars().all(hex) {
+            found.push(
+                Diagnostic::error("E0501", "this is not a sha256")
+                    .at(self.sha256.span.clone())
+                    .with_help("write the 64 small hexadecimal digits that `sha256sum` prints for the model file"),
+            );
+        }
+        if self.backends.is_empty() {
+            found.push(
+                Diagnostic::error("E0506", "no backend runs this model")
+                    .at(self.backends.span.clone())
+                    .with_help("name at least one: `backends: [rten, ort]`"),
+            );
+        }
+        self.origin.check(&self.origin.span, &mut found);
+        self.check_names(&mut found);
+        for input in &self.inputs {
+            steps::check_input(input, &mut found);
+        }
+        for output in &self.outputs {
+            steps::check_output(output, &mut found);
+        }
+        self.check_loop(&mut found);
+        self.check_metric(&mut found);
+        found
+    }
+
+    fn check_names(&self, found: &mut Diagnostics) {
+        if self.inputs.is_empty() || self.outputs.is_empty() && self.repeat.is_none() {
+            let what = if self.inputs.is_empty() { "inputs" } else { "outputs" };
+            found.push(
+                Diagnostic::error("E0507", format!("the model has no {what}"))
+                    .at(self.id.span.clone())
+                    .with_help(format!("describe them under `{what}:`")),
+            );
+        }
+        unique("input", self.inputs.iter().map(|input| &input.name), found);
+        unique("output", self.outputs.iter().map(|output| &output.name), found);
+        let collected = self.repeat.iter().map(|repeat| &repeat.collect.column);
+        unique("output column", self.outputs.iter().map(|output| &output.column).chain(collected), found);
+        let columns = self.inputs.iter().map(|input| &input.column);
+        for column in columns.chain(self.outputs.iter().map(|output| &output.column)).take(ENOUGH) {
+            if column.is_empty() || column.starts_with('_') {
+                found.push(
+                    Diagnostic::error("E0508", format!("`{column}` cannot be the name of a column"))
+                        .at(column.span.clone())
+                        .with_help("names that start with `_` belong to the engine"),
+                );
+            }
+        }
+    }
+
+    /// A loop may feed tensors that are described nowhere else, so only names that clash are wrong.
+    fn check_loop(&self, found: &mut Diagnostics) {
+        let Some(repeat) = &self.repeat else { return };
+        if repeat.max_steps.value == 0 {
+            found.push(
+                Diagnostic::error("E0509", "a loop of 0 steps")
+                    .at(repeat.max_steps.span.clone())
+                    .with_help("write the largest number of steps, 1 or more"),
+            );
+        }
+        let states = repeat.states.iter().map(|state| &state.input);
+        unique(
+            "input",
+            self.inputs.iter().map(|input| &input.name).chain(states).chain([&repeat.feed.input]),
+            &mut *found,
+        );
+        let tokens = u32::try_from(repeat.collect.labels.len()).unwrap_or(u32::MAX);
+        for (what, token) in [("start", Some(repeat.feed.start)), ("end", repeat.end)] {
+            if let Some(token) = token.filter(|token| *token >= tokens) {
+                found.push(
+                    Diagnostic::error("E0509", format!("the {what} token {token} has no label"))
+                        .at(repeat.collect.column.span.clone())
+                        .with_help(format!("there are {tokens} labels; tokens count from 0")),
+                );
+            }
+        }
+    }
+
+    fn check_metric(&self, found: &mut Diagnostics) {
+        let Some(metric) = &self.metric else { return };
+        let (low, high) = metric.interval.value;
+        if !(low <= metric.value.value && metric.value.value <= high) {
+            found.push(
+                Diagnostic::error("E0510", format!("the value {} is not in its interval", metric.value))
+                    .at(metric.interval.span.clone())
+                    .with_help("write `[low, high]` around the value"),
+            );
+        }
+    }
+}
+
+impl Origin {
+    fn check(&self, span: &Span, found: &mut Diagnostics) {
+        let needed: &[(&str, bool)] = match self.kind {
+            OriginKind::Trained => &[("script", self.script.is_some()), ("seed", self.seed.is_some())],
+            OriginKind::Fetched => {
+                &[("package", self.package.is_some()), ("package_version", self.package_version.is_some())]
+            }
+            OriginKind::External => &[("note", self.note.is_some())],
+        };
+        for (key, _) in needed.iter().filter(|(_, there)| !there) {
+            found.push(
+                Diagnostic::error("E0505", format!("an origin of this kind needs `{key}`"))
+                    .at(span.clone())
+                    .with_help("`trained`: script, seed; `fetched`: package, package_version; `external`: note"),
+            );
+        }
+    }
+}
+
+fn unique<'a>(what: &str, names: impl Iterator<Item = &'a Located<String>>, found: &mut Diagnostics) {
+    let mut firsts = HashMap::new();
+    for name in names {
+        if found.len() >= ENOUGH {
+            return;
+        }
+        if let Some(first) = firsts.insert(name.as_str(), name) {
+            // The same pair is met again when the loop's names are looked at together with the others.
+            let diagnostic = Diagnostic::error("E0508", format!("{what} `{name}` is given twice"))
+                .at(name.span.clone())
+                .with_related(first.span.clone(), "the first one")
+                .with_help("give it another name");
+            if !found.iter().any(|other| other.message == diagnostic.message) {
+                found.push(diagnostic);
+            }
+        }
+    }
+}

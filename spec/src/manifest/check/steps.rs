@@ -1,0 +1,185 @@
+//! Whether the steps of a model's inputs and outputs fit the types and shapes that it declares.
+use super::{
+    Diagnostic, Diagnostics, Dimension, ElementType, InputType, Located, ModelInput, ModelOutput, OutputType,
+    Postprocess, Preprocess,
+};
+
+fn unfit(found: &mut Diagnostics, step: &Located<impl Sized>, message: String, help: &str) {
+    found.push(Diagnostic::error("E0503", message).at(step.span.clone()).with_help(help));
+}
+
+/// Checks an input: which steps its type allows, what shape they give.
+pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
+    let mut fits = true;
+    for step in &input.preprocess {
+        let (name, on): (&str, &[InputType]) = match &step.value {
+            Preprocess::Resize { .. } => ("resize", &[InputType::Image]),
+            Preprocess::Normalize { .. } => ("normalize", &[InputType::Image]),
+            Preprocess::PadOrTrim { .. } => ("pad_or_trim", &[InputType::Audio]),
+            Preprocess::LogMel { .. } => ("log_mel", &[InputType::Audio]),
+            Preprocess::Standardize {} => ("standardize", &[InputType::Audio]),
+            Preprocess::Transpose {} => ("transpose", &[InputType::Audio, InputType::Tensor]),
+            Preprocess::Characters { .. } => ("characters", &[InputType::Text]),
+        };
+        if !on.contains(&input.input_type) {
+            fits = false;
+            let help = "image: resize, normalize; audio: pad_or_trim, log_mel, standardize, transpose; text: characters";
+            unfit(found, step, format!("step `{name}` does not fit an input of this type"), help);
+        }
+        check_step(step, found);
+    }
+    if !fits {
+        return;
+    }
+    let dtype = if input.input_type == InputType::Text { ElementType::Int64 } else { ElementType::Float32 };
+    if input.input_type != InputType::Tensor && input.dtype != dtype {
+        let message = format!("the steps of input `{}` do not give this element type", input.name);
+        let help = "image and audio: float32; text: int64";
+        found.push(Diagnostic::error("E0504", message).at(input.name.span.clone()).with_help(help));
+    }
+    if let Some(expected) = expected_shape(input)
+        && !matches(&expected, &input.shape)
+    {
+        found.push(
+            Diagnostic::error(
+                "E0502",
+                format!("the steps give {}, the model is said to read {}", shown(&expected), declared(&input.shape)),
+            )
+            .at(input.shape.span.clone())
+            .with_help("correct the shape or the steps"),
+        );
+    }
+}
+
+fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
+    match &step.value {
+        Preprocess::Resize { width, height } if *width == 0 || *height == 0 => {
+            unfit(found, step, "an image without pixels".to_string(), "write a width and height of 1 or more");
+        }
+        Preprocess::Normalize { mean, std } => {
+            if mean.len() != 3 || std.len() != 3 {
+                unfit(found, step, "`mean` and `std` need one number per channel".to_string(), "write three numbers each");
+            } else if std.contains(&0.0) {
+                unfit(found, step, "`std` divides and cannot be 0".to_string(), "write the standard deviation of each channel");
+            }
+        }
+        Preprocess::PadOrTrim { seconds } if seconds.0 == 0 => {
+            unfit(found, step, "a sound of length 0".to_string(), "write a length such as `4s`");
+        }
+        Preprocess::LogMel { sample_rate, window, hop, fft, mels, low, high, floor } => {
+            let whole = [*sample_rate, *window, *hop, *fft, *mels].iter().all(|n| *n > 0);
+            if !whole || window > fft {
+                let help = "all of them are at least 1, and `window` is at most `fft`";
+                unfit(found, step, "these settings give no spectrogram".to_string(), help);
+            }
+            if !(0.0 <= *low && low < high && *high <= f64::from(*sample_rate) / 2.0) {
+                let help = "0 <= low < high <= sample_rate / 2";
+                unfit(found, step, "these frequencies give no mel bands".to_string(), help);
+            }
+            if *floor <= 0.0 {
+                unfit(found, step, "`floor` is taken the logarithm of".to_string(), "write a number above 0");
+            }
+        }
+        Preprocess::Characters { alphabet, length } if alphabet.is_empty() || *length == 0 => {
+            unfit(found, step, "no characters".to_string(), "write an alphabet and a length of 1 or more");
+        }
+        _ => {}
+    }
+}
+
+/// The shape that the steps give; `None` as a dimension is not known. Nothing if they do not decide it.
+fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
+    let mut shape: Option<Vec<Option<u32>>> = match input.input_type {
+        InputType::Image => Some(vec![Some(3), None, None]),
+        _ => None,
+    };
+    for step in &input.preprocess {
+        match &step.value {
+            Preprocess::Resize { width, height } => shape = Some(vec![Some(3), Some(*height), Some(*width)]),
+            Preprocess::LogMel { mels, .. } => {
+                // How many frames a sound gives depends on the padding at its ends, so only the bands are known.
+                shape = Some(vec![Some(*mels), None]);
+            }
+            Preprocess::Transpose {} => {
+                if let Some(shape) = shape.as_mut().filter(|shape| shape.len() >= 2) {
+                    let last = shape.len() - 1;
+                    shape.swap(last - 1, last);
+                }
+            }
+            Preprocess::Characters { length, .. } => shape = Some(vec![Some(*length)]),
+            Preprocess::Normalize { .. } | Preprocess::PadOrTrim { .. } | Preprocess::Standardize {} => {}
+        }
+    }
+    shape
+}
+
+/// Compares without the batch dimension; a channel dimension of 1 may stand before a spectrogram.
+fn matches(expected: &[Option<u32>], declared: &[Dimension]) -> bool {
+    let Some((Dimension::Batch, rest)) = declared.split_first() else { return false };
+    let rest = match rest.split_first() {
+        Some((Dimension::Fixed(1), inner)) if inner.len() == expected.len() => inner,
+        _ => rest,
+    };
+    rest.len() == expected.len()
+        && rest.iter().zip(expected).all(|(dimension, expected)| match (dimension, expected) {
+            (Dimension::Fixed(size), Some(expected)) => size == expected,
+            (Dimension::Fixed(_), None) => true,
+            (Dimension::Batch, _) => false,
+        })
+}
+
+fn shown(shape: &[Option<u32>]) -> String {
+    let dimensions = shape.iter().map(|size| size.map_or_else(|| "?".to_string(), |size| size.to_string()));
+    format!("[batch, {}]", dimensions.collect::<Vec<_>>().join(", "))
+}
+
+fn declared(shape: &[Dimension]) -> String {
+    format!("[{}]", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+}
+
+/// Checks an output: whether its steps end in what the column holds.
+pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
+    if !matches!(output.shape.first(), Some(Dimension::Batch)) || output.shape[1..].contains(&Dimension::Batch) {
+        found.push(
+            Diagnostic::error("E0502", format!("output `{}` does not start with the batch", output.name))
+                .at(output.shape.span.clone())
+                .with_help("write `[batch, ...]` with numbers after it"),
+        );
+    }
+    let text = |step: &Postprocess| matches!(step, Postprocess::Argmax { .. } | Postprocess::CtcDecode { .. });
+    let last = output.postprocess.len().saturating_sub(1);
+    for (index, step) in output.postprocess.iter().enumerate() {
+        if text(step) && index != last {
+            unfit(found, step, "nothing can follow a step that gives text".to_string(), "move it to the end");
+        }
+        let classes = match output.shape.last() {
+            Some(Dimension::Fixed(size)) => *size,
+            _ => continue,
+        };
+        match &step.value {
+            Postprocess::Argmax { labels } if labels.len() as u64 != u64::from(classes) => {
+                let message = format!("{} labels for {classes} values", labels.len());
+                unfit(found, step, message, "write one label for each value of the last dimension");
+            }
+            Postprocess::CtcDecode { alphabet, blank } => {
+                // The blank may have a character of its own in the alphabet, or none.
+                let characters = alphabet.chars().count() as u64;
+                if characters != u64::from(classes) && characters + 1 != u64::from(classes) {
+                    let message = format!("{characters} characters for {classes} values");
+                    unfit(found, step, message, "write one character for each value, with or without the blank");
+                }
+                if *blank >= classes {
+                    let message = format!("the blank {blank} is outside of {classes} values");
+                    unfit(found, step, message, "values count from 0");
+                }
+            }
+            _ => {}
+        }
+    }
+    let gives_text = output.postprocess.last().is_some_and(|step| text(step));
+    if gives_text != (output.output_type == OutputType::Text) {
+        let message = format!("the steps of output `{}` do not give what its type says", output.name);
+        let help = "`text` needs `argmax` or `ctc_decode` as the last step; `tensor` must have neither";
+        found.push(Diagnostic::error("E0504", message).at(output.name.span.clone()).with_help(help));
+    }
+}

@@ -1,0 +1,224 @@
+//! What must hold in a workflow beyond its shape.
+use super::{Input, Operator, Workflow};
+use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
+use crate::identifier;
+use crate::span::Located;
+use std::collections::{HashMap, HashSet};
+
+impl Workflow {
+    /// Everything that is wrong with it, warnings included; no errors for what [`Workflow::load`] returned.
+    pub fn check(&self) -> Diagnostics {
+        let mut found = Diagnostics::new();
+        found.extend(identifier::check(&self.name, "").err());
+        self.check_not_empty(&mut found);
+        self.check_ids(&mut found);
+        self.check_references(&mut found);
+        self.check_cycle(&mut found);
+        self.check_unused(&mut found);
+        self.check_numbers(&mut found);
+        self.check_variants(&mut found);
+        found
+    }
+
+    /// All items that have an output: sources and operators.
+    fn producers(&self) -> impl Iterator<Item = &Located<String>> + Clone {
+        self.sources.iter().map(|source| &source.id).chain(self.operators.iter().map(|operator| &operator.id))
+    }
+
+    /// Every input with the id of what reads it.
+    fn edges(&self) -> impl Iterator<Item = (&Located<String>, &Input)> {
+        let of_operators = self.operators.iter().flat_map(|op| op.inputs.iter().map(move |input| (&op.id, input)));
+        of_operators.chain(self.sinks.iter().map(|sink| (&sink.id, &sink.input)))
+    }
+
+    fn check_not_empty(&self, found: &mut Diagnostics) {
+        if self.sources.is_empty() {
+            found.push(
+                Diagnostic::error("E0201", "the workflow has no sources")
+                    .at(self.name.span.clone())
+                    .with_help("add one: `sources: [{id: images, kind: image_directory, options: {path: ...}}]`"),
+            );
+        }
+        if self.sinks.is_empty() {
+            found.push(
+                Diagnostic::error("E0202", "the workflow has no sinks")
+                    .at(self.name.span.clone())
+                    .with_help("add one: `sinks: [{id: results, kind: stdout, input: ...}]`"),
+            );
+        }
+    }
+
+    fn check_ids(&self, found: &mut Diagnostics) {
+        let mut firsts = HashMap::new();
+        for id in self.producers().chain(self.sinks.iter().map(|sink| &sink.id)) {
+            if found.len() >= ENOUGH {
+                return;
+            }
+            found.extend(identifier::check(id, "").err());
+            if let Some(first) = firsts.insert(id.as_str(), id) {
+                found.push(
+                    Diagnostic::error("E0203", format!("the id `{id}` is given twice"))
+                        .at(id.span.clone())
+                        .with_related(first.span.clone(), "the first one")
+                        .with_help("sources, operators and sinks share their ids; give this one another"),
+                );
+            }
+        }
+    }
+
+    fn check_references(&self, found: &mut Diagnostics) {
+        let producers: HashSet<&str> = self.producers().map(|id| id.as_str()).collect();
+        let sinks: HashSet<&str> = self.sinks.iter().map(|sink| sink.id.as_str()).collect();
+        for (reader, input) in self.edges() {
+            if found.len() >= ENOUGH {
+                return;
+            }
+            let from = &input.from;
+            if producers.contains(from.as_str()) {
+                continue;
+            }
+            let diagnostic = if sinks.contains(from.as_str()) {
+                Diagnostic::error("E0209", format!("`{from}` is a sink and has no output"))
+                    .with_help(format!("let `{reader}` read what the sink reads"))
+            } else {
+                let candidates = self.producers().map(|id| id.as_str()).filter(|id| *id != reader.as_str());
+                Diagnostic::error("E0205", format!("there is no source or operator `{from}`"))
+                    .with_help(suggestion(from, candidates, "sources and operators"))
+            };
+            found.push(diagnostic.at(from.span.clone()));
+        }
+        for operator in &self.operators {
+            if operator.inputs.is_empty() && found.len() < ENOUGH {
+                found.push(
+                    Diagnostic::error("E0208", format!("operator `{}` has no inputs", operator.id))
+                        .at(operator.id.span.clone())
+                        .with_help("add `input: id` of a source or operator"),
+                );
+            }
+        }
+    }
+
+    /// Finds one cycle and prints it. Works without recursion: a chain may be as long as the file allows.
+    fn check_cycle(&self, found: &mut Diagnostics) {
+        let by_id: HashMap<&str, &Operator> = self.operators.iter().map(|op| (op.id.as_str(), op)).collect();
+        let mut open: HashMap<&str, usize> = HashMap::new();
+        let mut readers: HashMap<&str, Vec<&str>> = HashMap::new();
+        for operator in by_id.values() {
+            let inputs = operator.inputs.iter().filter(|input| by_id.contains_key(input.from.as_str()));
+            let count = inputs.map(|input| readers.entry(&input.from).or_default().push(&operator.id)).count();
+            open.insert(&operator.id, count);
+        }
+        let mut ready: Vec<&str> = open.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+        while let Some(id) = ready.pop() {
+            open.remove(id);
+            for reader in readers.get(id).into_iter().flatten() {
+                if let Some(count) = open.get_mut(reader) {
+                    *count -= 1;
+                    if *count == 0 {
+                        ready.push(reader);
+                    }
+                }
+            }
+        }
+        // What is left lies on a cycle or behind one; going against the edges ends up on one.
+        let Some(start) = self.operators.iter().find(|op| open.contains_key(op.id.as_str())) else { return };
+        let mut way: Vec<&str> = vec![&start.id];
+        let mut place: HashMap<&str, usize> = HashMap::from([(start.id.as_str(), 0)]);
+        let cycle = loop {
+            let last = way[way.len() - 1];
+            let next = by_id[last].inputs.iter().find(|input| open.contains_key(input.from.as_str()));
+            let Some(next) = next else { return };
+            if let Some(first) = place.get(next.from.as_str()) {
+                break &way[*first..];
+            }
+            place.insert(&next.from, way.len());
+            way.push(&next.from);
+        };
+        // `way` leads from readers to what they read; people read in the direction of the data.
+        let mut shown: Vec<String> = cycle.iter().rev().take(20).map(|id| format!("`{id}`")).collect();
+        if cycle.len() > 20 {
+            shown.push("...".to_string());
+        }
+        shown.push(shown[0].clone());
+        let last = by_id[cycle[cycle.len() - 1]];
+        let closing = last.inputs.iter().find(|input| input.from.value == cycle[0]);
+        found.push(
+            Diagnostic::error("E0206", format!("the workflow has a cycle: {}", shown.join(" -> ")))
+                .at(closing.map_or_else(|| last.id.span.clone(), |input| input.span().clone()))
+                .with_label("closes the cycle")
+                .with_help("workflows have no cycles; remove one of these inputs"),
+        );
+    }
+
+    fn check_unused(&self, found: &mut Diagnostics) {
+        let used: HashSet<&str> = self.edges().map(|(_, input)| input.from.as_str()).collect();
+        let sources = self.sources.iter().map(|source| ("source", &source.id));
+        let operators = self.operators.iter().map(|operator| ("operator", &operator.id));
+        for (what, id) in sources.chain(operators) {
+            if !used.contains(id.as_str()) && found.len() < ENOUGH {
+                found.push(
+                    Diagnostic::warning("E0207", format!("nothing reads the output of {what} `{id}`"))
+                        .at(id.span.clone())
+                        .with_help("connect it to an operator or a sink, or remove it"),
+                );
+            }
+        }
+    }
+
+    fn check_numbers(&self, found: &mut Diagnostics) {
+        let mut refuse = |span: &crate::span::Span, message: String, help: &str| {
+            found.push(Diagnostic::error("E0211", message).at(span.clone()).with_help(help));
+        };
+        let rates = self.sources.iter().filter_map(|source| source.rate.as_ref()).chain(&self.slo.rate);
+        for rate in rates.filter(|rate| rate.0 == 0.0).take(ENOUGH) {
+            refuse(&rate.span, format!("a rate of `{rate}` never gives a record"), "write a rate above 0, or leave it out");
+        }
+        let batching = self.operators.iter().filter_map(|operator| operator.batching.as_ref());
+        for batching in batching.filter(|batching| batching.max_batch.value == 0).take(ENOUGH) {
+            refuse(&batching.max_batch.span, "a batch of 0 records".to_string(), "write 1 or more");
+        }
+        if let Some(latency) = self.slo.latency.as_ref().filter(|latency| latency.below.0 == 0) {
+            refuse(&latency.below.span, "no latency is below 0".to_string(), "write a bound such as `800ms`");
+        }
+        if self.run.tick.0 == 0 {
+            refuse(&self.run.tick.span, "a tick of length 0".to_string(), "write 10ms to 100ms");
+        }
+        if self.run.checkpoint_every.value == 0 {
+            refuse(&self.run.checkpoint_every.span, "a checkpoint every 0 ticks".to_string(), "write 1 or more");
+        }
+    }
+
+    fn check_variants(&self, found: &mut Diagnostics) {
+        for operator in &self.operators {
+            if found.len() >= ENOUGH {
+                return;
+            }
+            let ml = operator.kind == "ml";
+            if ml && operator.variants.is_empty() {
+                found.push(
+                    Diagnostic::error("E0210", format!("operator `{}` has no variants", operator.id))
+                        .at(operator.kind.span.clone())
+                        .with_help("an `ml` operator needs at least one model manifest: `variants: [model.yaml]`"),
+                );
+            }
+            if let Some(first) = operator.variants.first().filter(|_| !ml) {
+                found.push(
+                    Diagnostic::error("E0210", format!("kind `{}` takes no models", operator.kind))
+                        .at(first.span.clone())
+                        .with_help("remove `variants`, or write `kind: ml`"),
+                );
+            }
+            let mut firsts = HashMap::new();
+            for variant in &operator.variants {
+                if let Some(first) = firsts.insert(variant.as_str(), variant) {
+                    found.push(
+                        Diagnostic::error("E0212", format!("variant `{variant}` is given twice"))
+                            .at(variant.span.clone())
+                            .with_related(first.span.clone(), "the first one")
+                            .with_help("keep one of the two"),
+                    );
+                }
+            }
+        }
+    }
+}
