@@ -184,6 +184,15 @@ impl ModelError {
         }
     }
 
+    /// All errors as diagnostics.
+    pub fn collect(errors: impl IntoIterator<Item = ModelError>) -> Diagnostics {
+        let mut all = Diagnostics::new();
+        for error in errors {
+            all.append(error.into_diagnostics());
+        }
+        all
+    }
+
     /// The same as diagnostics, located in the manifest.
     pub fn into_diagnostics(self) -> Diagnostics {
         let mut diagnostic = Diagnostic::error(self.code(), self.to_string()).at(self.span());

@@ -4,11 +4,18 @@
 //! The library of a backend is found at run time, so one program serves machines with and without it.
 pub mod backend;
 pub mod blueprint;
+pub mod choice;
 mod decode_loop;
 pub mod error;
 pub mod facts;
+mod ml;
 pub mod model;
 pub mod postprocess;
 pub mod preprocess;
 pub mod steps;
 pub mod tensor;
+pub mod verify;
+
+pub use facts::{ModelFacts, inspect};
+pub use ml::MlKind;
+pub use verify::verify;

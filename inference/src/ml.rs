@@ -1,0 +1,391 @@
+//! The operator kind `ml`: a model over the rows of one stream.
+//!
+//! ```yaml
+//! - id: image_features
+//!   kind: ml
+//!   inputs: [images]
+//!   variants: [models/scene-features-small.yaml, models/scene-features-large.yaml]
+//!   backend: auto          # auto | rten | ort
+//! ```
+//! Columns that the manifest reads as image, sound or tensor are consumed; text stays. A record that cannot
+//! be used becomes a dead letter (`image_truncated`, `audio_empty`, ...) and the others of its batch go on.
+use crate::blueprint::Blueprint;
+use crate::choice;
+use crate::error::ModelError;
+use crate::model::{Model, PreparedRow};
+use crate::preprocess::Rejected;
+use crate::steps::{Cell, OutputColumn};
+use crate::tensor::TensorData;
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, Int64Array, RecordBatch, StringArray,
+    UInt32Array,
+};
+use arrow_schema::{DataType, SchemaRef};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidemill_operators::api::{
+    BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output,
+};
+use tidemill_operators::record::{
+    METADATA_COLUMNS, Metadata, derive_metadata, operator_number, record_schema,
+};
+use tidemill_operators::registry::{InputPort, OperatorContext, OperatorKind};
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
+use tidemill_spec::types::{ColumnType, StreamType};
+use tidemill_spec::value::Value;
+
+/// The kind `ml`; see the module.
+#[derive(Debug, Clone, Copy)]
+pub struct MlKind;
+
+/// Options of `ml`: none; the manifest says everything about the model.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Options {}
+
+impl OperatorKind for MlKind {
+    fn kind(&self) -> &'static str {
+        "ml"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Runs a model on every record; the manifest says what it reads and gives."
+    }
+
+    fn options_schema(&self) -> schemars::Schema {
+        schemars::schema_for!(Options)
+    }
+
+    fn bind(
+        &self,
+        context: &OperatorContext<'_>,
+        inputs: &[InputPort],
+        options: &Value,
+    ) -> Result<BoundOperator, Diagnostics> {
+        if !options.is_null() {
+            let Options {} = options.deserialize_into()?;
+        }
+        let path = variant(context)?;
+        let blueprint = Blueprint::read(&path).map_err(|errors| ModelError::collect(errors))?;
+        let backend = context.backend.unwrap_or("auto").to_owned();
+        available(&blueprint, &backend, context)?;
+        let (output, columns) = output_type(context, &inputs[0], &blueprint)?;
+        let (id, base) = (context.id.value.clone(), context.base.to_owned());
+        let plan = Arc::new(Plan {
+            operator: operator_number(&id),
+            schema: record_schema(&output),
+            kept: kept_columns(&inputs[0].stream, &blueprint.manifest)
+                .map(|i| METADATA_COLUMNS + i)
+                .collect(),
+            consumed: columns.into_iter().map(|i| METADATA_COLUMNS + i).collect(),
+        });
+        Ok(BoundOperator {
+            id,
+            kind: self.kind().to_owned(),
+            output,
+            computation: Computation::Inference,
+            partition_by: None,
+            make: Arc::new(move || {
+                let (model, _) = choice::load(&blueprint, &backend, &base)
+                    .map_err(|error| OperatorError::new(error.into_diagnostics().render(false)))?;
+                Ok(Instance::Inference(Box::new(MlInstance { model, plan: plan.clone() })))
+            }),
+        })
+    }
+}
+
+/// The manifest to bind: the one that is asked for, else the first.
+fn variant(context: &OperatorContext<'_>) -> Result<PathBuf, Diagnostics> {
+    let path = |written: &str| context.base.join(written);
+    let Some(first) = context.variants.first() else {
+        return Err(Diagnostic::error(
+            "E0560",
+            format!("`{}` has no `variants`: there is no model to run", context.id),
+        )
+        .at(context.id.span.clone())
+        .with_help("add `variants: [path/to/manifest.yaml]`")
+        .into());
+    };
+    let Some(wanted) = context.variant else { return Ok(path(first)) };
+    if let Some(written) = context.variants.iter().find(|v| v.value == wanted) {
+        return Ok(path(written));
+    }
+    // Not a path, so it must be the id in one of the manifests.
+    let mut ids = Vec::new();
+    for written in context.variants {
+        if let Ok(manifest) = Manifest::load(path(written)) {
+            if manifest.id == wanted {
+                return Ok(path(written));
+            }
+            ids.push(manifest.id.value);
+        }
+    }
+    Err(Diagnostic::error("E0560", format!("`{}` has no variant `{wanted}`", context.id))
+        .at(first.span.clone())
+        .with_help(format!("variants: {}", ids.join(", ")))
+        .into())
+}
+
+/// Says early if no backend can run the model.
+fn available(blueprint: &Blueprint, backend: &str, context: &OperatorContext<'_>) -> Result<(), Diagnostics> {
+    let located = |error: ModelError| -> Diagnostics {
+        error
+            .into_diagnostics()
+            .iter()
+            .cloned()
+            .map(|d| if d.span.source().is_none() { d.at(context.id.span.clone()) } else { d })
+            .collect()
+    };
+    choice::not_allowed(blueprint, backend).map_err(located)?;
+    let names: Vec<String> = match backend {
+        "auto" => blueprint.manifest.backends.iter().map(ToString::to_string).collect(),
+        one => vec![one.to_owned()],
+    };
+    let mut last = None;
+    for name in names {
+        match crate::backend::backend(&name, context.base) {
+            Ok(_) => return Ok(()),
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) => Err(located(error.into())),
+        None => Ok(()),
+    }
+}
+
+/// Type of the output, and which column of the input each model input reads.
+fn output_type(
+    context: &OperatorContext<'_>,
+    port: &InputPort,
+    blueprint: &Blueprint,
+) -> Result<(StreamType, Vec<usize>), Diagnostics> {
+    let mut errors = Diagnostics::new();
+    let mut columns = Vec::new();
+    for (input, row) in blueprint.manifest.inputs.iter().zip(&blueprint.input_rows) {
+        let expected = column_type(input, row);
+        let words = format!("{expected} (input `{}` of the model `{}`)", input.name, blueprint.manifest.id);
+        match port.column(context.id, 0, &input.column, &words, |found| *found == expected) {
+            Ok((index, _)) => columns.push(index),
+            Err(error) => errors.push(error),
+        }
+    }
+    let kept = kept_columns(&port.stream, &blueprint.manifest).map(|i| port.stream.columns[i].clone());
+    let mut output = StreamType::new(kept);
+    for column in blueprint.output_columns() {
+        if output.column(&column.name).is_some() {
+            errors.push(
+                Diagnostic::error(
+                    "E0559",
+                    format!(
+                        "the model `{}` gives the column `{}`, which `{}` receives from `{}` already",
+                        blueprint.manifest.id, column.name, context.id, port.from
+                    ),
+                )
+                .at(port.span.clone())
+                .with_help(
+                    "put a `map` between them that does not keep that column, or rename it in the manifest",
+                ),
+            );
+        }
+        output.columns.push(column);
+    }
+    errors.into_result((output, columns))
+}
+
+fn column_type(input: &ModelInput, row: &[usize]) -> ColumnType {
+    match input.input_type {
+        InputType::Image => ColumnType::Image,
+        InputType::Audio => ColumnType::Audio,
+        InputType::Text => ColumnType::Text,
+        InputType::Tensor => ColumnType::Tensor { element: input.dtype, shape: row.to_vec() },
+    }
+}
+
+/// Columns of the input that stay: all but those that the model reads as something else than text.
+fn kept_columns<'a>(stream: &'a StreamType, manifest: &'a Manifest) -> impl Iterator<Item = usize> + 'a {
+    (0..stream.columns.len()).filter(|i| {
+        let name = stream.columns[*i].name.as_str();
+        !manifest.inputs.iter().any(|input| input.input_type != InputType::Text && input.column == name)
+    })
+}
+
+/// What all instances of one operator share.
+struct Plan {
+    operator: u64,
+    schema: SchemaRef,
+    /// Columns of the input batch that stay, in order.
+    kept: Vec<usize>,
+    /// Columns of the input batch that the model's inputs read.
+    consumed: Vec<usize>,
+}
+
+/// One loaded model.
+struct MlInstance {
+    model: Model,
+    plan: Arc<Plan>,
+}
+
+impl Inference for MlInstance {
+    fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        let plan = self.plan.clone();
+        let columns = plan
+            .consumed
+            .iter()
+            .map(|i| CellReader::new(batch.column(*i)))
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| OperatorError::new("a batch has other column types than were bound"))?;
+        let mut dead = DeadRows { batch, output };
+        let (mut rows, mut prepared) = (Vec::new(), Vec::new());
+        for row in 0..batch.num_rows() {
+            match self.prepare(&columns, row) {
+                Ok(values) => {
+                    rows.push(row as u32);
+                    prepared.push(values);
+                }
+                Err(rejected) => dead.add(row, rejected),
+            }
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        match self.model.run(&prepared) {
+            Ok(raw) => {
+                let results = self.model.finish(raw);
+                output.push(self.result(batch, &rows, results)?);
+            }
+            // One record's values may be what the model cannot take (an index out of range); so each is
+            // tried alone, and what is lost does not depend on which others shared its batch.
+            Err(_) => {
+                for (row, values) in rows.iter().zip(&prepared) {
+                    match self.model.run(std::slice::from_ref(values)) {
+                        Ok(raw) => {
+                            let results = self.model.finish(raw);
+                            let result = self.result(batch, &[*row], results)?;
+                            dead.output.push(result);
+                        }
+                        Err(error) => {
+                            dead.add(*row as usize, Rejected::new("model_failed", error.to_string()))
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl MlInstance {
+    fn prepare(&mut self, columns: &[CellReader<'_>], row: usize) -> Result<PreparedRow, Rejected> {
+        let cells = columns
+            .iter()
+            .zip(&self.model.blueprint().manifest.inputs)
+            .map(|(column, input)| {
+                column.cell(row).ok_or_else(|| {
+                    Rejected::new("missing_value", format!("the column `{}` is empty", input.column))
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        self.model.prepare(&cells)
+    }
+
+    /// The rows `rows` of the batch with the model's columns.
+    fn result(
+        &self,
+        batch: &RecordBatch,
+        rows: &[u32],
+        results: Vec<OutputColumn>,
+    ) -> Result<RecordBatch, OperatorError> {
+        let arrow = |error: arrow_schema::ArrowError| OperatorError::new(error.to_string());
+        let taken;
+        let batch = if rows.len() == batch.num_rows() {
+            batch
+        } else {
+            taken = arrow_select::take::take_record_batch(batch, &UInt32Array::from(rows.to_vec()))
+                .map_err(arrow)?;
+            &taken
+        };
+        let mut arrays = derive_metadata(batch, self.plan.operator);
+        arrays.extend(self.plan.kept.iter().map(|i| batch.column(*i).clone()));
+        for column in results {
+            let data_type = self.plan.schema.field(arrays.len()).data_type().clone();
+            arrays.push(array(column, &data_type).map_err(arrow)?);
+        }
+        RecordBatch::try_new(self.plan.schema.clone(), arrays).map_err(arrow)
+    }
+}
+
+/// An output column as an Arrow array of this type.
+fn array(column: OutputColumn, data_type: &DataType) -> Result<ArrayRef, arrow_schema::ArrowError> {
+    let values: ArrayRef = match column {
+        OutputColumn::Text(texts) => return Ok(Arc::new(StringArray::from(texts))),
+        OutputColumn::Tensor(TensorData::Float32(values)) => Arc::new(Float32Array::from(values)),
+        OutputColumn::Tensor(TensorData::Int64(values)) => Arc::new(Int64Array::from(values)),
+    };
+    let DataType::FixedSizeList(field, size) = data_type else {
+        return Err(arrow_schema::ArrowError::SchemaError(format!("{data_type} is no tensor column")));
+    };
+    Ok(Arc::new(FixedSizeListArray::try_new(field.clone(), *size, values, None)?))
+}
+
+/// Collects the rows that cannot be used.
+struct DeadRows<'a> {
+    batch: &'a RecordBatch,
+    output: &'a mut Output,
+}
+
+impl DeadRows<'_> {
+    fn add(&mut self, row: usize, rejected: Rejected) {
+        let metadata = Metadata::of(self.batch);
+        self.output.dead_letters.push(DeadLetter {
+            id: Some(metadata.id(row)),
+            time: Some(metadata.times.value(row)),
+            reason: rejected.reason,
+            detail: rejected.detail,
+        });
+    }
+}
+
+/// Reads the cells of one column.
+enum CellReader<'a> {
+    Bytes(&'a BinaryArray),
+    Text(&'a StringArray),
+    Float32(&'a FixedSizeListArray, &'a [f32]),
+    Int64(&'a FixedSizeListArray, &'a [i64]),
+}
+
+impl<'a> CellReader<'a> {
+    fn new(array: &'a ArrayRef) -> Option<Self> {
+        let any = array.as_any();
+        if let Some(bytes) = any.downcast_ref() {
+            return Some(CellReader::Bytes(bytes));
+        }
+        if let Some(text) = any.downcast_ref() {
+            return Some(CellReader::Text(text));
+        }
+        let list: &FixedSizeListArray = any.downcast_ref()?;
+        let values = list.values().as_any();
+        if let Some(values) = values.downcast_ref::<Float32Array>() {
+            return Some(CellReader::Float32(list, values.values()));
+        }
+        Some(CellReader::Int64(list, values.downcast_ref::<Int64Array>()?.values()))
+    }
+
+    /// The value of a row; `None` if it is empty.
+    fn cell(&self, row: usize) -> Option<Cell<'a>> {
+        fn part<'a, T>(list: &FixedSizeListArray, values: &'a [T], row: usize) -> Option<&'a [T]> {
+            let start = usize::try_from(list.value_offset_at(row)).ok()?;
+            values.get(start..start + usize::try_from(list.value_length()).ok()?)
+        }
+        match self {
+            CellReader::Bytes(array) => array.is_valid(row).then(|| Cell::Bytes(array.value(row))),
+            CellReader::Text(array) => array.is_valid(row).then(|| Cell::Text(array.value(row))),
+            CellReader::Float32(list, _) | CellReader::Int64(list, _) if list.is_null(row) => None,
+            CellReader::Float32(list, values) => part(list, values, row).map(Cell::Float32),
+            CellReader::Int64(list, values) => part(list, values, row).map(Cell::Int64),
+        }
+    }
+}
