@@ -6,6 +6,7 @@ mod identifier;
 pub mod infrastructure;
 pub mod manifest;
 pub mod plan;
+pub mod schema;
 pub mod secret;
 pub mod span;
 pub mod types;

@@ -1,7 +1,7 @@
 //! What must hold in a manifest beyond its shape.
 use super::{Dimension, InputType, Manifest, ModelInput, ModelOutput, Origin, OriginKind, OutputType};
 use super::{Postprocess, Preprocess};
-use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
+use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH};
 use crate::identifier;
 use crate::span::{Located, Span};
 use crate::types::ElementType;
