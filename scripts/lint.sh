@@ -7,12 +7,12 @@ set -euo pipefail
 tool cargo-deny 0.20.2 "checks licences, versions and sources of the dependencies"
 
 title "Licences, versions, sources"
-"$tools/bin/cargo-deny" --offline --locked check licenses bans sources
+"$tools/bin/cargo-deny" --offline --locked check --hide-inclusion-graph licenses bans sources
 
 title "Known vulnerabilities"
 # The advisory database is a git repository: its absence is told apart from what it says.
 if "$tools/bin/cargo-deny" fetch db >/dev/null 2>&1; then
-  "$tools/bin/cargo-deny" --offline --locked check advisories
+  "$tools/bin/cargo-deny" --offline --locked check --hide-inclusion-graph advisories
 else
   line -- "NOT CHECKED: the advisory database could not be fetched (no network, or its host is not reachable)"
 fi

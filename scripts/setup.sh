@@ -27,6 +27,10 @@ else
   packages+=(gcc libc6-dev)
   line get "gcc, libc6-dev: Rust links with them"
 fi
+if ! command -v make >/dev/null; then
+  packages+=(make)
+  line get "make: every command of the README goes through it"
+fi
 if ! rust_is_enough && ! command -v rustup >/dev/null && ! command -v curl >/dev/null; then
   packages+=(curl ca-certificates)
   line get "curl: fetches the Rust toolchain"
