@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 ALONE = re.compile(r"(^|::)alone_")
+RUNNING = set()  # the test processes of the moment, to be killed when the user interrupts
 
 
 def has_nextest():
@@ -97,16 +99,31 @@ def tests_of(program, folder):
     return [name for name in listed() if name not in ignored]
 
 
+def kill(child):
+    """Kills a test and all that it started."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 def run_one(package, program, folder, name, limit):
     """Runs one test. What it printed is shown only when it fails."""
     environment = dict(os.environ, CARGO=CARGO, CARGO_MANIFEST_DIR=str(folder))
     start = time.monotonic()
+    # A session of its own: what the test started is stopped with it, and cannot keep the pipe open.
+    child = subprocess.Popen([program, "--exact", name, "--nocapture"], cwd=folder, env=environment,
+                             start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT)
+    RUNNING.add(child)
     try:
-        call = subprocess.run([program, "--exact", name, "--nocapture"], cwd=folder, env=environment, timeout=limit,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        passed, output = call.returncode == 0, call.stdout
-    except subprocess.TimeoutExpired as expired:
-        passed, output = False, (expired.stdout or b"") + f"\nstopped: it ran longer than {limit} s\n".encode()
+        output, _ = child.communicate(timeout=limit)
+        passed = child.returncode == 0
+    except subprocess.TimeoutExpired:
+        kill(child)
+        output, _ = child.communicate()
+        passed, output = False, output + f"\nstopped: it ran longer than {limit} s\n".encode()
+    RUNNING.discard(child)
     seconds = time.monotonic() - start
     if not passed:
         print(f"FAIL  {package} {name} ({seconds:.1f} s)\n{output.decode(errors='replace')}", flush=True)
@@ -124,8 +141,8 @@ def run_plain(pattern, limit):
     together = [test for test in work if not ALONE.search(test[3])]
     alone = [test for test in work if ALONE.search(test[3])]
     print(f"{len(work)} tests", flush=True)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        results = list(pool.map(lambda test: run_one(*test), together))
+    pool = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count())  # no `with`: that waits at an interrupt
+    results = list(pool.map(lambda test: run_one(*test), together))
     return results + [run_one(*test) for test in alone]
 
 
@@ -169,4 +186,9 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        for running in list(RUNNING):
+            kill(running)
+        os._exit(130)

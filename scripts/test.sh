@@ -5,6 +5,7 @@
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
+exec 2>&1 # one stream, so that the last line is the last
 passed=0
 failed=0
 start=$SECONDS
