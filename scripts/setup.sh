@@ -118,8 +118,8 @@ else
   line get "crates of Cargo.lock: afterwards cargo needs no network"
   cargo fetch --locked --quiet ||
     stop "cargo could not fetch the crates of Cargo.lock (its words are above)" \
-      "\"lock file needs to be updated\": the change that you made to a Cargo.toml is not in Cargo.lock yet: run cargo check" \
-      "otherwise check the network; cargo reads https_proxy and its own config file"
+      "if it speaks of the lock file: a change to a Cargo.toml is not in Cargo.lock yet; run cargo check" \
+      "if it speaks of the network: cargo reads https_proxy and its own config file"
 fi
 if cargo nextest --version >/dev/null 2>&1; then
   line ok "cargo-nextest $(cargo nextest --version | awk 'NR == 1 {print $2}')"
