@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_spec::diagnostic::Diagnostic;
 use tidemill_spec::span::Located;
 use tidemill_spec::types::ColumnType;
+use tidemill_spec::value::Value;
 
 /// Type of a column of plain values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -94,5 +95,40 @@ impl ScalarBuilder {
             Self::Text(builder) => ArrayBuilder::finish(builder),
             Self::Bool(builder) => ArrayBuilder::finish(builder),
         }
+    }
+}
+
+/// A column name, or a list of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OneOrMany(pub(crate) Vec<Located<String>>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let name = |value: &Value| match value.as_str() {
+            Some(text) => Ok(Located::new(text.to_owned(), value.span.clone())),
+            None => Err(serde::de::Error::custom(format!(
+                "found {}, expected the name of a column",
+                value.kind()
+            ))),
+        };
+        match value.as_list() {
+            Some(items) => items.iter().map(name).collect::<Result<_, _>>().map(Self),
+            None => Ok(Self(vec![name(&value)?])),
+        }
+    }
+}
+
+impl JsonSchema for OneOrMany {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OneOrMany".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
     }
 }

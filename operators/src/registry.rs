@@ -267,6 +267,8 @@ impl Registry {
         let mut registry = Self::empty();
         registry.register_operator(crate::relational::filter::Filter);
         registry.register_operator(crate::relational::map::Map);
+        registry.register_operator(crate::relational::join::Join);
+        registry.register_operator(crate::relational::window::Window);
         registry
     }
 

@@ -1,11 +1,16 @@
 //! Operators on columns: `filter`, `map`, `join`, `window`.
+mod aggregate;
 pub mod exact_sum;
 pub mod expression;
 pub mod filter;
-
+pub mod join;
+mod join_state;
+mod keys;
 pub mod map;
-
+mod snapshot;
 mod typing;
+pub mod window;
+mod window_state;
 
 use crate::api::DeadLetter;
 use crate::record::Metadata;
@@ -42,7 +47,7 @@ fn expression_diagnostic(
 pub(crate) mod test {
     use crate::api::{BoundOperator, Instance, Output};
     use crate::registry::{InputPort, OperatorContext, OperatorKind};
-    use crate::testing::{id, options};
+    use crate::testing::{Record, id, options, records};
     use arrow_array::RecordBatch;
     use std::path::Path;
     use tidemill_spec::diagnostic::Diagnostics;
@@ -68,6 +73,88 @@ pub(crate) mod test {
         let context =
             OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
         kind.bind(&context, &ports, &options(yaml))
+    }
+
+    /// Records cut into epochs, each with a watermark that no later record undercuts.
+    pub(crate) struct Feed {
+        pub(crate) epochs: Vec<(Vec<(usize, Record)>, i64)>,
+    }
+
+    /// A simple generator, so that one number decides a whole run.
+    pub(crate) struct Random(u64);
+
+    impl Random {
+        pub(crate) fn below(&mut self, limit: usize) -> usize {
+            self.0 = xxhash_rust::xxh3::xxh3_64(&self.0.to_le_bytes());
+            self.0 as usize % limit.max(1)
+        }
+    }
+
+    /// Shuffles records within an out-of-order bound (microseconds) and cuts them into epochs at random.
+    pub(crate) fn feed(rows: &[(usize, Record)], bound: i64, random: u64) -> Feed {
+        let mut random = Random(random);
+        let mut arrival: Vec<(i64, usize, (usize, Record))> = rows
+            .iter()
+            .map(|row| {
+                let delay = random.below(bound as usize + 1) as i64;
+                (row.1.time + delay, random.below(1 << 30), row.clone())
+            })
+            .collect();
+        arrival.sort_by_key(|(due, tie, _)| (*due, *tie));
+        let mut rest: Vec<(usize, Record)> = arrival.into_iter().map(|(.., row)| row).collect();
+        let mut epochs = Vec::new();
+        while !rest.is_empty() {
+            let count = random.below(9).min(rest.len());
+            let epoch: Vec<_> = rest.drain(..count).collect();
+            let highest = rest.iter().map(|(_, row)| row.time).min().unwrap_or(i64::MAX);
+            // Legal watermarks are at most the earliest time still to come; often lower in practice.
+            let watermark =
+                if random.below(3) == 0 { highest.saturating_sub(random.below(50) as i64) } else { highest };
+            epochs.push((epoch, watermark));
+        }
+        epochs.push((Vec::new(), i64::MAX));
+        Feed { epochs }
+    }
+
+    /// Runs a stateful operator as the engine does; restarts it from snapshots now and then.
+    pub(crate) fn run_epochs(
+        bound: &BoundOperator,
+        inputs: &[StreamType],
+        epochs: &[(Vec<(usize, Record)>, i64)],
+        random: u64,
+    ) -> Output {
+        let mut random = Random(random ^ 7);
+        let make = || match (bound.make)() {
+            Ok(Instance::Stateful(instance)) => instance,
+            _ => panic!("a stateful operator"),
+        };
+        let mut instance = make();
+        let mut output = Output::default();
+        for (rows, watermark) in epochs {
+            for (port, stream) in inputs.iter().enumerate() {
+                let mut rows: Vec<Record> =
+                    rows.iter().filter(|(p, _)| *p == port).map(|(_, row)| row.clone()).collect();
+                rows.sort_by_key(|row| (row.time, crate::record::source_id(row.source, row.sequence)));
+                let split = random.below(rows.len() + 1);
+                for part in [&rows[..split], &rows[split..]] {
+                    if !part.is_empty() {
+                        instance.apply(port, &records(stream, part), &mut output).unwrap();
+                    }
+                }
+            }
+            instance.advance(*watermark, &mut output).unwrap();
+            if random.below(3) == 0 {
+                let snapshot = instance.snapshot().unwrap();
+                instance = make();
+                instance.restore(&snapshot).unwrap();
+                assert_eq!(instance.snapshot().unwrap(), snapshot);
+            }
+        }
+        for batch in &output.batches {
+            assert_eq!(batch.schema(), crate::record::record_schema(&bound.output));
+        }
+        assert_eq!(instance.state_bytes(), 0, "nothing is left when all streams have ended");
+        output
     }
 
     /// Runs a stateless operator on one batch.

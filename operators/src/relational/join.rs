@@ -1,0 +1,183 @@
+//! `join`: pairs rows of two inputs with equal keys and near event times.
+//!
+//! ```yaml
+//! - {id: pair, kind: join, inputs: [image_features, recognise_speech], options: {key: key, within: 2s}}
+//! - {id: other, kind: join, inputs: [a, b], options: {left_key: [site, id], right_key: [place, number], within: 50ms}}
+//! ```
+//! An inner join: every pair of rows l, r with equal keys and `|time(l) - time(r)| <= within` gives one row, exactly
+//! once: the columns of the left input, then those of the right that the left does not have. Its event time is the
+//! later of the two. A row is kept until the watermark passes its time by more than `within`: until then a partner
+//! may come. What is dropped is counted: `unmatched` (expired without a partner; also rows with an empty key, which
+//! equals nothing) and `late` (earlier than the watermark on arrival). So the pairs do not depend on the order of
+//! arrival, on how epochs are cut, or on restarts.
+//!
+//! Both inputs may be the same stream (directly or over a diamond). Key columns are text, int64 or bool.
+//!
+//! ```
+//! use std::path::Path;
+//! use tidemill_operators::registry::{InputPort, OperatorContext, Registry};
+//! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
+//! let port = |from: &str, column: &str| InputPort {
+//!     from: from.into(),
+//!     stream: StreamType::new([Column::new("key", ColumnType::Text), Column::new(column, ColumnType::Int64)]),
+//!     span: Span::nowhere(),
+//! };
+//! let id = "pair".into();
+//! let context = OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+//! let options = yaml::parse(&SourceFile::new("workflow.yaml", "key: key\nwithin: 2s")).unwrap();
+//! let registry = Registry::builtin();
+//! let join = registry.operator("join").unwrap();
+//! let pair = join.bind(&context, &[port("a", "x"), port("b", "y")], &options).unwrap();
+//! assert_eq!(pair.output.to_string(), "{key: text, x: int64, y: int64}");
+//! ```
+use super::join_state::{Running, Setup};
+use super::keys::is_key_type;
+use crate::api::{BoundOperator, Computation, Instance};
+use crate::columns::OneOrMany;
+use crate::record::{operator_number, record_schema};
+use crate::registry::{InputPort, OperatorContext, OperatorKind};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::Arc;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::{Located, Span};
+use tidemill_spec::types::StreamType;
+use tidemill_spec::units::TimeSpan;
+use tidemill_spec::value::Value;
+
+/// The kind `join`; see the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Join;
+
+/// Options of `join`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// Key column of both inputs, or a list of columns.
+    #[serde(default)]
+    key: Option<OneOrMany>,
+    /// Key column of the first input, where it has another name there.
+    #[serde(default)]
+    left_key: Option<OneOrMany>,
+    /// Key column of the second input.
+    #[serde(default)]
+    right_key: Option<OneOrMany>,
+    /// How far apart the event times of two partners may be, for instance `2s`.
+    within: TimeSpan,
+}
+
+impl OperatorKind for Join {
+    fn kind(&self) -> &'static str {
+        "join"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Pairs rows of two inputs with equal keys and near event times."
+    }
+
+    fn options_schema(&self) -> schemars::Schema {
+        schemars::schema_for!(Options)
+    }
+
+    fn inputs(&self) -> std::ops::RangeInclusive<usize> {
+        2..=2
+    }
+
+    fn bind(
+        &self,
+        context: &OperatorContext<'_>,
+        inputs: &[InputPort],
+        options: &Value,
+    ) -> Result<BoundOperator, Diagnostics> {
+        let place = options.span.clone();
+        let options: Options = options.deserialize_into()?;
+        let (left_names, right_names) = key_names(context, &options, &place)?;
+        let (left, right) = (&inputs[0], &inputs[1]);
+        let mut errors = Diagnostics::new();
+        let mut keys = [Vec::new(), Vec::new()];
+        for (left_name, right_name) in left_names.iter().zip(&right_names) {
+            let fits = "text, int64 or bool";
+            let l = left.column(context.id, 0, left_name, fits, is_key_type);
+            let r = right.column(context.id, 1, right_name, fits, is_key_type);
+            match (l, r) {
+                (Ok((l, lc)), Ok((r, rc))) if lc.column_type == rc.column_type => {
+                    keys[0].push(l);
+                    keys[1].push(r);
+                }
+                (Ok((_, column)), Ok(_)) => {
+                    // The right side is named, because the left one decides what fits.
+                    let expected =
+                        format!("{}, the type of `{left_name}` from `{}`", column.column_type, left.from);
+                    let wanted = column.column_type.clone();
+                    if let Err(error) = right.column(context.id, 1, right_name, &expected, |t| *t == wanted) {
+                        errors.push(error);
+                    }
+                }
+                (l, r) => {
+                    errors.extend(l.err());
+                    errors.extend(r.err());
+                }
+            }
+        }
+        errors.into_result(())?;
+        let mut columns = left.stream.columns.clone();
+        let mut origins: Vec<(usize, usize)> = (0..columns.len()).map(|index| (0, index)).collect();
+        for (index, column) in right.stream.columns.iter().enumerate() {
+            if left.stream.column(&column.name).is_none() {
+                columns.push(column.clone());
+                origins.push((1, index));
+            }
+        }
+        let output = StreamType::new(columns);
+        let setup = Arc::new(Setup {
+            operator: operator_number(context.id),
+            // Times are whole microseconds: a difference of at most 1.5 us is one of at most 1 us.
+            within: i64::try_from(options.within.0 / 1000).unwrap_or(i64::MAX),
+            keys,
+            inputs: [record_schema(&left.stream), record_schema(&right.stream)],
+            output: record_schema(&output),
+            origins,
+        });
+        Ok(BoundOperator {
+            id: context.id.value.clone(),
+            kind: self.kind().into(),
+            output,
+            computation: Computation::Stateful,
+            partition_by: None,
+            make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
+        })
+    }
+}
+
+type Names = Vec<Located<String>>;
+
+/// The key columns of both sides.
+fn key_names(
+    context: &OperatorContext<'_>,
+    options: &Options,
+    place: &Span,
+) -> Result<(Names, Names), Diagnostic> {
+    let wrong = |message: String| {
+        let place = if place.source().is_some() { place } else { &context.id.span };
+        Diagnostic::error("E0606", message)
+            .at(place.clone())
+            .with_help("write `key: id`, or `left_key: id` and `right_key: number` where the names differ")
+    };
+    let (left, right) = match (&options.key, &options.left_key, &options.right_key) {
+        (Some(key), None, None) => (key.0.clone(), key.0.clone()),
+        (None, Some(left), Some(right)) => (left.0.clone(), right.0.clone()),
+        (Some(_), ..) => {
+            return Err(wrong(format!("join `{}` has `key` beside left_key or right_key", context.id)));
+        }
+        _ => return Err(wrong(format!("join `{}` has no key", context.id))),
+    };
+    if left.is_empty() || left.len() != right.len() {
+        let message = format!("join `{}` compares {} columns with {}", context.id, left.len(), right.len());
+        return Err(wrong(message));
+    }
+    Ok((left, right))
+}
+
+#[cfg(test)]
+#[path = "join_tests.rs"]
+mod tests;

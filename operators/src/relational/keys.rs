@@ -1,0 +1,109 @@
+//! Key values of rows: what joins compare and windows group by.
+use crate::columns::ScalarBuilder;
+use crate::record::METADATA_COLUMNS;
+use crate::relational::expression::Cell;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use std::sync::Arc;
+use tidemill_spec::types::ColumnType;
+
+/// One column of a key. The order is that of emission: empty, false, true, numbers, texts by bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum KeyPart {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Text(Box<str>),
+}
+
+/// A whole key.
+pub(crate) type Key = Arc<[KeyPart]>;
+
+/// Whether a column of this type can be part of a key.
+pub(crate) fn is_key_type(column_type: &ColumnType) -> bool {
+    matches!(column_type, ColumnType::Text | ColumnType::Int64 | ColumnType::Bool)
+}
+
+impl KeyPart {
+    /// Appends the part to a column of its type.
+    pub(crate) fn append_to(&self, builder: &mut ScalarBuilder) {
+        let cell = match self {
+            KeyPart::Null => Cell::Null,
+            KeyPart::Bool(b) => Cell::Bool(*b),
+            KeyPart::Int(i) => Cell::Int(*i),
+            KeyPart::Text(text) => Cell::Text(text),
+        };
+        builder.append_cell(cell).expect("key parts keep the type of their column");
+    }
+
+    /// Adds the part to bytes from which no other sequence of parts is made.
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        match self {
+            KeyPart::Null => bytes.push(0),
+            KeyPart::Bool(b) => bytes.extend([1, u8::from(*b)]),
+            KeyPart::Int(i) => {
+                bytes.push(2);
+                bytes.extend(i.to_le_bytes());
+            }
+            KeyPart::Text(text) => {
+                bytes.push(3);
+                bytes.extend((text.len() as u64).to_le_bytes());
+                bytes.extend(text.as_bytes());
+            }
+        }
+    }
+
+    /// Bytes of memory beside the part itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            KeyPart::Text(text) => text.len(),
+            _ => 0,
+        }
+    }
+}
+
+enum KeyColumn<'a> {
+    Text(&'a StringArray),
+    Int(&'a Int64Array),
+    Bool(&'a BooleanArray),
+}
+
+/// The key columns of one batch.
+pub(crate) struct Keys<'a>(Vec<KeyColumn<'a>>);
+
+impl<'a> Keys<'a> {
+    /// The payload columns `indices` of a batch with metadata.
+    pub(crate) fn of(batch: &'a RecordBatch, indices: &[usize]) -> Self {
+        Self::from_arrays(indices.iter().map(|index| batch.column(METADATA_COLUMNS + index)))
+    }
+
+    /// These arrays.
+    pub(crate) fn from_arrays(arrays: impl Iterator<Item = &'a ArrayRef>) -> Self {
+        Self(
+            arrays
+                .map(|array| {
+                    let column = array
+                        .as_string_opt::<i32>()
+                        .map(KeyColumn::Text)
+                        .or_else(|| array.as_primitive_opt::<Int64Type>().map(KeyColumn::Int))
+                        .or_else(|| array.as_boolean_opt().map(KeyColumn::Bool));
+                    column.expect("key columns are checked when the operator is bound")
+                })
+                .collect(),
+        )
+    }
+
+    /// The key of a row.
+    pub(crate) fn get(&self, row: usize) -> Key {
+        self.0
+            .iter()
+            .map(|column| match column {
+                KeyColumn::Text(array) if array.is_valid(row) => KeyPart::Text(array.value(row).into()),
+                KeyColumn::Int(array) if array.is_valid(row) => KeyPart::Int(array.value(row)),
+                KeyColumn::Bool(array) if array.is_valid(row) => KeyPart::Bool(array.value(row)),
+                _ => KeyPart::Null,
+            })
+            .collect()
+    }
+}

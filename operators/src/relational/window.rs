@@ -1,0 +1,256 @@
+//! `window`: counts, sums, means, least and largest values over tumbling windows of event time.
+//!
+//! ```yaml
+//! - id: by_colour
+//!   kind: window
+//!   input: readings
+//!   options:
+//!     size: 10s                    # whole milliseconds
+//!     group_by: [colour]           # text, int64 or bool columns; default: one group of all rows
+//!     aggregates:
+//!       - {function: count, as: n}
+//!       - {function: mean, column: v, as: mean_v}    # `as` may be left out: mean_v
+//!     allowed_lateness: 0s
+//! ```
+//! Windows start at whole multiples of `size` since 1970-01-01 and take rows with `start <= time < start + size`. A
+//! window closes when the watermark reaches its end plus `allowed_lateness`: from then on no row of it is expected.
+//! Rows of closed windows are counted as drops `late`. Nothing depends on wall time, on the order of arrival, on how
+//! epochs are cut or on restarts.
+//!
+//! Output columns: `window_start` and `window_end` (int64, milliseconds since 1970), the group columns, the
+//! aggregates. The event time of a result is the last microsecond of its window; results come by window start, then
+//! by group. Windows without rows give no result.
+//!
+//! | function | columns | result | empty values |
+//! |---|---|---|---|
+//! | `count` | any, or none | int64 | not counted; without a column all rows count |
+//! | `sum` | int64, float64 | as the column | left out; no value: empty |
+//! | `mean` | int64, float64 | float64 | left out; no value: empty |
+//! | `min`, `max` | int64, float64 | as the column | left out; NaN is larger than every number |
+//!
+//! Sums of floats are exact and rounded once (see [`super::exact_sum`]). A sum of int64 that does not fit into int64
+//! makes the result a dead letter `sum_overflow` (convert to float64 with a `map` before).
+//!
+//! ```
+//! use std::path::Path;
+//! use tidemill_operators::registry::{InputPort, OperatorContext, Registry};
+//! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
+//! let readings = InputPort {
+//!     from: "readings".into(),
+//!     stream: StreamType::new([Column::new("colour", ColumnType::Text), Column::new("v", ColumnType::Float64)]),
+//!     span: Span::nowhere(),
+//! };
+//! let id = "by_colour".into();
+//! let context = OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+//! let yaml = "{size: 10s, group_by: [colour], aggregates: [{function: mean, column: v}]}";
+//! let options = yaml::parse(&SourceFile::new("workflow.yaml", yaml)).unwrap();
+//! let registry = Registry::builtin();
+//! let bound = registry.operator("window").unwrap().bind(&context, &[readings], &options).unwrap();
+//! assert_eq!(
+//!     bound.output.to_string(),
+//!     "{window_start: int64, window_end: int64, colour: text, mean_v: float64}"
+//! );
+//! assert_eq!(bound.partition_by.as_deref(), Some("colour"));
+//! ```
+use super::aggregate::{Aggregate, Function};
+use super::keys::is_key_type;
+use super::window_state::{Running, Setup};
+use crate::api::{BoundOperator, Computation, Instance};
+use crate::columns::declared_name;
+use crate::record::{operator_number, record_schema};
+use crate::registry::{InputPort, OperatorContext, OperatorKind};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::Arc;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::Located;
+use tidemill_spec::types::{Column, ColumnType, StreamType};
+use tidemill_spec::units::TimeSpan;
+use tidemill_spec::value::Value;
+
+/// The kind `window`; see the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Window;
+
+/// Options of `window`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// Length of a window, for instance `10s`; whole milliseconds.
+    size: Located<TimeSpan>,
+    /// Columns whose values make the groups. Default: none, all rows of a window together.
+    #[serde(default)]
+    group_by: Vec<Located<String>>,
+    /// What to compute for each group.
+    aggregates: Vec<Listed>,
+    /// How long after its end a window still takes rows, by the watermark. Default: 0s.
+    #[serde(default)]
+    allowed_lateness: TimeSpan,
+}
+
+/// One aggregate.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    /// count, sum, mean, min or max.
+    function: Located<Function>,
+    /// The column; only `count` works without one.
+    #[serde(default)]
+    column: Option<Located<String>>,
+    /// Name of the output column. Default: `count`, or function and column, as in `mean_v`.
+    #[serde(default, rename = "as")]
+    name: Option<Located<String>>,
+}
+
+impl OperatorKind for Window {
+    fn kind(&self) -> &'static str {
+        "window"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Counts, sums, means, least and largest values over tumbling windows of event time."
+    }
+
+    fn options_schema(&self) -> schemars::Schema {
+        schemars::schema_for!(Options)
+    }
+
+    fn bind(
+        &self,
+        context: &OperatorContext<'_>,
+        inputs: &[InputPort],
+        options: &Value,
+    ) -> Result<BoundOperator, Diagnostics> {
+        let place = options.span.clone();
+        let options: Options = options.deserialize_into()?;
+        let port = &inputs[0];
+        let mut errors = Diagnostics::new();
+        let size = window_size(&options.size).unwrap_or_else(|error| {
+            errors.push(error);
+            1000
+        });
+        let mut columns = vec![
+            Column::new("window_start", ColumnType::Int64),
+            Column::new("window_end", ColumnType::Int64),
+        ];
+        let mut names: Vec<Located<String>> = vec!["window_start".into(), "window_end".into()];
+        let mut group_by = Vec::new();
+        for name in &options.group_by {
+            match port.column(context.id, 0, name, "text, int64 or bool", is_key_type) {
+                Ok((index, column)) => {
+                    group_by.push(index);
+                    columns.push(column.clone());
+                    names.push(name.clone());
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        if options.aggregates.is_empty() {
+            let message = format!("window `{}` computes nothing", context.id);
+            let place = if place.source().is_some() { place } else { context.id.span.clone() };
+            errors.push(
+                Diagnostic::error("E0606", message)
+                    .at(place)
+                    .with_help("write `aggregates: [{function: count, as: n}]`"),
+            );
+        }
+        let mut aggregates = Vec::new();
+        for listed in &options.aggregates {
+            match bind_aggregate(context, port, listed) {
+                Ok((column, name, aggregate)) => {
+                    columns.push(column);
+                    names.push(name);
+                    aggregates.push(aggregate);
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        for (index, name) in names.iter().enumerate() {
+            if names[..index].contains(name) {
+                let message = format!("window `{}` has two output columns `{name}`", context.id);
+                errors.push(
+                    Diagnostic::error("E0606", message)
+                        .at(name.span.clone())
+                        .with_help("give one of them another name with `as`"),
+                );
+            }
+        }
+        errors.into_result(())?;
+        let output = StreamType::new(columns);
+        let setup = Arc::new(Setup {
+            operator: operator_number(context.id),
+            size,
+            // Rounded up: a watermark is a whole microsecond.
+            lateness: i64::try_from(options.allowed_lateness.0.div_ceil(1000)).unwrap_or(i64::MAX),
+            group_types: output.columns[2..2 + group_by.len()]
+                .iter()
+                .map(|c| c.column_type.clone())
+                .collect(),
+            group_by,
+            aggregates,
+            output: record_schema(&output),
+        });
+        Ok(BoundOperator {
+            id: context.id.value.clone(),
+            kind: self.kind().into(),
+            output,
+            computation: Computation::Stateful,
+            // All rows of a group have the same value in the first group column, so they meet in one partition.
+            partition_by: options.group_by.first().map(|name| name.value.clone()),
+            make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
+        })
+    }
+}
+
+/// The size in microseconds.
+fn window_size(size: &Located<TimeSpan>) -> Result<i64, Diagnostic> {
+    let nanoseconds = size.value.0;
+    match i64::try_from(nanoseconds / 1000) {
+        Ok(microseconds) if nanoseconds > 0 && nanoseconds.is_multiple_of(1_000_000) => Ok(microseconds),
+        _ => Err(Diagnostic::error("E0606", format!("a window of {} is not possible", size.value))
+            .at(size.span.clone())
+            .with_help("write whole milliseconds, more than none, such as `10s` or `250ms`")),
+    }
+}
+
+fn bind_aggregate(
+    context: &OperatorContext<'_>,
+    port: &InputPort,
+    listed: &Listed,
+) -> Result<(Column, Located<String>, Aggregate), Diagnostic> {
+    let function = listed.function.value;
+    let input = match &listed.column {
+        None if function == Function::Count => None,
+        None => {
+            return Err(Diagnostic::error(
+                "E0606",
+                format!("`{}` of `{}` needs a column", function, context.id),
+            )
+            .at(listed.function.span.clone())
+            .with_help(format!("write `{{function: {function}, column: NAME}}`")));
+        }
+        Some(column) => {
+            let (expected, number) = match function {
+                Function::Count => ("any type", false),
+                _ => ("int64 or float64", true),
+            };
+            let fits = |t: &ColumnType| !number || matches!(t, ColumnType::Int64 | ColumnType::Float64);
+            let (index, found) = port.column(context.id, 0, column, expected, fits)?;
+            Some((index, found.column_type.clone()))
+        }
+    };
+    let name = listed.name.clone().unwrap_or_else(|| {
+        let text = match &listed.column {
+            None => function.to_string(),
+            Some(column) => format!("{function}_{column}"),
+        };
+        Located::new(text, listed.function.span.clone())
+    });
+    declared_name(&name)?;
+    let aggregate = Aggregate::new(function, input);
+    Ok((Column::new(name.value.clone(), aggregate.result()), name, aggregate))
+}
+
+#[cfg(test)]
+#[path = "window_tests.rs"]
+mod tests;

@@ -1,0 +1,306 @@
+//! The state of running windows: for every open window and group, its aggregates so far.
+use super::aggregate::{Accumulator, Aggregate};
+use super::keys::{Key, KeyPart, Keys};
+use super::snapshot;
+use crate::api::{DeadLetter, OperatorError, Output, Stateful};
+use crate::columns::ScalarBuilder;
+use crate::record::{EventTime, Metadata, RecordId, arrow_type};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{
+    ArrayRef, BinaryArray, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
+};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use std::collections::BTreeMap;
+use std::mem::size_of;
+use std::sync::Arc;
+use tidemill_spec::types::ColumnType;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Rows of one output or snapshot batch, at most.
+const CHUNK_ROWS: usize = 4096;
+/// Format of the snapshots.
+const TAG: [u8; 8] = *b"WINDOW01";
+
+/// What all copies of one window operator share.
+pub(super) struct Setup {
+    pub(super) operator: u64,
+    /// Microseconds, a multiple of 1000.
+    pub(super) size: i64,
+    /// Microseconds.
+    pub(super) lateness: i64,
+    /// Payload positions.
+    pub(super) group_by: Vec<usize>,
+    pub(super) group_types: Vec<ColumnType>,
+    pub(super) aggregates: Vec<Aggregate>,
+    pub(super) output: SchemaRef,
+}
+
+impl Setup {
+    /// Start of the window of a time; `None` if its end is out of range.
+    fn start(&self, time: EventTime) -> Option<EventTime> {
+        let start = time.div_euclid(self.size).checked_mul(self.size)?;
+        start.checked_add(self.size)?;
+        Some(start)
+    }
+
+    fn is_closed(&self, start: EventTime, watermark: EventTime) -> bool {
+        watermark >= (start + self.size).saturating_add(self.lateness) || watermark == EventTime::MAX
+    }
+
+    /// Identity of the result of a window and group: the same after every replay.
+    fn id(&self, start: EventTime, key: &Key) -> RecordId {
+        let mut bytes = b"window".to_vec();
+        bytes.extend(self.operator.to_le_bytes());
+        bytes.extend(start.to_le_bytes());
+        key.iter().for_each(|part| part.encode(&mut bytes));
+        let mut hasher = Xxh3::new();
+        hasher.update(&bytes);
+        hasher.digest128().to_le_bytes()
+    }
+
+    fn snapshot_schema(&self) -> SchemaRef {
+        let mut fields = vec![
+            Field::new("start", DataType::Int64, false),
+            Field::new("first_time", DataType::Int64, false),
+            Field::new("first_id", DataType::FixedSizeBinary(16), false),
+            Field::new("source", DataType::UInt32, false),
+            Field::new("sequence", DataType::UInt64, false),
+            Field::new("class", DataType::UInt32, false),
+            Field::new("intended", DataType::Int64, false),
+            Field::new("state", DataType::Binary, false),
+        ];
+        for (index, group) in self.group_types.iter().enumerate() {
+            fields.push(Field::new(format!("group{index}"), arrow_type(group), true));
+        }
+        Arc::new(Schema::new(fields))
+    }
+}
+
+/// One group of one window.
+#[derive(Debug, Clone, PartialEq)]
+struct Group {
+    /// Time and id of the first row by (time, id), whatever came first: the result takes its metadata from it.
+    first: (EventTime, RecordId),
+    source: u32,
+    sequence: u64,
+    class: u32,
+    /// Latest of all rows.
+    intended: i64,
+    state: Vec<Accumulator>,
+}
+
+/// Running windows.
+pub(super) struct Running {
+    setup: Arc<Setup>,
+    open: BTreeMap<EventTime, BTreeMap<Key, Group>>,
+    watermark: EventTime,
+    bytes: usize,
+}
+
+fn group_bytes(key: &Key, group: &Group) -> usize {
+    size_of::<Group>()
+        + size_of::<Key>()
+        + key.iter().map(|part| size_of::<KeyPart>() + part.heap_bytes()).sum::<usize>()
+        + group.state.iter().map(|a| size_of::<Accumulator>() + a.heap_bytes()).sum::<usize>()
+}
+
+fn broken(error: arrow_schema::ArrowError) -> OperatorError {
+    OperatorError::new(format!("window: {error}"))
+}
+
+impl Running {
+    pub(super) fn new(setup: Arc<Setup>) -> Self {
+        Self { setup, open: BTreeMap::new(), watermark: EventTime::MIN, bytes: 0 }
+    }
+
+    /// Result rows of closed windows.
+    fn emit(&self, rows: &[(EventTime, Key, Group)], output: &mut Output) -> Result<(), OperatorError> {
+        let setup = &self.setup;
+        let mut kept: Vec<&(EventTime, Key, Group)> = Vec::with_capacity(rows.len());
+        let mut results: Vec<ScalarBuilder> =
+            setup.aggregates.iter().map(|a| ScalarBuilder::new(&a.result(), rows.len())).collect();
+        for row in rows {
+            let (start, key, group) = row;
+            let cells: Result<Vec<_>, String> =
+                setup.aggregates.iter().zip(&group.state).map(|(a, state)| a.finish(state)).collect();
+            match cells {
+                Ok(cells) => {
+                    for (builder, cell) in results.iter_mut().zip(cells) {
+                        builder.append_cell(cell).map_err(OperatorError::new)?;
+                    }
+                    kept.push(row);
+                }
+                Err(detail) => output.dead_letters.push(DeadLetter {
+                    id: Some(setup.id(*start, key)),
+                    time: Some(start + setup.size - 1),
+                    reason: "sum_overflow",
+                    detail,
+                }),
+            }
+        }
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<u8> = kept.iter().flat_map(|(start, key, _)| setup.id(*start, key)).collect();
+        let each = |f: &dyn Fn(&(EventTime, Key, Group)) -> i64| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(kept.iter().map(|row| f(row))))
+        };
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
+            Arc::new(UInt32Array::from_iter_values(kept.iter().map(|(.., group)| group.source))),
+            Arc::new(UInt64Array::from_iter_values(kept.iter().map(|(.., group)| group.sequence))),
+            each(&|(start, ..)| start + setup.size - 1),
+            each(&|(.., group)| group.intended),
+            Arc::new(UInt32Array::from_iter_values(kept.iter().map(|(.., group)| group.class))),
+            Arc::new(Int8Array::from(vec![1; kept.len()])),
+            each(&|(start, ..)| start.div_euclid(1000)),
+            each(&|(start, ..)| (start + setup.size).div_euclid(1000)),
+        ];
+        for (index, group_type) in setup.group_types.iter().enumerate() {
+            let mut builder = ScalarBuilder::new(group_type, kept.len());
+            kept.iter().for_each(|(_, key, _)| key[index].append_to(&mut builder));
+            columns.push(builder.finish());
+        }
+        columns.extend(results.iter_mut().map(ScalarBuilder::finish));
+        output.push(RecordBatch::try_new(Arc::clone(&setup.output), columns).map_err(broken)?);
+        Ok(())
+    }
+}
+
+impl Stateful for Running {
+    fn apply(&mut self, _port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        let setup = Arc::clone(&self.setup);
+        let metadata = Metadata::of(batch);
+        let keys = Keys::of(batch, &setup.group_by);
+        let mut late = 0;
+        for row in 0..batch.num_rows() {
+            let time = metadata.times.value(row);
+            let Some(start) = setup.start(time) else {
+                let detail = format!("the event time {time} us is out of range");
+                output.dead_letters.push(super::dead_row(batch, row, "bad_time", detail));
+                continue;
+            };
+            if setup.is_closed(start, self.watermark) {
+                late += 1;
+                continue;
+            }
+            let first = (time, metadata.id(row));
+            let (source, sequence) = (metadata.sources.value(row), metadata.sequences.value(row));
+            let (class, intended) = (metadata.classes.value(row), metadata.intended.value(row));
+            let groups = self.open.entry(start).or_default();
+            let key = keys.get(row);
+            if !groups.contains_key(&key) {
+                let state = setup.aggregates.iter().map(Aggregate::start).collect();
+                let group = Group { first, source, sequence, class, intended, state };
+                self.bytes += group_bytes(&key, &group);
+                groups.insert(Arc::clone(&key), group);
+            }
+            let group = groups.get_mut(&key).expect("inserted just above");
+            if first < group.first {
+                (group.first, group.source, group.sequence, group.class) = (first, source, sequence, class);
+            }
+            group.intended = group.intended.max(intended);
+            for (aggregate, state) in setup.aggregates.iter().zip(&mut group.state) {
+                aggregate.add(state, batch, row);
+            }
+        }
+        output.drop_rows("late", late);
+        Ok(())
+    }
+
+    fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError> {
+        self.watermark = self.watermark.max(watermark);
+        let mut rows = Vec::new();
+        while let Some(entry) = self.open.first_entry() {
+            let start = *entry.key();
+            if !self.setup.is_closed(start, self.watermark) {
+                break;
+            }
+            for (key, group) in entry.remove() {
+                self.bytes -= group_bytes(&key, &group);
+                rows.push((start, key, group));
+            }
+            if rows.len() >= CHUNK_ROWS {
+                for chunk in rows.chunks(CHUNK_ROWS) {
+                    self.emit(chunk, output)?;
+                }
+                rows.clear();
+            }
+        }
+        self.emit(&rows, output)
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
+        let schema = self.setup.snapshot_schema();
+        let all: Vec<(EventTime, &Key, &Group)> =
+            self.open.iter().flat_map(|(s, groups)| groups.iter().map(|(k, g)| (*s, k, g))).collect();
+        let mut batches = Vec::new();
+        for chunk in all.chunks(CHUNK_ROWS) {
+            let ids: Vec<u8> = chunk.iter().flat_map(|(.., g)| g.first.1).collect();
+            let states: Vec<Vec<u8>> = chunk
+                .iter()
+                .map(|(.., g)| {
+                    let mut bytes = Vec::new();
+                    g.state.iter().for_each(|a| a.encode(&mut bytes));
+                    bytes
+                })
+                .collect();
+            let mut columns: Vec<ArrayRef> = vec![
+                Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(s, ..)| *s))),
+                Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(.., g)| g.first.0))),
+                Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
+                Arc::new(UInt32Array::from_iter_values(chunk.iter().map(|(.., g)| g.source))),
+                Arc::new(UInt64Array::from_iter_values(chunk.iter().map(|(.., g)| g.sequence))),
+                Arc::new(UInt32Array::from_iter_values(chunk.iter().map(|(.., g)| g.class))),
+                Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(.., g)| g.intended))),
+                Arc::new(BinaryArray::from_iter_values(states)),
+            ];
+            for (index, group_type) in self.setup.group_types.iter().enumerate() {
+                let mut builder = ScalarBuilder::new(group_type, chunk.len());
+                chunk.iter().for_each(|(_, key, _)| key[index].append_to(&mut builder));
+                columns.push(builder.finish());
+            }
+            batches.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(broken)?);
+        }
+        snapshot::write(TAG, &self.watermark, &[(schema, batches)])
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
+        let damaged =
+            || OperatorError::new("window: the snapshot is damaged: start the run from the beginning");
+        let (watermark, sections) = snapshot::read(TAG, &[self.setup.snapshot_schema()], bytes)?;
+        let mut restored = Self::new(Arc::clone(&self.setup));
+        restored.watermark = watermark;
+        for batch in sections.iter().flatten() {
+            let int = |index: usize| batch.column(index).as_primitive::<Int64Type>();
+            let small = |index: usize| batch.column(index).as_primitive::<UInt32Type>();
+            let keys = Keys::from_arrays(batch.columns()[8..].iter());
+            for row in 0..batch.num_rows() {
+                let mut bytes = batch.column(7).as_binary::<i32>().value(row);
+                let mut state = Vec::new();
+                for aggregate in &self.setup.aggregates {
+                    state.push(aggregate.start().decode(&mut bytes).ok_or_else(damaged)?);
+                }
+                let id = batch.column(2).as_fixed_size_binary().value(row);
+                let group = Group {
+                    first: (int(1).value(row), id.try_into().map_err(|_| damaged())?),
+                    source: small(3).value(row),
+                    sequence: batch.column(4).as_primitive::<UInt64Type>().value(row),
+                    class: small(5).value(row),
+                    intended: int(6).value(row),
+                    state,
+                };
+                let key = keys.get(row);
+                restored.bytes += group_bytes(&key, &group);
+                restored.open.entry(int(0).value(row)).or_default().insert(key, group);
+            }
+        }
+        *self = restored;
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.bytes
+    }
+}
