@@ -24,7 +24,7 @@ for step in $STEPS; do
     data)
         generate "$WORK/train" 10000 1 train --annotations
         generate "$WORK/tune" 2000 2 tune --annotations
-        generate "$WORK/validation" 2000 3 validation
+        generate "$WORK/validation" 2000 5 validation
         ;;
     train)
         "$PYTHON" frontend.py --out ../testdata/logmel_reference.json

@@ -78,7 +78,7 @@ class Answerer(nn.Module):
             row, column = divmod(cell, scene.GRID)
             place[cell, row] = place[cell, scene.GRID + column] = 1
         self.register_buffer("place", place)
-        summary = 2 * (2 + scene.CELL_WIDTH - 1 + 2 * scene.GRID)
+        summary = 2 * (2 + scene.CELL_WIDTH - 1 + 2 * scene.GRID) + len(GROUPS)
         self.reason = nn.Sequential(
             nn.Linear(sum(PROGRAM) + summary, width), nn.ReLU(),
             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, len(questions.ANSWERS)),
@@ -103,7 +103,9 @@ class Answerer(nn.Module):
         program = [torch.softmax(p, dim=1) for p in torch.split(program_logits, PROGRAM, dim=1)]
         a = self.summary(cells, program[1:1 + len(GROUPS)])
         b = self.summary(cells, program[1 + len(GROUPS):])
-        return self.reason(torch.cat(program + a + b, dim=1))
+        groups = slice(2, 2 + len(GROUPS))
+        alike = [(x * y).sum(dim=1, keepdim=True) for x, y in zip(a[groups], b[groups])]
+        return self.reason(torch.cat(program + a + b + alike, dim=1))
 
     def forward(self, features, question):
         return self.answer(features, self.parser(question))
