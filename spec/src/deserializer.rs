@@ -109,16 +109,17 @@ impl de::Error for Failure {
             | de::Unexpected::Bool(_)
                 if expected.contains("string") =>
             {
-                Some("put it in quotes if text is meant".to_string())
+                "put it in quotes if text is meant".to_string()
             }
-            _ => None,
+            _ => format!("write {} here", plainly(&expected)),
         };
-        Failure::new("E0105", format!("expected {}, found {found}", plainly(&expected)), help)
+        Failure::new("E0105", format!("expected {}, found {found}", plainly(&expected)), Some(help))
     }
 
     fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        let found = in_words(unexpected);
-        Failure::new("E0105", format!("expected {}, found {found}", plainly(&expected.to_string())), None)
+        let (found, expected) = (in_words(unexpected), plainly(&expected.to_string()));
+        let help = format!("write {expected} here");
+        Failure::new("E0105", format!("expected {expected}, found {found}"), Some(help))
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
@@ -342,7 +343,11 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Failure> {
         match self.rest.by_ref().find(|item| !self.reader.left_out.has(item)) {
-            Some(item) => seed.deserialize(self.reader.child(item)).map(Some),
+            // Errors that a type raises after its fields were read belong to the item too.
+            Some(item) => {
+                let reader = self.reader.child(item);
+                reader.place(seed.deserialize(reader).map(Some))
+            }
             None => Ok(None),
         }
     }
@@ -370,7 +375,10 @@ impl<'de> MapAccess<'de> for Entries<'_> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Failure> {
         match self.current {
-            Some(entry) => seed.deserialize(self.reader.child(&entry.value)),
+            Some(entry) => {
+                let reader = self.reader.child(&entry.value);
+                reader.place(seed.deserialize(reader))
+            }
             None => Err(de::Error::custom("a value was asked for before its key")),
         }
     }
@@ -426,7 +434,10 @@ impl<'de, 'a> EnumAccess<'de> for Choice<'a> {
 impl Choice<'_> {
     fn content<T>(&self, read: impl FnOnce(Reader<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
         match self.entry {
-            Some(entry) => read(self.reader.child(&entry.value)),
+            Some(entry) => {
+                let reader = self.reader.child(&entry.value);
+                reader.place(read(reader))
+            }
             None => Err(Failure::new(
                 "E0105",
                 "this needs a value of its own".to_string(),

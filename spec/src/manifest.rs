@@ -163,7 +163,8 @@ pub enum Preprocess {
         /// Length.
         seconds: TimeSpan,
     },
-    /// Audio: logarithmic mel spectrogram.
+    /// Audio: logarithmic mel spectrogram `[frames, mels]`; frame i holds the samples from `i * hop`, only full
+    /// frames count: `(samples - window) / hop + 1`, rounded down.
     LogMel {
         /// Samples per second that the model was trained with.
         sample_rate: u32,

@@ -166,7 +166,7 @@ impl FromStr for Percent {
             "" => {
                 let meant = match number.parse::<f64>() {
                     // A fraction is the usual slip: 0.56 for 56%.
-                    Ok(value) if number.contains('.') && value <= 1.0 => format!("`{}%`", value * 100.0),
+                    Ok(value) if number.contains('.') && value <= 1.0 => format!("`{}%`", (value * 1e11).round() / 1e9),
                     _ => format!("`{}%`", shown(number)),
                 };
                 error(format!("`{}` has no unit", shown(number)), format!("write {meant}"))

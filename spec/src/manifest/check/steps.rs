@@ -93,12 +93,14 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
         InputType::Image => Some(vec![Some(3), None, None]),
         _ => None,
     };
+    let mut length = None;
     for step in &input.preprocess {
         match &step.value {
             Preprocess::Resize { width, height } => shape = Some(vec![Some(3), Some(*height), Some(*width)]),
-            Preprocess::LogMel { mels, .. } => {
-                // How many frames a sound gives depends on the padding at its ends, so only the bands are known.
-                shape = Some(vec![Some(*mels), None]);
+            Preprocess::PadOrTrim { seconds } => length = Some(seconds.0),
+            Preprocess::LogMel { sample_rate, window, hop, mels, .. } => {
+                let frames = length.and_then(|length| frames(length, *sample_rate, *window, *hop));
+                shape = Some(vec![frames, Some(*mels)]);
             }
             Preprocess::Transpose {} => {
                 if let Some(shape) = shape.as_mut().filter(|shape| shape.len() >= 2) {
@@ -107,10 +109,21 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
                 }
             }
             Preprocess::Characters { length, .. } => shape = Some(vec![Some(*length)]),
-            Preprocess::Normalize { .. } | Preprocess::PadOrTrim { .. } | Preprocess::Standardize {} => {}
+            Preprocess::Normalize { .. } | Preprocess::Standardize {} => {}
         }
     }
     shape
+}
+
+/// Full frames in a sound of `length` nanoseconds; none if that is no whole number of samples or no frame at all.
+fn frames(length: u64, sample_rate: u32, window: u32, hop: u32) -> Option<u32> {
+    let scaled = u128::from(length) * u128::from(sample_rate);
+    if !scaled.is_multiple_of(1_000_000_000) {
+        return None;
+    }
+    let samples = scaled / 1_000_000_000;
+    let frames = samples.checked_sub(u128::from(window))?.checked_div(u128::from(hop))? + 1;
+    u32::try_from(frames).ok()
 }
 
 /// Compares without the batch dimension; a channel dimension of 1 may stand before a spectrogram.

@@ -1,0 +1,256 @@
+//! Every error has its code, its place and its help.
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::manifest::Manifest;
+use tidemill_spec::plan::PlanFile;
+use tidemill_spec::workflow::Workflow;
+
+const WORKFLOW: &str = include_str!("golden/workflow.yaml");
+const INFRASTRUCTURE: &str = include_str!("golden/infrastructure.yaml");
+const PLAN: &str = include_str!("golden/plan-two-workers.yaml");
+const MODEL: &str = include_str!("golden/model.yaml");
+
+/// Replaces text that must be there, so that a case cannot become empty unnoticed.
+fn with(text: &str, changes: &[(&str, &str)]) -> String {
+    let mut text = text.to_string();
+    for (from, to) in changes {
+        assert!(text.contains(from), "`{from}` is not in the file");
+        text = text.replacen(from, to, 1);
+    }
+    text
+}
+
+/// Asserts the codes in order, and that each finding has a place and a help.
+fn expect(found: &Diagnostics, codes: &[&str], words: &str) {
+    let actual: Vec<&str> = found.iter().map(|d| d.code).collect();
+    assert_eq!(actual, codes, "{found}");
+    for diagnostic in found {
+        assert!(diagnostic.help.is_some() && diagnostic.line().is_some(), "{diagnostic}");
+        assert!(diagnostic.snippet().is_some_and(|line| !line.is_empty()), "{diagnostic}");
+    }
+    assert!(found.render(false).contains(words), "`{words}` is not in:\n{found}");
+}
+
+#[test]
+fn workflow() {
+    let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
+        (&[("version: 1", "version: 2")], &["E0113"], "write `version: 1`"),
+        (&[("rate: 40/s", "raet: 40/s")], &["E0103"], "did you mean `rate`?"),
+        (&[("rate: 40/s", "rate: 40")], &["E0106"], "write `40/s`"),
+        (&[("rate: 40/s", "rate: -40/s")], &["E0106"], "is negative"),
+        (&[("rate: 40/s", "rate: 0/s")], &["E0211"], "above 0"),
+        (&[("accuracy: 56.0%", "accuracy: 0.56")], &["E0106"], "write `56%`"),
+        (&[("below: 800ms", "below: 800mS")], &["E0106"], "did you mean `800ms`?"),
+        (&[("p99", "99")], &["E0106"], "`p99`"),
+        (&[("  - id: images\n", "  - id: Images 1\n")], &["E0115", "E0207", "E0205"], "`images_1`"),
+        (&[("id: questions", "id: images")], &["E0203", "E0205"], "the first one"),
+        (&[("input: pair", "input: pairs")], &["E0207", "E0205"], "did you mean `pair`?"),
+        (&[("input: pair", "input: answers")], &["E0207", "E0209"], "is a sink"),
+        (&[("input: images", "input: answer")], &["E0207", "E0206"], "`pair` -> `answer` -> `image_features` -> `pair`"),
+        (&[("    input: pair\n", "    input: pair\n    inputs: [pair]\n")], &["E0204"], "both `input` and `inputs`"),
+        (&[("    input: pair\n", "")], &["E0207", "E0208"], "has no inputs"),
+        (&[("kind: join", "kind: join\n    variants: [a.yaml]")], &["E0210"], "takes no models"),
+        (&[("    variants: [models/speech-small.yaml]\n", "")], &["E0210"], "has no variants"),
+        (&[("models/scene-features-large.yaml", "models/scene-features-small.yaml")], &["E0212"], "given twice"),
+        (&[("max_batch: 8", "max_batch: 0")], &["E0211"], "1 or more"),
+        (&[("tick: 50ms", "tick: 0ms")], &["E0211"], "a tick of length 0"),
+        (&[("path: data/images", "path: ${NO_SUCH_VARIABLE}")], &["E0101"], "flow"),
+        (&[("path: data/images", "path: \"${NO_SUCH_VARIABLE}\"")], &["E0110"], "${NO_SUCH_VARIABLE:-default}"),
+        (&[("path: data/images", "path: \"${no\"")], &["E0111"], "close it"),
+        (&[("id: pair", "id: ${PAIR:-pair}")], &["E0112"], "cannot stand in an id"),
+        (&[("name: vqa", "name: vqa\nname: again")], &["E0107"], "given twice"),
+        (&[("name: vqa\n", "")], &["E0104"], "missing key `name`"),
+        (&[("sources:", "sources: [\n")], &["E0101"], "this is not YAML"),
+    ];
+    for (changes, codes, words) in cases {
+        let text = with(WORKFLOW, changes);
+        let found = match Workflow::parse(&text, "workflow.yaml") {
+            Err(found) => found,
+            Ok(_) => panic!("{changes:?} was accepted"),
+        };
+        expect(&found, codes, words);
+    }
+}
+
+#[test]
+fn empty_workflows() {
+    for text in ["", "# nothing\n", "[]", "version: 1\nname: a\nsources: []\nsinks: []\n"] {
+        let found = Workflow::parse(text, "workflow.yaml").expect_err("nothing to run");
+        assert!(found.has_errors() && found.iter().all(|d| d.line().is_some()), "{found}");
+    }
+    let found = Workflow::parse("version: 1\nname: a\nsources: []\nsinks: []\n", "w").expect_err("nothing");
+    expect(&found, &["E0201", "E0202"], "no sources");
+}
+
+/// Independent mistakes anywhere in a file are all reported, in the order of the file.
+#[test]
+fn all_errors_at_once() {
+    let text = with(
+        WORKFLOW,
+        &[
+            ("rate: 40/s", "rate: 40"),
+            ("kind: wav_directory", "kindd: wav_directory"),
+            ("max_batch: 8", "max_batch: many"),
+            ("    input: pair\n", "    input: pair\n    inputs: [pair]\n    on_panic: restrat\n"),
+            ("percentile: p99", "percentile: 99"),
+            ("tick: 50ms", "tock: 50ms"),
+        ],
+    );
+    let found = Workflow::parse(&text, "workflow.yaml").expect_err("six mistakes");
+    let lines: Vec<Option<usize>> = found.iter().map(|d| d.line()).collect();
+    assert!(lines.is_sorted(), "{found}");
+    expect(&found, &["E0106", "E0104", "E0103", "E0105", "E0114", "E0106", "E0103"], "did you mean `restart`?");
+}
+
+#[test]
+fn infrastructure() {
+    let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
+        (&[("price: 0.02 $/h", "price: -0.02 $/h")], &["E0106"], "is negative"),
+        (&[("price: 0.02 $/h", "price: 0.02")], &["E0106"], "write `0.02 $/h`"),
+        (&[("price: 0.02 $/h", "price: 0.02 $/d")], &["E0106"], "per hour"),
+        (&[("price: 0.1 $/GiB", "price: -0.1 $/GiB")], &["E0106"], "is negative"),
+        (&[("price: 0.1 $/GiB", "price: 0.1 $/Gib")], &["E0106"], "GiB"),
+        (&[("memory: 2GiB", "memory: 2")], &["E0106"], "write `2MiB`"),
+        (&[("memory: 2GiB", "memory: 0B")], &["E0307"], "memory"),
+        (&[("vcpu: 2", "vcpu: 0")], &["E0307"], "above 0"),
+        (&[("count: 2", "count: 0")], &["E0307"], "1 or more"),
+        (&[("count: 2", "count: -2")], &["E0105"], "not negative"),
+        (&[("count: 2", "count: two")], &["E0105"], "a whole number"),
+        (&[("id: hub", "id: edge")], &["E0302", "E0305", "E0305"], "the first one"),
+        (&[("[north, south]", "[north, north]")], &["E0308"], "given twice"),
+        (&[("type: accelerated", "type: large")], &["E0304", "E0309"], "`count`"),
+        (&[("type: medium", "type: small")], &["E0309"], "other facts"),
+        (&[("to: cloud", "to: clod")], &["E0305"], "did you mean `cloud`?"),
+        (&[("from: hub, to: cloud", "from: hub, to: edge")], &["E0306"], "already a link"),
+        (&[("bandwidth: 1Gbps", "bandwidth: 0bps")], &["E0307"], "bandwidth"),
+        (&[("bandwidth: 1Gbps", "bandwidth: 1GBps")], &["E0106"], "did you mean `1Gbps`?"),
+        (&[("direction: both", "direction: back")], &["E0114"], "`forward`, `both`"),
+        (&[("workers:\n      - {type: medium, vcpu: 8, memory: 16GiB, price: $0.17/h}", "workers: []")], &["E0303"], "no workers"),
+    ];
+    for (changes, codes, words) in cases {
+        let text = with(INFRASTRUCTURE, changes);
+        let found = Infrastructure::parse(&text, "i.yaml").expect_err(&format!("{changes:?}"));
+        expect(&found, codes, words);
+    }
+    let found = Infrastructure::parse("version: 1\nname: a\ntiers: []\n", "i.yaml").expect_err("no tiers");
+    expect(&found, &["E0301"], "has no tiers");
+}
+
+#[test]
+fn plan() {
+    let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
+        (&[("id: second", "id: first")], &["E0401", "E0402", "E0402", "E0402", "E0402", "E0402"], "given twice"),
+        (&[("worker: second", "worker: secnd")], &["E0402"], "did you mean `second`?"),
+        (&[("share: 0.3\n    route", "share: 0.2\n    route")], &["E0403"], "add up to 0.9"),
+        (&[("id: 1\n", "id: 2\n")], &["E0404"], "class 1 is expected"),
+        (&[("      pair: pair\n", "")], &["E0414"], "no class sends"),
+        (&[("image_features: image_features@second", "image_features: image_features@secnd")], &["E0406"], "did you mean `image_features@second`?"),
+        (&[("image_features: image_features@second", "image_features: pair")], &["E0407"], "belongs to `pair`"),
+        (&[("  - {from: pair, to: answer}\n", "")], &["E0408"], "add `- {from: pair, to: answer}`"),
+        (&[("to: pair, input: 1", "to: pair")], &["E0408", "E0409"], "write `input: 1`"),
+        (&[("{from: pair, to: answer}", "{from: pair, to: anwser}")], &["E0409"], "did you mean `answer`?"),
+        (&[("{from: pair, to: answer}", "{from: pair, to: answer}\n  - {from: pair, to: answer}")], &["E0415"], "given twice"),
+        (&[("share: 0.7\n    max_batch", "share: 0.6\n    max_batch")], &["E0410"], "write `share: 0.7`"),
+        (&[("name: vqa", "name: other")], &["E0411"], "this is `vqa`"),
+        (&[("{name: vqa}", &format!("{{name: vqa, digest: {}}}", "a".repeat(64)))], &["E0411"], "has changed"),
+        (&[("{name: vqa}", "{name: vqa, digest: abc}")], &["E0413"], "not a sha256"),
+        (&[("variant: speech-small, ", "")], &["E0412"], "names no variant"),
+        (&[("operator: pair,", "operator: pair, variant: x,")], &["E0412"], "has no models"),
+        (&[("partitions: 2", "partitions: 0")], &["E0413"], "1 or more"),
+        (&[("share: 0.7\n    max_batch", "share: 1.7\n    max_batch")], &["E0413"], "at most 1"),
+        (&[("tick: 20ms", "tick: 0ms")], &["E0413"], "length 0"),
+        (&[("tick: 20ms", "tick: 20")], &["E0106"], "write `20ms`"),
+        (&[("link: memfd", "link: memdf")], &["E0114"], "did you mean `memfd`?"),
+        (&[("id: first", "id: First")], &["E0115", "E0402", "E0402", "E0402"], "ids start with"),
+    ];
+    for (changes, codes, words) in cases {
+        let text = with(PLAN, changes);
+        let found = match PlanFile::parse(&text, "plan.yaml") {
+            Err(found) => found,
+            Ok(file) => file.validate_against(&workflow),
+        };
+        expect(&found, codes, words);
+    }
+}
+
+/// An operator that no class routes at all.
+#[test]
+fn plan_without_an_operator() {
+    let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    let text = with(
+        PLAN,
+        &[
+            ("  - {id: answers, operator: answers, worker: second}\n", ""),
+            ("      answers: answers\n", ""),
+            ("  - {from: answer, to: answers}\n", ""),
+        ],
+    );
+    let file = PlanFile::parse(&text, "plan.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    expect(&file.validate_against(&workflow), &["E0405", "E0405"], "add a stage of `answers`");
+    let text = with(PLAN, &[("{id: pair, operator: pair,", "{id: pears, operator: pairs,")]).replace("pair: pair", "pairs: pears");
+    let text = text.replace("to: pair", "to: pears").replace("from: pair", "from: pears");
+    let file = PlanFile::parse(&text, "plan.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    expect(&file.validate_against(&workflow), &["E0412", "E0405", "E0405"], "did you mean `pair`?");
+}
+
+#[test]
+fn model() {
+    let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
+        (&[("sha256: e3b0", "sha256: xyz0")], &["E0501"], "64 small hexadecimal digits"),
+        (&[("resize:", "resise:")], &["E0114"], "did you mean `resize`?"),
+        (&[("{width: 128, height: 96}", "{width: 128, height: 64}")], &["E0502"], "[batch, 3, 64, 128]"),
+        (&[("seconds: 4s", "seconds: 2s")], &["E0502"], "[batch, 40, 198]"),
+        (&[("      - transpose: {}\n", "")], &["E0502"], "[batch, 398, 40]"),
+        (&[("length: 64}", "length: 32}")], &["E0502"], "[batch, 32]"),
+        (&[("type: image", "type: text")], &["E0503", "E0503"], "does not fit"),
+        (&[("labels: [red, blue]", "labels: [red]")], &["E0503"], "1 labels for 2 values"),
+        (&[("blank: 0", "blank: 4")], &["E0503"], "outside of 4 values"),
+        (&[("high: 3900", "high: 4900")], &["E0503"], "sample_rate / 2"),
+        (&[("0.25, 0.25, 0.25", "0.25, 0, 0.25")], &["E0503"], "cannot be 0"),
+        (&[("column: features\n    type: tensor", "column: features\n    type: text")], &["E0504"], "`argmax` or `ctc_decode`"),
+        (&[("dtype: int64", "dtype: float32")], &["E0504"], "text: int64"),
+        (&[("script: train.py, ", "")], &["E0505"], "needs `script`"),
+        (&[("kind: trained", "kind: fetched")], &["E0505", "E0505"], "needs `package`"),
+        (&[("backends: [rten, ort]", "backends: []")], &["E0506"], "at least one"),
+        (&[("backends: [rten, ort]", "backends: [rten, ortt]")], &["E0114"], "did you mean `ort`?"),
+        (&[("name: sound", "name: image")], &["E0508"], "given twice"),
+        (&[("input: token", "input: image")], &["E0508"], "given twice"),
+        (&[("column: colour", "column: _colour")], &["E0508"], "belong to the engine"),
+        (&[("max_steps: 32", "max_steps: 0")], &["E0509"], "0 steps"),
+        (&[("end: 2", "end: 4")], &["E0509"], "has no label"),
+        (&[("interval: [0.85, 0.89]", "interval: [0.88, 0.89]")], &["E0510"], "not in its interval"),
+        (&[("- resize: {width: 128, height: 96}", "- {resize: {width: 128, height: 96}, transpose: {}}")], &["E0105"], "exactly one key"),
+        (&[("[batch, 256]", "[256]")], &["E0502"], "start with the batch"),
+        (&[("[batch, 256]", "[bach, 256]")], &["E0105"], "`batch` or a whole number"),
+    ];
+    for (changes, codes, words) in cases {
+        let text = with(MODEL, changes);
+        let found = Manifest::parse(&text, "model.yaml").expect_err(&format!("{changes:?}"));
+        expect(&found, codes, words);
+    }
+}
+
+#[test]
+fn rendering_shows_the_place() {
+    let text = with(WORKFLOW, &[("rate: 40/s", "rate: 40")]);
+    let found = Workflow::parse(&text, "workflow.yaml").expect_err("no unit");
+    let expected = "\
+error[E0106]: `40` has no unit
+ --> workflow.yaml:9:11
+  |
+9 |     rate: 40
+  |           ^^
+  |
+  = help: write `40/s`";
+    assert_eq!(found.render(false), expected);
+    let json = serde_json::to_value(&found).expect("diagnostics are data");
+    assert_eq!(
+        json,
+        serde_json::json!([{
+            "code": "E0106", "severity": "error", "message": "`40` has no unit", "file": "workflow.yaml",
+            "line": 9, "column": 11, "snippet": "    rate: 40", "help": "write `40/s`"
+        }])
+    );
+    assert!(found.render(true).contains('\u{1b}'));
+}
