@@ -4,7 +4,7 @@
 //! tries again, until nothing is left to complain about; so one run reports all of them.
 use crate::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use crate::span::{Located, Span};
-use crate::value::{Entry, Node, Value};
+use crate::value::{Entry, Node, Text, Value};
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
@@ -50,17 +50,36 @@ struct Failure {
     message: String,
     help: Option<String>,
     missing: Option<&'static str>,
+    expected: Option<String>,
     place: Option<(NodeId, Span)>,
 }
 
 impl Failure {
     fn new(code: &'static str, message: String, help: Option<String>) -> Self {
-        Self { code, message, help, missing: None, place: None }
+        Self { code, message, help, missing: None, expected: None, place: None }
+    }
+
+    fn mismatch(expected: String, found: &str, help: String) -> Self {
+        let mut failure = Self::new("E0105", format!("expected {expected}, found {found}"), Some(help));
+        failure.expected = Some(expected);
+        failure
     }
 
     /// Fixes the place unless an inner node has done so already.
     fn at(mut self, node: NodeId, span: &Span) -> Self {
         self.place.get_or_insert_with(|| (node, span.clone()));
+        self
+    }
+}
+
+impl Failure {
+    /// The same without the value: what comes from the environment may be a credential.
+    fn without_value(mut self, written: &str) -> Self {
+        self.message = match &self.expected {
+            Some(expected) => format!("expected {expected}, `{written}` gives something else"),
+            None => format!("what `{written}` gives does not fit here"),
+        };
+        self.help = Some("check the value of the variable".to_string());
         self
     }
 }
@@ -84,7 +103,8 @@ pub fn coded(code: &'static str, message: impl fmt::Display, help: impl fmt::Dis
 }
 
 /// Codes that [`coded`] texts may carry.
-const CODES: &[&str] = &["E0105", "E0106", "E0107", "E0115", "E0116", "E0204", "E0501", "E0502", "E0503", "E0504"];
+const CODES: &[&str] =
+    &["E0105", "E0106", "E0107", "E0115", "E0116", "E0204", "E0501", "E0502", "E0503", "E0504"];
 
 impl de::Error for Failure {
     fn custom<T: fmt::Display>(text: T) -> Self {
@@ -113,13 +133,13 @@ impl de::Error for Failure {
             }
             _ => format!("write {} here", plainly(&expected)),
         };
-        Failure::new("E0105", format!("expected {}, found {found}", plainly(&expected)), Some(help))
+        Failure::mismatch(plainly(&expected), &found, help)
     }
 
     fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let (found, expected) = (in_words(unexpected), plainly(&expected.to_string()));
         let help = format!("write {expected} here");
-        Failure::new("E0105", format!("expected {expected}, found {found}"), Some(help))
+        Failure::mismatch(expected, &found, help)
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
@@ -133,7 +153,8 @@ impl de::Error for Failure {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        let mut failure = Failure::new("E0104", format!("missing key `{field}`"), Some(format!("add `{field}:`")));
+        let mut failure =
+            Failure::new("E0104", format!("missing key `{field}`"), Some(format!("add `{field}:`")));
         failure.missing = Some(field);
         failure
     }
@@ -251,7 +272,15 @@ impl<'a> Reader<'a> {
     }
 
     fn place<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
-        result.map_err(|failure| failure.at(id_of(self.value), &self.value.span))
+        result.map_err(|failure| {
+            let failure = match &self.value.node {
+                Node::Text(Text { written: Some(written), .. }) if failure.place.is_none() => {
+                    failure.without_value(written)
+                }
+                _ => failure,
+            };
+            failure.at(id_of(self.value), &self.value.span)
+        })
     }
 
     fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {

@@ -129,7 +129,8 @@ impl Diagnostic {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
-        let mut group: Group<'_> = Group::with_title(level.primary_title(self.message.as_str()).id(self.code));
+        let mut group: Group<'_> =
+            Group::with_title(level.primary_title(self.message.as_str()).id(self.code));
         if let Some(source) = self.span.source() {
             let mut annotation = AnnotationKind::Primary.span(self.span.range());
             if !self.label.is_empty() {

@@ -24,9 +24,10 @@ pub(crate) fn tree(source: &Arc<SourceFile>, what: &str) -> Result<Value, Diagno
     if let Some(version) = value.get("version")
         && version.node != Node::Integer(1)
     {
-        let unsupported = Diagnostic::error("E0113", format!("this version of the {what} format is not supported"))
-            .at(version.span.clone())
-            .with_help("write `version: 1`");
+        let unsupported =
+            Diagnostic::error("E0113", format!("this version of the {what} format is not supported"))
+                .at(version.span.clone())
+                .with_help("write `version: 1`");
         return Err(unsupported.into());
     }
     Ok(value)

@@ -8,27 +8,21 @@ use crate::span::Located;
 /// `E0115` at the id, with the nearest id that would do.
 pub(crate) fn check(id: &Located<String>, more: &str) -> Result<(), Diagnostic> {
     match wrong(&id.value, more) {
-        Some((message, help)) => {
-            Err(Diagnostic::error("E0115", message).at(id.span.clone()).with_help(help))
-        }
+        Some((message, help)) => Err(Diagnostic::error("E0115", message).at(id.span.clone()).with_help(help)),
         None => Ok(()),
     }
 }
 
 /// Message and help for an id that does not fit.
 pub(crate) fn wrong(id: &str, more: &str) -> Option<(String, String)> {
-    let follows = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c) || more.contains(c);
+    let follows =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c) || more.contains(c);
     let starts = id.starts_with(|c: char| c.is_ascii_lowercase());
     if starts && id.chars().all(follows) && id.len() <= 128 {
         return None;
     }
-    let mut better: String = id
-        .trim()
-        .to_lowercase()
-        .chars()
-        .take(40)
-        .map(|c| if follows(c) { c } else { '_' })
-        .collect();
+    let mut better: String =
+        id.trim().to_lowercase().chars().take(40).map(|c| if follows(c) { c } else { '_' }).collect();
     if !better.starts_with(|c: char| c.is_ascii_lowercase()) {
         better.insert_str(0, "x_");
     }

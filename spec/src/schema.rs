@@ -98,14 +98,18 @@ fn add_options(schema: &mut Schema, section: Section, kind: &str, options: &Sche
             shared.insert(format!("{prefix}{name}"), definition);
         }
     }
-    let Some(item) = schema.pointer_mut(&format!("/$defs/{item}")).and_then(Value::as_object_mut) else { return };
+    let Some(item) = schema.pointer_mut(&format!("/$defs/{item}")).and_then(Value::as_object_mut) else {
+        return;
+    };
     let mut then = json!({"properties": {"options": options}});
     if needed {
         then["required"] = json!(["options"]);
     }
     let case = json!({"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": then});
     push(item, "allOf", case);
-    if let Some(kinds) = item.get_mut("properties").and_then(|p| p.get_mut("kind")).and_then(Value::as_object_mut) {
+    if let Some(kinds) =
+        item.get_mut("properties").and_then(|p| p.get_mut("kind")).and_then(Value::as_object_mut)
+    {
         push(kinds, "enum", json!(kind));
     }
 }

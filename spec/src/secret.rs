@@ -70,7 +70,8 @@ impl Secret {
             Kept::File(path) => directory.join(path),
         };
         let mut text = String::new();
-        let read = std::fs::File::open(&path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
+        let read =
+            std::fs::File::open(&path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
         match read {
             Err(cause) => Err(SecretError::Unreadable { path, cause }),
             Ok(size) if size as u64 > LARGEST => Err(SecretError::TooLarge { path }),

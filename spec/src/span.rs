@@ -182,13 +182,17 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a value")
             }
-            fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Located<T>, D::Error> {
+            fn visit_newtype_struct<D: Deserializer<'de>>(
+                self,
+                deserializer: D,
+            ) -> Result<Located<T>, D::Error> {
                 // The value's own deserializer has put the position aside just before this call.
                 let span = crate::deserializer::take_span();
                 Ok(Located { value: T::deserialize(deserializer)?, span })
             }
         }
-        deserializer.deserialize_newtype_struct(crate::deserializer::LOCATED, Visitor(std::marker::PhantomData))
+        deserializer
+            .deserialize_newtype_struct(crate::deserializer::LOCATED, Visitor(std::marker::PhantomData))
     }
 }
 

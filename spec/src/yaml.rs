@@ -82,7 +82,15 @@ pub fn parse(source: &Arc<SourceFile>) -> Result<Value, Diagnostics> {
 
 fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagnostic {
     let span = error.location().map_or_else(|| Span::new(source, 0, 0), |location| at(location, source));
-    let first_line = |text: String| text.lines().next().unwrap_or_default().to_string();
+    let mut error = error;
+    while let serde_saphyr::Error::AliasError { error: inner, .. } = error {
+        error = inner;
+    }
+    // The place is shown by our own snippet.
+    let first_line = |text: String| {
+        let line = text.lines().next().unwrap_or_default();
+        line.split(" at line ").next().unwrap_or(line).to_string()
+    };
     match error {
         serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
             Diagnostic::error("E0107", format!("key `{}` is given twice", key.as_deref().unwrap_or("?")))
@@ -91,10 +99,11 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
         serde_saphyr::Error::Budget { .. }
         | serde_saphyr::Error::AliasReplayLimitExceeded { .. }
         | serde_saphyr::Error::AliasExpansionLimitExceeded { .. }
-        | serde_saphyr::Error::AliasReplayStackDepthExceeded { .. } => {
-            Diagnostic::error("E0109", format!("this goes beyond the limits: {}", first_line(error.to_string())))
-                .with_help("use fewer levels of nesting and fewer aliases")
-        }
+        | serde_saphyr::Error::AliasReplayStackDepthExceeded { .. } => Diagnostic::error(
+            "E0109",
+            format!("this goes beyond the limits: {}", first_line(error.to_string())),
+        )
+        .with_help("use fewer levels of nesting and fewer aliases"),
         other => Diagnostic::error("E0101", format!("this is not YAML: {}", first_line(other.to_string())))
             .with_help("check indentation, quotes and brackets just before this place"),
     }
@@ -109,7 +118,11 @@ fn at(location: Location, source: &Arc<SourceFile>) -> Span {
             let mark = if source.text().starts_with('\u{FEFF}') { 3 } else { 0 };
             let start = usize::try_from(start).unwrap_or(usize::MAX).saturating_add(mark);
             let len = usize::try_from(len).unwrap_or(usize::MAX);
-            Span::new(source, start.min(source.text().len()), start.saturating_add(len).min(source.text().len()))
+            Span::new(
+                source,
+                start.min(source.text().len()),
+                start.saturating_add(len).min(source.text().len()),
+            )
         }
         _ => {
             let line = usize::try_from(location.line()).unwrap_or(1).max(1);

@@ -46,16 +46,32 @@ fn workflow() {
         (&[("id: questions", "id: images")], &["E0203", "E0205"], "the first one"),
         (&[("input: pair", "input: pairs")], &["E0207", "E0205"], "did you mean `pair`?"),
         (&[("input: pair", "input: answers")], &["E0207", "E0209"], "is a sink"),
-        (&[("input: images", "input: answer")], &["E0207", "E0206"], "`pair` -> `answer` -> `image_features` -> `pair`"),
-        (&[("    input: pair\n", "    input: pair\n    inputs: [pair]\n")], &["E0204"], "both `input` and `inputs`"),
+        (
+            &[("input: images", "input: answer")],
+            &["E0207", "E0206"],
+            "`pair` -> `answer` -> `image_features` -> `pair`",
+        ),
+        (
+            &[("    input: pair\n", "    input: pair\n    inputs: [pair]\n")],
+            &["E0204"],
+            "both `input` and `inputs`",
+        ),
         (&[("    input: pair\n", "")], &["E0207", "E0208"], "has no inputs"),
         (&[("kind: join", "kind: join\n    variants: [a.yaml]")], &["E0210"], "takes no models"),
         (&[("    variants: [models/speech-small.yaml]\n", "")], &["E0210"], "has no variants"),
-        (&[("models/scene-features-large.yaml", "models/scene-features-small.yaml")], &["E0212"], "given twice"),
+        (
+            &[("models/scene-features-large.yaml", "models/scene-features-small.yaml")],
+            &["E0212"],
+            "given twice",
+        ),
         (&[("max_batch: 8", "max_batch: 0")], &["E0211"], "1 or more"),
         (&[("tick: 50ms", "tick: 0ms")], &["E0211"], "a tick of length 0"),
         (&[("path: data/images", "path: ${NO_SUCH_VARIABLE}")], &["E0101"], "flow"),
-        (&[("path: data/images", "path: \"${NO_SUCH_VARIABLE}\"")], &["E0110"], "${NO_SUCH_VARIABLE:-default}"),
+        (
+            &[("path: data/images", "path: \"${NO_SUCH_VARIABLE}\"")],
+            &["E0110"],
+            "${NO_SUCH_VARIABLE:-default}",
+        ),
         (&[("path: data/images", "path: \"${no\"")], &["E0111"], "close it"),
         (&[("id: pair", "id: ${PAIR:-pair}")], &["E0112"], "cannot stand in an id"),
         (&[("name: vqa", "name: vqa\nname: again")], &["E0107"], "given twice"),
@@ -99,7 +115,11 @@ fn all_errors_at_once() {
     let found = Workflow::parse(&text, "workflow.yaml").expect_err("six mistakes");
     let lines: Vec<Option<usize>> = found.iter().map(|d| d.line()).collect();
     assert!(lines.is_sorted(), "{found}");
-    expect(&found, &["E0106", "E0104", "E0103", "E0105", "E0114", "E0106", "E0103"], "did you mean `restart`?");
+    expect(
+        &found,
+        &["E0106", "E0104", "E0103", "E0105", "E0114", "E0106", "E0103"],
+        "did you mean `restart`?",
+    );
 }
 
 #[test]
@@ -125,7 +145,11 @@ fn infrastructure() {
         (&[("bandwidth: 1Gbps", "bandwidth: 0bps")], &["E0307"], "bandwidth"),
         (&[("bandwidth: 1Gbps", "bandwidth: 1GBps")], &["E0106"], "did you mean `1Gbps`?"),
         (&[("direction: both", "direction: back")], &["E0114"], "`forward`, `both`"),
-        (&[("workers:\n      - {type: medium, vcpu: 8, memory: 16GiB, price: $0.17/h}", "workers: []")], &["E0303"], "no workers"),
+        (
+            &[("workers:\n      - {type: medium, vcpu: 8, memory: 16GiB, price: $0.17/h}", "workers: []")],
+            &["E0303"],
+            "no workers",
+        ),
     ];
     for (changes, codes, words) in cases {
         let text = with(INFRASTRUCTURE, changes);
@@ -140,20 +164,40 @@ fn infrastructure() {
 fn plan() {
     let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
     let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
-        (&[("id: second", "id: first")], &["E0401", "E0402", "E0402", "E0402", "E0402", "E0402"], "given twice"),
+        (
+            &[("id: second", "id: first")],
+            &["E0401", "E0402", "E0402", "E0402", "E0402", "E0402"],
+            "given twice",
+        ),
         (&[("worker: second", "worker: secnd")], &["E0402"], "did you mean `second`?"),
         (&[("share: 0.3\n    route", "share: 0.2\n    route")], &["E0403"], "add up to 0.9"),
         (&[("id: 1\n", "id: 2\n")], &["E0404"], "class 1 is expected"),
         (&[("      pair: pair\n", "")], &["E0414"], "no class sends"),
-        (&[("image_features: image_features@second", "image_features: image_features@secnd")], &["E0406"], "did you mean `image_features@second`?"),
-        (&[("image_features: image_features@second", "image_features: pair")], &["E0407"], "belongs to `pair`"),
+        (
+            &[("image_features: image_features@second", "image_features: image_features@secnd")],
+            &["E0406"],
+            "did you mean `image_features@second`?",
+        ),
+        (
+            &[("image_features: image_features@second", "image_features: pair")],
+            &["E0407"],
+            "belongs to `pair`",
+        ),
         (&[("  - {from: pair, to: answer}\n", "")], &["E0408"], "add `- {from: pair, to: answer}`"),
         (&[("to: pair, input: 1", "to: pair")], &["E0408", "E0409"], "write `input: 1`"),
         (&[("{from: pair, to: answer}", "{from: pair, to: anwser}")], &["E0409"], "did you mean `answer`?"),
-        (&[("{from: pair, to: answer}", "{from: pair, to: answer}\n  - {from: pair, to: answer}")], &["E0415"], "given twice"),
+        (
+            &[("{from: pair, to: answer}", "{from: pair, to: answer}\n  - {from: pair, to: answer}")],
+            &["E0415"],
+            "given twice",
+        ),
         (&[("share: 0.7\n    max_batch", "share: 0.6\n    max_batch")], &["E0410"], "write `share: 0.7`"),
         (&[("name: vqa", "name: other")], &["E0411"], "this is `vqa`"),
-        (&[("{name: vqa}", &format!("{{name: vqa, digest: {}}}", "a".repeat(64)))], &["E0411"], "has changed"),
+        (
+            &[("{name: vqa}", &format!("{{name: vqa, digest: {}}}", "a".repeat(64)))],
+            &["E0411"],
+            "has changed",
+        ),
         (&[("{name: vqa}", "{name: vqa, digest: abc}")], &["E0413"], "not a sha256"),
         (&[("variant: speech-small, ", "")], &["E0412"], "names no variant"),
         (&[("operator: pair,", "operator: pair, variant: x,")], &["E0412"], "has no models"),
@@ -188,7 +232,8 @@ fn plan_without_an_operator() {
     );
     let file = PlanFile::parse(&text, "plan.yaml").unwrap_or_else(|errors| panic!("{errors}"));
     expect(&file.validate_against(&workflow), &["E0405", "E0405"], "add a stage of `answers`");
-    let text = with(PLAN, &[("{id: pair, operator: pair,", "{id: pears, operator: pairs,")]).replace("pair: pair", "pairs: pears");
+    let text = with(PLAN, &[("{id: pair, operator: pair,", "{id: pears, operator: pairs,")])
+        .replace("pair: pair", "pairs: pears");
     let text = text.replace("to: pair", "to: pears").replace("from: pair", "from: pears");
     let file = PlanFile::parse(&text, "plan.yaml").unwrap_or_else(|errors| panic!("{errors}"));
     expect(&file.validate_against(&workflow), &["E0412", "E0405", "E0405"], "did you mean `pair`?");
@@ -208,7 +253,11 @@ fn model() {
         (&[("blank: 0", "blank: 4")], &["E0503"], "outside of 4 values"),
         (&[("high: 3900", "high: 4900")], &["E0503"], "sample_rate / 2"),
         (&[("0.25, 0.25, 0.25", "0.25, 0, 0.25")], &["E0503"], "cannot be 0"),
-        (&[("column: features\n    type: tensor", "column: features\n    type: text")], &["E0504"], "`argmax` or `ctc_decode`"),
+        (
+            &[("column: features\n    type: tensor", "column: features\n    type: text")],
+            &["E0504"],
+            "`argmax` or `ctc_decode`",
+        ),
         (&[("dtype: int64", "dtype: float32")], &["E0504"], "text: int64"),
         (&[("script: train.py, ", "")], &["E0505"], "needs `script`"),
         (&[("kind: trained", "kind: fetched")], &["E0505", "E0505"], "needs `package`"),
@@ -220,7 +269,11 @@ fn model() {
         (&[("max_steps: 32", "max_steps: 0")], &["E0509"], "0 steps"),
         (&[("end: 2", "end: 4")], &["E0509"], "has no label"),
         (&[("interval: [0.85, 0.89]", "interval: [0.88, 0.89]")], &["E0510"], "not in its interval"),
-        (&[("- resize: {width: 128, height: 96}", "- {resize: {width: 128, height: 96}, transpose: {}}")], &["E0105"], "exactly one key"),
+        (
+            &[("- resize: {width: 128, height: 96}", "- {resize: {width: 128, height: 96}, transpose: {}}")],
+            &["E0105"],
+            "exactly one key",
+        ),
         (&[("[batch, 256]", "[256]")], &["E0502"], "start with the batch"),
         (&[("[batch, 256]", "[bach, 256]")], &["E0105"], "`batch` or a whole number"),
     ];

@@ -40,13 +40,16 @@ fn mutated(case: u64) -> (usize, String) {
         match numbers.below(8) {
             0 => bytes.truncate(place),
             1 if !bytes.is_empty() => bytes[place] ^= 1 << numbers.below(8),
-            2 if !bytes.is_empty() => bytes[place] = b"{}[]:,-#&*!|>'\"%@`$?~ \n\t0"[numbers.below(26)],
+            2 if !bytes.is_empty() => {
+                const SIGNS: &[u8] = b"{}[]:,-#&*!|>'\"%@`$?~ \n\t0";
+                bytes[place] = SIGNS[numbers.below(SIGNS.len())];
+            }
             3 => {
                 let lines: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
                 if !lines.is_empty() {
                     let (from, to) = (numbers.below(lines.len()), numbers.below(lines.len()));
                     let line = lines[from].to_vec();
-                    let at = lines[..to].iter().map(|line| line.len()).sum();
+                    let at: usize = lines[..to].iter().map(|line| line.len()).sum();
                     bytes.splice(at..at, line);
                 }
             }
@@ -59,7 +62,10 @@ fn mutated(case: u64) -> (usize, String) {
                 bytes.splice(place..place, deep);
             }
             6 => {
-                let odd = ["&a ", "*a", "*route", "<<: ", "!!int ", "${X}", "é", "\u{FEFF}", "-1", "1e999", ".nan", "\0"];
+                let odd = [
+                    "&a ", "*a", "*route", "<<: ", "!!int ", "${X}", "é", "\u{FEFF}", "-1", "1e999", ".nan",
+                    "\0",
+                ];
                 bytes.splice(place..place, odd[numbers.below(odd.len())].bytes());
             }
             _ => {
@@ -128,7 +134,8 @@ fn alias_bombs_are_refused() {
         let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
         text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
     }
-    assert_eq!(codes(&refusal(&text)), ["E0109"]);
+    let found = refusal(&text);
+    assert_eq!(codes(&found), ["E0109"], "{found}");
     let many = format!("version: 1\na: &a x\nb: [{}]\n", vec!["*a"; 5_000].join(", "));
     assert_eq!(codes(&refusal(&many)), ["E0109"]);
 }

@@ -13,8 +13,12 @@ use tidemill_spec::yaml;
 
 /// Whole numbers of all sizes, round ones more often than chance gives them.
 fn whole() -> impl Strategy<Value = u64> {
-    prop_oneof![any::<u64>(), 0..10_000u64, (0..1_000u64, 0..14u32).prop_map(|(n, e)| n * 10u64.pow(e)),
-        (0..1_000u64, 0..50u32).prop_map(|(n, e)| n << e)]
+    prop_oneof![
+        any::<u64>(),
+        0..10_000u64,
+        (0..1_000u64, 0..14u32).prop_map(|(n, e)| n * 10u64.pow(e)),
+        (0..1_000u64, 0..50u32).prop_map(|(n, e)| n << e)
+    ]
 }
 
 /// Numbers that are not negative.
@@ -27,10 +31,53 @@ fn text() -> impl Strategy<Value = String> {
         "[ -~]{0,20}",
         any::<String>().prop_map(|text| text.replace(['\u{F8FE}', '\0'], "")),
         prop::sample::select(vec![
-            "", "null", "~", "yes", "no", "true", "0x1f", "1e3", ".5", "1_000", "- a", "a: b", "# a", " a ", "a\nb",
-            "\n", "|", ">", "&a", "*a", "!t", "%d", "@a", "`", "'", "\"", "{", "[", "${A}", "$${A}", "$$${", "<<", "é",
-            "\u{85}", "\u{2028}", "\t", "\u{FEFF}a", "---", "...", "1:30", "2001-01-01", "0o7", "+1", ".inf", ".nan",
-        ]).prop_map(str::to_string),
+            "",
+            "null",
+            "~",
+            "yes",
+            "no",
+            "true",
+            "0x1f",
+            "1e3",
+            ".5",
+            "1_000",
+            "- a",
+            "a: b",
+            "# a",
+            " a ",
+            "a\nb",
+            "\n",
+            "|",
+            ">",
+            "&a",
+            "*a",
+            "!t",
+            "%d",
+            "@a",
+            "`",
+            "'",
+            "\"",
+            "{",
+            "[",
+            "${A}",
+            "$${A}",
+            "$$${",
+            "<<",
+            "é",
+            "\u{85}",
+            "\u{2028}",
+            "\t",
+            "\u{FEFF}a",
+            "---",
+            "...",
+            "1:30",
+            "2001-01-01",
+            "0o7",
+            "+1",
+            ".inf",
+            ".nan",
+        ])
+        .prop_map(str::to_string),
     ]
 }
 
@@ -189,7 +236,12 @@ fn golden_workflow() -> Workflow {
 }
 
 fn freshness() -> impl Strategy<Value = Option<Freshness>> {
-    prop::sample::select(vec![None, Some(Freshness::Block), Some(Freshness::DropOldest), Some(Freshness::Latest)])
+    prop::sample::select(vec![
+        None,
+        Some(Freshness::Block),
+        Some(Freshness::DropOldest),
+        Some(Freshness::Latest),
+    ])
 }
 
 fn tree() -> impl Strategy<Value = Value> {

@@ -37,7 +37,9 @@ fn variables_are_filled_in() {
 
 #[test]
 fn wrong_references_are_all_reported() {
-    let found = filled("a: ${NOT_SET}\nb: ${1X}\nc: ${\nd: {id: \"${PASSWORD}\", inputs: [\"${PASSWORD}\"]}\n${K}: x\n");
+    let found = filled(
+        "a: ${NOT_SET}\nb: ${1X}\nc: ${\nd: {id: \"${PASSWORD}\", inputs: [\"${PASSWORD}\"]}\n${K}: x\n",
+    );
     let found = found.expect_err("six mistakes");
     let codes: Vec<&str> = found.iter().map(|d| d.code).collect();
     assert_eq!(codes, ["E0110", "E0111", "E0111", "E0112", "E0112", "E0112"], "{found}");
@@ -45,7 +47,8 @@ fn wrong_references_are_all_reported() {
 
 #[test]
 fn options_may_use_any_key() {
-    let value = filled("options: {name: \"${PASSWORD}\", from: [\"${PASSWORD}\"]}\n").expect("free in options");
+    let value =
+        filled("options: {name: \"${PASSWORD}\", from: [\"${PASSWORD}\"]}\n").expect("free in options");
     assert_eq!(value.get("options").and_then(|o| o.get("name")).and_then(Value::as_str), Some("hunter2"));
 }
 
@@ -58,7 +61,8 @@ fn filled_in_values_stay_out_of_sight() {
     for text in [json, yaml, format!("{value:?}")] {
         assert!(text.contains("${PASSWORD}") && !text.contains("hunter2"), "{text}");
     }
-    let errors = value.get("options").map(|o| o.deserialize_into::<std::collections::BTreeMap<String, u32>>());
+    let errors =
+        value.get("options").map(|o| o.deserialize_into::<std::collections::BTreeMap<String, u32>>());
     let errors = errors.expect("has options").expect_err("no number");
     assert!(!errors.render(false).contains("hunter2"), "{errors}");
     assert!(!format!("{errors:?}").contains("hunter2"), "{errors:?}");

@@ -115,7 +115,9 @@ impl Tier {
             found.push(
                 Diagnostic::error("E0303", format!("tier `{}` has no workers", self.id))
                     .at(self.workers.span.clone())
-                    .with_help("add at least one: `workers: [{type: ..., price: 0.1 $/h}]`, or leave the tier out"),
+                    .with_help(
+                        "add at least one: `workers: [{type: ..., price: 0.1 $/h}]`, or leave the tier out",
+                    ),
             );
         }
         let mut types = HashMap::new();

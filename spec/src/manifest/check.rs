@@ -17,9 +17,9 @@ impl Manifest {
         let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
         if self.sha256.len() != 64 || !self.sha256.chars().all(hex) {
             found.push(
-                Diagnostic::error("E0501", "this is not a sha256")
-                    .at(self.sha256.span.clone())
-                    .with_help("write the 64 small hexadecimal digits that `sha256sum` prints for the model file"),
+                Diagnostic::error("E0501", "this is not a sha256").at(self.sha256.span.clone()).with_help(
+                    "write the 64 small hexadecimal digits that `sha256sum` prints for the model file",
+                ),
             );
         }
         if self.backends.is_empty() {
@@ -121,7 +121,9 @@ impl Origin {
             found.push(
                 Diagnostic::error("E0505", format!("an origin of this kind needs `{key}`"))
                     .at(span.clone())
-                    .with_help("`trained`: script, seed; `fetched`: package, package_version; `external`: note"),
+                    .with_help(
+                        "`trained`: script, seed; `fetched`: package, package_version; `external`: note",
+                    ),
             );
         }
     }

@@ -78,7 +78,12 @@ impl<'a> Check<'a> {
             self.report(&[Key("checkpoint_every")], "E0413", message, "write 1 or more");
         }
         if plan.plan_version == 0 {
-            self.report(&[Key("plan_version")], "E0413", "the first plan is 1".to_string(), "write 1 or more");
+            self.report(
+                &[Key("plan_version")],
+                "E0413",
+                "the first plan is 1".to_string(),
+                "write 1 or more",
+            );
         }
         for (index, stage) in plan.stages.iter().enumerate() {
             let at = |key| [Key("stages"), Index(index), Key(key)];
@@ -124,8 +129,14 @@ impl<'a> Check<'a> {
             }
             if !known.contains(stage.worker.as_str()) {
                 let path = [Key("stages"), Index(index), Key("worker")];
-                let message = format!("stage `{}` is on the worker `{}`, which does not exist", stage.id, stage.worker);
-                self.report(&path, "E0402", message, suggestion(&stage.worker, workers.iter().copied(), "workers"));
+                let message =
+                    format!("stage `{}` is on the worker `{}`, which does not exist", stage.id, stage.worker);
+                self.report(
+                    &path,
+                    "E0402",
+                    message,
+                    suggestion(&stage.worker, workers.iter().copied(), "workers"),
+                );
             }
             if let Some((message, help)) = identifier::wrong(&stage.slot_group, "@./") {
                 self.report(&[Key("stages"), Index(index), Key("slot_group")], "E0115", message, help);
@@ -133,13 +144,23 @@ impl<'a> Check<'a> {
         }
         if plan.stages.is_empty() || plan.workers.is_empty() {
             let what = if plan.workers.is_empty() { "workers" } else { "stages" };
-            self.report(&[Key(what)], "E0416", format!("the plan has no {what}"), format!("list them under `{what}:`"));
+            self.report(
+                &[Key(what)],
+                "E0416",
+                format!("the plan has no {what}"),
+                format!("list them under `{what}:`"),
+            );
         }
     }
 
     fn digest(&mut self, path: &[Step<'_>], digest: &str) {
         if digest.len() != 64 || !digest.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)) {
-            self.report(path, "E0413", "this is not a sha256".to_string(), "write 64 small hexadecimal digits");
+            self.report(
+                path,
+                "E0413",
+                "this is not a sha256".to_string(),
+                "write 64 small hexadecimal digits",
+            );
         }
     }
 
@@ -154,7 +175,12 @@ impl<'a> Check<'a> {
                 self.report(&path, "E0115", message, help);
             }
             if !seen.insert(*id) {
-                self.report(&path, "E0401", format!("the {what} `{id}` is given twice"), "give it another id");
+                self.report(
+                    &path,
+                    "E0401",
+                    format!("the {what} `{id}` is given twice"),
+                    "give it another id",
+                );
             }
         }
     }
@@ -181,13 +207,16 @@ impl<'a> Check<'a> {
                 let path = [Key("classes"), Index(index), Key("route"), Key(operator)];
                 match stages.get(stage.as_str()) {
                     None => {
-                        let candidates = plan.stages.iter().filter(|s| s.operator == *operator).map(|s| s.id.as_str());
-                        let message = format!("class {} names the stage `{stage}`, which does not exist", class.id);
+                        let candidates =
+                            plan.stages.iter().filter(|s| s.operator == *operator).map(|s| s.id.as_str());
+                        let message =
+                            format!("class {} names the stage `{stage}`, which does not exist", class.id);
                         let what = format!("stages of `{operator}`");
                         self.report(&path, "E0406", message, suggestion(stage, candidates, &what));
                     }
                     Some(found) if found.operator != *operator => {
-                        let message = format!("stage `{stage}` belongs to `{}`, not to `{operator}`", found.operator);
+                        let message =
+                            format!("stage `{stage}` belongs to `{}`, not to `{operator}`", found.operator);
                         self.report(&path, "E0407", message, format!("name a stage of `{operator}`"));
                     }
                     Some(_) => {}
@@ -221,7 +250,12 @@ impl<'a> Check<'a> {
                         "stage `{}` takes the share {}, the classes send it {sum}",
                         stage.id, stage.share
                     );
-                    self.report(&path, "E0410", message, format!("write `share: {sum}`, or change the classes"));
+                    self.report(
+                        &path,
+                        "E0410",
+                        message,
+                        format!("write `share: {sum}`, or change the classes"),
+                    );
                 }
                 Some(_) => {}
             }
@@ -262,20 +296,25 @@ impl<'a> Check<'a> {
             && *digest != workflow.digest()
         {
             let message = "the workflow has changed since the plan was made".to_string();
-            let help = format!("make a new plan; or, if the plan still fits, write `digest: {}`", workflow.digest());
+            let help =
+                format!("make a new plan; or, if the plan still fits, write `digest: {}`", workflow.digest());
             self.report(&[Key("workflow"), Key("digest")], "E0411", message, help);
         }
     }
 
     fn operators(&mut self, plan: &Plan, workflow: &Workflow) {
         let all = items(workflow);
-        let models: HashMap<&str, &Operator> = workflow.operators.iter().map(|op| (op.id.as_str(), op)).collect();
+        let models: HashMap<&str, &Operator> =
+            workflow.operators.iter().map(|op| (op.id.as_str(), op)).collect();
         for (index, stage) in plan.stages.iter().enumerate() {
             if self.full() {
                 return;
             }
             if !all.contains(&stage.operator.as_str()) {
-                let message = format!("stage `{}` is of `{}`, which the workflow does not have", stage.id, stage.operator);
+                let message = format!(
+                    "stage `{}` is of `{}`, which the workflow does not have",
+                    stage.id, stage.operator
+                );
                 let help = suggestion(&stage.operator, all.iter().copied(), "operators");
                 self.report(&[Key("stages"), Index(index), Key("operator")], "E0412", message, help);
                 continue;
@@ -302,7 +341,8 @@ impl<'a> Check<'a> {
             for operator in &all {
                 if !class.route.contains_key(*operator) {
                     let message = format!("class {} has no stage for `{operator}`", class.id);
-                    let candidates = plan.stages.iter().filter(|s| s.operator == *operator).map(|s| s.id.as_str());
+                    let candidates =
+                        plan.stages.iter().filter(|s| s.operator == *operator).map(|s| s.id.as_str());
                     let help = match candidates.clone().next() {
                         Some(stage) => format!("add `{operator}: {stage}`"),
                         None => format!("add a stage of `{operator}` and name it here"),
@@ -347,7 +387,8 @@ impl<'a> Check<'a> {
             self.report(&[Key("classes"), Index(index), Key("route"), Key(operator)], "E0408", message, help);
         }
         for (index, edge) in plan.edges.iter().enumerate() {
-            let (Some(from), Some(to)) = (stages.get(edge.from.as_str()), stages.get(edge.to.as_str())) else {
+            let (Some(from), Some(to)) = (stages.get(edge.from.as_str()), stages.get(edge.to.as_str()))
+            else {
                 continue;
             };
             let ports = ports_of.get(&(from.operator.as_str(), to.operator.as_str()));

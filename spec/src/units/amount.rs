@@ -42,9 +42,9 @@ impl Amount {
         }
         (1..=9).find_map(|places| {
             let scaled = rest * 10u128.pow(places);
-            scaled.is_multiple_of(u128::from(unit)).then(|| {
-                format!("{whole}.{:0width$}", scaled / u128::from(unit), width = places as usize)
-            })
+            scaled
+                .is_multiple_of(u128::from(unit))
+                .then(|| format!("{whole}.{:0width$}", scaled / u128::from(unit), width = places as usize))
         })
     }
 }

@@ -17,9 +17,7 @@ struct UnitVisitor<T> {
 
 impl<T: FromStr<Err = super::UnitError>> UnitVisitor<T> {
     fn parse<E: de::Error>(text: &str) -> Result<T, E> {
-        text.parse().map_err(|error: super::UnitError| {
-            E::custom(coded("E0106", &error.message, &error.help))
-        })
+        text.parse().map_err(|error: super::UnitError| E::custom(coded("E0106", &error.message, &error.help)))
     }
 }
 

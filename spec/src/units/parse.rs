@@ -1,8 +1,6 @@
 //! Text to values.
 use super::amount::Amount;
-use super::{
-    Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice, UnitError,
-};
+use super::{Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice, UnitError};
 use crate::diagnostic::nearest;
 use std::str::FromStr;
 
@@ -33,13 +31,8 @@ pub(super) const TIME: Units = &[
 ];
 
 /// Units of bandwidth, in bits per second.
-pub(super) const BANDWIDTH: Units = &[
-    ("Tbps", 1_000_000_000_000),
-    ("Gbps", 1_000_000_000),
-    ("Mbps", 1_000_000),
-    ("kbps", 1_000),
-    ("bps", 1),
-];
+pub(super) const BANDWIDTH: Units =
+    &[("Tbps", 1_000_000_000_000), ("Gbps", 1_000_000_000), ("Mbps", 1_000_000), ("kbps", 1_000), ("bps", 1)];
 
 /// Bandwidth in bytes, accepted but not printed.
 const BYTE_BANDWIDTH: Units = &[
@@ -61,18 +54,28 @@ fn error<T>(message: String, help: impl Into<String>) -> Result<T, UnitError> {
 
 /// `text` without an infinitely long tail, for messages.
 fn shown(text: &str) -> String {
-    if text.chars().count() <= 60 { text.to_string() } else { text.chars().take(60).chain("...".chars()).collect() }
+    if text.chars().count() <= 60 {
+        text.to_string()
+    } else {
+        text.chars().take(60).chain("...".chars()).collect()
+    }
 }
 
 /// Splits into the number and what follows it.
 fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(&'a str, &'a str), UnitError> {
     let text = text.trim();
     if text.starts_with('-') {
-        return error(format!("`{}` is negative", shown(text)), format!("write {what} of 0 or more, such as `{example}`"));
+        return error(
+            format!("`{}` is negative", shown(text)),
+            format!("write {what} of 0 or more, such as `{example}`"),
+        );
     }
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     if end == 0 {
-        return error(format!("`{}` is not {what}", shown(text)), format!("write a number and a unit, such as `{example}`"));
+        return error(
+            format!("`{}` is not {what}", shown(text)),
+            format!("write a number and a unit, such as `{example}`"),
+        );
     }
     Ok((&text[..end], text[end..].trim_start()))
 }
@@ -82,7 +85,10 @@ fn quantity(text: &str, units: &[Units], what: &str, default: &str, example: &st
     let (number, unit) = split(text, what, example)?;
     let all = || units.iter().flat_map(|part| part.iter());
     if unit.is_empty() {
-        return error(format!("`{}` has no unit", shown(number)), format!("write `{}{default}`", shown(number)));
+        return error(
+            format!("`{}` has no unit", shown(number)),
+            format!("write `{}{default}`", shown(number)),
+        );
     }
     let Some((_, size)) = all().find(|(name, _)| *name == unit) else {
         return unknown_unit(number, unit, all().map(|(name, _)| *name));
@@ -161,12 +167,17 @@ impl FromStr for Percent {
         match unit {
             "%" => match real(number, "56.0%")? {
                 value if value <= 100.0 => Ok(Percent(value)),
-                _ => error(format!("`{}` is more than 100%", shown(text)), "write a percentage from `0%` to `100%`"),
+                _ => error(
+                    format!("`{}` is more than 100%", shown(text)),
+                    "write a percentage from `0%` to `100%`",
+                ),
             },
             "" => {
                 let meant = match number.parse::<f64>() {
                     // A fraction is the usual slip: 0.56 for 56%.
-                    Ok(value) if number.contains('.') && value <= 1.0 => format!("`{}%`", (value * 1e11).round() / 1e9),
+                    Ok(value) if number.contains('.') && value <= 1.0 => {
+                        format!("`{}%`", (value * 1e11).round() / 1e9)
+                    }
                     _ => format!("`{}%`", shown(number)),
                 };
                 error(format!("`{}` has no unit", shown(number)), format!("write {meant}"))
@@ -180,7 +191,10 @@ impl FromStr for Percentile {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let Some(number) = text.trim().strip_prefix('p') else {
-            return error(format!("`{}` is not a percentile", shown(text)), "write `p` and a number, such as `p99`");
+            return error(
+                format!("`{}` is not a percentile", shown(text)),
+                "write `p` and a number, such as `p99`",
+            );
         };
         let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         match number.parse::<f64>() {
@@ -208,10 +222,9 @@ fn dollars<'a>(text: &'a str, what: &str, per: &str, example: &str) -> Result<(f
     };
     match unit {
         Some(unit) => Ok((real(number, example)?, unit.trim())),
-        None => error(
-            format!("`{}` is not {what}", shown(text)),
-            format!("write `{} $/{per}`", shown(number)),
-        ),
+        None => {
+            error(format!("`{}` is not {what}", shown(text)), format!("write `{} $/{per}`", shown(number)))
+        }
     }
 }
 

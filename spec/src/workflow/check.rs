@@ -27,7 +27,8 @@ impl Workflow {
 
     /// Every input with the id of what reads it.
     fn edges(&self) -> impl Iterator<Item = (&Located<String>, &Input)> {
-        let of_operators = self.operators.iter().flat_map(|op| op.inputs.iter().map(move |input| (&op.id, input)));
+        let of_operators =
+            self.operators.iter().flat_map(|op| op.inputs.iter().map(move |input| (&op.id, input)));
         of_operators.chain(self.sinks.iter().map(|sink| (&sink.id, &sink.input)))
     }
 
@@ -36,7 +37,9 @@ impl Workflow {
             found.push(
                 Diagnostic::error("E0201", "the workflow has no sources")
                     .at(self.name.span.clone())
-                    .with_help("add one: `sources: [{id: images, kind: image_directory, options: {path: ...}}]`"),
+                    .with_help(
+                        "add one: `sources: [{id: images, kind: image_directory, options: {path: ...}}]`",
+                    ),
             );
         }
         if self.sinks.is_empty() {
@@ -105,7 +108,8 @@ impl Workflow {
         let mut readers: HashMap<&str, Vec<&str>> = HashMap::new();
         for operator in by_id.values() {
             let inputs = operator.inputs.iter().filter(|input| by_id.contains_key(input.from.as_str()));
-            let count = inputs.map(|input| readers.entry(&input.from).or_default().push(&operator.id)).count();
+            let count =
+                inputs.map(|input| readers.entry(&input.from).or_default().push(&operator.id)).count();
             open.insert(&operator.id, count);
         }
         let mut ready: Vec<&str> = open.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
@@ -171,7 +175,11 @@ impl Workflow {
         };
         let rates = self.sources.iter().filter_map(|source| source.rate.as_ref()).chain(&self.slo.rate);
         for rate in rates.filter(|rate| rate.0 == 0.0).take(ENOUGH) {
-            refuse(&rate.span, format!("a rate of `{rate}` never gives a record"), "write a rate above 0, or leave it out");
+            refuse(
+                &rate.span,
+                format!("a rate of `{rate}` never gives a record"),
+                "write a rate above 0, or leave it out",
+            );
         }
         let batching = self.operators.iter().filter_map(|operator| operator.batching.as_ref());
         for batching in batching.filter(|batching| batching.max_batch.value == 0).take(ENOUGH) {
@@ -184,7 +192,11 @@ impl Workflow {
             refuse(&self.run.tick.span, "a tick of length 0".to_string(), "write 10ms to 100ms");
         }
         if self.run.checkpoint_every.value == 0 {
-            refuse(&self.run.checkpoint_every.span, "a checkpoint every 0 ticks".to_string(), "write 1 or more");
+            refuse(
+                &self.run.checkpoint_every.span,
+                "a checkpoint every 0 ticks".to_string(),
+                "write 1 or more",
+            );
         }
     }
 
@@ -198,7 +210,9 @@ impl Workflow {
                 found.push(
                     Diagnostic::error("E0210", format!("operator `{}` has no variants", operator.id))
                         .at(operator.kind.span.clone())
-                        .with_help("an `ml` operator needs at least one model manifest: `variants: [model.yaml]`"),
+                        .with_help(
+                            "an `ml` operator needs at least one model manifest: `variants: [model.yaml]`",
+                        ),
                 );
             }
             if let Some(first) = operator.variants.first().filter(|_| !ml) {

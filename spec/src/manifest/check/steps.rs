@@ -43,7 +43,11 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
         found.push(
             Diagnostic::error(
                 "E0502",
-                format!("the steps give {}, the model is said to read {}", shown(&expected), declared(&input.shape)),
+                format!(
+                    "the steps give {}, the model is said to read {}",
+                    shown(&expected),
+                    declared(&input.shape)
+                ),
             )
             .at(input.shape.span.clone())
             .with_help("correct the shape or the steps"),
@@ -54,13 +58,28 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
 fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
     match &step.value {
         Preprocess::Resize { width, height } if *width == 0 || *height == 0 => {
-            unfit(found, step, "an image without pixels".to_string(), "write a width and height of 1 or more");
+            unfit(
+                found,
+                step,
+                "an image without pixels".to_string(),
+                "write a width and height of 1 or more",
+            );
         }
         Preprocess::Normalize { mean, std } => {
             if mean.len() != 3 || std.len() != 3 {
-                unfit(found, step, "`mean` and `std` need one number per channel".to_string(), "write three numbers each");
+                unfit(
+                    found,
+                    step,
+                    "`mean` and `std` need one number per channel".to_string(),
+                    "write three numbers each",
+                );
             } else if std.contains(&0.0) {
-                unfit(found, step, "`std` divides and cannot be 0".to_string(), "write the standard deviation of each channel");
+                unfit(
+                    found,
+                    step,
+                    "`std` divides and cannot be 0".to_string(),
+                    "write the standard deviation of each channel",
+                );
             }
         }
         Preprocess::PadOrTrim { seconds } if seconds.0 == 0 => {
@@ -152,14 +171,17 @@ fn declared(shape: &[Dimension]) -> String {
 
 /// Checks an output: whether its steps end in what the column holds.
 pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
-    if !matches!(output.shape.first(), Some(Dimension::Batch)) || output.shape[1..].contains(&Dimension::Batch) {
+    if !matches!(output.shape.first(), Some(Dimension::Batch))
+        || output.shape[1..].contains(&Dimension::Batch)
+    {
         found.push(
             Diagnostic::error("E0502", format!("output `{}` does not start with the batch", output.name))
                 .at(output.shape.span.clone())
                 .with_help("write `[batch, ...]` with numbers after it"),
         );
     }
-    let text = |step: &Postprocess| matches!(step, Postprocess::Argmax { .. } | Postprocess::CtcDecode { .. });
+    let text =
+        |step: &Postprocess| matches!(step, Postprocess::Argmax { .. } | Postprocess::CtcDecode { .. });
     let last = output.postprocess.len().saturating_sub(1);
     for (index, step) in output.postprocess.iter().enumerate() {
         if text(step) && index != last {
@@ -179,7 +201,12 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
                 let characters = alphabet.chars().count() as u64;
                 if characters != u64::from(classes) && characters + 1 != u64::from(classes) {
                     let message = format!("{characters} characters for {classes} values");
-                    unfit(found, step, message, "write one character for each value, with or without the blank");
+                    unfit(
+                        found,
+                        step,
+                        message,
+                        "write one character for each value, with or without the blank",
+                    );
                 }
                 if *blank >= classes {
                     let message = format!("the blank {blank} is outside of {classes} values");
