@@ -1,5 +1,5 @@
 //! What an ONNX file says of itself, read without a backend.
-use rten_onnx::onnx::{DataType, ModelProto, ValueInfoProto};
+use crate::wire::{FieldValue, Fields, WireError};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -132,32 +132,25 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(not_onnx("it is a Git LFS pointer; run `git lfs pull`".to_owned()));
     }
-    let model = ModelProto::parse_buf(bytes).map_err(|error| not_onnx(error.to_string()))?;
-    let graph = model.graph.ok_or_else(|| not_onnx("it has no graph".to_owned()))?;
-    if graph.output.is_empty() {
+    let description = describe(bytes).map_err(|error| not_onnx(error.to_string()))?;
+    if !description.has_graph {
+        return Err(not_onnx("it has no graph".to_owned()));
+    }
+    let Graph { inputs, outputs, weights, parameters, nodes } = description.graph;
+    if outputs.is_empty() {
         return Err(not_onnx("its graph has no outputs".to_owned()));
     }
-    // Old exporters list the weights among the inputs.
-    let weights: HashSet<&str> = graph.initializer.iter().filter_map(|t| t.name.as_deref()).collect();
-    let parameters = graph
-        .initializer
-        .iter()
-        .map(|t| t.dims.iter().fold(1u64, |n, d| n.saturating_mul(u64::try_from(*d).unwrap_or(0))))
-        .fold(0u64, u64::saturating_add);
     Ok(ModelFacts {
         path: path.to_owned(),
         file_bytes: bytes.len() as u64,
         sha256: sha256_text(bytes),
-        inputs: graph.input.iter().map(port).filter(|p| !weights.contains(p.name.as_str())).collect(),
-        outputs: graph.output.iter().map(port).collect(),
-        opset: model
-            .opset_import
-            .iter()
-            .find(|set| set.domain.as_deref().unwrap_or("").is_empty())
-            .and_then(|set| set.version),
+        // Old exporters list the weights among the inputs.
+        inputs: inputs.into_iter().filter(|port| !weights.contains(&port.name)).collect(),
+        outputs,
+        opset: description.opset,
         parameters,
-        nodes: graph.node.len(),
-        producer: model.producer_name.filter(|name| !name.is_empty()),
+        nodes,
+        producer: description.producer.filter(|name| !name.is_empty()),
     })
 }
 
@@ -171,25 +164,172 @@ pub(crate) fn sha256_text(bytes: &[u8]) -> String {
     })
 }
 
-fn port(info: &ValueInfoProto) -> Port {
-    let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-    let element = match tensor.and_then(|t| t.elem_type) {
-        Some(DataType::FLOAT) => PortElement::Known(ElementType::Float32),
-        Some(DataType::INT64) => PortElement::Known(ElementType::Int64),
-        Some(other) => PortElement::Other(other.name().unwrap_or("unknown").to_lowercase()),
-        None => PortElement::Other("not a tensor".to_owned()),
-    };
-    let shape = tensor.and_then(|t| t.shape.as_ref()).map(|shape| {
-        shape
-            .dim
-            .iter()
-            .map(|dim| match dim.dim_value.and_then(|size| usize::try_from(size).ok()) {
-                Some(size) if size > 0 => Dimension::Fixed(size),
-                _ => Dimension::Free(dim.dim_param.clone().unwrap_or_default()),
-            })
-            .collect()
-    });
-    Port { name: info.name.clone().unwrap_or_default(), element, shape }
+// Field numbers below are those of onnx.proto.
+
+#[derive(Default)]
+struct Description {
+    producer: Option<String>,
+    opset: Option<i64>,
+    has_graph: bool,
+    graph: Graph,
+}
+
+#[derive(Default)]
+struct Graph {
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    weights: HashSet<String>,
+    parameters: u64,
+    nodes: usize,
+}
+
+fn describe(bytes: &[u8]) -> Result<Description, WireError> {
+    let mut found = Description::default();
+    for field in Fields::of(bytes) {
+        match field? {
+            (2, value) => found.producer = value.text(),
+            (7, value) => {
+                found.has_graph = true;
+                found.graph = graph(value.message())?;
+            }
+            (8, value) => {
+                let (mut domain, mut version) = (String::new(), None);
+                for field in value.message() {
+                    match field? {
+                        (1, value) => domain = value.text().unwrap_or_default(),
+                        (2, value) => version = value.integer(),
+                        _ => {}
+                    }
+                }
+                if domain.is_empty() || domain == "ai.onnx" {
+                    found.opset = version;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
+    let mut found = Graph::default();
+    for field in fields {
+        match field? {
+            (1, _) => found.nodes += 1,
+            (5, value) => {
+                let (name, elements) = weight(value.message())?;
+                found.weights.insert(name);
+                found.parameters = found.parameters.saturating_add(elements);
+            }
+            (11, value) => found.inputs.push(port(value.message())?),
+            (12, value) => found.outputs.push(port(value.message())?),
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Name and number of elements of a tensor.
+fn weight(fields: Fields<'_>) -> Result<(String, u64), WireError> {
+    let (mut name, mut elements) = (String::new(), 1u64);
+    for field in fields {
+        match field? {
+            (1, value) => {
+                for size in value.integers()? {
+                    elements = elements.saturating_mul(u64::try_from(size).unwrap_or(0));
+                }
+            }
+            (8, value) => name = value.text().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    Ok((name, elements))
+}
+
+fn port(fields: Fields<'_>) -> Result<Port, WireError> {
+    let mut found =
+        Port { name: String::new(), element: PortElement::Other("not a tensor".to_owned()), shape: None };
+    for field in fields {
+        match field? {
+            (1, value) => found.name = value.text().unwrap_or_default(),
+            (2, value) => {
+                for field in value.message() {
+                    if let (1, tensor) = field? {
+                        tensor_type(tensor.message(), &mut found)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn tensor_type(fields: Fields<'_>, port: &mut Port) -> Result<(), WireError> {
+    for field in fields {
+        match field? {
+            (1, value) => port.element = element(value.integer().unwrap_or(0)),
+            (2, value) => {
+                let mut shape = Vec::new();
+                for field in value.message() {
+                    if let (1, value) = field? {
+                        shape.push(dimension(value)?);
+                    }
+                }
+                port.shape = Some(shape);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn dimension(value: FieldValue<'_>) -> Result<Dimension, WireError> {
+    let mut found = Dimension::Free(String::new());
+    for field in value.message() {
+        match field? {
+            (1, value) => {
+                if let Some(size) =
+                    value.integer().and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0)
+                {
+                    found = Dimension::Fixed(size);
+                }
+            }
+            (2, value) => found = Dimension::Free(value.text().unwrap_or_default()),
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn element(number: i64) -> PortElement {
+    const NAMES: [&str; 17] = [
+        "undefined",
+        "float32",
+        "uint8",
+        "int8",
+        "uint16",
+        "int16",
+        "int32",
+        "int64",
+        "string",
+        "bool",
+        "float16",
+        "float64",
+        "uint32",
+        "uint64",
+        "complex64",
+        "complex128",
+        "bfloat16",
+    ];
+    match number {
+        1 => PortElement::Known(ElementType::Float32),
+        7 => PortElement::Known(ElementType::Int64),
+        other => {
+            let name = usize::try_from(other).ok().and_then(|other| NAMES.get(other));
+            PortElement::Other(name.map_or_else(|| format!("ONNX type {other}"), |name| (*name).to_owned()))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! (backends), and what to do with what it gives (labels, text, vectors).
 //!
 //! The library of a backend is found at run time, so one program serves machines with and without it.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
+
 pub mod backend;
 pub mod blueprint;
 pub mod choice;
@@ -15,6 +17,7 @@ pub mod preprocess;
 pub mod steps;
 pub mod tensor;
 pub mod verify;
+mod wire;
 
 pub use facts::{ModelFacts, inspect};
 pub use ml::MlKind;

@@ -14,7 +14,7 @@ use crate::choice;
 use crate::error::ModelError;
 use crate::model::{Model, PreparedRow};
 use crate::preprocess::Rejected;
-use crate::steps::{Cell, OutputColumn};
+use crate::steps::{Cell, OutputColumn, column_shape};
 use crate::tensor::TensorData;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, Int64Array, RecordBatch, StringArray,
@@ -69,7 +69,7 @@ impl OperatorKind for MlKind {
             let Options {} = options.deserialize_into()?;
         }
         let path = variant(context)?;
-        let blueprint = Blueprint::read(&path).map_err(|errors| ModelError::collect(errors))?;
+        let blueprint = Blueprint::read(&path).map_err(ModelError::collect)?;
         let backend = context.backend.unwrap_or("auto").to_owned();
         available(&blueprint, &backend, context)?;
         let (output, columns) = output_type(context, &inputs[0], &blueprint)?;
@@ -201,7 +201,10 @@ fn column_type(input: &ModelInput, row: &[usize]) -> ColumnType {
         InputType::Image => ColumnType::Image,
         InputType::Audio => ColumnType::Audio,
         InputType::Text => ColumnType::Text,
-        InputType::Tensor => ColumnType::Tensor { element: input.dtype, shape: row.to_vec() },
+        InputType::Tensor => ColumnType::Tensor {
+            element: input.dtype,
+            shape: column_shape(input, row).unwrap_or_else(|_| row.to_vec()), // refused with the blueprint
+        },
     }
 }
 
@@ -377,7 +380,7 @@ impl<'a> CellReader<'a> {
     /// The value of a row; `None` if it is empty.
     fn cell(&self, row: usize) -> Option<Cell<'a>> {
         fn part<'a, T>(list: &FixedSizeListArray, values: &'a [T], row: usize) -> Option<&'a [T]> {
-            let start = usize::try_from(list.value_offset_at(row)).ok()?;
+            let start = list.value_offset_at(row);
             values.get(start..start + usize::try_from(list.value_length()).ok()?)
         }
         match self {

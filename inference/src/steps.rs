@@ -43,7 +43,7 @@ enum InputKind {
     Image { resize: Option<(u32, u32)>, mean: [f32; 3], std: [f32; 3] },
     Audio { sample_rate: u32, samples: Option<usize>, mel: Box<LogMel>, after: Vec<AfterMel> },
     Text(Characters),
-    Tensor(ElementType),
+    Tensor { element: ElementType, transpose: Option<usize> },
 }
 
 #[derive(Clone, Copy)]
@@ -63,10 +63,9 @@ impl InputSteps {
             InputType::Audio => audio_steps(input, shape)?,
             InputType::Text => text_steps(input, shape)?,
             InputType::Tensor => {
-                if let Some(step) = input.preprocess.first() {
-                    return wrong(format!("a tensor input takes no step, found {}", step_name(step)));
-                }
-                InputKind::Tensor(input.dtype)
+                let column = column_shape(input, shape)?;
+                let transpose = (column != shape).then(|| column.last().copied().unwrap_or(1));
+                InputKind::Tensor { element: input.dtype, transpose }
             }
         };
         Ok(Self { shape: shape.to_vec(), kind })
@@ -127,14 +126,45 @@ impl InputSteps {
             (InputKind::Text(characters), Cell::Text(text)) => {
                 Ok(TensorData::Int64(characters.numbers(text)))
             }
-            (InputKind::Tensor(ElementType::Float32), Cell::Float32(values)) => {
-                Ok(TensorData::Float32(values.to_vec()))
+            (InputKind::Tensor { element: ElementType::Float32, transpose }, Cell::Float32(values)) => {
+                Ok(TensorData::Float32(transposed(values, &self.shape, *transpose)))
             }
-            (InputKind::Tensor(ElementType::Int64), Cell::Int64(values)) => {
-                Ok(TensorData::Int64(values.to_vec()))
+            (InputKind::Tensor { element: ElementType::Int64, transpose }, Cell::Int64(values)) => {
+                Ok(TensorData::Int64(transposed(values, &self.shape, *transpose)))
             }
             _ => Err(Rejected::new("wrong_type", "the value has another type than the manifest declares")),
         }
+    }
+}
+
+/// Shape of one value of the column that a tensor input reads: that of the model's row, with the last two
+/// dimensions exchanged if the steps exchange them.
+///
+/// # Errors
+/// [`StepsError`] if there are other steps, or only one dimension to exchange.
+pub fn column_shape(input: &ModelInput, row: &[usize]) -> Result<Vec<usize>, StepsError> {
+    let mut shape = row.to_vec();
+    for step in &input.preprocess {
+        if !matches!(step.value, Preprocess::Transpose {}) {
+            return wrong(format!("a tensor takes only transpose, found {}", step_name(step)));
+        }
+        let last = shape.len();
+        if last < 2 {
+            return wrong(format!("transpose needs two dimensions, the shape says {row:?}"));
+        }
+        shape.swap(last - 2, last - 1);
+    }
+    Ok(shape)
+}
+
+/// The values of a tensor of shape `row`; those given have their last two dimensions exchanged and
+/// `columns` columns, if any is said.
+fn transposed<T: Copy>(values: &[T], row: &[usize], columns: Option<usize>) -> Vec<T> {
+    match (columns, row) {
+        (Some(columns), [.., a, b]) => {
+            values.chunks((a * b).max(1)).flat_map(|matrix| signal::transpose(matrix, columns)).collect()
+        }
+        _ => values.to_vec(),
     }
 }
 
@@ -159,7 +189,7 @@ fn image_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
             }
             Preprocess::Normalize { mean, std } if normalize.is_none() => {
                 normalize = Some((channels("mean", mean)?, channels("std", std)?));
-                if std.iter().any(|value| !(*value > 0.0)) {
+                if std.iter().any(|value| value.is_nan() || *value <= 0.0) {
                     return wrong("normalize: std must be above 0");
                 }
             }
@@ -224,7 +254,7 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
     }
     let samples = samples.map(|samples| samples as usize);
     let transposed = after.iter().filter(|step| matches!(step, AfterMel::Transpose)).count() % 2 == 1;
-    let &[first, second] = shape else {
+    let (&[first, second] | &[1, first, second]) = shape else {
         return wrong(format!("a sound becomes a matrix of frames and mels, the shape says {shape:?}"));
     };
     let (frames, bands) = if transposed { (second, first) } else { (first, second) };
@@ -324,14 +354,14 @@ impl OutputSteps {
                     text = Some(TextStep::Labels(labels.clone()));
                 }
                 Postprocess::CtcDecode { alphabet, blank } => {
-                    let decoder = CtcDecoder::new(alphabet, *blank as usize);
-                    if shape.len() != 2 || width != decoder.classes() || *blank as usize >= width {
+                    let decoder = CtcDecoder::new(alphabet, *blank as usize, width);
+                    let Some(decoder) = decoder.filter(|_| shape.len() == 2) else {
                         return wrong(format!(
-                            "ctc_decode reads [steps, {}] values with a blank below that, the shape says {shape:?} \
-                             and blank {blank}",
-                            decoder.classes()
+                            "ctc_decode of {} characters and blank {blank} reads [steps, characters + 1] values, \
+                             the shape says {shape:?}",
+                            alphabet.chars().count()
                         ));
-                    }
+                    };
                     text = Some(TextStep::Ctc(decoder));
                 }
             }

@@ -110,9 +110,18 @@ impl Session for RtenSession {
                 self.outputs.get(*i).copied().ok_or_else(|| self.failed(format!("it has no output {i}")))
             })
             .collect::<Result<_, _>>()?;
+        // rten refuses to give the same output twice.
+        let mut once = wanted.clone();
+        once.sort_unstable();
+        once.dedup();
         let options = RunOptions::default().with_thread_pool(Some(self.threads.clone()));
         let results =
-            self.model.run(values, &wanted, Some(options)).map_err(|error| self.failed(error.to_string()))?;
-        results.into_iter().map(|value| self.tensor(value)).collect()
+            self.model.run(values, &once, Some(options)).map_err(|error| self.failed(error.to_string()))?;
+        if once == wanted {
+            return results.into_iter().map(|value| self.tensor(value)).collect();
+        }
+        let tensors = results.into_iter().map(|value| self.tensor(value)).collect::<Result<Vec<_>, _>>()?;
+        let place = |id| once.iter().position(|other| *other == id);
+        Ok(wanted.into_iter().filter_map(place).map(|i| tensors[i].clone()).collect())
     }
 }

@@ -4,34 +4,39 @@ use super::scores::argmax;
 /// Turns per-step scores into text.
 #[derive(Debug, Clone)]
 pub struct CtcDecoder {
-    alphabet: Vec<char>,
-    blank: usize,
+    /// Text of each class; none for the blank.
+    classes: Vec<Option<char>>,
 }
 
 impl CtcDecoder {
-    /// A decoder for `alphabet.len() + 1` classes: number `blank` is the blank, the others are the
-    /// characters of the alphabet in order (so with blank 0, class i is character i - 1).
-    pub fn new(alphabet: &str, blank: usize) -> Self {
-        Self { alphabet: alphabet.chars().collect(), blank }
-    }
-
-    /// Number of classes.
-    pub fn classes(&self) -> usize {
-        self.alphabet.len() + 1
+    /// A decoder for `classes` classes, of which number `blank` is the blank. The other classes are the
+    /// characters of the alphabet in order, so with blank 0 class i is character i - 1; an alphabet
+    /// of as many characters as classes has one for the blank too, which is never used.
+    ///
+    /// `None` if the numbers do not fit.
+    pub fn new(alphabet: &str, blank: usize, classes: usize) -> Option<Self> {
+        let mut all: Vec<Option<char>> = alphabet.chars().map(Some).collect();
+        if all.len() + 1 == classes && blank < classes {
+            all.insert(blank, None);
+        }
+        if all.len() != classes {
+            return None;
+        }
+        *all.get_mut(blank)? = None;
+        Some(Self { classes: all })
     }
 
     /// The text of the scores of one record, step after step: the best class of each step, repeats
     /// merged, blanks dropped, spaces at both ends removed.
     pub fn decode(&self, scores: &[f32]) -> String {
         let mut text = String::new();
-        let mut previous = self.blank;
-        for step in scores.chunks_exact(self.classes()) {
+        let mut previous = None;
+        for step in scores.chunks_exact(self.classes.len()) {
             let class = argmax(step);
-            if class != previous && class != self.blank {
-                let index = if class > self.blank { class - 1 } else { class };
-                text.extend(self.alphabet.get(index));
+            if previous != Some(class) {
+                text.extend(self.classes[class]);
             }
-            previous = class;
+            previous = Some(class);
         }
         text.trim().to_owned()
     }
@@ -47,7 +52,7 @@ mod tests {
 
     #[test]
     fn repeats_merge_and_blanks_part_them() {
-        let decoder = CtcDecoder::new(" ab", 0);
+        let decoder = CtcDecoder::new(" ab", 0, 4).unwrap();
         assert_eq!(decoder.decode(&scores(4, &[0, 2, 2, 0, 2, 3, 3, 1, 1, 0])), "aab");
         assert_eq!(decoder.decode(&scores(4, &[1, 3, 1, 3])), "b b");
         assert_eq!(decoder.decode(&scores(4, &[0, 0])), "");
@@ -56,7 +61,17 @@ mod tests {
 
     #[test]
     fn the_blank_may_be_last() {
-        let decoder = CtcDecoder::new("ab", 2);
-        assert_eq!(decoder.decode(&scores(3, &[0, 2, 0, 1, 2])), "aab");
+        for alphabet in ["ab", "ab_"] {
+            let decoder = CtcDecoder::new(alphabet, 2, 3).unwrap();
+            assert_eq!(decoder.decode(&scores(3, &[0, 2, 0, 1, 2])), "aab");
+        }
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_refused() {
+        assert!(CtcDecoder::new("ab", 0, 4).is_none());
+        assert!(CtcDecoder::new("ab", 3, 3).is_none());
+        assert!(CtcDecoder::new("abc", 3, 3).is_none());
+        assert!(CtcDecoder::new("", 0, 0).is_none());
     }
 }

@@ -19,7 +19,7 @@ pub fn standardize(values: &mut [f32]) {
 }
 
 /// Exchanges the axes of a matrix of `columns` columns.
-pub fn transpose(values: &[f32], columns: usize) -> Vec<f32> {
+pub fn transpose<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
     (0..columns).flat_map(|column| values.iter().skip(column).step_by(columns.max(1)).copied()).collect()
 }
 
