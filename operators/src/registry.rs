@@ -265,10 +265,17 @@ impl Registry {
     /// All kinds that need no model.
     pub fn builtin() -> Self {
         let mut registry = Self::empty();
+        registry.register_source(crate::sources::image_directory::ImageDirectory);
+        registry.register_source(crate::sources::wav_directory::WavDirectory);
+        registry.register_source(crate::sources::csv::Csv);
+        registry.register_source(crate::sources::jsonl::Jsonl);
         registry.register_operator(crate::relational::filter::Filter);
         registry.register_operator(crate::relational::map::Map);
         registry.register_operator(crate::relational::join::Join);
         registry.register_operator(crate::relational::window::Window);
+        registry.register_sink(crate::sinks::jsonl::Jsonl);
+        registry.register_sink(crate::sinks::csv::Csv);
+        registry.register_sink(crate::sinks::stdout::Stdout);
         registry
     }
 

@@ -1,1 +1,220 @@
 //! Tests of [`super::bind_workflow`].
+use super::*;
+use crate::api::{Computation, Instance, OperatorError, SourceRead};
+use crate::registry::{OperatorKind, Role};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::Path;
+use tidemill_spec::span::SourceFile;
+use tidemill_spec::types::Column;
+use tidemill_spec::value::Value;
+use tidemill_spec::yaml;
+
+const SOURCE: &str = "version: 1
+name: test
+sources:
+  - {id: readings, kind: csv, key: site, rate: 40/s, options: {path: r.csv, columns: {site: text, n: int64, v: float64}}}
+";
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("r.csv"), "site,n,v\nnorth,1,0.5\nsouth,2,1.5\n").unwrap();
+    std::fs::write(folder.path().join("truth.csv"), "site,answer\nnorth,1\n").unwrap();
+    folder
+}
+
+fn workflow(base: &Path, rest: &str) -> Workflow {
+    let text = format!("{SOURCE}{rest}");
+    let tree = yaml::parse(&SourceFile::new("workflow.yaml", text)).unwrap_or_else(|e| panic!("{e}"));
+    let mut workflow: Workflow = tree.deserialize_into().unwrap_or_else(|e| panic!("{e}"));
+    workflow.directory.0 = base.into();
+    workflow
+}
+
+fn bind(base: &Path, rest: &str) -> Result<BoundWorkflow, Diagnostics> {
+    bind_workflow(&workflow(base, rest), &Registry::builtin(), |_| Choice::default())
+}
+
+#[test]
+fn a_diamond_in_any_order_of_lines() {
+    let folder = folder();
+    let bound = bind(
+        folder.path(),
+        "operators:
+  - {id: pair, kind: join, inputs: [high, low], options: {key: site, within: 1s}}
+  - {id: high, kind: filter, input: readings, options: {where: v > 1}}
+  - {id: low, kind: map, input: readings, options: {columns: {w: n * 2}, keep: [site]}}
+sinks:
+  - {id: out, kind: jsonl, input: pair, options: {path: out.jsonl}, \
+     ground_truth: {path: truth.csv, key: site, prediction: n, truth: answer}}
+",
+    )
+    .unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(bound.order, ["high", "low", "pair"]);
+    assert_eq!(bound.inputs["pair"], ["high", "low"]);
+    assert_eq!(bound.output("pair").unwrap().to_string(), "{site: text, n: int64, v: float64, w: int64}");
+    assert_eq!(bound.operators["pair"].computation, Computation::Stateful);
+    let source = &bound.sources["readings"];
+    assert_eq!((source.key.as_deref(), source.rate_per_second), (Some("site"), Some(40.0)));
+    assert_eq!(bound.sinks["out"].ground_truth.as_ref().unwrap().answers["north"], "1");
+    assert_eq!(bound.output("nothing"), None);
+}
+
+#[test]
+fn all_errors_are_reported_at_their_place_and_nobody_else_is_blamed() {
+    let folder = folder();
+    let errors = bind(
+        folder.path(),
+        "operators:
+  - {id: a, kind: window, input: readings, options: {size: 1s, aggregates: [{function: sum, column: site}]}}
+  - {id: behind, kind: filter, input: a, options: {where: nothing > 1}}
+  - {id: b, kind: filtr, input: readings}
+  - {id: c, kind: join, inputs: [readings], options: {key: site, within: 1s}}
+  - {id: d, kind: filter, input: readings, options: {where: vv > 1}}
+sinks:
+  - {id: out, kind: jsonl, input: readings, options: {path: out.jsonl}}
+  - {id: again, kind: csv, input: readings, options: {path: out.jsonl}}
+  - {id: truth, kind: stdout, input: readings, ground_truth: {path: no.csv, key: site, prediction: v, truth: answer}}
+",
+    )
+    .err()
+    .unwrap();
+    let found: Vec<_> = errors.iter().map(|e| (e.code, e.line().unwrap())).collect();
+    assert_eq!(
+        found,
+        [
+            ("E0601", 6),
+            ("E0604", 8),
+            ("E0603", 9),
+            ("E0605", 10),
+            ("E0611", 13),
+            ("E0610", 14),
+            ("E0601", 14)
+        ],
+        "{errors}"
+    );
+    let first = errors.iter().next().unwrap();
+    assert!(first.message.contains("output of `readings` does not fit input 0 of `a`"), "{first}");
+    assert!(first.render(false).contains("expected int64 or float64"));
+    assert!(errors.iter().all(|e| e.help.is_some()), "{errors}");
+}
+
+#[test]
+fn circles_and_loose_ends() {
+    let folder = folder();
+    let errors = bind(
+        folder.path(),
+        "operators:
+  - {id: a, kind: filter, input: b, options: {where: v > 1}}
+  - {id: b, kind: filter, input: a, options: {where: v > 1}}
+sinks:
+  - {id: out, kind: stdout, input: reedings}
+",
+    )
+    .err()
+    .unwrap();
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), ["E0608", "E0608"]);
+    assert!(errors.iter().any(|e| e.help.as_deref() == Some("did you mean `readings`?")), "{errors}");
+}
+
+#[test]
+fn keys_must_be_columns() {
+    let folder = folder();
+    for (key, code) in [("sight", "E0605"), ("v", "E0601")] {
+        let text = SOURCE.replace("key: site", &format!("key: {key}"));
+        let tree = yaml::parse(&SourceFile::new(
+            "w.yaml",
+            format!("{text}sinks: [{{id: o, kind: stdout, input: readings}}]\n"),
+        ));
+        let mut workflow: Workflow = tree.unwrap().deserialize_into().unwrap();
+        workflow.directory.0 = folder.path().into();
+        let errors = bind_workflow(&workflow, &Registry::builtin(), |_| Choice::default()).err().unwrap();
+        assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [code]);
+    }
+}
+
+#[test]
+fn a_repeated_source_starts_again_and_seeks_into_any_lap() {
+    let folder = folder();
+    let mut workflow = workflow(folder.path(), "sinks: [{id: out, kind: stdout, input: readings}]\n");
+    workflow.sources[0].repeat = true;
+    let bound = bind_workflow(&workflow, &Registry::builtin(), |_| Choice::default()).unwrap();
+    let mut reader = (bound.sources["readings"].make)().unwrap();
+    let mut next = |reader: &mut Box<dyn crate::api::Source>| match reader.read(1, 1 << 20).unwrap() {
+        SourceRead::Rows { payload, .. } => crate::record::int64(payload.column(1)).unwrap().value(0),
+        SourceRead::End => panic!("a repeated source has no end"),
+    };
+    let values: Vec<i64> = (0..5).map(|_| next(&mut reader)).collect();
+    assert_eq!(values, [1, 2, 1, 2, 1]);
+    let position = reader.position();
+    assert!(position.0.starts_with("2/"), "{}", position.0);
+    let mut other = (bound.sources["readings"].make)().unwrap();
+    other.seek(&position).unwrap();
+    assert_eq!(next(&mut other), 2);
+    assert_eq!(next(&mut reader), 2);
+    assert_eq!(other.position(), reader.position());
+}
+
+/// A kind with variants: the variant's name is the type of its output column.
+struct Model;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+impl OperatorKind for Model {
+    fn kind(&self) -> &'static str {
+        "model"
+    }
+    fn summary(&self) -> &'static str {
+        "For tests."
+    }
+    fn options_schema(&self) -> schemars::Schema {
+        schemars::schema_for!(Nothing)
+    }
+    fn bind(
+        &self,
+        context: &OperatorContext<'_>,
+        _: &[InputPort],
+        _: &Value,
+    ) -> Result<BoundOperator, Diagnostics> {
+        let variant = context.variant.unwrap_or(&context.variants[0].value);
+        let column = if variant.contains("text") { ColumnType::Text } else { ColumnType::Int64 };
+        Ok(BoundOperator {
+            id: context.id.value.clone(),
+            kind: format!("{variant} {}", context.backend.unwrap_or("none")),
+            output: StreamType::new([Column::new("answer", column)]),
+            computation: Computation::Inference,
+            partition_by: None,
+            make: Arc::new(|| -> Result<Instance, OperatorError> { Err(OperatorError::new("for tests")) }),
+        })
+    }
+}
+
+#[test]
+fn variants_are_chosen_and_must_agree() {
+    let folder = folder();
+    let mut registry = Registry::builtin();
+    registry.register_operator(Model);
+    assert!(registry.kinds().iter().any(|k| k.role == Role::Operator && k.kind == "model"));
+    let text = "operators: [{id: m, kind: model, input: readings, variants: [small, large], backend: rten}]
+sinks: [{id: out, kind: stdout, input: m}]\n";
+    let workflow_of = |text: &str| workflow(folder.path(), text);
+    let bound = bind_workflow(&workflow_of(text), &registry, |_| Choice::default()).unwrap();
+    assert_eq!(bound.operators["m"].kind, "small rten");
+    let large = Choice { variant: Some("large".into()), backend: Some("ort".into()) };
+    assert_eq!(bound.bind_operator("m", &large).unwrap().kind, "large ort");
+    let chosen = bind_workflow(&workflow_of(text), &registry, |id| match id {
+        "m" => large.clone(),
+        _ => Choice::default(),
+    });
+    assert_eq!(chosen.unwrap().operators["m"].kind, "large ort");
+    let other = Choice { variant: Some("text-model".into()), backend: None };
+    assert_eq!(bound.bind_operator("m", &other).err().unwrap().iter().next().unwrap().code, "E0602");
+    assert_eq!(bound.bind_operator("mm", &large).err().unwrap().iter().next().unwrap().code, "E0608");
+    let disagree = workflow_of(&text.replace("large", "text"));
+    let errors = bind_workflow(&disagree, &registry, |_| Choice::default()).err().unwrap();
+    let error = errors.iter().next().unwrap();
+    assert_eq!((errors.len(), error.code, error.line()), (1, "E0602", Some(5)), "{errors}");
+    assert!(error.message.contains("{answer: text}") && error.message.contains("{answer: int64}"), "{error}");
+}

@@ -1,0 +1,249 @@
+//! Rows as text: which columns a sink writes and how each value looks.
+use crate::api::OperatorError;
+use crate::record::{METADATA_COLUMNS, Metadata};
+use crate::registry::{EndContext, InputPort};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
+use std::io::Write;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::Located;
+use tidemill_spec::types::{ColumnType, StreamType};
+
+/// One column to write.
+#[derive(Debug, Clone, PartialEq)]
+enum Written {
+    /// The record's identity, in hexadecimal.
+    Id,
+    /// The event time in microseconds.
+    Time,
+    /// A payload column.
+    Payload(usize, ColumnType),
+}
+
+/// The columns that a sink writes.
+#[derive(Debug, Clone)]
+pub(super) struct Rows {
+    columns: Vec<(String, Written)>,
+}
+
+impl Rows {
+    /// The chosen columns (all if none are named); with `metadata` after `_id` and `_time`.
+    pub(super) fn choose(
+        context: &EndContext<'_>,
+        input: &InputPort,
+        chosen: Option<&[Located<String>]>,
+        metadata: bool,
+    ) -> Result<Self, Diagnostics> {
+        let mut errors = Diagnostics::new();
+        let mut columns = Vec::new();
+        if metadata {
+            columns.push(("_id".to_owned(), Written::Id));
+            columns.push(("_time".to_owned(), Written::Time));
+        }
+        match chosen {
+            None => columns.extend(all(&input.stream)),
+            Some(names) => {
+                for name in names {
+                    match input.column(context.id, 0, name, "any type", |_| true) {
+                        Ok(_) if columns.iter().any(|(n, _)| *n == name.value) => {
+                            let message = format!("column `{name}` is listed twice");
+                            errors.push(Diagnostic::error("E0606", message).at(name.span.clone()));
+                        }
+                        Ok((index, c)) => {
+                            columns.push((c.name.clone(), Written::Payload(index, c.column_type.clone())));
+                        }
+                        Err(error) => errors.push(error),
+                    }
+                }
+            }
+        }
+        errors.into_result(Self { columns })
+    }
+
+    /// Names in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Appends every row of a batch as one JSON object and a line break.
+    pub(super) fn json(&self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+        for row in 0..batch.num_rows() {
+            out.push(b'{');
+            for (index, (name, written)) in self.columns.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                json_text(name, out);
+                out.push(b':');
+                value(batch, row, written, out)?;
+            }
+            out.extend_from_slice(b"}\n");
+        }
+        Ok(())
+    }
+
+    /// The values of a row as fields of a table: texts without quotes, empty values as nothing, the rest as in JSON.
+    pub(super) fn fields(
+        &self,
+        batch: &RecordBatch,
+        row: usize,
+        mut each: impl FnMut(&[u8]) -> Result<(), OperatorError>,
+    ) -> Result<(), OperatorError> {
+        let mut buffer = Vec::new();
+        for (_, written) in &self.columns {
+            buffer.clear();
+            match written {
+                Written::Payload(index, ColumnType::Text) => {
+                    let column = batch.column(METADATA_COLUMNS + index).as_string::<i32>();
+                    if column.is_valid(row) {
+                        buffer.extend_from_slice(column.value(row).as_bytes());
+                    }
+                }
+                Written::Payload(index, _) if batch.column(METADATA_COLUMNS + index).is_null(row) => {}
+                Written::Id => hexadecimal(&Metadata::of(batch).id(row), &mut buffer),
+                other => value(batch, row, other, &mut buffer)?,
+            }
+            each(&buffer)?;
+        }
+        Ok(())
+    }
+}
+
+fn all(stream: &StreamType) -> impl Iterator<Item = (String, Written)> {
+    let columns = stream.columns.iter().enumerate();
+    columns.map(|(index, c)| (c.name.clone(), Written::Payload(index, c.column_type.clone())))
+}
+
+/// 32 hexadecimal digits of an id.
+pub(crate) fn hexadecimal(id: &[u8; 16], out: &mut Vec<u8>) {
+    for byte in id {
+        // Writing to memory does not fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+}
+
+fn json_text(text: &str, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, text).expect("a text is always JSON");
+}
+
+fn float(value: f64, out: &mut Vec<u8>) {
+    // JSON has no NaN and no infinities; they become null.
+    serde_json::to_writer(out, &value).expect("a float or null is always JSON");
+}
+
+fn value(batch: &RecordBatch, row: usize, written: &Written, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+    let (index, column_type) = match written {
+        Written::Id => {
+            out.push(b'"');
+            hexadecimal(&Metadata::of(batch).id(row), out);
+            out.push(b'"');
+            return Ok(());
+        }
+        Written::Time => {
+            let _ = write!(out, "{}", Metadata::of(batch).times.value(row));
+            return Ok(());
+        }
+        Written::Payload(index, column_type) => (index, column_type),
+    };
+    let column = batch.column(METADATA_COLUMNS + index);
+    if column.is_null(row) {
+        out.extend_from_slice(b"null");
+        return Ok(());
+    }
+    match column_type {
+        ColumnType::Text => json_text(column.as_string::<i32>().value(row), out),
+        ColumnType::Int64 => drop(write!(out, "{}", column.as_primitive::<Int64Type>().value(row))),
+        ColumnType::Float64 => float(column.as_primitive::<Float64Type>().value(row), out),
+        ColumnType::Bool => drop(write!(out, "{}", column.as_boolean().value(row))),
+        ColumnType::Image | ColumnType::Audio => {
+            drop(write!(out, "{{\"bytes\":{}}}", column.as_binary::<i32>().value(row).len()));
+        }
+        ColumnType::Tensor { shape, .. } => tensor(&column.as_fixed_size_list().value(row), shape, 0, out),
+    }
+    Ok(())
+}
+
+/// Nested arrays of the tensor's shape; `start` is the first element of this part.
+fn tensor(elements: &dyn Array, shape: &[usize], start: usize, out: &mut Vec<u8>) {
+    let Some((first, inner)) = shape.split_first() else {
+        return element(elements, start, out);
+    };
+    let step: usize = inner.iter().product();
+    out.push(b'[');
+    for index in 0..*first {
+        if index > 0 {
+            out.push(b',');
+        }
+        tensor(elements, inner, start + index * step, out);
+    }
+    out.push(b']');
+}
+
+fn element(elements: &dyn Array, index: usize, out: &mut Vec<u8>) {
+    if let Some(floats) = elements.as_primitive_opt::<Float32Type>() {
+        // As f32, so that 0.1 stays 0.1.
+        serde_json::to_writer(out, &floats.value(index)).expect("a float or null is always JSON");
+    } else if let Some(ints) = elements.as_primitive_opt::<Int64Type>() {
+        let _ = write!(out, "{}", ints.value(index));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::record_schema;
+    use crate::testing::{batch, id};
+    use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array};
+    use arrow_schema::{DataType, Field};
+    use serde_json::json;
+    use std::path::Path;
+    use std::sync::Arc;
+    use tidemill_spec::span::Span;
+    use tidemill_spec::types::{Column, ElementType};
+
+    #[test]
+    fn every_type_in_json_and_in_tables() {
+        let stream = StreamType::new([
+            Column::new("t", ColumnType::Text),
+            Column::new("i", ColumnType::Int64),
+            Column::new("f", ColumnType::Float64),
+            Column::new("b", ColumnType::Bool),
+            Column::new("p", ColumnType::Image),
+            Column::new("x", ColumnType::Tensor { element: ElementType::Float32, shape: vec![2, 2] }),
+        ]);
+        let rows =
+            [json!({"t": "a\"\n\u{1}é", "i": -1, "f": 0.1, "b": true, "p": "JPEG"}), json!({"f": 2.0})];
+        let plain = batch(&stream, &rows);
+        let item = Arc::new(Field::new("item", DataType::Float32, false));
+        let values = Float32Array::from_iter_values((0..8).map(|i| i as f32 + 0.1));
+        let tensors: ArrayRef = Arc::new(FixedSizeListArray::new(item, 4, Arc::new(values), None));
+        let mut columns = plain.columns().to_vec();
+        columns[12] = tensors;
+        let batch = RecordBatch::try_new(record_schema(&stream), columns).unwrap();
+        let port = InputPort { from: "a".into(), stream, span: Span::nowhere() };
+        let id = id("out");
+        let context = EndContext { id: &id, base: Path::new(".") };
+        let written = Rows::choose(&context, &port, None, false).unwrap();
+        let mut out = Vec::new();
+        written.json(&batch, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "{\"t\":\"a\\\"\\n\\u0001é\",\"i\":-1,\"f\":0.1,\"b\":true,\"p\":{\"bytes\":4},\"x\":[[0.1,1.1],[2.1,3.1]]}\n\
+             {\"t\":null,\"i\":null,\"f\":2.0,\"b\":null,\"p\":null,\"x\":[[4.1,5.1],[6.1,7.1]]}\n"
+        );
+        let chosen = [Located::from("i"), "t".into()];
+        let two = Rows::choose(&context, &port, Some(&chosen), true).unwrap();
+        assert_eq!(two.names().collect::<Vec<_>>(), ["_id", "_time", "i", "t"]);
+        let mut fields = Vec::new();
+        two.fields(&batch, 0, |field| {
+            fields.push(String::from_utf8(field.to_vec()).unwrap());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(fields[0].len(), 32);
+        assert_eq!(fields[1..], ["0", "-1", "a\"\n\u{1}é"]);
+        let wrong = [Located::from("ii"), "t".into(), "t".into()];
+        assert_eq!(Rows::choose(&context, &port, Some(&wrong), false).unwrap_err().len(), 2);
+    }
+}

@@ -1,0 +1,232 @@
+//! A text file that grows by commits: what is written in between waits beside it and can be forgotten.
+//!
+//! Staged bytes stay in memory up to a limit, then go to a temporary file `.NAME.staged` in the same folder. A commit
+//! appends them to the target and syncs it. If a commit fails half-way (a full disk), the target is cut back to what
+//! was committed before.
+use crate::api::OperatorError;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Staged bytes that stay in memory.
+const MEMORY_LIMIT: usize = 8 << 20;
+
+/// The file; see the module.
+pub(crate) struct Staging {
+    path: PathBuf,
+    target: File,
+    /// Length of the target that is committed.
+    committed: u64,
+    memory: Vec<u8>,
+    spill_path: PathBuf,
+    spill: Option<File>,
+}
+
+impl Staging {
+    /// Creates the target (parent folders too). An existing file is emptied if `overwrite`, else it is an error.
+    pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self, OperatorError> {
+        let failed = |e: io::Error| write_error(path, &e);
+        if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent).map_err(failed)?;
+        }
+        let mut options = OpenOptions::new();
+        options.write(true);
+        if overwrite {
+            options.create(true).truncate(true);
+        } else {
+            options.create_new(true);
+        }
+        let target = options.open(path).map_err(failed)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let spill_path = path.with_file_name(format!(".{name}.staged"));
+        // Left by a run that was killed: nothing in it was committed.
+        match std::fs::remove_file(&spill_path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(write_error(&spill_path, &e)),
+            _ => {}
+        }
+        Ok(Self { path: path.into(), target, committed: 0, memory: Vec::new(), spill_path, spill: None })
+    }
+
+    /// Staged bytes in memory; append here, then call [`Staging::spill`].
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.memory
+    }
+
+    /// Moves staged bytes out of memory when there are many.
+    pub(crate) fn spill(&mut self) -> Result<(), OperatorError> {
+        if self.memory.len() < MEMORY_LIMIT {
+            return Ok(());
+        }
+        let failed = |e: io::Error| write_error(&self.spill_path, &e);
+        let mut file = match self.spill.take() {
+            Some(file) => file,
+            None => OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&self.spill_path)
+                .map_err(failed)?,
+        };
+        let written = file.write_all(&self.memory).map_err(failed);
+        self.spill = Some(file);
+        self.memory.clear();
+        written
+    }
+
+    /// Appends everything staged to the target and makes it durable.
+    pub(crate) fn commit(&mut self) -> Result<(), OperatorError> {
+        if self.memory.is_empty() && self.spill.is_none() {
+            return Ok(());
+        }
+        if let Err(error) = self.append() {
+            let failure = write_error(&self.path, &error);
+            // Best effort: the failure itself is what has to be told.
+            let _ = self.target.set_len(self.committed);
+            return Err(failure);
+        }
+        self.committed = self.target.stream_position().map_err(|e| write_error(&self.path, &e))?;
+        self.forget()
+    }
+
+    fn append(&mut self) -> io::Result<()> {
+        self.target.seek(SeekFrom::Start(self.committed))?;
+        if let Some(spill) = &mut self.spill {
+            spill.seek(SeekFrom::Start(0))?;
+            let mut chunk = vec![0; 1 << 20];
+            loop {
+                let read = spill.read(&mut chunk)?;
+                if read == 0 {
+                    break;
+                }
+                self.target.write_all(&chunk[..read])?;
+            }
+        }
+        self.target.write_all(&self.memory)?;
+        // A device such as /dev/null cannot be synced, which is no failure.
+        match self.target.sync_data() {
+            Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Forgets everything staged.
+    pub(crate) fn rollback(&mut self) -> Result<(), OperatorError> {
+        self.forget()
+    }
+
+    fn forget(&mut self) -> Result<(), OperatorError> {
+        self.memory.clear();
+        if self.spill.take().is_some() {
+            std::fs::remove_file(&self.spill_path).map_err(|e| write_error(&self.spill_path, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Removes temporaries.
+    pub(crate) fn close(&mut self) -> Result<(), OperatorError> {
+        self.forget()
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // Also after an error nothing is left beside the target.
+        let _ = self.forget();
+    }
+}
+
+/// What to do about a file that cannot be written.
+pub(crate) fn write_error(path: &Path, error: &io::Error) -> OperatorError {
+    let help = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space or write to another disk",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "allow writing to the folder or choose another path"
+        }
+        ErrorKind::AlreadyExists => "choose another path, or set `overwrite: true`",
+        ErrorKind::IsADirectory => "this is a folder: write the path of a file",
+        ErrorKind::NotADirectory => "a part of the path is a file: choose another path",
+        _ => "check the path and the disk",
+    };
+    OperatorError::new(format!("`{}` cannot be written: {error}: {help}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn exactly_what_was_committed(steps in prop::collection::vec((0u8..6, 0usize..20), 1..20)) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("new/out.txt");
+            let mut staging = Staging::create(&path, true).unwrap();
+            let (mut committed, mut staged) = (Vec::new(), Vec::new());
+            for (step, n) in steps {
+                match step {
+                    0 => {
+                        staging.commit().unwrap();
+                        committed.append(&mut staged);
+                    }
+                    1 => {
+                        staging.rollback().unwrap();
+                        staged.clear();
+                    }
+                    2 => {
+                        // Larger than what stays in memory.
+                        let large = vec![b'x'; MEMORY_LIMIT + n];
+                        staging.buffer().extend_from_slice(&large);
+                        staging.spill().unwrap();
+                        staged.extend(large);
+                    }
+                    _ => {
+                        staging.buffer().extend_from_slice(&vec![b'a' + n as u8; n]);
+                        staging.spill().unwrap();
+                        staged.extend(vec![b'a' + n as u8; n]);
+                    }
+                }
+                prop_assert!(std::fs::read(&path).unwrap() == committed);
+            }
+            staging.close().unwrap();
+            prop_assert!(std::fs::read(&path).unwrap() == committed);
+            prop_assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 1, "no temporaries");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_fix() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.txt");
+        std::fs::write(&path, "old").unwrap();
+        let error = Staging::create(&path, false).err().unwrap();
+        assert!(error.message.contains("out.txt") && error.message.contains("overwrite: true"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let error = Staging::create(folder.path(), true).err().unwrap();
+        assert!(error.message.contains("folder"), "{error}");
+        let error = Staging::create(&path.join("below"), true).err().unwrap();
+        assert!(error.message.contains("choose another path"), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_told_and_the_next_commit_does_not_repeat_anything() {
+        let mut staging = Staging::create(Path::new("/dev/full"), true).unwrap();
+        staging.buffer().extend_from_slice(b"row");
+        let error = staging.commit().unwrap_err();
+        assert!(error.message.contains("/dev/full") && error.message.contains("free some space"), "{error}");
+        staging.rollback().unwrap();
+        staging.commit().unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(".out.txt.staged"), "old").unwrap();
+        let mut staging = Staging::create(&folder.path().join("out.txt"), true).unwrap();
+        staging.buffer().extend_from_slice(b"new");
+        staging.commit().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,19 @@
+//! What tests of all sinks need.
+use crate::api::BoundSink;
+use crate::registry::{EndContext, InputPort, SinkKind};
+use crate::testing::{id, options};
+use std::path::Path;
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::span::Span;
+use tidemill_spec::types::{Column, ColumnType, StreamType};
+
+/// The type of the rows that are written.
+pub(crate) fn answers() -> StreamType {
+    StreamType::new([Column::new("key", ColumnType::Text), Column::new("n", ColumnType::Int64)])
+}
+
+/// Binds a sink in a folder.
+pub(crate) fn bind(kind: &dyn SinkKind, base: &Path, yaml: &str) -> Result<BoundSink, Diagnostics> {
+    let port = InputPort { from: "answer".into(), stream: answers(), span: Span::nowhere() };
+    kind.bind(&EndContext { id: &id("sink"), base }, &port, &options(yaml))
+}

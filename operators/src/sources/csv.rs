@@ -1,0 +1,271 @@
+//! `csv`: the rows of a CSV file.
+//!
+//! ```yaml
+//! - id: readings
+//!   kind: csv
+//!   options:
+//!     path: data/readings.csv
+//!     columns: {sensor: text, at: int64, temperature: float64}
+//!     event_time: at        # with time_unit: s | ms | us (default ms)
+//!     out_of_order: 2s
+//! ```
+//! The first line names the columns; declared columns are found by name, others are skipped. An empty field is an
+//! empty value (null), in a text column an empty text. Fields may be quoted and then hold line breaks. Dead letters,
+//! each with its line: `invalid_utf8`, `wrong_columns` (more or fewer fields than the first line), `bad_value`,
+//! `line_too_long` (`max_line`, default 8MiB).
+//!
+//! ```
+//! use tidemill_operators::api::SourceRead;
+//! use tidemill_operators::registry::{EndContext, Registry};
+//! use tidemill_spec::{span::SourceFile, yaml};
+//! let folder = tempfile::tempdir().unwrap();
+//! std::fs::write(folder.path().join("r.csv"), "sensor,at,t\na,1000,20.5\nb,oops,1\n").unwrap();
+//! let id = "readings".into();
+//! let context = EndContext { id: &id, base: folder.path() };
+//! let yaml = "path: r.csv\ncolumns: {t: float64, at: int64}\nevent_time: at";
+//! let options = yaml::parse(&SourceFile::new("workflow.yaml", yaml)).unwrap();
+//! let readings = Registry::builtin().source("csv").unwrap().bind(&context, &options).unwrap();
+//! let mut reader = (readings.make)().unwrap();
+//! let Ok(SourceRead::Rows { payload, times, dead_letters, .. }) = reader.read(8, 1 << 20) else { panic!() };
+//! assert_eq!((payload.num_rows(), times), (1, Some(vec![1_000_000])));
+//! assert_eq!(dead_letters[0].detail, "r.csv, line 3: column `at`: `oops` is no int64");
+//! ```
+use super::lines::{Found, Lines};
+use super::table::{self, Field, Format, Options, Refusal, from_text};
+use crate::api::BoundSource;
+use crate::registry::{EndContext, SourceKind};
+use csv_core::ReadRecordResult;
+use std::str;
+use tidemill_spec::diagnostic::{Diagnostics, suggestion};
+use tidemill_spec::types::Column;
+use tidemill_spec::value::Value;
+
+/// The kind `csv`; see the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Csv;
+
+impl SourceKind for Csv {
+    fn kind(&self) -> &'static str {
+        "csv"
+    }
+
+    fn summary(&self) -> &'static str {
+        "The rows of a CSV file."
+    }
+
+    fn options_schema(&self) -> schemars::Schema {
+        schemars::schema_for!(Options)
+    }
+
+    fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {
+        let options: Options = options.deserialize_into()?;
+        table::bind(self.kind(), context, &options, true, CsvFormat::default)
+    }
+}
+
+#[derive(Default)]
+struct CsvFormat {
+    /// Field of each declared column.
+    places: Vec<usize>,
+    /// Fields a record has.
+    width: usize,
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl CsvFormat {
+    /// Splits a record: the fields without quotes one after the other in `text`, their ends in `ends`.
+    fn split(&mut self, record: &[u8]) -> usize {
+        // A field never grows, and there is at most one more field than there are bytes.
+        self.text.resize(record.len() + 1, 0);
+        self.ends.resize(record.len() + 2, 0);
+        let mut reader = csv_core::Reader::new();
+        let (mut read, mut written, mut fields) = (0, 0, 0);
+        loop {
+            let (result, r, w, e) =
+                reader.read_record(&record[read..], &mut self.text[written..], &mut self.ends[fields..]);
+            (read, written, fields) = (read + r, written + w, fields + e);
+            // At the end of the input the next call, with nothing to read, closes the record.
+            if !matches!(result, ReadRecordResult::InputEmpty) {
+                return fields;
+            }
+        }
+    }
+
+    fn field(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.text[start..self.ends[index]]
+    }
+}
+
+impl Format for CsvFormat {
+    fn start(&mut self, lines: &mut Lines, columns: &[Column]) -> Result<(), (String, String)> {
+        let help = "the first line of a CSV file names its columns, for instance `sensor,temperature`";
+        let mut header = Vec::new();
+        match lines.next(&mut header) {
+            Ok(Found::Record(_)) => {}
+            Ok(Found::End) => return Err(("the file is empty".into(), help.into())),
+            Ok(Found::TooLong(_)) => return Err(("the first line is too long".into(), help.into())),
+            Err(e) => return Err((format!("it cannot be read: {e}"), "check the disk".into())),
+        }
+        self.width = self.split(&header);
+        let mut names = Vec::new();
+        for index in 0..self.width {
+            match str::from_utf8(self.field(index)) {
+                Ok(name) => names.push(name.trim().to_owned()),
+                Err(_) => {
+                    return Err(("the first line is not UTF-8".into(), "save the file as UTF-8".into()));
+                }
+            }
+        }
+        self.places.clear();
+        for column in columns {
+            let Some(place) = names.iter().position(|name| *name == column.name) else {
+                let shown = names.iter().map(String::as_str).take(40);
+                return Err((
+                    format!("the first line does not name the declared column `{}`", column.name),
+                    suggestion(&column.name, shown, "columns of the file"),
+                ));
+            };
+            if names[place + 1..].contains(&column.name) {
+                return Err((
+                    format!("the first line names `{}` twice", column.name),
+                    "rename one of them".into(),
+                ));
+            }
+            self.places.push(place);
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Vec<Field>) -> Result<(), Refusal> {
+        if let Err(error) = str::from_utf8(record) {
+            return Err((
+                "invalid_utf8",
+                format!("byte {} of the record is not UTF-8", error.valid_up_to() + 1),
+            ));
+        }
+        let found = self.split(record);
+        if found != self.width {
+            return Err(("wrong_columns", format!("{found} fields, the first line has {}", self.width)));
+        }
+        for (column, place) in columns.iter().zip(&self.places) {
+            // Quotes are ASCII: parts of valid UTF-8 between them are valid.
+            let text = str::from_utf8(self.field(*place)).map_err(|e| ("invalid_utf8", e.to_string()))?;
+            fields.push(from_text(text, column)?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{boolean, float64, int64, text};
+    use crate::sources::test::{bind, check_seeks, drain};
+    use crate::testing::only;
+    use proptest::prelude::*;
+
+    const COLUMNS: &str = "path: t.csv\ncolumns: {n: int64, s: text, b: bool, f: float64}";
+
+    fn read(
+        content: &[u8],
+        yaml: &str,
+    ) -> (Vec<arrow_array::RecordBatch>, Vec<(u64, crate::api::DeadLetter)>) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.csv"), content).unwrap();
+        let source = bind(&Csv, folder.path(), yaml).unwrap();
+        check_seeks(&source);
+        drain(&source, 1000, usize::MAX)
+    }
+
+    #[test]
+    fn quotes_empty_values_and_other_columns() {
+        let content = "\u{feff}x,s,n,b,f\r\n1,\"a, \"\"b\"\"\nc\",-7,TRUE,1e3\r\n\n2,,,,\r\n";
+        let (batches, dead) = read(content.as_bytes(), COLUMNS);
+        assert!(dead.is_empty(), "{dead:?}");
+        let batch = &batches[0];
+        assert_eq!(batch.num_rows(), 2);
+        assert_eq!(int64(batch.column(0)).unwrap().iter().collect::<Vec<_>>(), [Some(-7), None]);
+        assert_eq!(
+            text(batch.column(1)).unwrap().iter().collect::<Vec<_>>(),
+            [Some("a, \"b\"\nc"), Some("")]
+        );
+        assert_eq!(boolean(batch.column(2)).unwrap().iter().collect::<Vec<_>>(), [Some(true), None]);
+        assert_eq!(float64(batch.column(3)).unwrap().iter().collect::<Vec<_>>(), [Some(1000.0), None]);
+    }
+
+    #[test]
+    fn bad_rows_are_dead_letters_with_their_line() {
+        let long = "9".repeat(200);
+        let content = [
+            b"n,s,b,f\n1,a,1,1\n1,\xff,1,1\n1,a\nx,a,1,1\n1,a,maybe,1\n1,a,1,".as_slice(),
+            long.as_bytes(),
+            b"9\n2,z,0,2\n",
+        ]
+        .concat();
+        let (batches, dead) = read(&content, &format!("{COLUMNS}\nmax_line: 100B"));
+        assert_eq!(int64(batches[0].column(0)).unwrap().iter().flatten().collect::<Vec<_>>(), [1, 2]);
+        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, d.reason)).collect();
+        assert_eq!(
+            reasons,
+            [
+                (1, "invalid_utf8"),
+                (2, "wrong_columns"),
+                (3, "bad_value"),
+                (4, "bad_value"),
+                (5, "line_too_long")
+            ]
+        );
+        assert_eq!(dead[2].1.detail, "t.csv, line 5: column `n`: `x` is no int64");
+    }
+
+    #[test]
+    fn event_times() {
+        let yaml = "path: t.csv\ncolumns: {at: float64}\nevent_time: at\ntime_unit: s\nout_of_order: 2s";
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.csv"), "at\n1.5\n\"\"\n1e300\n").unwrap();
+        let source = bind(&Csv, folder.path(), yaml).unwrap();
+        assert_eq!(source.out_of_order_microseconds, 2_000_000);
+        let mut reader = (source.make)().unwrap();
+        let Ok(crate::api::SourceRead::Rows { times, dead_letters, .. }) = reader.read(9, 1 << 20) else {
+            panic!()
+        };
+        assert_eq!(times, Some(vec![1_500_000]));
+        assert_eq!(dead_letters.iter().map(|d| d.reason).collect::<Vec<_>>(), ["bad_value", "bad_value"]);
+    }
+
+    #[test]
+    fn wrong_options() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.csv"), "n,s\n").unwrap();
+        std::fs::write(folder.path().join("empty.csv"), "").unwrap();
+        for (yaml, code, message) in [
+            ("path: x.csv\ncolumns: {n: int64}", "E0609", "does not exist"),
+            ("path: .\ncolumns: {n: int64}", "E0609", "is a folder"),
+            ("path: empty.csv\ncolumns: {n: int64}", "E0609", "is empty"),
+            ("path: t.csv\ncolumns: {nn: int64}", "E0609", "does not name the declared column `nn`"),
+            ("path: t.csv\ncolumns: {n: int64}\nevent_time: m", "E0605", "no declared column"),
+            ("path: t.csv\ncolumns: {s: text}\nevent_time: s", "E0606", "expected int64 or float64"),
+            ("path: t.csv\ncolumns: {}", "E0606", "no columns"),
+            ("path: t.csv\ncolumns: {_n: int64}", "E0606", "starts with `_`"),
+        ] {
+            let error = only(bind(&Csv, folder.path(), yaml).err().unwrap());
+            assert_eq!(error.code, code, "{error}");
+            assert!(error.message.contains(message), "{error}");
+            assert!(error.help.is_some() && error.line().is_some(), "{error}");
+        }
+        assert!(bind(&Csv, folder.path(), "path: t.csv\ncolumns: {n: int}").is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_bytes_any_reads_any_seeks(
+            content in prop::collection::vec(prop::sample::select(b"1,a\"\n\r\xff-".to_vec()), 0..120),
+        ) {
+            let content = [b"n,s\n".as_slice(), &content].concat();
+            read(&content, "path: t.csv\ncolumns: {n: int64, s: text}\nmax_line: 9B");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Folders of media files: what `image_directory` and `wav_directory` have in common.
+//!
+//! The folder is listed once, when a reader is made: regular files with a fitting ending, by name, without those
+//! that start with a dot. The position is the index of the next file and its name, so that a folder that has
+//! changed meanwhile is noticed.
+use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
+use crate::record::payload_schema;
+use crate::registry::EndContext;
+use arrow_array::builder::{BinaryBuilder, StringBuilder};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::SchemaRef;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::Located;
+use tidemill_spec::types::StreamType;
+
+/// Most bytes of one read, far below the 2 GiB that the offsets of a column can count.
+const READ_LIMIT: usize = 1 << 30;
+
+/// What is wrong with a file's content: stable reason and detail.
+type Refusal = (&'static str, String);
+
+/// A folder of files of one kind.
+#[derive(Clone)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    /// Endings without dot, lower case.
+    pub(super) endings: &'static [&'static str],
+    /// Largest file, bytes.
+    pub(super) file_limit: u64,
+    /// Looks at the content without decoding it.
+    pub(super) check: Arc<dyn Fn(&[u8]) -> Result<(), Refusal> + Send + Sync>,
+}
+
+impl Folder {
+    /// Checks that there is something to read.
+    pub(super) fn bind(
+        self,
+        kind: &str,
+        context: &EndContext<'_>,
+        path: &Located<String>,
+        output: StreamType,
+    ) -> Result<BoundSource, Diagnostics> {
+        let files = self.list().map_err(|(message, help)| {
+            Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
+                .at(path.span.clone())
+                .with_help(help)
+        })?;
+        drop(files);
+        let schema = payload_schema(&output);
+        Ok(BoundSource {
+            id: context.id.value.clone(),
+            kind: kind.into(),
+            output,
+            key: None,
+            rate_per_second: None,
+            out_of_order_microseconds: 0,
+            live: false,
+            make: Arc::new(move || {
+                let files = self
+                    .list()
+                    .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
+                Ok(Box::new(Reader { folder: self.clone(), files, next: 0, schema: Arc::clone(&schema) }))
+            }),
+        })
+    }
+
+    /// Names of the files in order; an error is what is wrong and how to mend it.
+    fn list(&self) -> Result<Vec<String>, (String, String)> {
+        let shown = self.path.display();
+        let entries = std::fs::read_dir(&self.path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => (
+                format!("the folder `{shown}` does not exist"),
+                "write a path relative to the workflow file, or create the folder".to_owned(),
+            ),
+            ErrorKind::NotADirectory => (
+                format!("`{shown}` is not a folder"),
+                "write the path of the folder that holds the files".to_owned(),
+            ),
+            ErrorKind::PermissionDenied => (
+                format!("the folder `{shown}` cannot be read: permission denied"),
+                format!("allow reading, for instance with `chmod u+rx {shown}`"),
+            ),
+            _ => (
+                format!("the folder `{shown}` cannot be read: {error}"),
+                "check the path and the disk".to_owned(),
+            ),
+        })?;
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| {
+                (format!("the folder `{shown}` cannot be read: {e}"), "check the disk".to_owned())
+            })?;
+            // Names that are no text cannot be keys.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let ending = Path::new(&name).extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+            let fits = ending.is_some_and(|e| self.endings.contains(&e.as_str()));
+            // Follows links; a folder or a pipe called x.png is not read.
+            let regular = || std::fs::metadata(entry.path()).map_or(true, |m| m.is_file());
+            if fits && !name.starts_with('.') && regular() {
+                files.push(name);
+            }
+        }
+        if files.is_empty() {
+            let endings: Vec<String> = self.endings.iter().map(|e| format!(".{e}")).collect();
+            return Err((
+                format!("there is no file in `{shown}` that ends in {}", endings.join(" or ")),
+                "put files there, or write the path of another folder".to_owned(),
+            ));
+        }
+        files.sort_unstable();
+        Ok(files)
+    }
+
+    /// The content of a file, checked.
+    fn read(&self, name: &str) -> Result<Vec<u8>, Refusal> {
+        let path = self.path.join(name);
+        let unreadable = |e: std::io::Error| ("file_unreadable", format!("`{name}` cannot be read: {e}"));
+        let mut bytes = Vec::new();
+        File::open(&path)
+            .and_then(|file| file.take(self.file_limit + 1).read_to_end(&mut bytes))
+            .map_err(unreadable)?;
+        if bytes.is_empty() {
+            return Err(("file_empty", format!("`{name}` is empty")));
+        }
+        if bytes.len() as u64 > self.file_limit {
+            return Err(("file_too_large", format!("`{name}` has more than {} bytes", self.file_limit)));
+        }
+        (self.check)(&bytes).map_err(|(reason, detail)| (reason, format!("`{name}`: {detail}")))?;
+        Ok(bytes)
+    }
+}
+
+struct Reader {
+    folder: Folder,
+    files: Vec<String>,
+    next: usize,
+    schema: SchemaRef,
+}
+
+impl Source for Reader {
+    fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
+        if self.next >= self.files.len() {
+            return Ok(SourceRead::End);
+        }
+        let (mut keys, mut contents) = (StringBuilder::new(), BinaryBuilder::new());
+        let (mut dead_letters, mut offsets, mut size) = (Vec::new(), Vec::new(), 0usize);
+        let start = self.next;
+        let most = bytes.min(READ_LIMIT.saturating_sub(self.folder.file_limit as usize));
+        while self.next < self.files.len()
+            && self.next - start < rows.max(1)
+            && (self.next == start || size < most)
+        {
+            let name = &self.files[self.next];
+            match self.folder.read(name) {
+                Ok(content) => {
+                    let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str());
+                    keys.append_value(stem.unwrap_or(name));
+                    size += content.len() + name.len();
+                    contents.append_value(content);
+                    offsets.push((self.next - start) as u64);
+                }
+                Err((reason, detail)) => {
+                    dead_letters.push(DeadLetter { id: None, time: None, reason, detail });
+                }
+            }
+            self.next += 1;
+        }
+        let columns: Vec<ArrayRef> = vec![Arc::new(keys.finish()), Arc::new(contents.finish())];
+        let payload = RecordBatch::try_new(Arc::clone(&self.schema), columns)
+            .map_err(|e| OperatorError::new(format!("{}: {e}", self.folder.path.display())))?;
+        let offsets = (!dead_letters.is_empty()).then_some(offsets);
+        Ok(SourceRead::Rows { payload, times: None, dead_letters, offsets })
+    }
+
+    fn position(&self) -> SourcePosition {
+        let name = self.files.get(self.next).map_or("", String::as_str);
+        SourcePosition(format!("{}:{name}", self.next))
+    }
+
+    fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
+        let parsed =
+            position.0.split_once(':').and_then(|(index, name)| Some((index.parse::<usize>().ok()?, name)));
+        let Some((index, name)) = parsed else {
+            return Err(OperatorError::new(format!("`{}` is no position in a folder", position.0)));
+        };
+        if index > self.files.len() || self.files.get(index).map_or("", String::as_str) != name {
+            return Err(OperatorError::new(format!(
+                "the files in `{}` have changed since the checkpoint (`{name}` is no longer number {index}): \
+                 start the run from the beginning",
+                self.folder.path.display()
+            )));
+        }
+        self.next = index;
+        Ok(())
+    }
+
+    fn len_hint(&self) -> Option<u64> {
+        Some(self.files.len() as u64)
+    }
+}
