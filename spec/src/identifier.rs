@@ -3,14 +3,10 @@ use crate::diagnostic::Diagnostic;
 use crate::span::Located;
 
 /// Checks an id against `^[a-z][a-z0-9_-]*$`; `more` lists further characters that may follow the first.
-///
-/// # Errors
-/// `E0115` at the id, with the nearest id that would do.
-pub(crate) fn check(id: &Located<String>, more: &str) -> Result<(), Diagnostic> {
-    match wrong(&id.value, more) {
-        Some((message, help)) => Err(Diagnostic::error("E0115", message).at(id.span.clone()).with_help(help)),
-        None => Ok(()),
-    }
+/// Gives `E0115` at the id, with the nearest id that would do.
+pub(crate) fn check(id: &Located<String>, more: &str) -> Option<Diagnostic> {
+    let (message, help) = wrong(&id.value, more)?;
+    Some(Diagnostic::error("E0115", message).at(id.span.clone()).with_help(help))
 }
 
 /// Message and help for an id that does not fit.

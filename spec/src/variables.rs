@@ -78,7 +78,7 @@ fn misplaced(place: &str) -> Diagnostic {
         .with_help("write the text itself; `$${` stands for a plain `${` where texts are free")
 }
 
-fn filled(text: &str, lookup: Lookup<'_>) -> Result<String, Diagnostic> {
+fn filled(text: &str, lookup: Lookup<'_>) -> Result<String, Box<Diagnostic>> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
@@ -91,7 +91,8 @@ fn filled(text: &str, lookup: Lookup<'_>) -> Result<String, Diagnostic> {
         out.push_str(&rest[..start]);
         let Some(end) = rest[start..].find('}') else {
             return Err(Diagnostic::error("E0111", "`${` without `}`")
-                .with_help("close it, `${NAME}`, or write `$${` for a plain `${`"));
+                .with_help("close it, `${NAME}`, or write `$${` for a plain `${`")
+                .into());
         };
         let inside = &rest[start + 2..start + end];
         let (name, default) = match inside.split_once(":-") {
@@ -103,7 +104,8 @@ fn filled(text: &str, lookup: Lookup<'_>) -> Result<String, Diagnostic> {
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !well_formed {
             return Err(Diagnostic::error("E0111", format!("`{name}` is not the name of a variable"))
-                .with_help("write `${NAME}` or `${NAME:-default}`, or `$${` for a plain `${`"));
+                .with_help("write `${NAME}` or `${NAME:-default}`, or `$${` for a plain `${`")
+                .into());
         }
         // As in a shell, `:-` also replaces an empty value.
         match (lookup(name), default) {
@@ -112,7 +114,8 @@ fn filled(text: &str, lookup: Lookup<'_>) -> Result<String, Diagnostic> {
             (None, Some(default)) => out.push_str(default),
             (None, None) => {
                 return Err(Diagnostic::error("E0110", format!("the variable `{name}` is not set"))
-                    .with_help(format!("set it, or give a default: `${{{name}:-default}}`")));
+                    .with_help(format!("set it, or give a default: `${{{name}:-default}}`"))
+                    .into());
             }
         }
         rest = &rest[start + end + 1..];

@@ -10,6 +10,9 @@ const INFRASTRUCTURE: &str = include_str!("golden/infrastructure.yaml");
 const PLAN: &str = include_str!("golden/plan-two-workers.yaml");
 const MODEL: &str = include_str!("golden/model.yaml");
 
+/// Changes of a right file, the codes that they give in order, and words of the message or help.
+type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a str);
+
 /// Replaces text that must be there, so that a case cannot become empty unnoticed.
 fn with(text: &str, changes: &[(&str, &str)]) -> String {
     let mut text = text.to_string();
@@ -33,7 +36,7 @@ fn expect(found: &Diagnostics, codes: &[&str], words: &str) {
 
 #[test]
 fn workflow() {
-    let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
+    let cases: &[Case<'_>] = &[
         (&[("version: 1", "version: 2")], &["E0113"], "write `version: 1`"),
         (&[("rate: 40/s", "raet: 40/s")], &["E0103"], "did you mean `rate`?"),
         (&[("rate: 40/s", "rate: 40")], &["E0106"], "write `40/s`"),
@@ -124,7 +127,7 @@ fn all_errors_at_once() {
 
 #[test]
 fn infrastructure() {
-    let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
+    let cases: &[Case<'_>] = &[
         (&[("price: 0.02 $/h", "price: -0.02 $/h")], &["E0106"], "is negative"),
         (&[("price: 0.02 $/h", "price: 0.02")], &["E0106"], "write `0.02 $/h`"),
         (&[("price: 0.02 $/h", "price: 0.02 $/d")], &["E0106"], "per hour"),
@@ -163,7 +166,7 @@ fn infrastructure() {
 #[test]
 fn plan() {
     let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
-    let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
+    let cases: &[Case<'_>] = &[
         (
             &[("id: second", "id: first")],
             &["E0401", "E0402", "E0402", "E0402", "E0402", "E0402"],
@@ -241,7 +244,7 @@ fn plan_without_an_operator() {
 
 #[test]
 fn model() {
-    let cases: &[(&[(&str, &str)], &[&str], &str)] = &[
+    let cases: &[Case<'_>] = &[
         (&[("sha256: e3b0", "sha256: xyz0")], &["E0501"], "64 small hexadecimal digits"),
         (&[("resize:", "resise:")], &["E0114"], "did you mean `resize`?"),
         (&[("{width: 128, height: 96}", "{width: 128, height: 64}")], &["E0502"], "[batch, 3, 64, 128]"),

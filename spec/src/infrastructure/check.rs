@@ -21,7 +21,7 @@ impl Infrastructure {
             if found.len() >= ENOUGH {
                 return found;
             }
-            found.extend(identifier::check(&tier.id, "").err());
+            found.extend(identifier::check(&tier.id, ""));
             if let Some(first) = ids.insert(tier.id.as_str(), &tier.id) {
                 found.push(twice("E0302", "tier", &tier.id, first));
             }
@@ -106,7 +106,7 @@ impl Tier {
             if found.len() >= ENOUGH {
                 return;
             }
-            found.extend(identifier::check(location, "").err());
+            found.extend(identifier::check(location, ""));
             if let Some(first) = names.insert(location.as_str(), location) {
                 found.push(twice("E0308", "location", location, first));
             }
@@ -125,7 +125,7 @@ impl Tier {
             if found.len() >= ENOUGH {
                 return;
             }
-            found.extend(identifier::check(&worker.worker_type, ".").err());
+            found.extend(identifier::check(&worker.worker_type, "."));
             if let Some(first) = types.insert(worker.worker_type.as_str(), &worker.worker_type) {
                 found.push(
                     twice("E0304", "worker type", &worker.worker_type, first)

@@ -13,7 +13,7 @@ impl Manifest {
     /// Everything that is wrong with it; empty for what [`Manifest::load`] returned.
     pub fn check(&self) -> Diagnostics {
         let mut found = Diagnostics::new();
-        found.extend(identifier::check(&self.id, ".").err());
+        found.extend(identifier::check(&self.id, "."));
         let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
         if self.sha256.len() != 64 || !self.sha256.chars().all(hex) {
             found.push(

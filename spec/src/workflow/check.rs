@@ -9,7 +9,7 @@ impl Workflow {
     /// Everything that is wrong with it, warnings included; no errors for what [`Workflow::load`] returned.
     pub fn check(&self) -> Diagnostics {
         let mut found = Diagnostics::new();
-        found.extend(identifier::check(&self.name, "").err());
+        found.extend(identifier::check(&self.name, ""));
         self.check_not_empty(&mut found);
         self.check_ids(&mut found);
         self.check_references(&mut found);
@@ -57,7 +57,7 @@ impl Workflow {
             if found.len() >= ENOUGH {
                 return;
             }
-            found.extend(identifier::check(id, "").err());
+            found.extend(identifier::check(id, ""));
             if let Some(first) = firsts.insert(id.as_str(), id) {
                 found.push(
                     Diagnostic::error("E0203", format!("the id `{id}` is given twice"))

@@ -1,0 +1,172 @@
+//! What goes wrong while a tree is converted, in the words of the file instead of those of Rust.
+use super::NodeId;
+use crate::diagnostic::suggestion;
+use crate::span::Span;
+use serde::de;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// What was wrong at one node.
+#[derive(Debug)]
+pub(super) struct Failure(Box<Details>);
+
+/// Boxed, because results of serde carry it through every level.
+#[derive(Debug)]
+pub(super) struct Details {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    pub(super) help: Option<String>,
+    /// The key that is missing, if that is the failure.
+    pub(super) missing: Option<&'static str>,
+    /// What was expected in place of another type.
+    expected: Option<String>,
+    /// The innermost node that fails.
+    pub(super) place: Option<(NodeId, Span)>,
+}
+
+impl Deref for Failure {
+    type Target = Details;
+    fn deref(&self) -> &Details {
+        &self.0
+    }
+}
+
+impl DerefMut for Failure {
+    fn deref_mut(&mut self) -> &mut Details {
+        &mut self.0
+    }
+}
+
+impl Failure {
+    pub(super) fn new(code: &'static str, message: String, help: Option<String>) -> Self {
+        Self(Box::new(Details { code, message, help, missing: None, expected: None, place: None }))
+    }
+
+    fn mismatch(expected: String, found: &str, help: String) -> Self {
+        let mut failure = Self::new("E0105", format!("expected {expected}, found {found}"), Some(help));
+        failure.expected = Some(expected);
+        failure
+    }
+
+    /// Fixes the place unless an inner node has done so already.
+    pub(super) fn at(mut self, node: NodeId, span: &Span) -> Self {
+        self.place.get_or_insert_with(|| (node, span.clone()));
+        self
+    }
+}
+
+impl Failure {
+    /// The same without the value: what comes from the environment may be a credential.
+    pub(super) fn without_value(mut self, written: &str) -> Self {
+        self.message = match &self.expected {
+            Some(expected) => format!("expected {expected}, `{written}` gives something else"),
+            None => format!("what `{written}` gives does not fit here"),
+        };
+        self.help = Some("check the value of the variable".to_string());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Text of an error that types of this crate raise through serde: code, message and help in one string.
+///
+/// ```
+/// let text = tidemill_spec::deserializer::coded("E0106", "`40` has no unit", "write `40/s`");
+/// assert_eq!(text, "[E0106] `40` has no unit\nhelp: write `40/s`");
+/// ```
+pub fn coded(code: &'static str, message: impl fmt::Display, help: impl fmt::Display) -> String {
+    format!("[{code}] {message}\nhelp: {help}")
+}
+
+/// Codes that [`coded`] texts may carry.
+const CODES: &[&str] =
+    &["E0105", "E0106", "E0107", "E0115", "E0116", "E0204", "E0501", "E0502", "E0503", "E0504"];
+
+impl de::Error for Failure {
+    fn custom<T: fmt::Display>(text: T) -> Self {
+        let text = text.to_string();
+        let (code, rest) = match CODES.iter().find(|code| text.starts_with(&format!("[{code}] "))) {
+            Some(code) => (*code, text[code.len() + 3..].to_string()),
+            None => ("E0105", text),
+        };
+        match rest.split_once("\nhelp: ") {
+            Some((message, help)) => Failure::new(code, message.to_string(), Some(help.to_string())),
+            None => Failure::new(code, rest, None),
+        }
+    }
+
+    fn invalid_type(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let found = in_words(unexpected);
+        let expected = expected.to_string();
+        let help = match unexpected {
+            de::Unexpected::Signed(_)
+            | de::Unexpected::Unsigned(_)
+            | de::Unexpected::Float(_)
+            | de::Unexpected::Bool(_)
+                if expected.contains("string") =>
+            {
+                "put it in quotes if text is meant".to_string()
+            }
+            _ => format!("write {} here", plainly(&expected)),
+        };
+        Failure::mismatch(plainly(&expected), &found, help)
+    }
+
+    fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let (found, expected) = (in_words(unexpected), plainly(&expected.to_string()));
+        let help = format!("write {expected} here");
+        Failure::mismatch(expected, &found, help)
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let help = suggestion(variant, expected.iter().copied(), "possible values");
+        Failure::new("E0114", format!("unknown value `{variant}`"), Some(help))
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        let help = suggestion(field, expected.iter().copied(), "possible keys");
+        Failure::new("E0103", format!("unknown key `{field}`"), Some(help))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        let mut failure =
+            Failure::new("E0104", format!("missing key `{field}`"), Some(format!("add `{field}:`")));
+        failure.missing = Some(field);
+        failure
+    }
+}
+
+fn in_words(unexpected: de::Unexpected<'_>) -> String {
+    match unexpected {
+        de::Unexpected::Unit => "nothing".to_string(),
+        de::Unexpected::Map => "a map".to_string(),
+        de::Unexpected::Seq => "a list".to_string(),
+        de::Unexpected::Str(text) => format!("the text `{text}`"),
+        de::Unexpected::Signed(n) => format!("the number `{n}`"),
+        de::Unexpected::Unsigned(n) => format!("the number `{n}`"),
+        de::Unexpected::Float(n) => format!("the number `{n}`"),
+        de::Unexpected::Bool(b) => format!("`{b}`"),
+        other => other.to_string(),
+    }
+}
+
+/// Serde's words for Rust types in the words of YAML.
+fn plainly(expected: &str) -> String {
+    match expected {
+        "a string" | "string" => "text".to_string(),
+        "a sequence" => "a list".to_string(),
+        "a boolean" => "`true` or `false`".to_string(),
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative".to_string(),
+        "i8" | "i16" | "i32" | "i64" => "a whole number".to_string(),
+        "f32" | "f64" => "a number".to_string(),
+        other if other.starts_with("struct ") => "a map".to_string(),
+        other => other.to_string(),
+    }
+}
