@@ -8,6 +8,7 @@ use crate::store::{EpochLogs, SnapshotStore};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 use std::sync::Arc;
 use tidemill_operators::api::{DeadLetter, Output};
 
@@ -15,6 +16,10 @@ use tidemill_operators::api::{DeadLetter, Output};
 pub(crate) const CREDIT_WINDOW: u64 = 4 << 20;
 /// Bytes that an ingress or a source lets in before the other nodes of the slot get their turn.
 pub(crate) const QUOTA: usize = 1 << 20;
+
+/// The epoch before which everything is durable behind a stage: in the sinks that its output reaches. Each stage
+/// has its own, so that two slots may send to each other without waiting for each other.
+pub(crate) type Durable = Rc<Cell<Epoch>>;
 
 /// Shared by the nodes of one slot.
 pub(crate) struct SlotContext {
@@ -29,8 +34,6 @@ pub(crate) struct SlotContext {
     pub(crate) budget: usize,
     /// Somebody stopped because of the budget and wants to be scheduled when there is room.
     pub(crate) starved: Cell<bool>,
-    /// All epochs before it are durable behind this slot.
-    pub(crate) durable: Cell<Epoch>,
     /// Nodes (by index) that want to be scheduled at a time.
     pub(crate) deadlines: RefCell<BinaryHeap<Reverse<(Nanoseconds, usize)>>>,
     /// The first failure; the slot stops at it.

@@ -118,7 +118,8 @@ impl LocalExecutor {
                 let started = clock.now();
                 let current = thread_shared.generation.load(Ordering::Acquire);
                 let stale = u64::from(job.generation) < current || job.deadline.is_some_and(|d| d < started);
-                let result = if stale { JobResult::Cancelled } else { compute(&mut model, &make, &job.batch) };
+                let result =
+                    if stale { JobResult::Cancelled } else { compute(&mut model, &make, &job.batch) };
                 let finished = clock.now();
                 thread_shared.bytes.fetch_sub(bytes, Ordering::AcqRel);
                 let completion =
@@ -140,7 +141,11 @@ fn compute(model: &mut Option<Box<dyn Inference>>, make: &MakeInstance, batch: &
     if model.is_none() {
         match make() {
             Ok(Instance::Inference(instance)) => *model = Some(instance),
-            Ok(_) => return JobResult::Failed(OperatorError::new("made another kind of operator the second time")),
+            Ok(_) => {
+                return JobResult::Failed(OperatorError::new(
+                    "made another kind of operator the second time",
+                ));
+            }
             Err(error) => return JobResult::Failed(error),
         }
     }

@@ -32,7 +32,13 @@ impl FreshnessQueue {
 
     /// Adds a batch. `congested`: the receiver is busy, so that what waits is not the next to go.
     /// Returns how many records were dropped for it.
-    pub(crate) fn push(&mut self, epoch: Epoch, batch: RecordBatch, now: Nanoseconds, congested: bool) -> u64 {
+    pub(crate) fn push(
+        &mut self,
+        epoch: Epoch,
+        batch: RecordBatch,
+        now: Nanoseconds,
+        congested: bool,
+    ) -> u64 {
         let mut dropped = 0;
         let mut batch = batch;
         if self.policy == Freshness::Latest && (congested || !self.items.is_empty()) {
@@ -99,10 +105,6 @@ impl FreshnessQueue {
     pub(crate) fn first_epoch(&self) -> Option<Epoch> {
         self.items.iter().map(|item| item.epoch).min()
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
 }
 
 /// The last row of each source, in order, and how many rows were left out.
@@ -114,6 +116,7 @@ fn newest_of_each_source(batch: RecordBatch) -> (RecordBatch, u64) {
         return (batch, 0);
     }
     let mask: arrow_array::BooleanArray = (0..rows).map(|row| Some(newest.contains(&row))).collect();
-    let kept = arrow_select::filter::filter_record_batch(&batch, &mask).expect("the mask is as long as the batch");
+    let kept =
+        arrow_select::filter::filter_record_batch(&batch, &mask).expect("the mask is as long as the batch");
     (kept, (rows - newest.len()) as u64)
 }

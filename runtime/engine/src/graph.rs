@@ -65,11 +65,24 @@ pub(crate) struct Port {
 /// What an instance runs.
 #[derive(Clone)]
 pub(crate) enum Work {
-    Source { bound: BoundSource, number: u32, classes: ClassTable, selector: Selector, replay: Option<EpochLog> },
+    Source {
+        bound: BoundSource,
+        number: u32,
+        classes: ClassTable,
+        selector: Selector,
+        replay: Option<EpochLog>,
+    },
     Stateless(MakeInstance),
     Stateful(MakeInstance),
-    Inference { executor: Arc<dyn ModelExecutor>, batching: Batching },
-    Sink { cell: SharedSink, metrics: Arc<SinkMetrics>, truth: Option<GroundTruth> },
+    Inference {
+        executor: Arc<dyn ModelExecutor>,
+        batching: Batching,
+    },
+    Sink {
+        cell: SharedSink,
+        metrics: Arc<SinkMetrics>,
+        truth: Option<GroundTruth>,
+    },
 }
 
 /// One stage instance: a stage, or one partition of it.
@@ -220,7 +233,8 @@ pub(crate) fn build(
                 graph.slots.len() - 1
             });
             let instance = instance_name(stage, partition);
-            let inputs = program.plan.edges.iter().filter(|e| e.to == stage.id).map(|e| e.input as usize + 1).max();
+            let inputs =
+                program.plan.edges.iter().filter(|e| e.to == stage.id).map(|e| e.input as usize + 1).max();
             let context = StageContext {
                 stage: stage.id.clone(),
                 instance: instance.clone(),
@@ -245,10 +259,14 @@ pub(crate) fn build(
         connect(program, metrics, &mut graph, &places, edge)?;
     }
     for slot in &graph.slots {
-        let ends = slot.instances.iter().any(|i| !i.outputs.is_empty() || matches!(i.work, Work::Sink { .. }));
+        let ends =
+            slot.instances.iter().any(|i| !i.outputs.is_empty() || matches!(i.work, Work::Sink { .. }));
         if !ends {
             let stage = &slot.instances[0].context.stage;
-            return Err(plan_error(format!("nothing receives what slot '{}' (stage '{stage}') gives", slot.name)));
+            return Err(plan_error(format!(
+                "nothing receives what slot '{}' (stage '{stage}') gives",
+                slot.name
+            )));
         }
     }
     Ok(graph)
@@ -267,9 +285,9 @@ fn connect(
     };
     let (from, to) = (find(&edge.from)?, find(&edge.to)?);
     let freshness = program.freshness_of(edge);
-    let output = program
-        .output_of(from)
-        .ok_or_else(|| plan_error(format!("stage '{}' gives nothing, yet an edge leads out of it", from.id)))?;
+    let output = program.output_of(from).ok_or_else(|| {
+        plan_error(format!("stage '{}' gives nothing, yet an edge leads out of it", from.id))
+    })?;
     let schema = record_schema(output);
     let key = (edge.from.clone(), edge.to.clone(), edge.input);
     let edge_metrics = Arc::clone(metrics.edges.entry(key).or_default());

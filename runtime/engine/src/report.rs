@@ -22,7 +22,8 @@ pub struct Progress {
 
 impl Progress {
     pub(crate) fn of(facts: &RunFacts) -> Self {
-        let emitted = facts.program.plan.stages.iter().filter(|s| facts.program.sources.contains_key(&s.operator));
+        let emitted =
+            facts.program.plan.stages.iter().filter(|s| facts.program.sources.contains_key(&s.operator));
         let emitted = emitted.filter_map(|stage| facts.metrics.stages.get(&stage.id));
         Self {
             emitted: emitted.map(|stage| stage.records_out.load(Ordering::Relaxed)).sum(),

@@ -69,7 +69,8 @@ impl ClassTable {
         let class = self.ends.partition_point(|end| *end <= position).min(self.ends.len() - 1);
         let start = if class == 0 { 0 } else { self.ends[class - 1] };
         let width = (self.ends[class] - start).max(1);
-        let lane = ((u128::from(position - start.min(position)) << 16) / u128::from(width)).min(0xffff) as u32;
+        let lane =
+            ((u128::from(position - start.min(position)) << 16) / u128::from(width)).min(0xffff) as u32;
         lane << 16 | class as u32
     }
 }
@@ -168,7 +169,7 @@ mod tests {
         let mut lanes = [[0usize; 2]; 2];
         for n in 0..10_000 {
             let value = table.class_of(format!("k{n}").as_bytes());
-            lanes[(value & 0xffff) as usize][((value >> 16) * 2 >> 16) as usize] += 1;
+            lanes[(value & 0xffff) as usize][(((value >> 16) * 2) >> 16) as usize] += 1;
         }
         for [a, b] in lanes {
             assert!(a.abs_diff(b) * 50 < a + b, "{lanes:?}");

@@ -108,10 +108,17 @@ struct Life {
     number: u32,
     commands: Sender<Command>,
     waker: Arc<Waker>,
-    durable: Arc<AtomicU64>,
+    durable: Arc<Vec<AtomicU64>>,
     alive: bool,
     restarts_without_progress: u32,
     durable_at_restart: Epoch,
+}
+
+impl Life {
+    /// Before it, everything is durable behind the whole slot.
+    fn durable(&self) -> Epoch {
+        self.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).min().unwrap_or(CLOSED)
+    }
 }
 
 struct Supervisor {
@@ -162,7 +169,7 @@ impl Run {
         metrics.sinks = sink_metrics;
         one_stage_per_sink(&program)?;
         for slot in &mut graph.slots {
-            slot.byte_budget = slot.byte_budget.max(1 << 16);
+            slot.byte_budget = slot.byte_budget.max(1 << 12);
         }
         let letters = Arc::new(Letters::new(options.letters));
         let epochs = Arc::new(EpochLogs::default());
@@ -345,10 +352,9 @@ fn source_or_operator(
             replay,
         });
     }
-    let bound = program
-        .operators
-        .get(&stage.id)
-        .ok_or_else(|| RunError::Plan(format!("stage '{}' runs '{}', which is not bound", stage.id, stage.operator)))?;
+    let bound = program.operators.get(&stage.id).ok_or_else(|| {
+        RunError::Plan(format!("stage '{}' runs '{}', which is not bound", stage.id, stage.operator))
+    })?;
     match bound.computation {
         Computation::Stateless => Ok(Work::Stateless(Arc::clone(&bound.make))),
         Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make))),
@@ -357,12 +363,16 @@ fn source_or_operator(
             let Instance::Inference(model) = made else {
                 return Err(RunError::Plan(format!("stage '{}' made another kind of operator", stage.id)));
             };
-            let executor = LocalExecutor::start(&stage.operator, model, Arc::clone(&bound.make), Arc::clone(clock))
-                .map_err(|error| RunError::System(format!("no thread for a model: {error}")))?;
+            let executor =
+                LocalExecutor::start(&stage.operator, model, Arc::clone(&bound.make), Arc::clone(clock))
+                    .map_err(|error| RunError::System(format!("no thread for a model: {error}")))?;
             let executor: Arc<dyn ModelExecutor> = Arc::new(executor);
             executors.insert(instance.to_owned(), Arc::clone(&executor));
             let budget = stage.batching_budget.0 as Nanoseconds;
-            Ok(Work::Inference { executor, batching: Batching { max_batch: stage.max_batch.max(1) as usize, budget } })
+            Ok(Work::Inference {
+                executor,
+                batching: Batching { max_batch: stage.max_batch.max(1) as usize, budget },
+            })
         }
     }
 }
@@ -379,14 +389,15 @@ impl Supervisor {
             let closed = cell.sink.close();
             closing = closing.and(rolled_back.and(closed).map_err(|error| operator_error(id, error)));
         }
-        closing = closing.and(self.facts.letters.close().map_err(|error| operator_error("dead letters", error)));
+        closing =
+            closing.and(self.facts.letters.close().map_err(|error| operator_error("dead letters", error)));
         result.and_then(|complete| closing.map(|()| complete))
     }
 
     fn start_all(&mut self) -> Result<(), RunError> {
         let mut starts = Vec::new();
         for slot in 0..self.graph.slots.len() {
-            let (life, start) = self.new_life(slot, 1, 0)?;
+            let (life, start) = self.new_life(slot, 1, vec![0; self.graph.slots[slot].instances.len()])?;
             self.lives.push(life);
             starts.push(start);
         }
@@ -399,10 +410,16 @@ impl Supervisor {
         Ok(())
     }
 
-    fn new_life(&self, slot: usize, number: u32, resume_at: Epoch) -> Result<(Life, SlotStart), RunError> {
-        let waker = Arc::new(Waker::new().map_err(|error| RunError::System(format!("no descriptor left: {error}")))?);
+    fn new_life(
+        &self,
+        slot: usize,
+        number: u32,
+        resume_at: Vec<Epoch>,
+    ) -> Result<(Life, SlotStart), RunError> {
+        let waker =
+            Arc::new(Waker::new().map_err(|error| RunError::System(format!("no descriptor left: {error}")))?);
         let (commands, command_receiver) = unbounded();
-        let durable = Arc::new(AtomicU64::new(resume_at));
+        let durable = Arc::new(resume_at.iter().map(|epoch| AtomicU64::new(*epoch)).collect::<Vec<_>>());
         let life = Life {
             number,
             commands,
@@ -410,7 +427,7 @@ impl Supervisor {
             durable: Arc::clone(&durable),
             alive: true,
             restarts_without_progress: 0,
-            durable_at_restart: resume_at,
+            durable_at_restart: resume_at.iter().copied().min().unwrap_or(0),
         };
         let start = SlotStart {
             plan: self.graph.slots[slot].clone(),
@@ -497,7 +514,7 @@ impl Supervisor {
     }
 
     fn letters_durable(&mut self) {
-        let durable = self.lives.iter().map(|life| life.durable.load(Ordering::Acquire)).min().unwrap_or(CLOSED);
+        let durable = self.lives.iter().map(Life::durable).min().unwrap_or(CLOSED);
         if let Err(error) = self.shared.letters.durable(durable) {
             self.fail(operator_error("dead letters", error));
         }
@@ -518,7 +535,9 @@ impl Supervisor {
     fn slot_ended(&mut self, slot: usize, end: SlotEnd) {
         match end {
             SlotEnd::Finished => {
-                self.lives[slot].durable.store(CLOSED, Ordering::Release);
+                for epoch in self.lives[slot].durable.iter() {
+                    epoch.store(CLOSED, Ordering::Release);
+                }
                 self.lives[slot].alive = false;
             }
             SlotEnd::Aborted => self.lives[slot].alive = false,
@@ -528,7 +547,9 @@ impl Supervisor {
             }
             _ if self.aborting => self.lives[slot].alive = false,
             SlotEnd::Killed => self.restart_or_fail(slot),
-            SlotEnd::Panicked { text, stage, operator, batch } => self.panicked(slot, text, stage, operator, batch),
+            SlotEnd::Panicked { text, stage, operator, batch } => {
+                self.panicked(slot, text, stage, operator, batch)
+            }
         }
     }
 
@@ -541,7 +562,8 @@ impl Supervisor {
         batch: Option<arrow_array::RecordBatch>,
     ) {
         let instances = &self.graph.slots[slot].instances;
-        let context = instances.iter().map(|i| &i.context).find(|context| Some(&context.stage) == stage.as_ref());
+        let context =
+            instances.iter().map(|i| &i.context).find(|context| Some(&context.stage) == stage.as_ref());
         let operator = operator.unwrap_or_else(|| "the engine".to_owned());
         let restart = context.is_some_and(|context| context.on_panic == OnPanic::Restart);
         let tries = self.lives[slot].restarts_without_progress;
@@ -568,8 +590,9 @@ impl Supervisor {
 
     fn restart(&mut self, slot: usize) -> Result<(), RunError> {
         let old = &self.lives[slot];
-        let resume_at = old.durable.load(Ordering::Acquire);
-        let tries = if resume_at > old.durable_at_restart { 1 } else { old.restarts_without_progress + 1 };
+        let resume_at = old.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).collect();
+        let tries =
+            if old.durable() > old.durable_at_restart { 1 } else { old.restarts_without_progress + 1 };
         let (mut life, start) = self.new_life(slot, old.number + 1, resume_at)?;
         life.restarts_without_progress = tries;
         self.lives[slot] = life;

@@ -1,6 +1,6 @@
 //! A slot: one thread with one single-threaded timely worker, an epoll loop around it, and nothing that polls.
 use crate::clock::{Clock, Nanoseconds};
-use crate::context::SlotContext;
+use crate::context::{Durable, SlotContext};
 use crate::executor::Notifier;
 use crate::failure::{RunError, panic_text};
 use crate::frame::{CLOSED, Epoch};
@@ -66,7 +66,12 @@ pub(crate) enum SlotEnd {
     /// The run must end.
     Failed(RunError),
     /// Something panicked; what it was, where that is known.
-    Panicked { text: String, stage: Option<String>, operator: Option<String>, batch: Option<arrow_array::RecordBatch> },
+    Panicked {
+        text: String,
+        stage: Option<String>,
+        operator: Option<String>,
+        batch: Option<arrow_array::RecordBatch>,
+    },
 }
 
 /// Everything that a slot's thread needs.
@@ -74,11 +79,12 @@ pub(crate) struct SlotStart {
     pub(crate) plan: SlotPlan,
     pub(crate) channels: Arc<Vec<Channel>>,
     pub(crate) incarnation: u32,
-    /// Restart point: all epochs before it are durable behind the slot.
-    pub(crate) resume_at: Epoch,
+    /// Restart points by instance: all epochs before it are durable behind the instance.
+    pub(crate) resume_at: Vec<Epoch>,
     pub(crate) commands: Receiver<Command>,
     pub(crate) waker: Arc<Waker>,
-    pub(crate) durable: Arc<AtomicU64>,
+    /// The same, now; by instance.
+    pub(crate) durable: Arc<Vec<AtomicU64>>,
     pub(crate) shared: Arc<SlotShared>,
 }
 
@@ -113,8 +119,10 @@ struct Slot {
     egresses: BTreeMap<ChannelId, Rc<RefCell<Egress>>>,
     /// Receiving ends and the node that takes from them.
     ingresses: BTreeMap<ChannelId, (Rc<RefCell<Ingress>>, usize)>,
-    sinks: Vec<Rc<RefCell<SinkNode>>>,
-    tracks: Vec<Track>,
+    sinks: BTreeMap<usize, Rc<RefCell<SinkNode>>>,
+    /// Tracks with the instance that they feed or belong to.
+    tracks: Vec<(usize, Track)>,
+    durable: Vec<Durable>,
 }
 
 /// Runs a slot to its end on the calling thread.
@@ -145,7 +153,10 @@ fn system(error: impl std::fmt::Display) -> RunError {
     RunError::System(format!("the slot's event loop: {error}"))
 }
 
-#[expect(clippy::disallowed_methods, reason = "timely wants an Instant to schedule by; it never becomes engine time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "timely wants an Instant to schedule by; it never becomes engine time"
+)]
 fn timely_worker() -> Worker {
     Worker::new(Config::default(), Allocator::Thread(Thread::default()), Some(std::time::Instant::now()))
 }
@@ -162,7 +173,6 @@ impl Slot {
             used: Cell::new(0),
             budget: start.plan.byte_budget.max(1),
             starved: Cell::new(false),
-            durable: Cell::new(start.resume_at),
             deadlines: RefCell::new(BinaryHeap::new()),
             failure: RefCell::new(None),
         });
@@ -171,6 +181,7 @@ impl Slot {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, start.waker.as_fd(), epoll::EventData::new_u64(OWN), flags).map_err(system)?;
         shared.clock.on_jump(&start.waker);
+        let durable = start.resume_at.iter().map(|epoch| Rc::new(Cell::new(*epoch))).collect();
         Ok(Self {
             context,
             start,
@@ -182,8 +193,9 @@ impl Slot {
             sources: Vec::new(),
             egresses: BTreeMap::new(),
             ingresses: BTreeMap::new(),
-            sinks: Vec::new(),
+            sinks: BTreeMap::new(),
             tracks: Vec::new(),
+            durable,
         })
     }
 
@@ -203,7 +215,8 @@ impl Slot {
     fn build_in<'scope>(&mut self, scope: Scope<'scope, Epoch>) -> Result<(), RunError> {
         let instances = self.start.plan.instances.clone();
         let mut built: Vec<(Rowstream<'scope>, Track)> = Vec::with_capacity(instances.len());
-        for instance in instances {
+        for (at, instance) in instances.into_iter().enumerate() {
+            let resume_at = self.durable[at].get();
             let mut inputs = Vec::new();
             let mut tracks = Vec::new();
             let mut freshness = Freshness::Block;
@@ -215,7 +228,7 @@ impl Slot {
                     freshness = *policy;
                 }
                 if !port.remote.is_empty() {
-                    let (stream, track) = self.build_ingress(scope, &instance, port);
+                    let (stream, track) = self.build_ingress(scope, &instance, port, at);
                     inputs.push(Input { stream, port: number, selector: Selector::All });
                     tracks.push(track);
                     freshness = port.remote[0].1;
@@ -224,8 +237,8 @@ impl Slot {
             let input = Track::meet(tracks);
             let name = instance.context.instance.clone();
             let index = self.nodes.len();
-            let (node, output) = self.build_node(&instance, input, freshness, index)?;
-            let (stream, activator) = install(scope, &name, inputs, Rc::clone(&node));
+            let (node, output) = self.build_node(&instance, input, freshness, index, at)?;
+            let (stream, activator) = install(scope, &name, inputs, resume_at, Rc::clone(&node));
             self.nodes.push((node, activator));
             for out in &instance.outputs {
                 let channel = &self.start.channels[out.id];
@@ -236,16 +249,16 @@ impl Slot {
                     output.clone(),
                     self.start.incarnation,
                     FreshnessQueue::new(out.freshness, limit),
-                    self.start.resume_at,
+                    resume_at,
                 )));
                 let node: Rc<RefCell<dyn Node>> = Rc::new(RefCell::new(EgressNode(Rc::clone(&egress))));
                 let input = Input { stream: stream.clone(), port: 0, selector: out.selector.clone() };
-                let (_, activator) = install(scope, &channel.name, vec![input], Rc::clone(&node));
+                let (_, activator) = install(scope, &channel.name, vec![input], resume_at, Rc::clone(&node));
                 self.nodes.push((node, activator));
                 self.egresses.insert(out.id, egress);
             }
             if let Track::Own(_) = &output {
-                self.tracks.push(output.clone());
+                self.tracks.push((at, output.clone()));
             }
             built.push((stream, output));
         }
@@ -257,6 +270,7 @@ impl Slot {
         scope: Scope<'scope, Epoch>,
         instance: &InstancePlan,
         port: &crate::graph::Port,
+        at: usize,
     ) -> (Rowstream<'scope>, Track) {
         let index = self.nodes.len();
         let mut tracks = Vec::new();
@@ -269,17 +283,17 @@ impl Slot {
                 Arc::clone(&channel.metrics),
                 channel.name.clone(),
                 track.clone(),
-                self.start.resume_at,
+                Rc::clone(&self.durable[at]),
             )));
             self.ingresses.insert(*id, (Rc::clone(&ingress), index));
-            self.tracks.push(track.clone());
+            self.tracks.push((at, track.clone()));
             tracks.push(track);
             channels.push(ingress);
         }
         let node: Rc<RefCell<dyn Node>> =
             Rc::new(RefCell::new(IngressNode::new(Rc::clone(&self.context), channels, index)));
         let name = format!("into {}", instance.context.instance);
-        let (stream, activator) = install(scope, &name, Vec::new(), Rc::clone(&node));
+        let (stream, activator) = install(scope, &name, Vec::new(), 0, Rc::clone(&node));
         self.nodes.push((node, activator));
         self.takers.push(index);
         (stream, Track::meet(tracks))
@@ -291,7 +305,9 @@ impl Slot {
         input: Track,
         freshness: Freshness,
         index: usize,
+        at: usize,
     ) -> Result<(Rc<RefCell<dyn Node>>, Track), RunError> {
+        let durable = Rc::clone(&self.durable[at]);
         let slot = Rc::clone(&self.context);
         let stage = instance.context.clone();
         let failed = |error: tidemill_operators::api::OperatorError| RunError::Operator {
@@ -323,7 +339,7 @@ impl Slot {
                     track.clone(),
                     notifier,
                     Arc::clone(&shared.stop),
-                    self.start.resume_at,
+                    durable,
                     index,
                 );
                 (Rc::new(RefCell::new(node)), track)
@@ -333,8 +349,10 @@ impl Slot {
                 (Rc::new(RefCell::new(StatelessNode { slot, stage, operator, processing: None })), input)
             }
             Work::Stateful(make) => {
-                let Instance::Stateful(mut operator) = make().map_err(failed)? else { return Err(other_kind()) };
-                let done = self.start.resume_at;
+                let Instance::Stateful(mut operator) = make().map_err(failed)? else {
+                    return Err(other_kind());
+                };
+                let done = durable.get();
                 if let Some(state) = shared.snapshots.at(&stage.instance, done) {
                     operator.restore(&state).map_err(failed)?;
                 } else if done > 0 {
@@ -342,7 +360,8 @@ impl Slot {
                     return Err(RunError::System(text));
                 }
                 let output = Track::own();
-                let node = StatefulNode::new(slot, stage, operator, input, output.clone(), done).map_err(failed)?;
+                let node =
+                    StatefulNode::new(slot, stage, operator, input, output.clone(), done).map_err(failed)?;
                 (Rc::new(RefCell::new(node)), output)
             }
             Work::Inference { executor, batching } => {
@@ -363,7 +382,7 @@ impl Slot {
             Work::Sink { cell, metrics, truth } => {
                 let (cell, metrics) = (Arc::clone(cell), Arc::clone(metrics));
                 let node = Rc::new(RefCell::new(SinkNode::new(slot, stage, cell, metrics, truth.clone())));
-                self.sinks.push(Rc::clone(&node));
+                self.sinks.insert(at, Rc::clone(&node));
                 (node, input)
             }
         })
@@ -385,7 +404,7 @@ impl Slot {
                 egress.borrow_mut().pump();
             }
             let progressed = self.advance_durable()?;
-            if self.context.durable.get() == CLOSED {
+            if self.durable.iter().all(|durable| durable.get() == CLOSED) {
                 return Ok(SlotEnd::Finished);
             }
             let room = self.context.used.get() < self.context.budget / 2;
@@ -498,25 +517,31 @@ impl Slot {
         Ok(None)
     }
 
-    /// Finds out how much is durable behind this slot and passes it on.
+    /// Finds out how much is durable behind each stage and passes it on.
     fn advance_durable(&mut self) -> Result<bool, RunError> {
-        let behind = self.egresses.values().map(|egress| egress.borrow().durable());
-        let here = self.sinks.iter().map(|sink| sink.borrow().committed());
-        let durable = match behind.chain(here).min().unwrap_or(0) {
-            CLOSED => CLOSED,
-            // A sink that commits more often than at checkpoints does not make the others restartable there.
-            epoch => epoch / self.context.checkpoint_every * self.context.checkpoint_every,
-        };
-        if durable <= self.context.durable.get() {
-            return Ok(false);
-        }
-        self.context.durable.set(durable);
-        self.start.durable.store(durable, Ordering::Release);
-        for (ingress, _) in self.ingresses.values() {
-            ingress.borrow_mut().tell_durable();
-        }
-        self.tracks.iter().for_each(|track| track.prune(durable));
-        for instance in &self.start.plan.instances {
+        let every = self.context.checkpoint_every;
+        let mut progressed = false;
+        let instances = &self.start.plan.instances;
+        // Backwards, so that what comes behind an instance is known before it.
+        for at in (0..instances.len()).rev() {
+            let instance = &instances[at];
+            let channels = instance.outputs.iter().filter_map(|out| self.egresses.get(&out.id));
+            let sent = channels.map(|egress| egress.borrow().durable());
+            let written = self.sinks.get(&at).map(|sink| sink.borrow().committed());
+            let behind = (at + 1..instances.len())
+                .filter(|next| instances[*next].ports.iter().any(|port| port.local.iter().any(|l| l.0 == at)))
+                .map(|next| self.durable[next].get());
+            let durable = match sent.chain(written).chain(behind).min().unwrap_or(CLOSED) {
+                CLOSED => CLOSED,
+                // A sink that commits more often than at checkpoints does not make others restartable there.
+                epoch => epoch / every * every,
+            };
+            if durable <= self.durable[at].get() {
+                continue;
+            }
+            progressed = true;
+            self.durable[at].set(durable);
+            self.start.durable[at].store(durable, Ordering::Release);
             match instance.work {
                 Work::Stateful(_) => self.context.snapshots.prune(&instance.context.instance, durable),
                 Work::Source { .. } if !self.start.shared.keep_epochs => {
@@ -525,6 +550,10 @@ impl Slot {
                 _ => {}
             }
         }
-        Ok(true)
+        if progressed {
+            self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().tell_durable());
+            self.tracks.iter().for_each(|(at, track)| track.prune(self.durable[*at].get()));
+        }
+        Ok(progressed)
     }
 }

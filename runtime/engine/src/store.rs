@@ -49,7 +49,8 @@ impl SnapshotStore {
     /// The state "all of the epochs before `epoch`".
     pub(crate) fn at(&self, stage: &str, epoch: Epoch) -> Option<Arc<[u8]>> {
         self.with(stage, |snapshots| {
-            let found = snapshots.iter().rev().find(|snapshot| snapshot.from <= epoch && epoch <= snapshot.to);
+            let found =
+                snapshots.iter().rev().find(|snapshot| snapshot.from <= epoch && epoch <= snapshot.to);
             found.map(|snapshot| Arc::clone(&snapshot.bytes))
         })
     }

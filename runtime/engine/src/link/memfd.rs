@@ -108,8 +108,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 impl Sender {
     fn place(&mut self, length: u64) -> Result<Option<u64>, LinkError> {
         let start_in_ring = self.written % RING_BYTES;
-        let start =
-            if start_in_ring + length > RING_BYTES { self.written + RING_BYTES - start_in_ring } else { self.written };
+        let start = if start_in_ring + length > RING_BYTES {
+            self.written + RING_BYTES - start_in_ring
+        } else {
+            self.written
+        };
         let used = start + length - self.ring.released.load(Ordering::Acquire);
         if length > RING_BYTES || used > RING_BYTES {
             return Ok(None);
@@ -229,7 +232,10 @@ impl Receiver {
         let (epoch, length, checksum) = (u64_at(&bytes, 24), u64_at(&bytes, 32), u64_at(&bytes, 40));
         let payload = Buffer::from_vec(bytes).slice(HEADER_BYTES);
         if payload.len() as u64 != length {
-            return Err(LinkError::Damaged(format!("payload of {} bytes, {length} announced", payload.len())));
+            return Err(LinkError::Damaged(format!(
+                "payload of {} bytes, {length} announced",
+                payload.len()
+            )));
         }
         let mut hasher = Xxh3::new();
         hasher.update(&payload);

@@ -194,7 +194,8 @@ impl Egress {
         }
         let unsent = self.kept.range(self.cursor..).map(|kept| kept.epoch).min();
         let waiting = self.queue.first_epoch();
-        let frontier = unsent.into_iter().chain(waiting).min().map_or(self.frontier, |e| e.min(self.frontier));
+        let frontier =
+            unsent.into_iter().chain(waiting).min().map_or(self.frontier, |e| e.min(self.frontier));
         if self.told.is_none_or(|told| told < frontier) {
             let steps = self.track.steps(self.told, frontier);
             self.tell(frontier, steps)?;

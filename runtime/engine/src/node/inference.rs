@@ -58,7 +58,6 @@ pub(crate) struct InferenceNode {
 }
 
 impl InferenceNode {
-    #[expect(clippy::too_many_arguments, reason = "the parts of one stage, each of another kind")]
     pub(crate) fn new(
         slot: Rc<SlotContext>,
         stage: StageContext,

@@ -1,7 +1,7 @@
 //! The receiving ends of the channels into one input of a stage: fences off former lives of the senders, drops
 //! what a replay repeats, and holds the meet of the senders' frontiers.
 use super::{Emit, Node};
-use crate::context::{CREDIT_WINDOW, QUOTA, SlotContext};
+use crate::context::{CREDIT_WINDOW, Durable, QUOTA, SlotContext};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Content, Control, Epoch, Frame};
 use crate::link::{LinkError, LinkReceiver};
@@ -32,6 +32,8 @@ pub(crate) struct Ingress {
     repeated: Option<HashSet<(Epoch, RecordId)>>,
     /// Credit taken and not yet given back.
     owed: u64,
+    /// Durable behind the receiving stage.
+    durable: Durable,
     durable_told: Epoch,
 }
 
@@ -41,7 +43,7 @@ impl Ingress {
         metrics: Arc<EdgeMetrics>,
         name: String,
         track: Track,
-        start: Epoch,
+        durable: Durable,
     ) -> Self {
         Self {
             slot,
@@ -51,10 +53,11 @@ impl Ingress {
             link: None,
             incarnation: 0,
             expected: 0,
-            frontier: start,
+            frontier: durable.get(),
             open: VecDeque::new(),
             repeated: None,
             owed: 0,
+            durable,
             durable_told: 0,
         }
     }
@@ -91,7 +94,7 @@ impl Ingress {
 
     /// Tells the sender what it may forget.
     pub(crate) fn tell_durable(&mut self) {
-        let durable = self.slot.durable.get();
+        let durable = self.durable.get();
         if durable > self.durable_told {
             self.durable_told = durable;
             self.control(Control::Durable(durable));

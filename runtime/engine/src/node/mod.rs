@@ -97,11 +97,13 @@ pub(crate) struct Input<'scope> {
     pub(crate) selector: Selector,
 }
 
-/// Installs a node and gives its output and the handle that schedules it.
+/// Installs a node and gives its output and the handle that schedules it. Data of epochs before `resume_at` is
+/// known already to what comes behind and is left out: other stages of a restarted slot may repeat it.
 pub(crate) fn install<'scope>(
     scope: Scope<'scope, Epoch>,
     name: &str,
     inputs: Vec<Input<'scope>>,
+    resume_at: Epoch,
     node: Rc<RefCell<dyn Node>>,
 ) -> (Rowstream<'scope>, Activator) {
     let mut builder = OperatorBuilder::new(name.to_owned(), scope);
@@ -124,7 +126,9 @@ pub(crate) fn install<'scope>(
                         (Some(batch), selector) => selector.select(&batch),
                         (None, _) => None,
                     };
-                    if let Some(batch) = selected {
+                    if let Some(batch) = selected
+                        && *time.time() >= resume_at
+                    {
                         node.receive(*port, *time.time(), batch, &mut emit);
                     }
                 });

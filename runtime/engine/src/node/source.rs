@@ -7,7 +7,7 @@ pub(crate) use schedule::Schedule;
 
 use self::reader::{Chunk, Reader};
 use super::{Emit, Node};
-use crate::context::{QUOTA, SlotContext, StageContext};
+use crate::context::{Durable, QUOTA, SlotContext, StageContext};
 use crate::executor::Notifier;
 use crate::frame::{CLOSED, Epoch, WatermarkStep};
 use crate::metrics::count;
@@ -53,6 +53,7 @@ pub(crate) struct SourceNode {
     epoch: Epoch,
     /// Records and bytes in the current epoch, for schedules that count.
     in_epoch: (u64, usize),
+    durable: Durable,
     /// Epochs before it are not emitted again after a restart.
     resume_at: Epoch,
     track: Track,
@@ -70,9 +71,10 @@ impl SourceNode {
         track: Track,
         notifier: Notifier,
         stop: Arc<AtomicBool>,
-        resume_at: Epoch,
+        durable: Durable,
         index: usize,
     ) -> Self {
+        let resume_at = durable.get();
         let restart = slot.epochs.restart(&stage.instance, resume_at);
         let schema = record_schema(&settings.bound.output);
         let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
@@ -90,6 +92,7 @@ impl SourceNode {
             newest,
             epoch,
             in_epoch: (0, 0),
+            durable,
             resume_at,
             track,
             ended: false,
@@ -102,7 +105,9 @@ impl SourceNode {
     fn next_epoch(&self) -> Epoch {
         if let Some(replay) = &self.settings.replay {
             let mut epoch = self.epoch;
-            for (logged, _) in replay.cuts.range(self.epoch..).take_while(|(_, c)| c.sequence <= self.sequence) {
+            for (logged, _) in
+                replay.cuts.range(self.epoch..).take_while(|(_, c)| c.sequence <= self.sequence)
+            {
                 epoch = *logged;
             }
             return epoch;
@@ -144,8 +149,7 @@ impl SourceNode {
         if self.settings.replay.as_ref().and_then(|log| log.end).is_some_and(|end| self.sequence >= end) {
             return true;
         }
-        self.stop.load(Ordering::Acquire)
-            || self.settings.schedule.finished(self.sequence, self.slot.now())
+        self.stop.load(Ordering::Acquire) || self.settings.schedule.finished(self.sequence, self.slot.now())
     }
 
     /// Emits what is due; `false` when nothing more can be done now.
@@ -175,7 +179,7 @@ impl SourceNode {
         }
         // Only now is it known whether the records carry event times of their own.
         self.turn_epoch();
-        if self.epoch > self.slot.durable.get().saturating_add(self.settings.lead) || !self.slot.has_room() {
+        if self.epoch > self.durable.get().saturating_add(self.settings.lead) || !self.slot.has_room() {
             self.slot.starved.set(true);
             return Err(());
         }
@@ -191,9 +195,10 @@ impl SourceNode {
     /// Emits the records from here on that are due and belong to the current epoch.
     fn emit_run(&mut self, now: i64, out: &mut Emit) -> usize {
         let Some(chunk) = self.chunk.take() else { return 0 };
-        let replay_limit = self.settings.replay.as_ref().and_then(|log| {
-            log.cuts.range(self.epoch + 1..).next().map(|(_, cut)| cut.sequence).or(log.end)
-        });
+        let replay_limit =
+            self.settings.replay.as_ref().and_then(|log| {
+                log.cuts.range(self.epoch + 1..).next().map(|(_, cut)| cut.sequence).or(log.end)
+            });
         let first_sequence = self.sequence;
         let first = self.taken;
         let mut last = first;

@@ -81,7 +81,11 @@ pub(super) struct Reader {
     has_times: bool,
 }
 
-fn read_all(source: &mut dyn Source, mut skip: u64, mut send: impl FnMut(Chunk) -> bool) -> Result<(), OperatorError> {
+fn read_all(
+    source: &mut dyn Source,
+    mut skip: u64,
+    mut send: impl FnMut(Chunk) -> bool,
+) -> Result<(), OperatorError> {
     loop {
         let position = source.position();
         let SourceRead::Rows { payload, times, dead_letters, offsets } =
@@ -127,7 +131,8 @@ impl Reader {
             thread_notifier.notify();
         });
         if let Err(error) = spawned {
-            let _ = failed.send(Message::Failed(OperatorError::new(format!("no thread to read with: {error}"))));
+            let _ =
+                failed.send(Message::Failed(OperatorError::new(format!("no thread to read with: {error}"))));
             notifier.notify();
         }
         Self { messages, has_times: false }

@@ -72,8 +72,13 @@ mod tests {
 
     #[test]
     fn open_loop_epochs_follow_the_intended_times() {
-        let schedule =
-            Schedule { rate: Some(40.0), start: 7, tick: 50_000_000, records: None, duration: Some(1_000_000_000) };
+        let schedule = Schedule {
+            rate: Some(40.0),
+            start: 7,
+            tick: 50_000_000,
+            records: None,
+            duration: Some(1_000_000_000),
+        };
         let epochs: Vec<_> = (0..6).map(|n| schedule.epoch(n, 0, (0, 0))).collect();
         assert_eq!(epochs, [0, 0, 1, 1, 2, 2]);
         assert_eq!(schedule.due(2), 50_000_007);

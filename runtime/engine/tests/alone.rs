@@ -1,0 +1,147 @@
+//! Tests that measure the whole process; each wants a process of its own, hence `alone_` in the names.
+#[allow(dead_code, reason = "shared with the main suite, which uses all of it")]
+#[path = "engine/parts.rs"]
+mod parts;
+
+use parts::*;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_engine::{Run, RunOptions};
+use tidemill_operators::api::*;
+use tidemill_spec::plan::LinkKind;
+
+/// Resident memory in bytes.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).expect("a number") * 1024.0
+}
+
+/// User and system time of the process.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("linux");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("after the name").split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
+    Duration::from_millis(ticks * 10)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Makes 16 KiB records out of nothing, as fast as it is asked.
+struct Generator {
+    next: usize,
+    rows: usize,
+}
+
+impl Source for Generator {
+    fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
+        use arrow_array::{Int64Array, RecordBatch, StringArray};
+        let n = rows.min(bytes / (16 << 10)).max(1).min(self.rows - self.next);
+        if n == 0 {
+            return Ok(SourceRead::End);
+        }
+        let keys: StringArray = (0..n).map(|i| Some(format!("{:016384}", self.next + i))).collect();
+        let values: Int64Array = (0..n).map(|i| (self.next + i) as i64).collect();
+        self.next += n;
+        let schema = tidemill_operators::record::payload_schema(&stream());
+        let payload =
+            RecordBatch::try_new(schema, vec![Arc::new(keys), Arc::new(values)]).expect("two columns");
+        Ok(SourceRead::Rows { payload, times: None, dead_letters: vec![], offsets: None })
+    }
+
+    fn position(&self) -> SourcePosition {
+        SourcePosition(self.next.to_string())
+    }
+
+    fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
+        self.next = position.0.parse().map_err(|_| OperatorError::new("not a position"))?;
+        Ok(())
+    }
+}
+
+/// Counts rows and keeps nothing.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn write(&mut self, _batch: &arrow_array::RecordBatch) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn rollback(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn close(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn exactly_once(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn alone_memory_is_bounded_behind_a_fast_source() {
+    const BUDGET: u64 = 8 << 20;
+    const ROWS: usize = 16_000;
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    b.byte_budget = BUDGET;
+    let mut source = rows_source("src", vec![], None, None, 1);
+    source.make = Arc::new(|| Ok(Box::new(Generator { next: 0, rows: ROWS })));
+    let (mut out, _) = sink("out");
+    out.make = Arc::new(|| Ok(Box::new(Nothing)));
+    b.source(source, "a");
+    let slow = |id: &str| {
+        model(id, |batch| std::thread::sleep(Duration::from_micros(250 * batch.num_rows() as u64)))
+    };
+    b.operator("slow", slow("slow"), "b", &[]).edge("src", "slow", 0);
+    b.sink(out, "c").edge("slow", "out", 0);
+    let idle = resident();
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let mut samples = Vec::new();
+    let report = loop {
+        if let Some(result) = run.wait_for(Duration::from_millis(10)) {
+            break result.expect("succeeds");
+        }
+        samples.push(resident());
+    };
+    assert_eq!(report.sinks[0].records, ROWS as u64);
+    let third = samples.len() / 3;
+    let (middle, last) = (median(samples[third..2 * third].to_vec()), median(samples[2 * third..].to_vec()));
+    let bound = idle + 3.0 * BUDGET as f64 + (64 << 20) as f64;
+    let mib = |bytes: f64| bytes / (1 << 20) as f64;
+    println!(
+        "idle {:.0}, middle {:.0}, last {:.0}, bound {:.0} MiB",
+        mib(idle),
+        mib(middle),
+        mib(last),
+        mib(bound)
+    );
+    assert!(samples.len() > 100, "{} samples", samples.len());
+    assert!(last <= 1.05 * middle, "grows from {:.1} to {:.1} MiB", mib(middle), mib(last));
+    assert!(last <= bound, "{:.1} MiB, at most {:.1} expected", mib(last), mib(bound));
+}
+
+#[test]
+fn alone_an_idle_run_costs_less_than_one_percent_of_a_core() {
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let (out, _) = sink("out");
+    // One record an hour: everything waits, nothing may poll.
+    b.source(rows_source("a", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
+    b.source(rows_source("b", numbered(10), Some(1.0 / 3600.0), None, 40), "b");
+    b.operator("m", model("m", |_| {}), "c", &[]).edge("a", "m", 0);
+    b.operator("j", join("j", 0), "d", &[]).edge("m", "j", 0).edge("b", "j", 1);
+    b.sink(out, "e").edge("j", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    std::thread::sleep(Duration::from_millis(300));
+    let before = cpu_time();
+    assert!(run.wait_for(Duration::from_secs(4)).is_none());
+    let used = cpu_time() - before;
+    run.stopper().abort();
+    run.wait().expect("aborts well");
+    println!("{used:?} of processor time in 4 s");
+    assert!(used <= Duration::from_millis(40), "{used:?} of processor time in 4 s");
+}

@@ -1,0 +1,175 @@
+//! One suite for every kind of link: the frames themselves, and channels with fan-in, routed fan-out and credits.
+use crate::parts::*;
+use arrow_array::RecordBatch;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_engine::frame::{CLOSED, Content, Control, Frame, Header, WatermarkStep};
+use tidemill_engine::link::{InProcess, Link, LinkError, Memfd};
+use tidemill_engine::{Run, RunOptions};
+use tidemill_operators::record::record_schema;
+use tidemill_spec::plan::LinkKind;
+
+fn links() -> Vec<Box<dyn Link>> {
+    vec![Box::new(InProcess), Box::new(Memfd)]
+}
+
+fn batch(rows: usize, width: usize) -> RecordBatch {
+    use arrow_array::*;
+    let ids = FixedSizeBinaryArray::new(16, vec![7u8; rows * 16].into(), None);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(ids),
+        Arc::new(UInt32Array::from(vec![1; rows])),
+        Arc::new(UInt64Array::from((0..rows as u64).collect::<Vec<_>>())),
+        Arc::new(Int64Array::from(vec![5i64; rows])),
+        Arc::new(Int64Array::from(vec![6i64; rows])),
+        Arc::new(UInt32Array::from(vec![0; rows])),
+        Arc::new(Int8Array::from(vec![1i8; rows])),
+        Arc::new(StringArray::from(vec!["x".repeat(width); rows])),
+        Arc::new(Int64Array::from((0..rows as i64).collect::<Vec<_>>())),
+    ];
+    RecordBatch::try_new(record_schema(&stream()), columns).expect("the schema of the test stream")
+}
+
+fn frame(sequence: u64, content: Content) -> Frame {
+    Frame { header: Header { incarnation: 3, sequence, sent_at: 11 }, content }
+}
+
+#[test]
+fn frames_arrive_in_order_and_unchanged() {
+    for link in links() {
+        let (mut sender, mut receiver) = link.connect(record_schema(&stream())).expect("connects");
+        let mut sent = Vec::new();
+        for n in 0..200u64 {
+            // Sizes from nothing to far more than a ring, so that every path of a carrier is taken.
+            let width = [0, 1, 100, 10_000, 400_000, 12_000_000][if n == 77 { 5 } else { n as usize % 5 }];
+            let content = match n % 4 {
+                3 => Content::Frontier {
+                    epoch: if n == 199 { CLOSED } else { n },
+                    steps: vec![WatermarkStep { epoch: n, watermark: -(n as i64) }],
+                },
+                _ => Content::Data { epoch: n, batch: batch(1 + n as usize % 3, width) },
+            };
+            let frame = frame(n, content);
+            sender.send(frame.clone()).expect("the receiver is there");
+            sent.push(frame);
+            if n % 7 == 0 {
+                while let Some(received) = receiver.receive().expect("the sender is there") {
+                    assert!(received == sent.remove(0), "frame {} differs", received.header.sequence);
+                }
+            }
+        }
+        while let Some(received) = receiver.receive().expect("the sender is there") {
+            assert!(received == sent.remove(0));
+        }
+        assert!(sent.is_empty());
+    }
+}
+
+#[test]
+fn control_words_travel_back() {
+    for link in links() {
+        let (mut sender, mut receiver) = link.connect(record_schema(&stream())).expect("connects");
+        let words = [Control::Resume(4), Control::Credit(99), Control::Durable(CLOSED)];
+        for word in words {
+            receiver.send_control(word).expect("the sender is there");
+        }
+        assert!(sender.clear(), "the descriptor was readable");
+        for word in words {
+            assert_eq!(sender.receive_control().expect("the receiver is there"), Some(word));
+        }
+        assert_eq!(sender.receive_control().expect("the receiver is there"), None);
+    }
+}
+
+#[test]
+fn a_lost_sender_is_told_after_what_it_sent() {
+    for link in links() {
+        let (mut sender, mut receiver) = link.connect(record_schema(&stream())).expect("connects");
+        sender.send(frame(0, Content::Data { epoch: 1, batch: batch(2, 3) })).expect("the receiver is there");
+        drop(sender);
+        assert!(receiver.clear(), "the descriptor was readable");
+        assert!(receiver.receive().expect("what was sent can be taken").is_some());
+        assert!(matches!(receiver.receive(), Err(LinkError::Lost)));
+    }
+}
+
+#[test]
+fn a_lost_receiver_is_told_to_the_sender() {
+    for link in links() {
+        let (mut sender, mut receiver) = link.connect(record_schema(&stream())).expect("connects");
+        receiver.send_control(Control::Credit(1)).expect("the sender is there");
+        drop(receiver);
+        assert!(sender.clear(), "the descriptor was readable");
+        assert_eq!(sender.receive_control().expect("what was said can be taken"), Some(Control::Credit(1)));
+        assert!(matches!(sender.receive_control(), Err(LinkError::Lost)));
+        assert!(matches!(
+            sender.send(frame(0, Content::Frontier { epoch: 1, steps: vec![] })),
+            Err(LinkError::Lost)
+        ));
+    }
+}
+
+/// Two sources (fan-in), two routed stages (fan-out), a window behind: frontiers and watermarks must be right for
+/// the windows to be.
+fn fan(link: LinkKind, slow: Duration, budget: u64) {
+    let mut b = Builder::new(link, &[0.3, 0.7]);
+    b.byte_budget = budget;
+    let (out, collected) = sink("out");
+    b.source(rows_source("a", numbered(3000), None, Some(0), 100), "s1");
+    b.source(rows_source("b", numbered(3000), None, Some(0), 37), "s2");
+    for stage in ["f1", "f2"] {
+        b.operator(stage, pass("f", |_| {}), stage, &[usize::from(stage == "f2")]);
+        b.edge("a", stage, 0).edge("b", stage, 0);
+    }
+    b.operator("w", window("w", 100_000), "w", &[]).edge("f1", "w", 0).edge("f2", "w", 0);
+    let slowed = pass("slow", move |_| std::thread::sleep(slow));
+    b.operator("slow", slowed, "z", &[]).edge("w", "slow", 0);
+    b.sink(out, "z").edge("slow", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    wait(&run);
+    let expected: Vec<String> = (0..30i64)
+        .map(|w| {
+            let sum: i64 = (w * 100..(w + 1) * 100).sum();
+            format!("w{w:06}={}", 200 * 1_000_000_000 + 2 * sum)
+        })
+        .collect();
+    assert_eq!(sorted(&collected), expected);
+}
+
+#[test]
+fn frontier_and_watermark_under_fan_in_and_routed_fan_out() {
+    for link in LINKS {
+        fan(link, Duration::ZERO, 64 << 20);
+    }
+}
+
+#[test]
+fn a_slow_receiver_with_a_small_budget_loses_nothing() {
+    for link in LINKS {
+        fan(link, Duration::from_millis(3), 1 << 16);
+    }
+}
+
+/// The frontier of the lost slot is held: its receiver completes nothing, while another branch goes on.
+#[test]
+fn a_lost_peer_holds_its_frontier_and_nobody_else() {
+    for link in LINKS {
+        let mut b = Builder::new(link, &[1.0]);
+        let (first, held) = sink("held");
+        let (second, free) = sink("free");
+        b.source(rows_source("a", numbered(400), Some(2000.0), Some(0), 50), "a");
+        b.source(rows_source("b", numbered(400), Some(2000.0), Some(0), 50), "b");
+        b.sink(first, "x").edge("a", "held", 0);
+        b.sink(second, "y").edge("b", "free", 0);
+        let run = Run::start(b.program, RunOptions::default()).expect("starts");
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(20));
+            run.kill_slot("w/a");
+        }
+        let report = wait(&run);
+        let expected: Vec<String> = (0..400).map(|i| format!("k{i:06}={i}")).collect();
+        assert_eq!(sorted(&held), expected);
+        assert_eq!(sorted(&free), expected);
+        assert!(report.restarts >= 1);
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the engine through its public face: plans in, committed results out.
+mod conformance;
+mod determinism;
+mod failures;
+mod freshness;
+mod parts;
+mod recovery;
+mod routing;

@@ -1,0 +1,484 @@
+//! Small sources, operators and sinks with obvious behaviour, and a builder of plans.
+use arrow_array::builder::FixedSizeBinaryBuilder;
+use arrow_array::{
+    Array, ArrayRef, Int8Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidemill_engine::{OnPanic, Program};
+use tidemill_operators::api::*;
+use tidemill_operators::record::*;
+use tidemill_spec::plan::*;
+use tidemill_spec::types::{Column, ColumnType, StreamType};
+use tidemill_spec::units::{Bytes, Percentile, TimeSpan};
+
+pub(crate) fn stream() -> StreamType {
+    StreamType::new([Column::new("key", ColumnType::Text), Column::new("value", ColumnType::Int64)])
+}
+
+/// One input record.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) key: String,
+    pub(crate) value: i64,
+    /// Event time, microseconds.
+    pub(crate) time: i64,
+}
+
+struct RowSource {
+    rows: Arc<Vec<Row>>,
+    next: usize,
+    with_times: bool,
+    chunk: usize,
+}
+
+impl Source for RowSource {
+    fn read(&mut self, rows: usize, _bytes: usize) -> Result<SourceRead, OperatorError> {
+        if self.next == self.rows.len() {
+            return Ok(SourceRead::End);
+        }
+        let end = (self.next + rows.min(self.chunk)).min(self.rows.len());
+        let part = &self.rows[self.next..end];
+        self.next = end;
+        let keys: StringArray = part.iter().map(|row| Some(row.key.as_str())).collect();
+        let values: Int64Array = part.iter().map(|row| row.value).collect();
+        let payload = RecordBatch::try_new(payload_schema(&stream()), vec![Arc::new(keys), Arc::new(values)])
+            .expect("two columns");
+        let times = self.with_times.then(|| part.iter().map(|row| row.time).collect());
+        Ok(SourceRead::Rows { payload, times, dead_letters: vec![], offsets: None })
+    }
+
+    fn position(&self) -> SourcePosition {
+        SourcePosition(self.next.to_string())
+    }
+
+    fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
+        self.next = position.0.parse().map_err(|_| OperatorError::new("not a position"))?;
+        Ok(())
+    }
+}
+
+/// A source of these rows. `bound`: out-of-order bound in microseconds; `None`: synthetic event times.
+pub(crate) fn rows_source(
+    id: &str,
+    rows: Vec<Row>,
+    rate: Option<f64>,
+    bound: Option<i64>,
+    chunk: usize,
+) -> BoundSource {
+    let rows = Arc::new(rows);
+    BoundSource {
+        id: id.into(),
+        kind: "rows".into(),
+        output: stream(),
+        key: Some("key".into()),
+        rate_per_second: rate,
+        out_of_order_microseconds: bound.unwrap_or(0),
+        live: false,
+        make: Arc::new(move || {
+            Ok(Box::new(RowSource { rows: Arc::clone(&rows), next: 0, with_times: bound.is_some(), chunk }))
+        }),
+    }
+}
+
+/// `n` rows with numbered keys, one millisecond apart.
+pub(crate) fn numbered(n: usize) -> Vec<Row> {
+    (0..n).map(|i| Row { key: format!("k{i:06}"), value: i as i64, time: i as i64 * 1000 }).collect()
+}
+
+pub(crate) fn operator(
+    id: &str,
+    computation: Computation,
+    make: impl Fn() -> Instance + Send + Sync + 'static,
+) -> BoundOperator {
+    BoundOperator {
+        id: id.into(),
+        kind: "test".into(),
+        output: stream(),
+        computation,
+        partition_by: None,
+        make: Arc::new(move || Ok(make())),
+    }
+}
+
+type Function = Arc<dyn Fn(&RecordBatch) + Send + Sync>;
+
+struct Each(Function);
+
+impl Stateless for Each {
+    fn process(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        (self.0)(batch);
+        output.push(batch.clone());
+        Ok(())
+    }
+}
+
+impl Inference for Each {
+    fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        (self.0)(batch);
+        output.push(batch.clone());
+        Ok(())
+    }
+}
+
+/// Passes rows on after calling `act`.
+pub(crate) fn pass(id: &str, act: impl Fn(&RecordBatch) + Send + Sync + 'static) -> BoundOperator {
+    let act: Function = Arc::new(act);
+    operator(id, Computation::Stateless, move || Instance::Stateless(Box::new(Each(Arc::clone(&act)))))
+}
+
+/// The same as a model.
+pub(crate) fn model(id: &str, act: impl Fn(&RecordBatch) + Send + Sync + 'static) -> BoundOperator {
+    let act: Function = Arc::new(act);
+    operator(id, Computation::Inference, move || Instance::Inference(Box::new(Each(Arc::clone(&act)))))
+}
+
+/// Keys of a batch.
+pub(crate) fn keys(batch: &RecordBatch) -> Vec<String> {
+    let keys = text(batch.column(METADATA_COLUMNS)).expect("text");
+    (0..keys.len()).map(|row| keys.value(row).to_owned()).collect()
+}
+
+pub(crate) fn values(batch: &RecordBatch) -> Vec<i64> {
+    int64(batch.column(METADATA_COLUMNS + 1)).expect("int64").values().to_vec()
+}
+
+/// A row to emit: identity, event time, class, key, value.
+type Emitted = (RecordId, i64, u32, String, i64);
+
+fn emit(rows: Vec<Emitted>, output: &mut Output) {
+    if rows.is_empty() {
+        return;
+    }
+    let n = rows.len();
+    let mut ids = FixedSizeBinaryBuilder::new(16);
+    rows.iter().for_each(|row| ids.append_value(row.0).expect("16 bytes"));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(ids.finish()),
+        Arc::new(UInt32Array::from(vec![0; n])),
+        Arc::new(UInt64Array::from((0..n as u64).collect::<Vec<_>>())),
+        Arc::new(Int64Array::from(rows.iter().map(|row| row.1).collect::<Vec<_>>())),
+        Arc::new(Int64Array::from(vec![0i64; n])),
+        Arc::new(UInt32Array::from(rows.iter().map(|row| row.2).collect::<Vec<_>>())),
+        Arc::new(Int8Array::from(vec![1i8; n])),
+        Arc::new(rows.iter().map(|row| Some(row.3.as_str())).collect::<StringArray>()),
+        Arc::new(rows.iter().map(|row| row.4).collect::<Int64Array>()),
+    ];
+    output.push(
+        RecordBatch::try_new(record_schema(&stream()), columns).expect("the schema of the test stream"),
+    );
+}
+
+/// Joins on key, any time difference up to `within` microseconds; value = left * 1,000,000 + right.
+struct PairJoin {
+    within: i64,
+    rows: Vec<(u8, RecordId, i64, u32, String, i64)>,
+    watermark: i64,
+}
+
+impl Stateful for PairJoin {
+    fn apply(&mut self, port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        let metadata = Metadata::of(batch);
+        let mut found = Vec::new();
+        for (row, (key, value)) in keys(batch).into_iter().zip(values(batch)).enumerate() {
+            let (id, time, class) =
+                (metadata.id(row), metadata.times.value(row), metadata.classes.value(row));
+            if time < self.watermark {
+                output.drop_rows("late", 1);
+                continue;
+            }
+            for (other_port, other, other_time, _, other_key, other_value) in &self.rows {
+                if usize::from(*other_port) != port
+                    && *other_key == key
+                    && (time - other_time).abs() <= self.within
+                {
+                    let (left, right) = if port == 0 { (value, *other_value) } else { (*other_value, value) };
+                    found.push((
+                        derive_id(7, &[id, *other], 0),
+                        time.max(*other_time),
+                        class,
+                        key.clone(),
+                        left * 1_000_000 + right,
+                    ));
+                }
+            }
+            self.rows.push((port as u8, id, time, class, key, value));
+        }
+        emit(found, output);
+        Ok(())
+    }
+
+    fn advance(&mut self, watermark: i64, _output: &mut Output) -> Result<(), OperatorError> {
+        self.watermark = watermark;
+        self.rows.retain(|row| row.2.saturating_add(self.within) >= watermark);
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
+        serde_json::to_vec(&(self.watermark, &self.rows)).map_err(|e| OperatorError::new(e.to_string()))
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), OperatorError> {
+        (self.watermark, self.rows) =
+            serde_json::from_slice(snapshot).map_err(|e| OperatorError::new(e.to_string()))?;
+        Ok(())
+    }
+}
+
+pub(crate) fn join(id: &str, within: i64) -> BoundOperator {
+    operator(id, Computation::Stateful, move || {
+        Instance::Stateful(Box::new(PairJoin { within, rows: vec![], watermark: i64::MIN }))
+    })
+}
+
+/// Watermark and open windows with (count, sum).
+type WindowState = (i64, Vec<(i64, (i64, i64))>);
+
+/// Counts rows and sums values in tumbling windows of `size` microseconds; value = count * 1,000,000,000 + sum.
+struct CountWindow {
+    size: i64,
+    open: BTreeMap<i64, (i64, i64)>,
+    watermark: i64,
+}
+
+impl Stateful for CountWindow {
+    fn apply(&mut self, _port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        let metadata = Metadata::of(batch);
+        for (row, value) in values(batch).into_iter().enumerate() {
+            let time = metadata.times.value(row);
+            if time < self.watermark {
+                output.drop_rows("late", 1);
+                continue;
+            }
+            let window = self.open.entry(time.div_euclid(self.size)).or_default();
+            window.0 += 1;
+            window.1 += value;
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, watermark: i64, output: &mut Output) -> Result<(), OperatorError> {
+        self.watermark = watermark;
+        let mut closed = Vec::new();
+        while let Some(first) = self.open.first_entry() {
+            let end = (first.key() + 1) * self.size;
+            if end > watermark {
+                break;
+            }
+            let (index, (count, sum)) = (*first.key(), *first.get());
+            first.remove();
+            let id = derive_id(9, &[(index as i128).to_le_bytes()], 0);
+            closed.push((id, end - 1, 0, format!("w{index:06}"), count * 1_000_000_000 + sum));
+        }
+        emit(closed, output);
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
+        let open: Vec<_> = self.open.iter().collect();
+        serde_json::to_vec(&(self.watermark, open)).map_err(|e| OperatorError::new(e.to_string()))
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), OperatorError> {
+        let (watermark, open): WindowState =
+            serde_json::from_slice(snapshot).map_err(|e| OperatorError::new(e.to_string()))?;
+        self.watermark = watermark;
+        self.open = open.into_iter().collect();
+        Ok(())
+    }
+}
+
+pub(crate) fn window(id: &str, size: i64) -> BoundOperator {
+    operator(id, Computation::Stateful, move || {
+        Instance::Stateful(Box::new(CountWindow { size, open: BTreeMap::new(), watermark: i64::MIN }))
+    })
+}
+
+/// What a sink has committed: "key=value" lines.
+pub(crate) type Collected = Arc<Mutex<Vec<String>>>;
+
+struct CollectSink {
+    staged: Vec<String>,
+    committed: Collected,
+    commits: Arc<AtomicUsize>,
+}
+
+impl Sink for CollectSink {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let lines = keys(batch).into_iter().zip(values(batch)).map(|(key, value)| format!("{key}={value}"));
+        self.staged.extend(lines);
+        Ok(())
+    }
+
+    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
+        self.committed.lock().expect("not poisoned").append(&mut self.staged);
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn rollback(&mut self) -> Result<(), OperatorError> {
+        self.staged.clear();
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    fn exactly_once(&self) -> bool {
+        true
+    }
+}
+
+pub(crate) fn sink(id: &str) -> (BoundSink, Collected) {
+    let collected = Collected::default();
+    let committed = Arc::clone(&collected);
+    let bound = BoundSink {
+        id: id.into(),
+        kind: "collect".into(),
+        input: stream(),
+        ground_truth: None,
+        files: vec![],
+        make: Arc::new(move || {
+            Ok(Box::new(CollectSink {
+                staged: vec![],
+                committed: Arc::clone(&committed),
+                commits: Arc::default(),
+            }))
+        }),
+    };
+    (bound, collected)
+}
+
+pub(crate) fn sorted(collected: &Collected) -> Vec<String> {
+    let mut lines = collected.lock().expect("not poisoned").clone();
+    lines.sort();
+    lines
+}
+
+/// Builds programs stage by stage.
+pub(crate) struct Builder {
+    pub(crate) program: Program,
+    pub(crate) link: LinkKind,
+    pub(crate) byte_budget: u64,
+}
+
+impl Builder {
+    pub(crate) fn new(link: LinkKind, class_shares: &[f64]) -> Self {
+        let classes = class_shares.iter().enumerate().map(|(id, share)| RouteClass {
+            id: id as u16,
+            share: *share,
+            route: BTreeMap::new(),
+        });
+        let plan = Plan {
+            version: 1,
+            workflow: PlanWorkflow { name: "test".into(), digest: None },
+            plan_version: 1,
+            tick: TimeSpan(Duration::from_millis(10).as_nanos() as u64),
+            checkpoint_every: 5,
+            percentile: Percentile(75.0),
+            workers: vec![],
+            stages: vec![],
+            classes: classes.collect(),
+            edges: vec![],
+            predicted: None,
+            profiles: vec![],
+        };
+        let program = Program {
+            plan,
+            sources: BTreeMap::new(),
+            operators: BTreeMap::new(),
+            sinks: BTreeMap::new(),
+            on_panic: BTreeMap::new(),
+        };
+        Self { program, link, byte_budget: 64 << 20 }
+    }
+
+    /// Adds stage `id` of `operator` in a slot; it serves these classes (all if empty).
+    fn stage(&mut self, id: &str, operator: &str, slot: &str, classes: &[usize]) {
+        let all: Vec<usize> = (0..self.program.plan.classes.len()).collect();
+        let classes = if classes.is_empty() { &all } else { classes };
+        let mut share = 0.0;
+        for class in classes {
+            let class = &mut self.program.plan.classes[*class];
+            class.route.insert(operator.into(), id.into());
+            share += class.share;
+        }
+        self.program.plan.stages.push(Stage {
+            id: id.into(),
+            operator: operator.into(),
+            variant: None,
+            backend: None,
+            worker: "w".into(),
+            slot_group: slot.into(),
+            partitions: 1,
+            share,
+            max_batch: 16,
+            batching_budget: TimeSpan(0),
+            byte_budget: Bytes(self.byte_budget),
+        });
+    }
+
+    pub(crate) fn source(&mut self, bound: BoundSource, slot: &str) -> &mut Self {
+        self.stage(&bound.id.clone(), &bound.id.clone(), slot, &[]);
+        self.program.sources.insert(bound.id.clone(), bound);
+        self
+    }
+
+    pub(crate) fn operator(
+        &mut self,
+        stage: &str,
+        bound: BoundOperator,
+        slot: &str,
+        classes: &[usize],
+    ) -> &mut Self {
+        self.stage(stage, &bound.id.clone(), slot, classes);
+        self.program.operators.insert(stage.into(), bound);
+        self
+    }
+
+    pub(crate) fn sink(&mut self, bound: BoundSink, slot: &str) -> &mut Self {
+        self.stage(&bound.id.clone(), &bound.id.clone(), slot, &[]);
+        self.program.sinks.insert(bound.id.clone(), bound);
+        self
+    }
+
+    pub(crate) fn edge(&mut self, from: &str, to: &str, input: u32) -> &mut Self {
+        self.edge_with(from, to, input, None)
+    }
+
+    pub(crate) fn edge_with(
+        &mut self,
+        from: &str,
+        to: &str,
+        input: u32,
+        freshness: Option<Freshness>,
+    ) -> &mut Self {
+        self.program.plan.edges.push(PlanEdge {
+            from: from.into(),
+            to: to.into(),
+            input,
+            link: self.link,
+            freshness,
+            bytes_per_record: None,
+        });
+        self
+    }
+
+    pub(crate) fn restart_on_panic(&mut self, operator: &str) -> &mut Self {
+        self.program.on_panic.insert(operator.into(), OnPanic::Restart);
+        self
+    }
+}
+
+pub(crate) const LINKS: [LinkKind; 2] = [LinkKind::InProcess, LinkKind::Memfd];
+
+/// Ends a test that hangs, with a message, instead of blocking the suite.
+pub(crate) fn wait(run: &tidemill_engine::Run) -> tidemill_engine::RunReport {
+    match run.wait_for(Duration::from_secs(50)) {
+        Some(result) => result.expect("the run succeeds"),
+        None => panic!("the run hangs: {:#?}", run.report()),
+    }
+}
