@@ -1,2 +1,49 @@
-//! The `tidemill` command.
-fn main() {}
+//! The `tidemill` command: one binary, one verb a task.
+mod arguments;
+mod choice;
+mod default_plan;
+mod drawing;
+mod exit;
+mod figures;
+mod graph;
+mod interrupt;
+mod letters;
+mod metrics;
+mod models;
+mod outline;
+mod preparation;
+mod progress;
+mod report;
+mod run;
+mod schema;
+mod slo;
+mod table;
+mod terminal;
+mod validate;
+mod version;
+
+use arguments::{Arguments, Verb};
+use clap::Parser;
+use exit::Exit;
+use terminal::Terminal;
+
+fn main() -> std::process::ExitCode {
+    // A usage error leaves with 2, `--help` with 0.
+    let arguments = Arguments::parse();
+    let terminal = Terminal::new(arguments.color, arguments.quiet);
+    terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
+    let result = match arguments.verb {
+        Verb::Validate(arguments) => validate::validate(&arguments, &terminal),
+        Verb::Run(arguments) => run::run(&arguments, &terminal),
+        Verb::Graph(arguments) => graph::graph(&arguments),
+        Verb::Schema(arguments) => schema::print(&arguments),
+        Verb::Models { verb } => models::models(&verb, &terminal),
+        Verb::Version(arguments) => version::version(&arguments),
+    };
+    result.unwrap_or_else(|error| exit::explain(&error, &terminal)).into()
+}
+
+/// Leaves at once; for a second interrupt, when waiting for threads is not wanted.
+fn leave(exit: Exit) -> ! {
+    std::process::exit(i32::from(exit.code()))
+}

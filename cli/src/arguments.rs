@@ -1,0 +1,364 @@
+//! The command line.
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+use tidemill_spec::units::{Rate, TimeSpan};
+
+/// Runs machine-learning workflows, written in YAML, as continuous dataflows.
+#[derive(Debug, Parser)]
+#[command(name = "tidemill", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  tidemill validate workflow.yaml          check a workflow, read and run nothing
+  tidemill run workflow.yaml               run it and report rate, latency and accuracy
+  tidemill graph workflow.yaml             draw it
+
+Exit codes: 0 ok; 1 the answer is \"no\"; 2 wrong arguments; 69 something outside is in the way;
+70 a defect or the panic of an operator; 78 a file is wrong; 130 interrupted.")]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    /// Least important messages to log on stderr.
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", env = "TIDEMILL_LOG_LEVEL")]
+    pub(crate) log_level: LogLevel,
+    /// Form of the log.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text", env = "TIDEMILL_LOG_FORMAT")]
+    pub(crate) log_format: LogFormat,
+    /// Colour on stderr; `auto` is off without a terminal and when NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: ColorChoice,
+    /// Say nothing on stderr but errors.
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Check files; nothing is read from sources, nothing is written.
+    Validate(ValidateArguments),
+    /// Run a workflow in this process.
+    Run(RunArguments),
+    /// Draw a workflow, or a plan for it.
+    Graph(GraphArguments),
+    /// Print the JSON Schema of a kind of file.
+    Schema(SchemaArguments),
+    /// List, check and look into models.
+    Models {
+        /// What to do.
+        #[command(subcommand)]
+        verb: ModelsVerb,
+    },
+    /// Print versions: of this program and of the inference backends found here.
+    Version(VersionArguments),
+}
+
+/// `tidemill validate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill validate workflow.yaml
+  tidemill validate examples/*/*.yaml      several files of any kind
+  tidemill validate workflow.yaml plan.yaml    the plan is checked against the workflow of its name
+  tidemill validate workflow.yaml --output json
+
+A file is a workflow, plan, infrastructure or model manifest by its keys. Exit code 78 if any is wrong.")]
+pub(crate) struct ValidateArguments {
+    /// Files to check.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Form of the answer on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill run workflow.yaml                        until the sources end
+  tidemill run workflow.yaml --for 30s              at most so long
+  tidemill run workflow.yaml --records 100 --rate max    the first 100 of each source, as fast as possible
+  tidemill run workflow.yaml --set features=scene-features-small
+  tidemill run workflow.yaml --plan plan.yaml       as the plan says
+  tidemill run workflow.yaml --require-slo --output json    for scripts: exit code 1 if an SLO is missed
+
+Ctrl-C ends the run; what the last complete checkpoint committed stays. A second Ctrl-C leaves at once.")]
+pub(crate) struct RunArguments {
+    /// The workflow.
+    #[arg(value_name = "WORKFLOW")]
+    pub(crate) workflow: PathBuf,
+    /// Run this plan; without one everything runs on one worker with the most accurate models.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Model of an operator, by the manifest's id or path; may be given several times.
+    #[arg(long, value_name = "OPERATOR=VARIANT", value_parser = parse_setting, conflicts_with = "plan")]
+    pub(crate) set: Vec<Setting>,
+    /// End the sources after so much time, such as `10s`.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    pub(crate) duration: Option<Duration>,
+    /// End each source after so many records.
+    #[arg(long, value_name = "N")]
+    pub(crate) records: Option<u64>,
+    /// Rate of every source instead of its own, such as `40/s`, or `max`.
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub(crate) rate: Option<RateChoice>,
+    /// Serve Prometheus metrics at http://ADDR/metrics, such as `127.0.0.1:9464`.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
+    /// Exit with 1 if a service level of the workflow is missed.
+    #[arg(long)]
+    pub(crate) require_slo: bool,
+    /// Also write the report to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report_json: Option<PathBuf>,
+    /// Write which record came in which epoch to this file, for `--replay`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) epoch_log: Option<PathBuf>,
+    /// Repeat the epochs of such a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
+    /// Form of the report. It is on stdout, but on stderr if a sink of the workflow writes to stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill graph`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill graph workflow.yaml
+  tidemill graph workflow.yaml --plan plan.yaml     stages, workers and links
+  tidemill graph workflow.yaml --format dot | dot -Tsvg > workflow.svg
+  tidemill graph workflow.yaml --format mermaid     for Markdown")]
+pub(crate) struct GraphArguments {
+    /// The workflow.
+    #[arg(value_name = "WORKFLOW")]
+    pub(crate) workflow: PathBuf,
+    /// Draw this plan for it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Language of the drawing.
+    #[arg(long, value_name = "FORMAT", default_value = "ascii")]
+    pub(crate) format: GraphFormat,
+}
+
+/// `tidemill schema`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill schema > workflow.schema.json
+  tidemill schema model > model.schema.json
+
+Editors use it when the first line of a file says: # yaml-language-server: $schema=workflow.schema.json")]
+pub(crate) struct SchemaArguments {
+    /// Kind of file.
+    #[arg(default_value = "workflow")]
+    pub(crate) file: SchemaFile,
+}
+
+/// `tidemill models ...`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  tidemill models ls models/
+  tidemill models verify models/
+  tidemill models inspect model.onnx")]
+pub(crate) enum ModelsVerb {
+    /// List the models whose manifests are in a folder.
+    #[command(after_help = "Examples:
+  tidemill models ls
+  tidemill models ls models/vqa
+  tidemill models ls --output json")]
+    Ls {
+        /// The folder; folders in it count.
+        #[arg(default_value = "models")]
+        folder: PathBuf,
+        /// Form of the list.
+        #[arg(long, short, value_name = "FORM", default_value = "table")]
+        output: OutputForm,
+    },
+    /// Check manifests against their model files: digest, types, shapes, a trial run on each backend.
+    #[command(after_help = "Examples:
+  tidemill models verify models/
+  tidemill models verify models/vqa/answerer.yaml
+
+Exit code 1 if a model cannot be used.")]
+    Verify {
+        /// A manifest, or a folder with manifests.
+        path: PathBuf,
+        /// Form of the answer.
+        #[arg(long, short, value_name = "FORM", default_value = "table")]
+        output: OutputForm,
+    },
+    /// Show what a model file reads and gives; for a bare ONNX file also a manifest to start from.
+    #[command(after_help = "Examples:
+  tidemill models inspect model.onnx
+  tidemill models inspect models/vqa/answerer.yaml
+  tidemill models inspect model.onnx --output json")]
+    Inspect {
+        /// An ONNX file or a manifest.
+        file: PathBuf,
+        /// Form of the answer.
+        #[arg(long, short, value_name = "FORM", default_value = "table")]
+        output: OutputForm,
+    },
+}
+
+/// `tidemill version`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill version
+  tidemill version --output json")]
+pub(crate) struct VersionArguments {
+    /// Form of the answer.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// Form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputForm {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Language of a drawing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GraphFormat {
+    /// Text for a terminal.
+    Ascii,
+    /// Mermaid, for Markdown.
+    Mermaid,
+    /// Graphviz.
+    Dot,
+}
+
+/// A kind of file with a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SchemaFile {
+    /// Workflows, with the options of all kinds.
+    Workflow,
+    /// Infrastructures.
+    Infrastructure,
+    /// Plans.
+    Plan,
+    /// Model manifests.
+    Model,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Importance of log messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// Nothing.
+    Off,
+    /// Failures.
+    Error,
+    /// And what is probably not meant so.
+    Warn,
+    /// And what happens.
+    Info,
+    /// And how.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// As the log's filter is written. Libraries below talk about themselves only when all is wanted.
+    pub(crate) fn as_filter(self) -> &'static str {
+        match self {
+            LogLevel::Off => "off",
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn,ort=error",
+            LogLevel::Info => "info,ort=warn",
+            LogLevel::Debug => "debug,ort=info",
+            LogLevel::Trace => "trace",
+        }
+    }
+}
+
+/// `OPERATOR=VARIANT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// Operator id.
+    pub(crate) operator: String,
+    /// Id or path of a manifest.
+    pub(crate) variant: String,
+}
+
+/// A rate, or none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum RateChoice {
+    /// As fast as downstream takes it.
+    Max,
+    /// Records per second.
+    PerSecond(f64),
+}
+
+fn parse_setting(text: &str) -> Result<Setting, String> {
+    match text.split_once('=') {
+        Some((operator, variant)) if !operator.is_empty() && !variant.is_empty() => {
+            Ok(Setting { operator: operator.to_owned(), variant: variant.to_owned() })
+        }
+        _ => Err("write `operator=variant`, such as `features=scene-features-small`".to_owned()),
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let span: TimeSpan = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
+    if span.0 == 0 {
+        return Err("a run of no length; write a time such as `10s`".to_owned());
+    }
+    Ok(Duration::from_nanos(span.0))
+}
+
+fn parse_rate(text: &str) -> Result<RateChoice, String> {
+    if text == "max" {
+        return Ok(RateChoice::Max);
+    }
+    let rate: Rate = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
+    if rate.0 > 0.0 { Ok(RateChoice::PerSecond(rate.0)) } else { Err("a rate is above 0".to_owned()) }
+}
+
+fn explained(error: &tidemill_spec::units::UnitError) -> String {
+    format!("{error}; {}", error.help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn values_have_units() {
+        assert_eq!(parse_rate("40/s"), Ok(RateChoice::PerSecond(40.0)));
+        assert_eq!(parse_rate("max"), Ok(RateChoice::Max));
+        assert!(parse_rate("40").is_err_and(|text| text.contains("write `40/s`")));
+        assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert!(parse_time("0s").is_err());
+        assert!(parse_setting("features").is_err());
+    }
+}

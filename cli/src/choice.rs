@@ -1,0 +1,200 @@
+//! Which of its models an operator runs when no plan says so: the most accurate that this machine can run.
+use crate::arguments::Setting;
+use crate::exit::{Exit, Failure};
+use std::collections::BTreeMap;
+use tidemill_inference::backend;
+use tidemill_spec::diagnostic::{Diagnostics, suggestion};
+use tidemill_spec::manifest::{Manifest, Metric};
+use tidemill_spec::workflow::{BackendChoice, Operator, Workflow};
+
+/// A model that an operator may run.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate {
+    /// The manifest's path as the workflow writes it.
+    pub(crate) written: String,
+    /// The manifest.
+    pub(crate) manifest: Manifest,
+    /// Why this machine cannot run it, and how to mend that.
+    pub(crate) obstacle: Option<String>,
+}
+
+/// Models by operator, in the order of the workflow; operators without models are left out.
+pub(crate) type Candidates = BTreeMap<String, Vec<Candidate>>;
+
+/// A chosen model.
+#[derive(Debug, Clone)]
+pub(crate) struct Chosen {
+    /// The manifest's id.
+    pub(crate) id: String,
+    /// Why this one.
+    pub(crate) why: String,
+}
+
+/// Reads the manifests of all operators and looks at what this machine has.
+///
+/// # Errors
+/// Whatever is wrong with a manifest. A missing model file or backend is no error here.
+pub(crate) fn candidates(workflow: &Workflow) -> Result<Candidates, Diagnostics> {
+    let mut backends = Backends { workflow, known: BTreeMap::new() };
+    let mut errors = Diagnostics::new();
+    let mut all = Candidates::new();
+    for operator in workflow.operators.iter().filter(|operator| !operator.variants.is_empty()) {
+        let mut list = Vec::new();
+        for written in &operator.variants {
+            match Manifest::load(workflow.resolve(&written.value)) {
+                Ok(manifest) => {
+                    let obstacle = backends.obstacle(operator, &written.value, &manifest);
+                    list.push(Candidate { written: written.value.clone(), manifest, obstacle });
+                }
+                Err(found) => errors.append(found),
+            }
+        }
+        all.insert(operator.id.value.clone(), list);
+    }
+    errors.into_result(all)
+}
+
+/// The backends that were asked for so far, each with why it cannot be used.
+struct Backends<'a> {
+    workflow: &'a Workflow,
+    known: BTreeMap<String, Option<String>>,
+}
+
+impl Backends<'_> {
+    fn obstacle(&mut self, operator: &Operator, written: &str, manifest: &Manifest) -> Option<String> {
+        let manifest_path = self.workflow.resolve(written);
+        let file = manifest_path.with_file_name("").join(&manifest.file.value);
+        if !file.is_file() {
+            let file = file.display();
+            return Some(format!("its file {file} is missing; fetch it, or train it with models/training/run_all.sh"));
+        }
+        let names: Vec<String> = match operator.backend.as_ref().map(|choice| choice.value) {
+            Some(BackendChoice::Rten) => vec!["rten".to_owned()],
+            Some(BackendChoice::Ort) => vec!["ort".to_owned()],
+            Some(BackendChoice::Auto) | None => manifest.backends.iter().map(ToString::to_string).collect(),
+        };
+        let reasons: Vec<Option<String>> = names.into_iter().map(|name| self.reason(name)).collect();
+        if reasons.iter().any(Option::is_none) {
+            return None;
+        }
+        reasons.into_iter().flatten().next()
+    }
+
+    fn reason(&mut self, name: String) -> Option<String> {
+        let directory = &self.workflow.directory.0;
+        let reason = |name: &String| backend::backend(name, directory).err().map(|error| error.to_string());
+        self.known.entry(name).or_insert_with_key(reason).clone()
+    }
+}
+
+/// The variant of every operator with models.
+///
+/// # Errors
+/// When a setting names an operator or variant that is not there.
+pub(crate) fn choose(
+    workflow: &Workflow,
+    candidates: &Candidates,
+    settings: &[Setting],
+) -> Result<BTreeMap<String, Chosen>, Failure> {
+    for setting in settings {
+        if !candidates.contains_key(&setting.operator) {
+            let message = match workflow.operators.iter().any(|operator| operator.id == *setting.operator) {
+                true => format!("operator `{}` has no variants to set", setting.operator),
+                false => format!("--set names `{}`, which is no operator of the workflow", setting.operator),
+            };
+            let names = candidates.keys().map(String::as_str);
+            return Err(Failure::new(Exit::Usage, message).with_help(suggestion(
+                &setting.operator,
+                names,
+                "operators with variants",
+            )));
+        }
+    }
+    let mut all = BTreeMap::new();
+    for (operator, list) in candidates {
+        let setting = settings.iter().rev().find(|setting| setting.operator == *operator);
+        let chosen = match setting {
+            Some(setting) => set(setting, list)?,
+            None => most_accurate(list),
+        };
+        all.insert(operator.clone(), chosen);
+    }
+    Ok(all)
+}
+
+fn set(setting: &Setting, list: &[Candidate]) -> Result<Chosen, Failure> {
+    let found = list.iter().find(|c| c.manifest.id == *setting.variant || c.written == setting.variant);
+    let Some(found) = found else {
+        let message = format!("operator `{}` has no variant `{}`", setting.operator, setting.variant);
+        let ids = list.iter().map(|candidate| candidate.manifest.id.value.as_str());
+        return Err(Failure::new(Exit::Usage, message).with_help(suggestion(&setting.variant, ids, "variants")));
+    };
+    Ok(chosen(found, "as set".to_owned()))
+}
+
+fn chosen(candidate: &Candidate, why: String) -> Chosen {
+    Chosen { id: candidate.manifest.id.value.clone(), why }
+}
+
+fn most_accurate(list: &[Candidate]) -> Chosen {
+    let usable: Vec<&Candidate> = list.iter().filter(|candidate| candidate.obstacle.is_none()).collect();
+    // When none can run, binding the first one says what is wrong with it.
+    let Some(first) = usable.first().copied().or(list.first()) else {
+        return Chosen { id: String::new(), why: String::new() };
+    };
+    let best = usable.iter().copied().reduce(|best, next| if better(next, best) { next } else { best });
+    let best = best.unwrap_or(first);
+    let comparable = usable.iter().all(|c| name(c).is_some() && name(c) == name(best));
+    let why = match (&best.manifest.metric, usable.len()) {
+        (Some(metric), 0 | 1) => format!("the only one; {}", metric_text(metric)),
+        (None, 0 | 1) => "the only one".to_owned(),
+        (Some(metric), n) if comparable => format!("best of {n}; {}", metric_text(metric)),
+        _ => "the first; the manifests do not all give the same metric".to_owned(),
+    };
+    let best = if usable.len() > 1 && !comparable { first } else { best };
+    chosen(best, why)
+}
+
+fn name(candidate: &Candidate) -> Option<&str> {
+    candidate.manifest.metric.as_ref().map(|metric| metric.name.as_str())
+}
+
+fn better(a: &Candidate, b: &Candidate) -> bool {
+    match (&a.manifest.metric, &b.manifest.metric) {
+        (Some(a), Some(b)) if a.higher_is_better => a.value.value > b.value.value,
+        (Some(a), Some(b)) => a.value.value < b.value.value,
+        _ => false,
+    }
+}
+
+/// `answer_accuracy 0.982 (0.975 to 0.987)`.
+pub(crate) fn metric_text(metric: &Metric) -> String {
+    let (low, high) = metric.interval.value;
+    format!("{} {:.3} ({low:.3} to {high:.3})", metric.name, metric.value.value)
+}
+
+/// The workflow without the variants that cannot run here, so that the others can be bound; the reasons go to
+/// `tell`. An operator none of whose variants can run keeps them all: binding then says what is wrong.
+pub(crate) fn without_obstacles(
+    workflow: &Workflow,
+    candidates: &Candidates,
+    needed: impl Fn(&str, &Candidate) -> bool,
+    mut tell: impl FnMut(String),
+) -> Workflow {
+    let mut pruned = workflow.clone();
+    for operator in &mut pruned.operators {
+        let Some(list) = candidates.get(&operator.id.value) else { continue };
+        if list.iter().all(|candidate| candidate.obstacle.is_some()) {
+            continue;
+        }
+        for candidate in list {
+            if let Some(obstacle) = &candidate.obstacle
+                && !needed(&operator.id.value, candidate)
+            {
+                operator.variants.retain(|written| written.value != candidate.written);
+                tell(format!("{}: {} is left out: {obstacle}", operator.id, candidate.manifest.id));
+            }
+        }
+    }
+    pruned
+}

@@ -1,0 +1,102 @@
+//! Numbers as people read them, with units.
+
+/// Milliseconds with three digits and a unit: `0.12 ms`, `840 ms`, `12.4 s`.
+pub(crate) fn milliseconds(value: f64) -> String {
+    match value {
+        v if v >= 10_000.0 => format!("{:.1} s", v / 1e3),
+        v if v >= 100.0 => format!("{v:.0} ms"),
+        v if v >= 10.0 => format!("{v:.1} ms"),
+        v => format!("{v:.2} ms"),
+    }
+}
+
+/// Records per second.
+pub(crate) fn rate(value: f64) -> String {
+    if value >= 1000.0 { format!("{} /s", grouped(value.round() as u64)) } else { format!("{value:.1} /s") }
+}
+
+/// A time in seconds: `23 ms`, `3.2 s`, `2 min 5 s`.
+pub(crate) fn seconds(value: f64) -> String {
+    if value < 0.95 {
+        return format!("{:.0} ms", value * 1e3);
+    }
+    if value < 100.0 {
+        return format!("{value:.1} s");
+    }
+    let whole = value.round() as u64;
+    format!("{} min {} s", whole / 60, whole % 60)
+}
+
+/// A count with a thin structure: `1 234 567`.
+pub(crate) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A large count with a suffix: `452 k`, `136 M`.
+pub(crate) fn short(value: u64) -> String {
+    scaled(value as f64, 1000.0, &["", " k", " M", " G", " T"])
+}
+
+/// Bytes: `12 B`, `1.8 MiB`.
+pub(crate) fn bytes(value: u64) -> String {
+    scaled(value as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
+}
+
+fn scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
+    let mut at = 0;
+    while value >= step && at + 1 < suffixes.len() {
+        value /= step;
+        at += 1;
+    }
+    let places = usize::from(at > 0 && value < 10.0);
+    format!("{value:.places$}{}", suffixes[at])
+}
+
+/// The Wilson 95 % interval of a share, in percent.
+///
+/// Unlike the textbook interval it stays within 0 to 100 and is not empty when all or none are right.
+pub(crate) fn wilson_percent(right: u64, all: u64) -> Option<(f64, f64)> {
+    if all == 0 {
+        return None;
+    }
+    let (n, z) = (all as f64, 1.959_963_984_540_054);
+    let share = right as f64 / n;
+    let middle = share + z * z / (2.0 * n);
+    let half = z * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
+    let scale = 100.0 / (1.0 + z * z / n);
+    Some((((middle - half) * scale).max(0.0), ((middle + half) * scale).min(100.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(milliseconds(0.1234), "0.12 ms");
+        assert_eq!(milliseconds(45.67), "45.7 ms");
+        assert_eq!(milliseconds(12_345.0), "12.3 s");
+        assert_eq!(grouped(1_234_567), "1 234 567");
+        assert_eq!(short(451_680), "452 k");
+        assert_eq!(bytes(1_900_000), "1.8 MiB");
+        assert_eq!(seconds(125.2), "2 min 5 s");
+    }
+
+    #[test]
+    fn wilson_intervals_are_those_of_the_books() {
+        // 81 of 263: 25.5 % to 36.6 % (Newcombe 1998, table I).
+        let (low, high) = wilson_percent(81, 263).unwrap();
+        assert!((low - 25.53).abs() < 0.01 && (high - 36.62).abs() < 0.01, "{low} {high}");
+        assert_eq!(wilson_percent(0, 0), None);
+        let (_, high) = wilson_percent(20, 20).unwrap();
+        assert!((high - 100.0).abs() < 1e-9);
+    }
+}

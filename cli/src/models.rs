@@ -1,0 +1,269 @@
+//! `tidemill models`: list, check, look into.
+use crate::arguments::{ModelsVerb, OutputForm};
+use crate::choice::metric_text;
+use crate::exit::{Exit, Failure};
+use crate::figures::{bytes, grouped, short};
+use crate::table::{Side, Table};
+use crate::terminal::Terminal;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tidemill_inference::backend;
+use tidemill_inference::error::ModelError;
+use tidemill_inference::facts::{Dimension, ModelFacts, Port, PortElement};
+use tidemill_inference::{inspect, verify};
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::manifest::Manifest;
+use tidemill_spec::yaml;
+
+/// Does one of the verbs.
+pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
+    match verb {
+        ModelsVerb::Ls { folder, output } => list(folder, *output, terminal),
+        ModelsVerb::Verify { path, output } => verify_all(path, *output, terminal),
+        ModelsVerb::Inspect { file, output } => inspect_file(file, *output),
+    }
+}
+
+/// Manifests in a folder and the folders in it, by path; other YAML files are left out.
+fn manifests(folder: &Path) -> Result<Vec<(PathBuf, Result<Manifest, Diagnostics>)>, Failure> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).map_err(|error| {
+            Failure::new(Exit::Configuration, format!("cannot read the folder {}: {error}", folder.display()))
+        })?;
+        for entry in entries.flatten() {
+            let path = entry.path();
+            // Links are not followed: a circle would never end.
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_folder {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "yaml" || end == "yml") && is_manifest(&path) {
+                let manifest = Manifest::load(&path);
+                found.push((path, manifest));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    if found.is_empty() {
+        return Err(Failure::new(Exit::Configuration, format!("no model manifest in {}", folder.display()))
+            .with_help("name the folder, such as `tidemill models ls models/vqa`"));
+    }
+    Ok(found)
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let tree = yaml::read(path).and_then(|source| yaml::parse(&source));
+    tree.is_ok_and(|tree| tree.get("sha256").is_some() || tree.get("backends").is_some())
+}
+
+fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let mut table = Table::new(&[
+        ("model", Side::Left),
+        ("from -> to", Side::Left),
+        ("weights", Side::Right),
+        ("FLOP", Side::Right),
+        ("size", Side::Right),
+        ("metric (95 % interval)", Side::Left),
+        ("here", Side::Left),
+    ]);
+    let mut documents = Vec::new();
+    for (path, manifest) in manifests(folder)? {
+        let manifest = match manifest {
+            Ok(manifest) => manifest,
+            Err(findings) => {
+                terminal.findings(&findings);
+                continue;
+            }
+        };
+        let from: Vec<&str> = manifest.inputs.iter().map(|input| input.column.value.as_str()).collect();
+        let mut to: Vec<&str> = manifest.outputs.iter().map(|output| output.column.value.as_str()).collect();
+        to.extend(manifest.repeat.iter().map(|repeat| repeat.collect.column.value.as_str()));
+        let size = std::fs::metadata(path.with_file_name("").join(&manifest.file.value)).ok().map(|file| file.len());
+        let here: Vec<String> = manifest
+            .backends
+            .iter()
+            .map(ToString::to_string)
+            .filter(|name| size.is_some() && backend::backend(name, &path.with_file_name("")).is_ok())
+            .collect();
+        table.row([
+            manifest.id.value.clone(),
+            format!("{} -> {}", from.join(", "), to.join(", ")),
+            manifest.parameters.map(short).unwrap_or_default(),
+            manifest.flops.map(short).unwrap_or_default(),
+            size.map_or_else(|| "missing".to_owned(), bytes),
+            manifest.metric.as_ref().map(metric_text).unwrap_or_default(),
+            if here.is_empty() { "none".to_owned() } else { here.join(", ") },
+        ]);
+        documents.push(json!({
+            "id": manifest.id.value, "manifest": path, "from": from, "to": to,
+            "parameters": manifest.parameters, "flops": manifest.flops, "bytes": size,
+            "metric": manifest.metric, "backends": manifest.backends.value, "backends_here": here,
+        }));
+    }
+    print(output, &json!({"version": 1, "models": documents}), |out| table.write(out))
+}
+
+fn verify_all(path: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let files = if path.is_dir() {
+        manifests(path)?.into_iter().map(|(path, _)| path).collect()
+    } else {
+        vec![path.to_path_buf()]
+    };
+    let mut table = Table::new(&[("model", Side::Left), ("", Side::Left), ("backends", Side::Left)]);
+    let (mut documents, mut all_usable) = (Vec::new(), true);
+    let mut reasons = Diagnostics::new();
+    for file in files {
+        match verify(&file, &file.with_file_name("")) {
+            Ok(report) => {
+                let usable = report.is_usable();
+                all_usable &= usable;
+                let texts = report.backends.iter().map(|backend| match &backend.result {
+                    Ok(()) => format!("{} ok", backend.backend),
+                    Err(ModelError::Backend(backend::BackendError::Unavailable { .. })) => {
+                        format!("{} not here", backend.backend)
+                    }
+                    Err(_) => format!("{} FAILED", backend.backend),
+                });
+                let verdict = if usable { "ok" } else { "FAILED" };
+                table.row([report.id.clone(), verdict.to_owned(), texts.collect::<Vec<_>>().join(", ")]);
+                let backends: Vec<Value> = report
+                    .backends
+                    .iter()
+                    .map(|b| json!({"backend": b.backend, "error": b.result.as_ref().err().map(ToString::to_string)}))
+                    .collect();
+                documents.push(json!({
+                    "manifest": file, "id": report.id, "usable": usable, "backends": backends,
+                    "output": report.output.to_string(),
+                }));
+                let failed = report.backends.into_iter().filter_map(|backend| backend.result.err());
+                if !usable {
+                    reasons.append(ModelError::collect(failed));
+                }
+            }
+            Err(errors) => {
+                all_usable = false;
+                let name = file.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+                table.row([name, "FAILED".to_owned(), String::new()]);
+                let found = ModelError::collect(errors);
+                documents.push(json!({"manifest": file, "usable": false, "findings": found}));
+                reasons.append(found);
+            }
+        }
+    }
+    print(output, &json!({"version": 1, "models": documents}), |out| table.write(out))?;
+    if !reasons.is_empty() {
+        terminal.findings(&reasons);
+    }
+    Ok(if all_usable { Exit::Success } else { Exit::No })
+}
+
+fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
+    let is_manifest = file.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let manifest = if is_manifest { Some(Manifest::load(file)?) } else { None };
+    let model = match &manifest {
+        Some(manifest) => file.with_file_name("").join(&manifest.file.value),
+        None => file.to_path_buf(),
+    };
+    let facts = inspect(&model).map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
+    let port = |port: &Port| {
+        let shape = port.shape.as_ref().map(|s| s.iter().map(ToString::to_string).collect::<Vec<_>>());
+        json!({"name": port.name, "dtype": port.element.to_string(), "shape": shape})
+    };
+    let document = json!({
+        "version": 1, "file": facts.path, "bytes": facts.file_bytes, "sha256": facts.sha256,
+        "parameters": facts.parameters, "nodes": facts.nodes, "opset": facts.opset, "producer": facts.producer,
+        "inputs": facts.inputs.iter().map(port).collect::<Vec<_>>(),
+        "outputs": facts.outputs.iter().map(port).collect::<Vec<_>>(),
+        "manifest": manifest,
+    });
+    print(output, &document, |out| {
+        write_facts(out, &facts)?;
+        match &manifest {
+            Some(manifest) => {
+                writeln!(out, "\n{}: {}", manifest.id, manifest.description)?;
+                let same = manifest.sha256.value == facts.sha256;
+                writeln!(out, "sha256 {}", if same { "as in the manifest" } else { "DIFFERS from the manifest" })
+            }
+            None => writeln!(out, "\nA manifest to start from:\n\n{}", skeleton(&facts)),
+        }
+    })
+}
+
+fn write_facts(out: &mut dyn Write, facts: &ModelFacts) -> io::Result<()> {
+    let opset = facts.opset.map_or_else(String::new, |opset| format!(", opset {opset}"));
+    let producer = facts.producer.as_ref().map_or_else(String::new, |name| format!(", by {name}"));
+    writeln!(out, "{}", facts.path.display())?;
+    writeln!(
+        out,
+        "{}, {} weights, {} nodes{opset}{producer}\nsha256 {}\n",
+        bytes(facts.file_bytes),
+        grouped(facts.parameters),
+        grouped(facts.nodes as u64),
+        facts.sha256
+    )?;
+    let mut table = Table::new(&[("", Side::Left), ("name", Side::Left), ("shape and type", Side::Left)]);
+    for (what, ports) in [("input", &facts.inputs), ("output", &facts.outputs)] {
+        for port in ports {
+            table.row([what.to_owned(), port.name.clone(), port.type_text()]);
+        }
+    }
+    table.write(out)
+}
+
+/// A manifest with everything that the file knows; what only its maker knows is in capitals.
+fn skeleton(facts: &ModelFacts) -> String {
+    let stem = facts.path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let id: String = stem
+        .to_ascii_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' })
+        .collect();
+    let file = facts.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let mut text = format!(
+        "version: 1\nid: {id}\ndescription: WHAT IT DOES IN ONE SENTENCE\nfile: {file}\nsha256: {}\n\
+         licence: SPDX-IDENTIFIER\norigin: {{kind: external, note: FROM WHERE}}\nparameters: {}\n\
+         backends: [ort, rten]\n",
+        facts.sha256, facts.parameters
+    );
+    for (key, ports) in [("inputs", &facts.inputs), ("outputs", &facts.outputs)] {
+        text.push_str(&format!("{key}:\n"));
+        for port in ports {
+            text.push_str(&format!("  - name: {}\n    column: COLUMN\n    type: tensor\n", port.name));
+            let dtype = match &port.element {
+                PortElement::Known(_) => port.element.to_string(),
+                PortElement::Other(name) => format!("float32 # the file has {name}, which cannot be fed"),
+            };
+            text.push_str(&format!("    dtype: {dtype}\n    shape: {}\n", skeleton_shape(port)));
+        }
+    }
+    text
+}
+
+fn skeleton_shape(port: &Port) -> String {
+    let Some(shape) = &port.shape else { return "[batch] # the file does not say".to_owned() };
+    let all = shape.iter().enumerate().map(|(at, size)| match size {
+        Dimension::Fixed(size) => size.to_string(),
+        Dimension::Free(_) if at == 0 => "batch".to_owned(),
+        Dimension::Free(name) => format!("SIZE{}", if name.is_empty() { String::new() } else { format!("-OF-{name}") }),
+    });
+    format!("[{}]", all.collect::<Vec<_>>().join(", "))
+}
+
+fn print(
+    form: OutputForm,
+    document: &Value,
+    table: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    match form {
+        OutputForm::Table => table(&mut out)?,
+        OutputForm::Json => {
+            serde_json::to_writer_pretty(&mut out, document)?;
+            writeln!(out)?;
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}

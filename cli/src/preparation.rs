@@ -1,0 +1,197 @@
+//! From files to a program that can start: everything is checked here, before anything is read.
+use crate::arguments::Setting;
+use crate::choice::{self, Candidate, Candidates, Chosen};
+use crate::default_plan::default_plan;
+use crate::terminal::Terminal;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tidemill_engine::{OnPanic, Program};
+use tidemill_inference::MlKind;
+use tidemill_inference::blueprint::Blueprint;
+use tidemill_inference::choice::Reason;
+use tidemill_inference::error::ModelError;
+use tidemill_operators::bind::{BoundWorkflow, Choice, bind_workflow};
+use tidemill_operators::registry::Registry;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
+use tidemill_spec::plan::{Plan, PlanFile, Stage};
+use tidemill_spec::value::Step::{Index, Key};
+use tidemill_spec::workflow::{self, BackendChoice, Workflow};
+
+/// All kinds of operators, sources and sinks.
+pub(crate) fn registry() -> Registry {
+    let mut registry = Registry::builtin();
+    registry.register_operator(MlKind);
+    registry
+}
+
+/// A workflow that can start.
+pub(crate) struct Prepared {
+    /// The workflow as its file says it.
+    pub(crate) workflow: Workflow,
+    /// What the engine runs.
+    pub(crate) program: Program,
+    /// Which model each stage runs and why, one line each.
+    pub(crate) models: Vec<String>,
+}
+
+/// Checks the types of a workflow without loading its models.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn check(workflow: &Workflow, tell: impl FnMut(String)) -> Result<BoundWorkflow, Diagnostics> {
+    let candidates = choice::candidates(workflow)?;
+    let pruned = choice::without_obstacles(workflow, &candidates, |_, _| false, tell);
+    bind_workflow(&pruned, &registry(), |_| Choice::default())
+}
+
+/// Reads a workflow and a plan for it, or makes the default plan, binds both and loads the models once.
+///
+/// # Errors
+/// Everything that is wrong with the files, the types or the models; settings that name what is not there.
+pub(crate) fn prepare(
+    workflow_file: &Path,
+    plan_file: Option<&Path>,
+    settings: &[Setting],
+    terminal: &Terminal,
+) -> anyhow::Result<Prepared> {
+    let workflow = Workflow::load(workflow_file)?;
+    let candidates = choice::candidates(&workflow)?;
+    let (mut plan, reasons) = match plan_file {
+        Some(file) => (load_plan(file, &workflow, &candidates)?, BTreeMap::new()),
+        None => {
+            let chosen = choice::choose(&workflow, &candidates, settings)?;
+            (default_plan(&workflow, &chosen), chosen)
+        }
+    };
+    let used = |operator: &str, candidate: &Candidate| {
+        let id = &candidate.manifest.id;
+        plan.stages.iter().any(|s| s.operator == operator && s.variant.as_ref().is_some_and(|v| *id == **v))
+    };
+    let tell = |text: String| {
+        if plan_file.is_none() {
+            terminal.warning(&text);
+        }
+    };
+    let pruned = choice::without_obstacles(&workflow, &candidates, used, tell);
+    let bound = bind_workflow(&pruned, &registry(), |id| choice_of(&plan, id))?;
+    let models = choose_backends(&workflow, &candidates, &mut plan, &reasons)?;
+    for edge in &mut plan.edges {
+        let operator = |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|stage| stage.operator.as_str());
+        if edge.freshness.is_none() {
+            edge.freshness = operator(&edge.to).and_then(|to| freshness(&workflow, to, edge.input as usize));
+        }
+    }
+    let program = program(&workflow, bound, plan)?;
+    Ok(Prepared { workflow, program, models })
+}
+
+/// Reads a plan and checks it against its workflow and the models that there are.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn load_plan(
+    file: &Path,
+    workflow: &Workflow,
+    candidates: &Candidates,
+) -> Result<Plan, Diagnostics> {
+    let file = PlanFile::load(file)?;
+    let mut findings = file.validate_against(workflow);
+    for (index, stage) in file.plan.stages.iter().enumerate() {
+        let (Some(variant), Some(list)) = (&stage.variant, candidates.get(&stage.operator)) else { continue };
+        if list.iter().any(|candidate| candidate.manifest.id == **variant || candidate.written == *variant) {
+            continue;
+        }
+        let ids = list.iter().map(|candidate| candidate.manifest.id.value.as_str());
+        findings.push(
+            Diagnostic::error("E0412", format!("`{}` has no variant `{variant}`", stage.operator))
+                .at(file.tree().span_at(&[Key("stages"), Index(index), Key("variant")]))
+                .with_help(suggestion(variant, ids, "variants")),
+        );
+    }
+    findings.into_result(file.plan)
+}
+
+fn choice_of(plan: &Plan, operator: &str) -> Choice {
+    let stage = plan.stages.iter().find(|stage| stage.operator == operator);
+    stage.map_or_else(Choice::default, stage_choice)
+}
+
+fn stage_choice(stage: &Stage) -> Choice {
+    Choice { variant: stage.variant.clone(), backend: stage.backend.clone() }
+}
+
+fn freshness(workflow: &Workflow, to: &str, port: usize) -> Option<tidemill_spec::plan::Freshness> {
+    let operator = workflow.operators.iter().find(|operator| operator.id == *to);
+    let sink = workflow.sinks.iter().find(|sink| sink.id == *to);
+    let input = operator.and_then(|operator| operator.inputs.get(port)).or(sink.map(|sink| &sink.input));
+    input.and_then(|input| input.freshness)
+}
+
+/// Loads every model once, so that a bad one is found before anything else is done, and writes the backend that
+/// runs it into the plan.
+fn choose_backends(
+    workflow: &Workflow,
+    candidates: &Candidates,
+    plan: &mut Plan,
+    reasons: &BTreeMap<String, Chosen>,
+) -> Result<Vec<String>, Diagnostics> {
+    let directory = &workflow.directory.0;
+    let mut lines = Vec::new();
+    for stage in &mut plan.stages {
+        let (Some(variant), Some(list)) = (&stage.variant, candidates.get(&stage.operator)) else { continue };
+        let candidate = list.iter().find(|c| c.manifest.id == **variant || c.written == *variant);
+        let Some(candidate) = candidate else { continue };
+        let operator = workflow.operators.iter().find(|operator| operator.id == *stage.operator);
+        let asked = match (&stage.backend, operator.and_then(|operator| operator.backend.as_ref())) {
+            (Some(backend), _) => backend.clone(),
+            (None, Some(backend)) => backend_name(backend.value).to_owned(),
+            (None, None) => "auto".to_owned(),
+        };
+        let blueprint = Blueprint::read(&workflow.resolve(&candidate.written)).map_err(ModelError::collect)?;
+        let (_, choice) = tidemill_inference::choice::load(&blueprint, &asked, directory)
+            .map_err(ModelError::into_diagnostics)?;
+        let backend_reason = match &choice.reason {
+            Reason::Asked => "as asked".to_owned(),
+            Reason::OnlyOne => "the only one here".to_owned(),
+            Reason::Probed(probes) | Reason::Remembered(probes) => {
+                let times = probes.iter().map(|p| format!("{} {:.2} ms", p.backend, p.median_us / 1e3));
+                times.collect::<Vec<_>>().join(", ")
+            }
+        };
+        let why = reasons.get(&stage.operator).map_or("as planned", |chosen| chosen.why.as_str());
+        lines.push(format!(
+            "{}: {} ({why}) on {} ({backend_reason})",
+            stage.id, candidate.manifest.id, choice.backend
+        ));
+        stage.backend = Some(choice.backend);
+    }
+    Ok(lines)
+}
+
+fn backend_name(backend: BackendChoice) -> &'static str {
+    match backend {
+        BackendChoice::Auto => "auto",
+        BackendChoice::Rten => "rten",
+        BackendChoice::Ort => "ort",
+    }
+}
+
+fn program(workflow: &Workflow, bound: BoundWorkflow, plan: Plan) -> Result<Program, Diagnostics> {
+    let mut operators = BTreeMap::new();
+    let mut errors = Diagnostics::new();
+    for stage in plan.stages.iter().filter(|stage| bound.operators.contains_key(&stage.operator)) {
+        match bound.bind_operator(&stage.operator, &stage_choice(stage)) {
+            Ok(operator) => drop(operators.insert(stage.id.clone(), operator)),
+            Err(found) => errors.append(found),
+        }
+    }
+    let on_panic = workflow.operators.iter().map(|operator| {
+        let reaction = match operator.on_panic {
+            workflow::OnPanic::Stop => OnPanic::Stop,
+            workflow::OnPanic::Restart => OnPanic::Restart,
+        };
+        (operator.id.value.clone(), reaction)
+    });
+    let on_panic = on_panic.collect();
+    errors.into_result(Program { plan, sources: bound.sources, operators, sinks: bound.sinks, on_panic })
+}

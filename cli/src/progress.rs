@@ -1,0 +1,106 @@
+//! How far a run is, on stderr: a line that is redrawn on a terminal, else a line every few seconds.
+use crate::figures::{grouped, rate, seconds};
+use crate::terminal::Terminal;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::Duration;
+use tidemill_engine::{Progress, Program};
+
+/// Seconds between plain lines.
+const PLAIN_EVERY: f64 = 5.0;
+
+/// Shows how far a run is.
+pub(crate) struct ProgressLine {
+    bar: Option<ProgressBar>,
+    terminal: Terminal,
+    expected: Expected,
+    next_plain: f64,
+}
+
+/// When the run will end, as far as that is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Expected {
+    /// Records that the sources will give.
+    records: Option<u64>,
+    /// Seconds after which they end.
+    seconds: Option<f64>,
+}
+
+impl Expected {
+    /// What sources and options say.
+    pub(crate) fn of(program: &Program, records: Option<u64>, duration: Option<Duration>) -> Self {
+        let lengths = program.sources.values().map(|source| {
+            let hint = (source.make)().ok().and_then(|source| source.len_hint());
+            match (hint, records) {
+                (Some(hint), Some(limit)) => Some(hint.min(limit)),
+                (hint, limit) => hint.or(limit),
+            }
+        });
+        Self { records: lengths.sum(), seconds: duration.map(|duration| duration.as_secs_f64()) }
+    }
+
+    /// Seconds until the end.
+    fn left(&self, progress: &Progress) -> Option<f64> {
+        let by_records = self.records.filter(|_| progress.emitted > 0).map(|records| {
+            let rest = records.saturating_sub(progress.emitted) as f64;
+            rest * progress.seconds / progress.emitted as f64
+        });
+        let by_time = self.seconds.map(|seconds| (seconds - progress.seconds).max(0.0));
+        match (by_records, by_time) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+impl ProgressLine {
+    /// Shows nothing yet.
+    pub(crate) fn new(terminal: Terminal, expected: Expected) -> Self {
+        let bar = terminal.animates().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { bar, terminal, expected, next_plain: PLAIN_EVERY }
+    }
+
+    /// Shows the newest state.
+    pub(crate) fn show(&mut self, progress: &Progress) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(self.text(progress));
+                bar.tick();
+            }
+            None if progress.seconds >= self.next_plain => {
+                self.next_plain = progress.seconds + PLAIN_EVERY;
+                self.terminal.note(&self.text(progress));
+            }
+            None => {}
+        }
+    }
+
+    /// Takes the line away.
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn text(&self, progress: &Progress) -> String {
+        let mut text = format!("{} records in", grouped(progress.emitted));
+        if let Some(records) = self.expected.records {
+            text = format!("{} of {} records in", grouped(progress.emitted), grouped(records));
+        }
+        let per_second = if progress.seconds > 0.0 { progress.arrived as f64 / progress.seconds } else { 0.0 };
+        text.push_str(&format!(", {} out, {}", grouped(progress.arrived), rate(per_second)));
+        if progress.dead_letters > 0 {
+            text.push_str(&format!(", {} dead letters", grouped(progress.dead_letters)));
+        }
+        text.push_str(&format!(", {}", seconds(progress.seconds)));
+        if let Some(left) = self.expected.left(progress) {
+            text.push_str(&format!(", about {} left", seconds(left)));
+        }
+        text
+    }
+}

@@ -1,0 +1,227 @@
+//! What a run did, for people and for programs.
+use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
+use crate::slo::{Verdict, accuracy_text};
+use crate::table::{Side, Table};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use tidemill_engine::{LatencySummary, RunReport, StageReport};
+use tidemill_spec::plan::Plan;
+
+/// Everything that is reported of a run.
+pub(crate) struct RunDocument<'a> {
+    /// Name of the workflow.
+    pub(crate) workflow: &'a str,
+    /// The plan that ran.
+    pub(crate) plan: &'a Plan,
+    /// Ended by a signal.
+    pub(crate) interrupted: bool,
+    /// The engine's figures.
+    pub(crate) report: &'a RunReport,
+    /// Service levels.
+    pub(crate) slo: &'a [Verdict],
+}
+
+impl RunDocument<'_> {
+    /// As one JSON object and a line break.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(crate) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut document = json!({
+            "version": 1,
+            "workflow": self.workflow,
+            "interrupted": self.interrupted,
+            "slo": self.slo,
+        });
+        let report = serde_json::to_value(self.report)?;
+        if let (Some(document), Value::Object(report)) = (document.as_object_mut(), report) {
+            document.extend(report);
+        }
+        for (sink, report) in list(&mut document, "sinks").iter_mut().zip(&self.report.sinks) {
+            sink["accuracy_interval_percent"] = json!(wilson_percent(report.correct, report.scored));
+        }
+        for (stage, planned) in list(&mut document, "stages").iter_mut().zip(&self.plan.stages) {
+            stage["backend"] = json!(planned.backend);
+        }
+        serde_json::to_writer_pretty(&mut *out, &document)?;
+        writeln!(out)
+    }
+
+    /// As tables of at most 100 columns.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(crate) fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let end = match (self.report.complete, self.interrupted) {
+            (true, _) => "complete",
+            (false, true) => "interrupted; what was committed stays",
+            (false, false) => "not complete",
+        };
+        let restarts = match self.report.restarts {
+            0 => String::new(),
+            n => format!(", {n} restarts"),
+        };
+        writeln!(out, "{}: {end}, {}{restarts}\n", self.workflow, seconds(self.report.seconds))?;
+        self.sinks(out)?;
+        writeln!(out)?;
+        self.stages(out)?;
+        self.losses(out)?;
+        self.levels(out)
+    }
+
+    fn sinks(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = Table::new(&[
+            ("sink", Side::Left),
+            ("records", Side::Right),
+            ("rate", Side::Right),
+            ("latency p50", Side::Right),
+            ("p95", Side::Right),
+            ("p99", Side::Right),
+            ("accuracy", Side::Left),
+        ]);
+        for sink in &self.report.sinks {
+            let time = |value: f64| if sink.latency.count > 0 { milliseconds(value) } else { "-".to_owned() };
+            table.row([
+                sink.sink.clone(),
+                grouped(sink.records),
+                if sink.rate_per_second > 0.0 { rate(sink.rate_per_second) } else { "-".to_owned() },
+                time(sink.latency.p50_ms),
+                time(sink.latency.p95_ms),
+                time(sink.latency.p99_ms),
+                if sink.scored > 0 { accuracy_text(sink.correct, sink.scored) } else { String::new() },
+            ]);
+        }
+        table.write(out)?;
+        for sink in self.report.sinks.iter().filter(|sink| sink.without_truth > 0) {
+            let records = grouped(sink.without_truth);
+            writeln!(out, "{}: {records} records have a key without ground truth", sink.sink)?;
+        }
+        Ok(())
+    }
+
+    fn stages(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = Table::new(&[
+            ("stage", Side::Left),
+            ("in", Side::Right),
+            ("out", Side::Right),
+            ("batches", Side::Right),
+            ("mean", Side::Right),
+            ("queue p50 / p99", Side::Right),
+            ("compute", Side::Right),
+            ("transfer", Side::Right),
+        ]);
+        for stage in &self.report.stages {
+            let is_sink = self.report.sinks.iter().any(|sink| sink.sink == stage.operator);
+            let mean = stage.records_in as f64 / stage.batches.max(1) as f64;
+            let some = |shown: bool, text: String| if shown { text } else { String::new() };
+            table.row([
+                stage.stage.clone(),
+                some(stage.records_in > 0, grouped(stage.records_in)),
+                some(!is_sink, grouped(stage.records_out)),
+                some(stage.records_in > 0 && stage.batches > 0, grouped(stage.batches)),
+                some(stage.records_in > 0 && stage.batches > 0, format!("{mean:.1}")),
+                pair(&stage.queue),
+                pair(&stage.compute),
+                pair(&stage.transfer),
+            ]);
+        }
+        table.write(out)
+    }
+
+    fn losses(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = Table::new(&[
+            ("lost", Side::Left),
+            ("reason", Side::Left),
+            ("at", Side::Left),
+            ("records", Side::Right),
+        ]);
+        let mut any = false;
+        let mut add = |what: &str, reason: &str, at: String, records: u64| {
+            any = true;
+            table.row([what.to_owned(), reason.to_owned(), at, grouped(records)]);
+        };
+        for stage in &self.report.stages {
+            // What a filter takes out is not lost; it shows in the stage's `in` and `out`.
+            for (reason, records) in stage.drops.iter().filter(|(reason, _)| *reason != "filtered") {
+                add("dropped", reason, stage.stage.clone(), *records);
+            }
+            for (reason, records) in &stage.dead_letters {
+                add("dead letter", reason, stage.stage.clone(), *records);
+            }
+        }
+        for edge in &self.report.edges {
+            for (reason, records) in &edge.drops {
+                add("dropped", reason, format!("{} -> {}", edge.from, edge.to), *records);
+            }
+        }
+        if any {
+            writeln!(out)?;
+            table.write(out)?;
+        }
+        for letter in &self.report.dead_letter_samples {
+            writeln!(out, "  {}: {}: {}", letter.operator, letter.reason, one_line(&letter.detail, 80))?;
+        }
+        let more = self.report.dead_letters.saturating_sub(self.report.dead_letter_samples.len() as u64);
+        if more > 0 {
+            writeln!(out, "  and {} more", grouped(more))?;
+        }
+        for stage in self.lagging() {
+            let lag = milliseconds(stage.schedule_lag_ms);
+            writeln!(out, "\n{}: fell up to {lag} behind its rate", stage.stage)?;
+        }
+        Ok(())
+    }
+
+    /// Sources that could not be kept up with; less than a tick is no lag.
+    fn lagging(&self) -> impl Iterator<Item = &StageReport> {
+        let tick = self.plan.tick.0 as f64 / 1e6;
+        self.report.stages.iter().filter(move |stage| stage.schedule_lag_ms > tick.max(50.0))
+    }
+
+    fn levels(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.slo.is_empty() {
+            return Ok(());
+        }
+        let mut table = Table::new(&[
+            ("slo", Side::Left),
+            ("", Side::Left),
+            ("wanted", Side::Left),
+            ("measured", Side::Left),
+        ]);
+        for verdict in self.slo {
+            table.row([
+                verdict.slo.to_owned(),
+                if verdict.met { "met" } else { "MISSED" }.to_owned(),
+                verdict.wanted.clone(),
+                verdict.measured.clone().unwrap_or_else(|| "nothing to measure".to_owned()),
+            ]);
+        }
+        writeln!(out)?;
+        table.write(out)
+    }
+}
+
+fn list<'a>(document: &'a mut Value, key: &str) -> &'a mut [Value] {
+    document.get_mut(key).and_then(Value::as_array_mut).map_or(&mut [], Vec::as_mut_slice)
+}
+
+/// `0.12 / 1.40 ms`: median and 99th percentile in one unit.
+fn pair(summary: &LatencySummary) -> String {
+    let (low, high) = (summary.p50_ms, summary.p99_ms);
+    match high {
+        _ if summary.count == 0 => String::new(),
+        high if high >= 10_000.0 => format!("{:.1} / {:.1} s", low / 1e3, high / 1e3),
+        high if high >= 100.0 => format!("{low:.0} / {high:.0} ms"),
+        high if high >= 10.0 => format!("{low:.1} / {high:.1} ms"),
+        high => format!("{low:.2} / {high:.2} ms"),
+    }
+}
+
+/// The first line, at most `width` characters.
+fn one_line(text: &str, width: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(width) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_owned(),
+    }
+}

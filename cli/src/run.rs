@@ -1,0 +1,155 @@
+//! `tidemill run`: everything in one process.
+use crate::arguments::{OutputForm, RateChoice, RunArguments};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::letters::letter_writer;
+use crate::metrics::MetricsPort;
+use crate::preparation::{Prepared, prepare};
+use crate::progress::{Expected, ProgressLine};
+use crate::report::RunDocument;
+use crate::slo::verdicts;
+use crate::terminal::Terminal;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+use tidemill_engine::{EpochLog, Run, RunError, RunOptions, RunReport};
+
+/// How often the progress is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Looks that an interrupted run gets to end in order: a little less than two seconds.
+const LOOKS_AFTER_INTERRUPT: u32 = 17;
+
+/// Runs a workflow to its end and reports.
+pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let interrupt = Interrupt::listen()?;
+    let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &arguments.set, terminal)?;
+    if let Some(choice) = arguments.rate {
+        for source in prepared.program.sources.values_mut() {
+            source.rate_per_second = match choice {
+                RateChoice::Max => None,
+                RateChoice::PerSecond(rate) => Some(rate),
+            };
+        }
+    }
+    let replay = arguments.replay.as_deref().map(read_epoch_log).transpose()?;
+    let mut report_file = arguments.report_json.as_deref().map(create).transpose()?;
+    let mut epoch_file = arguments.epoch_log.as_deref().map(create).transpose()?;
+    let port = arguments.metrics.as_deref().map(MetricsPort::open).transpose()?;
+    for line in &prepared.models {
+        terminal.note(line);
+    }
+    let options = RunOptions {
+        records: arguments.records,
+        duration: arguments.duration,
+        letters: letter_writer(&prepared.workflow)?,
+        replay,
+        keep_epoch_log: epoch_file.is_some(),
+        ..RunOptions::default()
+    };
+    let run = Run::start(prepared.program.clone(), options).map_err(|error| not_started(&error))?;
+    interrupt.ends(run.stopper());
+    if let Some(port) = port {
+        if let Some(address) = port.address() {
+            terminal.note(&format!("metrics at http://{address}/metrics"));
+        }
+        let name = prepared.workflow.name.value.clone();
+        port.serve(name, prepared.program.plan.clone(), run.observer())?;
+    }
+    let expected = Expected::of(&prepared.program, arguments.records, arguments.duration);
+    let report = match watch(&run, &interrupt, ProgressLine::new(*terminal, expected)) {
+        Err(error) if is_broken_pipe(&error) => return Ok(Exit::Success),
+        result => result.map_err(|error| failed(&error))?,
+    };
+    if let Some(file) = &mut epoch_file {
+        serde_json::to_writer(&mut *file, &run.epoch_log())?;
+        file.flush()?;
+    }
+    let verdicts = verdicts(&prepared.workflow.slo, &report, &prepared.program, &run.observer());
+    let missed = verdicts.iter().any(|verdict| !verdict.met);
+    let document = RunDocument {
+        workflow: &prepared.workflow.name.value,
+        plan: &prepared.program.plan,
+        interrupted: interrupt.is_wanted(),
+        report: &report,
+        slo: &verdicts,
+    };
+    if let Some(file) = &mut report_file {
+        document.write_json(file)?;
+        file.flush()?;
+    }
+    show(&document, arguments.output, &prepared)?;
+    Ok(match (interrupt.is_wanted(), arguments.require_slo && missed) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::No,
+        (false, false) => Exit::Success,
+    })
+}
+
+/// Waits for the end and shows the progress meanwhile.
+fn watch(run: &Run, interrupt: &Interrupt, mut line: ProgressLine) -> Result<RunReport, RunError> {
+    let mut looks_left = LOOKS_AFTER_INTERRUPT;
+    loop {
+        if let Some(result) = run.wait_for(LOOK_EVERY) {
+            line.finish();
+            return result;
+        }
+        line.show(&run.progress());
+        if interrupt.is_wanted() {
+            if looks_left == 0 {
+                line.finish();
+                return Ok(run.report());
+            }
+            looks_left -= 1;
+        }
+    }
+}
+
+/// The report goes to stdout, unless that belongs to a sink.
+fn show(document: &RunDocument<'_>, form: OutputForm, prepared: &Prepared) -> io::Result<()> {
+    let taken = prepared.program.sinks.values().any(|sink| sink.kind == "stdout");
+    let mut out: Box<dyn Write> = match taken {
+        true => Box::new(io::stderr().lock()),
+        false => Box::new(io::stdout().lock()),
+    };
+    match form {
+        OutputForm::Table => document.write_table(&mut out)?,
+        OutputForm::Json => document.write_json(&mut out)?,
+    }
+    out.flush()
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
+    File::create(path).map(BufWriter::new).map_err(|error| {
+        Failure::new(Exit::Configuration, format!("cannot write {}: {error}", path.display()))
+    })
+}
+
+fn read_epoch_log(path: &Path) -> Result<BTreeMap<String, EpochLog>, Failure> {
+    let wrong = |error: String| {
+        Failure::new(Exit::Configuration, format!("{} is no epoch log: {error}", path.display()))
+            .with_help("`tidemill run --epoch-log FILE` writes one")
+    };
+    let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))
+}
+
+/// Before the first record was read: the files or the plan are wrong.
+fn not_started(error: &RunError) -> Failure {
+    match error {
+        RunError::System(_) => Failure::new(Exit::Unavailable, error.to_string()),
+        _ => Failure::new(Exit::Configuration, error.to_string()),
+    }
+}
+
+fn failed(error: &RunError) -> Failure {
+    Failure::new(Exit::Bug, error.to_string())
+        .with_help("what the last complete checkpoint committed is kept; `on_panic: restart` goes on after panics")
+}
+
+/// Somebody read enough of what a sink writes to stdout.
+fn is_broken_pipe(error: &RunError) -> bool {
+    let RunError::Operator { text, .. } = error else { return false };
+    text.contains(&io::Error::from(io::ErrorKind::BrokenPipe).to_string()) || text.contains("Broken pipe")
+}

@@ -1,0 +1,87 @@
+//! Service levels: what was asked for, what was measured.
+use crate::figures::{grouped, milliseconds, rate, wilson_percent};
+use serde::Serialize;
+use tidemill_engine::{Observer, Program, RunReport};
+use tidemill_spec::workflow::Slo;
+
+/// A rate counts as reached within this share: where a short run begins and ends cannot be told more exactly.
+const RATE_TOLERANCE: f64 = 0.02;
+
+/// One service level.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Verdict {
+    /// `rate`, `accuracy` or `latency`.
+    pub(crate) slo: &'static str,
+    /// Whether it was kept.
+    pub(crate) met: bool,
+    /// What was asked for, with its unit.
+    pub(crate) wanted: String,
+    /// What was measured, with its unit; none if nothing could be measured.
+    pub(crate) measured: Option<String>,
+}
+
+/// Judges all service levels of a workflow.
+pub(crate) fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observer: &Observer) -> Vec<Verdict> {
+    let mut all = Vec::new();
+    if let Some(wanted) = &slo.rate {
+        let measured = source_rate(report, program);
+        all.push(Verdict {
+            slo: "rate",
+            met: measured.is_some_and(|rate| rate >= wanted.0 * (1.0 - RATE_TOLERANCE)),
+            wanted: format!("at least {}", wanted.value),
+            measured: measured.map(|measured| format!("{} (within {:.0} %)", rate(measured), RATE_TOLERANCE * 100.0)),
+        });
+    }
+    if let Some(wanted) = &slo.accuracy {
+        let scored = report.sinks.iter().filter(|sink| sink.scored > 0);
+        let worst = scored.min_by(|a, b| a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0)));
+        all.push(Verdict {
+            slo: "accuracy",
+            met: worst.and_then(|sink| sink.accuracy_percent).is_some_and(|accuracy| accuracy >= wanted.0),
+            wanted: format!("at least {}", wanted.value),
+            measured: worst.map(|sink| accuracy_text(sink.correct, sink.scored)),
+        });
+    }
+    if let Some(wanted) = &slo.latency {
+        let percentile = wanted.percentile.0;
+        let sinks = report.sinks.iter().filter(|sink| sink.latency.count > 0);
+        let slowest = sinks
+            .filter_map(|sink| observer.sink(&sink.sink))
+            .map(|sink| sink.latency.percentile_ms(percentile))
+            .max_by(f64::total_cmp);
+        all.push(Verdict {
+            slo: "latency",
+            met: slowest.is_some_and(|measured| measured < wanted.below.0 as f64 / 1e6),
+            wanted: format!("{} below {}", wanted.percentile.value, wanted.below.value),
+            measured: slowest.map(|measured| format!("{} {}", wanted.percentile.value, milliseconds(measured))),
+        });
+    }
+    all
+}
+
+/// `98.2 % (95 % interval 93.3 to 99.4, n = 120)`.
+pub(crate) fn accuracy_text(correct: u64, scored: u64) -> String {
+    let (low, high) = wilson_percent(correct, scored).unwrap_or_default();
+    let share = correct as f64 * 100.0 / scored.max(1) as f64;
+    format!("{share:.1} % (95 % interval {low:.1} to {high:.1}, n = {})", grouped(scored))
+}
+
+/// Records per second of the slowest source that the whole workflow kept up with: its records over the time in
+/// which their results arrived. A source alone may run ahead into the buffers.
+fn source_rate(report: &RunReport, program: &Program) -> Option<f64> {
+    let span = report
+        .sinks
+        .iter()
+        .filter(|sink| sink.rate_per_second > 0.0 && sink.records > 1)
+        .map(|sink| (sink.records - 1) as f64 / sink.rate_per_second)
+        .max_by(f64::total_cmp)?;
+    let records = program.sources.keys().map(|source| {
+        let stages = report.stages.iter().filter(|stage| stage.operator == *source);
+        stages.map(|stage| stage.records_out).sum::<u64>()
+    });
+    let slowest = records.min().filter(|records| *records > 1)?;
+    let scheduled = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
+    let measured = (slowest - 1) as f64 / span;
+    // Results of an open loop may come in fewer, later bursts; it never ran faster than it was asked to.
+    Some(scheduled.map_or(measured, |scheduled| measured.min(scheduled)))
+}

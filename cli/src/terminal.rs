@@ -1,0 +1,83 @@
+//! What goes to stderr, in colour or not, and the log.
+use crate::arguments::{ColorChoice, LogFormat, LogLevel};
+use std::io::{IsTerminal, Write};
+use tidemill_spec::diagnostic::{Diagnostics, Severity};
+use tracing_subscriber::EnvFilter;
+
+/// How stderr is used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terminal {
+    colour: bool,
+    quiet: bool,
+    interactive: bool,
+}
+
+impl Terminal {
+    /// Looks at the flags, `NO_COLOR` and what stderr is.
+    pub(crate) fn new(choice: ColorChoice, quiet: bool) -> Self {
+        let interactive = std::io::stderr().is_terminal();
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        let colour = match choice {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => interactive && !refused,
+        };
+        Self { colour, quiet, interactive }
+    }
+
+    /// True if a progress line may be redrawn in place.
+    pub(crate) fn animates(&self) -> bool {
+        self.interactive && !self.quiet
+    }
+
+    /// A line of what is going on.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            line(text);
+        }
+    }
+
+    /// A line about something that is probably not meant so.
+    pub(crate) fn warning(&self, text: &str) {
+        if !self.quiet {
+            line(&format!("{} {text}", self.painted("warning:", "1;33")));
+        }
+    }
+
+    /// An error with how to mend it.
+    pub(crate) fn error(&self, text: &str, help: Option<&str>) {
+        line(&format!("{} {text}", self.painted("error:", "1;31")));
+        if let Some(help) = help {
+            line(&format!("{} {help}", self.painted("help:", "1;36")));
+        }
+    }
+
+    /// Findings, rustc-style, and how many there are.
+    pub(crate) fn findings(&self, findings: &Diagnostics) {
+        line(&findings.render(self.colour));
+        let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+        if errors > 1 {
+            line(&format!("\n{} {errors} errors", self.painted("error:", "1;31")));
+        }
+    }
+
+    fn painted(&self, text: &str, style: &str) -> String {
+        if self.colour { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// Nobody can be told that stderr is gone.
+fn line(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Sends the log to stderr.
+pub(crate) fn start_log(level: LogLevel, format: LogFormat, terminal: &Terminal) {
+    let filter = EnvFilter::new(level.as_filter());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(terminal.colour).init(),
+        LogFormat::Json => log.json().init(),
+    }
+}

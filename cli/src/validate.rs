@@ -1,0 +1,137 @@
+//! `tidemill validate`: is a file right?
+use crate::arguments::{OutputForm, ValidateArguments};
+use crate::choice;
+use crate::exit::Exit;
+use crate::preparation::{check, load_plan};
+use crate::terminal::Terminal;
+use serde_json::json;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tidemill_inference::blueprint::Blueprint;
+use tidemill_inference::error::ModelError;
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::plan::PlanFile;
+use tidemill_spec::workflow::Workflow;
+use tidemill_spec::yaml;
+
+/// What a file is, by its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileKind {
+    Workflow,
+    Plan,
+    Infrastructure,
+    Model,
+}
+
+impl FileKind {
+    fn name(self) -> &'static str {
+        match self {
+            FileKind::Workflow => "workflow",
+            FileKind::Plan => "plan",
+            FileKind::Infrastructure => "infrastructure",
+            FileKind::Model => "model",
+        }
+    }
+
+    /// Keys that only this kind has, the most telling first.
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            FileKind::Workflow => &["sources", "sinks"],
+            FileKind::Plan => &["stages", "classes"],
+            FileKind::Infrastructure => &["tiers"],
+            FileKind::Model => &["sha256", "backends"],
+        }
+    }
+}
+
+/// Checks all files; 78 if one is wrong.
+pub(crate) fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let mut kinds: Vec<(PathBuf, Result<FileKind, Diagnostics>)> = Vec::new();
+    for file in &arguments.files {
+        kinds.push((file.clone(), kind_of(file)));
+    }
+    let workflows: Vec<&Path> = kinds
+        .iter()
+        .filter(|(_, kind)| matches!(kind, Ok(FileKind::Workflow)))
+        .map(|(file, _)| file.as_path())
+        .collect();
+    let mut wrong = Diagnostics::new();
+    let (mut listed, mut any_wrong) = (Vec::new(), false);
+    let mut out = io::stdout().lock();
+    for (file, kind) in &kinds {
+        let result = match kind {
+            Ok(kind) => check_file(file, *kind, &workflows, terminal).map(|summary| (*kind, summary)),
+            Err(findings) => Err(findings.clone()),
+        };
+        match (result, arguments.output) {
+            (Ok((kind, summary)), OutputForm::Table) => {
+                writeln!(out, "{}: {} ok{summary}", file.display(), kind.name())?;
+            }
+            (Ok((kind, _)), OutputForm::Json) => {
+                listed.push(json!({"file": file, "kind": kind.name(), "ok": true, "findings": []}));
+            }
+            (Err(findings), form) => {
+                listed.push(json!({"file": file, "ok": false, "findings": findings}));
+                any_wrong = true;
+                if form == OutputForm::Table {
+                    wrong.append(findings);
+                }
+            }
+        }
+    }
+    if arguments.output == OutputForm::Json {
+        serde_json::to_writer_pretty(&mut out, &json!({"version": 1, "files": listed}))?;
+        writeln!(out)?;
+    } else if any_wrong {
+        terminal.findings(&wrong);
+    }
+    Ok(if any_wrong { Exit::Configuration } else { Exit::Success })
+}
+
+fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
+    let source = yaml::read(file)?;
+    let tree = yaml::parse(&source)?;
+    let all = [FileKind::Workflow, FileKind::Plan, FileKind::Infrastructure, FileKind::Model];
+    // Without any telling key it is taken for a workflow, whose errors then say what is missing.
+    let has = |kind: &FileKind| kind.keys().iter().any(|key| tree.get(key).is_some());
+    Ok(all.into_iter().find(has).unwrap_or(FileKind::Workflow))
+}
+
+fn check_file(
+    file: &Path,
+    kind: FileKind,
+    workflows: &[&Path],
+    terminal: &Terminal,
+) -> Result<String, Diagnostics> {
+    match kind {
+        FileKind::Workflow => {
+            let workflow = Workflow::load(file)?;
+            check(&workflow, |text| terminal.warning(&text))?;
+            let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+            Ok(format!(
+                " ({}, {}, {})",
+                count(workflow.sources.len(), "source"),
+                count(workflow.operators.len(), "operator"),
+                count(workflow.sinks.len(), "sink")
+            ))
+        }
+        FileKind::Plan => {
+            let plan = PlanFile::load(file)?.plan;
+            for workflow in workflows {
+                let Ok(workflow) = Workflow::load(workflow) else { continue };
+                if workflow.name == *plan.workflow.name {
+                    let candidates = choice::candidates(&workflow)?;
+                    load_plan(file, &workflow, &candidates)?;
+                    return Ok(format!(" (for the workflow `{}`)", workflow.name));
+                }
+            }
+            Ok(format!(" (alone; name its workflow `{}` too to check it against that)", plan.workflow.name))
+        }
+        FileKind::Infrastructure => Infrastructure::load(file).map(|_| String::new()),
+        FileKind::Model => {
+            let blueprint = Blueprint::read(file).map_err(ModelError::collect)?;
+            Ok(format!(" ({})", blueprint.manifest.id))
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `tidemill version`: of this program and of what it found.
+use crate::arguments::{OutputForm, VersionArguments};
+use crate::exit::Exit;
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+use std::path::Path;
+use tidemill_inference::backend;
+
+/// Prints versions.
+pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
+    let backends: Vec<(&str, Result<String, String>)> = backend::NAMES
+        .into_iter()
+        .map(|name| {
+            let found = backend::backend(name, Path::new("."));
+            (name, found.map(|backend| backend.version()).map_err(|error| error.to_string()))
+        })
+        .collect();
+    let mut out = io::stdout().lock();
+    match arguments.output {
+        OutputForm::Table => {
+            writeln!(out, "tidemill {}", env!("CARGO_PKG_VERSION"))?;
+            for (name, found) in backends {
+                match found {
+                    Ok(version) => writeln!(out, "backend {name}: {version}")?,
+                    Err(error) => writeln!(out, "backend {name}: not here: {error}")?,
+                }
+            }
+        }
+        OutputForm::Json => {
+            let found: Map<String, Value> =
+                backends.into_iter().map(|(name, found)| (name.to_owned(), json!(found.ok()))).collect();
+            let document = json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "formats": {"workflow": 1, "infrastructure": 1, "plan": 1, "model": 1, "report": 1},
+                "backends": found,
+            });
+            serde_json::to_writer_pretty(&mut out, &document)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(Exit::Success)
+}
