@@ -1,6 +1,6 @@
 //! From a [`Value`] to the types of the program, with every error at its place.
 //!
-//! Serde stops at the first error. [`deserialize_recovering`] notes the error, leaves the offending node out and
+//! Serde stops at the first error. `deserialize_recovering` notes the error, leaves the offending node out and
 //! tries again, until nothing is left to complain about; so one run reports all of them.
 mod failure;
 

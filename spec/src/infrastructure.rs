@@ -1,4 +1,21 @@
 //! Machines, links and their prices, `infrastructure.yaml` version 1.
+//!
+//! ```
+//! use tidemill_spec::infrastructure::Infrastructure;
+//! let text = "
+//! version: 1
+//! name: two-tiers
+//! tiers:
+//!   - {id: edge, workers: [{type: small, count: 4, vcpu: 2, memory: 2GiB, price: 0.02 $/h}]}
+//!   - {id: cloud, workers: [{type: large, vcpu: 16, memory: 64GiB, price: 0.68 $/h}]}
+//! links:
+//!   - {from: edge, to: cloud, price: 0.1 $/GiB, bandwidth: 10Mbps, delay: 20ms}
+//! ";
+//! let infrastructure = Infrastructure::parse(text, "infrastructure.yaml")?;
+//! assert!(infrastructure.link("edge", "cloud").is_some());
+//! assert!(infrastructure.link("cloud", "edge").is_none());
+//! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
+//! ```
 use crate::span::Located;
 use crate::units::{Bandwidth, Bytes, HourlyPrice, TimeSpan, TransferPrice};
 use schemars::JsonSchema;

@@ -1,4 +1,34 @@
 //! What users and programs write down: workflow, infrastructure, model and plan files.
+//!
+//! | file | type | errors |
+//! |---|---|---|
+//! | any | [`yaml`], [`value::Value`], [`units`], [`variables`] | `E01xx` |
+//! | `workflow.yaml` | [`workflow::Workflow`] | `E02xx` |
+//! | `infrastructure.yaml` | [`infrastructure::Infrastructure`] | `E03xx` |
+//! | `plan.yaml` | [`plan::Plan`], [`plan::PlanFile`] | `E04xx` |
+//! | model manifests | [`manifest::Manifest`] | `E05xx` |
+//!
+//! `E06xx` is kept for the types of connected ports, which the operators check. A file goes the same way always: text
+//! with limits, a tree in which every node knows its place ([`value::Value`]), variables filled in, converted to
+//! types, checked. Each step reports all it finds as [`diagnostic::Diagnostics`].
+//!
+//! ```
+//! use tidemill_spec::diagnostic::Diagnostic;
+//! use tidemill_spec::workflow::Workflow;
+//! let text = "
+//! version: 1
+//! name: copy
+//! sources: [{id: rows, kind: csv, options: {path: in.csv}}]
+//! sinks: [{id: lines, kind: jsonl, input: rows, options: {path: out.jsonl}}]
+//! ";
+//! let workflow = Workflow::parse(text, "workflow.yaml")?;
+//! // Everything knows its place, so that later checks can point at it.
+//! let finding = Diagnostic::error("E0601", "the columns do not fit")
+//!     .at(workflow.sinks[0].input.span().clone())
+//!     .with_help("...");
+//! assert_eq!((finding.line(), finding.column()), (Some(5), Some(41)));
+//! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
+//! ```
 pub mod deserializer;
 pub mod diagnostic;
 mod document;

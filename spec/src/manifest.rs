@@ -1,4 +1,35 @@
 //! Model manifests, version 1: what a model file needs, gives, and how good it is.
+//!
+//! ```
+//! use tidemill_spec::manifest::Manifest;
+//! let text = format!("
+//! version: 1
+//! id: colour
+//! description: tells the colour of an image
+//! file: colour.onnx
+//! sha256: {}
+//! licence: Apache-2.0
+//! origin: {{kind: external, note: made by hand}}
+//! backends: [rten]
+//! inputs:
+//!   - name: image
+//!     column: image
+//!     type: image
+//!     dtype: float32
+//!     shape: [batch, 3, 32, 32]
+//!     preprocess: [{{resize: {{width: 32, height: 32}}}}]
+//! outputs:
+//!   - name: logits
+//!     column: colour
+//!     type: text
+//!     dtype: float32
+//!     shape: [batch, 2]
+//!     postprocess: [{{argmax: {{labels: [red, blue]}}}}]
+//! ", "a".repeat(64));
+//! let manifest = Manifest::parse(&text, "colour.yaml")?;
+//! assert_eq!(manifest.backends[0].to_string(), "rten");
+//! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
+//! ```
 use crate::span::Located;
 use crate::types::ElementType;
 use crate::units::TimeSpan;

@@ -1,5 +1,22 @@
 //! The physical plan, `plan.yaml` version 1: the one contract between optimizer, engine, simulator,
 //! deployment and cluster (architecture section 4).
+//!
+//! ```
+//! use tidemill_spec::{plan::Plan, units::TimeSpan};
+//! let text = "
+//! version: 1
+//! workflow: {name: copy}
+//! workers: [{id: local, tier: edge, worker_type: small}]
+//! stages:
+//!   - {id: rows, operator: rows, worker: local}
+//!   - {id: lines, operator: lines, worker: local}
+//! classes: [{id: 0, share: 1, route: {rows: rows, lines: lines}}]
+//! edges: [{from: rows, to: lines}]
+//! ";
+//! let plan = Plan::parse(text, "plan.yaml")?;
+//! assert_eq!(plan.tick, TimeSpan(50_000_000));
+//! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
+//! ```
 mod check;
 mod file;
 mod load;

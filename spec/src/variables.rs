@@ -1,6 +1,13 @@
 //! Environment variables in texts: `${VAR}` and `${VAR:-default}`; `$${` is a plain `${`.
 //!
 //! Ids, kinds, references and keys never take variables: the graph must not depend on the machine.
+//!
+//! ```
+//! use tidemill_spec::{span::SourceFile, variables, yaml};
+//! let mut value = yaml::parse(&SourceFile::new("a.yaml", "path: ${DATA:-data}/images")).unwrap();
+//! variables::fill_in(&mut value, &|_name| None).unwrap();
+//! assert_eq!(value.get("path").unwrap().as_str(), Some("data/images"));
+//! ```
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::value::{Node, Value};
 

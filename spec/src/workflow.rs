@@ -1,4 +1,23 @@
 //! The logical workflow, `workflow.yaml` version 1: sources, operators, sinks, service levels, run options.
+//!
+//! ```
+//! use tidemill_spec::{units::Rate, workflow::Workflow};
+//! let text = "
+//! version: 1
+//! name: warm
+//! sources: [{id: readings, kind: csv, rate: 40/s, options: {path: readings.csv}}]
+//! operators: [{id: warm, kind: filter, input: readings, options: {where: temperature > 20.0}}]
+//! sinks: [{id: out, kind: stdout, input: warm}]
+//! ";
+//! let workflow = Workflow::parse(text, "workflow.yaml")?;
+//! assert_eq!(workflow.sources[0].rate, Some(Rate(40.0).into()));
+//! assert_eq!(workflow.operators[0].inputs[0].from, "readings");
+//!
+//! let wrong = text.replace("input: warm", "input: wram");
+//! let errors = Workflow::parse(&wrong, "workflow.yaml").unwrap_err();
+//! assert!(errors.to_string().contains("did you mean `warm`?"));
+//! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
+//! ```
 use crate::plan::{default_checkpoint_every, default_tick};
 use crate::span::Located;
 use crate::units::{Percent, Percentile, Rate, TimeSpan};
