@@ -1,10 +1,10 @@
 //! What a run did, in figures.
-use crate::metrics::{EdgeMetrics, LatencySummary, StageMetrics};
+use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
 use crate::node::sink::lock;
 use crate::run::RunFacts;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
 
 /// What has happened so far; cheap to ask for.
@@ -124,6 +124,37 @@ pub struct RunReport {
     pub dead_letter_samples: Vec<crate::letters::LetterSample>,
     /// Restarts of slots.
     pub restarts: u64,
+}
+
+/// Gives reports of a run, and the figures behind them for whoever needs other percentiles or histograms.
+#[derive(Clone)]
+pub struct Observer(pub(crate) Arc<RunFacts>);
+
+impl Observer {
+    /// The report as of now.
+    pub fn report(&self) -> RunReport {
+        report(&self.0, false)
+    }
+
+    /// What has happened so far.
+    pub fn progress(&self) -> Progress {
+        Progress::of(&self.0)
+    }
+
+    /// Figures of a stage.
+    pub fn stage(&self, stage: &str) -> Option<Arc<StageMetrics>> {
+        self.0.metrics.stages.get(stage).cloned()
+    }
+
+    /// Figures of an edge of the plan.
+    pub fn edge(&self, from: &str, to: &str, input: u32) -> Option<Arc<EdgeMetrics>> {
+        self.0.metrics.edges.get(&(from.to_owned(), to.to_owned(), input)).cloned()
+    }
+
+    /// Figures of a sink.
+    pub fn sink(&self, sink: &str) -> Option<Arc<SinkMetrics>> {
+        self.0.metrics.sinks.get(sink).cloned()
+    }
 }
 
 pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {

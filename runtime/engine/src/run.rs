@@ -17,7 +17,7 @@ use crate::metrics::SinkMetrics;
 use crate::node::inference::Batching;
 use crate::node::sink::{SharedSink, SinkCell, lock};
 use crate::node::source::Schedule;
-use crate::report::{Progress, RunReport, report};
+use crate::report::{Observer, Progress, RunReport, report};
 use crate::routing::{ClassTable, Selector};
 use crate::slot::{Command, SlotEnd, SlotShared, SlotStart, run as run_slot};
 use crate::store::{EpochLog, EpochLogs, SnapshotStore};
@@ -271,22 +271,6 @@ impl Run {
             Ok(result) => result.map(|complete| report(&self.facts, complete)),
             Err(_) => Err(RunError::System("the run's own thread died".into())),
         }
-    }
-}
-
-/// Gives reports of a run.
-#[derive(Clone)]
-pub struct Observer(Arc<RunFacts>);
-
-impl Observer {
-    /// The report as of now.
-    pub fn report(&self) -> RunReport {
-        report(&self.0, false)
-    }
-
-    /// Latency histogram of a sink: cumulative counts at `bounds` (seconds), sum (seconds) and count.
-    pub fn latency_buckets(&self, sink: &str, bounds: &[f64]) -> Option<(Vec<u64>, f64, u64)> {
-        self.0.metrics.sinks.get(sink).map(|sink| sink.latency.buckets(bounds))
     }
 }
 
