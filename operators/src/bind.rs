@@ -285,9 +285,10 @@ fn bind_one(
         return Err(Diagnostic::error(
             "E0603",
             format!(
-                "`{}` has {} inputs, kind `{}` needs {expected}",
+                "`{}` has {} input{}, kind `{}` needs {expected}",
                 operator.id,
                 ports.len(),
+                if ports.len() == 1 { "" } else { "s" },
                 operator.kind
             ),
         )

@@ -57,7 +57,7 @@ pub(crate) fn records(stream: &StreamType, rows: &[Record]) -> RecordBatch {
         Arc::new(UInt32Array::from_iter_values(rows.iter().map(|r| r.source))),
         Arc::new(UInt64Array::from_iter_values(rows.iter().map(|r| r.sequence))),
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.time))),
-        Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.time * 10))),
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.time.saturating_mul(10)))),
         Arc::new(UInt32Array::from_iter_values(rows.iter().map(|r| r.sequence as u32 % 3))),
         Arc::new(Int8Array::from_iter_values(rows.iter().map(|_| 1))),
     ];

@@ -88,8 +88,8 @@ sinks:
             ("E0603", 9),
             ("E0605", 10),
             ("E0611", 13),
-            ("E0610", 14),
-            ("E0601", 14)
+            ("E0601", 14),
+            ("E0610", 14)
         ],
         "{errors}"
     );
@@ -140,7 +140,7 @@ fn a_repeated_source_starts_again_and_seeks_into_any_lap() {
     workflow.sources[0].repeat = true;
     let bound = bind_workflow(&workflow, &Registry::builtin(), |_| Choice::default()).unwrap();
     let mut reader = (bound.sources["readings"].make)().unwrap();
-    let mut next = |reader: &mut Box<dyn crate::api::Source>| match reader.read(1, 1 << 20).unwrap() {
+    let next = |reader: &mut Box<dyn crate::api::Source>| match reader.read(1, 1 << 20).unwrap() {
         SourceRead::Rows { payload, .. } => crate::record::int64(payload.column(1)).unwrap().value(0),
         SourceRead::End => panic!("a repeated source has no end"),
     };

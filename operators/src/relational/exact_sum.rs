@@ -162,8 +162,9 @@ fn round(words: &[u64; WORDS]) -> f64 {
     }
     mantissa &= (1 << 53) - 1;
     let half = bit(lowest - 1) == 1;
-    let sticky = (lowest - 1) % 64 != 0 && words[(lowest - 1) / 64] & ((1 << ((lowest - 1) % 64)) - 1) != 0
-        || words[..(lowest - 1) / 64].iter().any(|w| *w != 0);
+    // Whether anything is left below the half: in its own word, or in a word further down.
+    let (half_word, below) = ((lowest - 1) / 64, (lowest - 1) % 64);
+    let sticky = words[half_word] & ((1 << below) - 1) != 0 || words[..half_word].iter().any(|w| *w != 0);
     let mut exponent = lowest as u64 + 1;
     if half && (sticky || mantissa & 1 == 1) {
         mantissa += 1;

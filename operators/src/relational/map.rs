@@ -14,9 +14,10 @@
 //! expression fails (division by zero, an empty value) become dead letters `expression_failed`. The language is
 //! described in [`super::expression`].
 //!
-//! Measured (release build, one Xeon core at 2.6 GHz, `cargo test --release -p tidemill-operators -- --ignored
-//! --nocapture nanoseconds`): see the table in `docs/decisions` once benches exist; `temperature * 1.8 + 32` takes
-//! about @@MAP@@ ns a row and the filter `temperature > 20` about @@FILTER@@ ns.
+//! Measured in the `dev` profile on one core of a shared two-core machine, batches of 8 192 rows (`cargo nextest run
+//! -p tidemill-operators --run-ignored only --no-capture nanoseconds`): `temperature * 1.8 + 32` takes about 190 ns a
+//! row, the filter `temperature > 20` about 300 ns (it copies the kept rows), `temperature > 20 && site == 'north'`
+//! about 370 ns.
 //!
 //! ```
 //! use std::path::Path;

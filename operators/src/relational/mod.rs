@@ -34,7 +34,7 @@ fn expression_diagnostic(
     span: &Span,
 ) -> Diagnostic {
     let code = if error.message.starts_with("there is no column") { "E0605" } else { "E0607" };
-    let diagnostic = Diagnostic::error(code, format!("{} in `{operator}`", error.message))
+    let diagnostic = Diagnostic::error(code, format!("`{operator}`: {}", error.message))
         .at(span.clone())
         .with_label(format!("`{}` sends {}", port.from, port.stream));
     match error.help {

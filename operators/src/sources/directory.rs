@@ -23,6 +23,9 @@ const READ_LIMIT: usize = 1 << 30;
 /// What is wrong with a file's content: stable reason and detail.
 type Refusal = (&'static str, String);
 
+/// Looks at the content of a file without decoding it.
+type Check = Arc<dyn Fn(&[u8]) -> Result<(), Refusal> + Send + Sync>;
+
 /// A folder of files of one kind.
 #[derive(Clone)]
 pub(super) struct Folder {
@@ -31,8 +34,8 @@ pub(super) struct Folder {
     pub(super) endings: &'static [&'static str],
     /// Largest file, bytes.
     pub(super) file_limit: u64,
-    /// Looks at the content without decoding it.
-    pub(super) check: Arc<dyn Fn(&[u8]) -> Result<(), Refusal> + Send + Sync>,
+    /// What a good file passes.
+    pub(super) check: Check,
 }
 
 impl Folder {

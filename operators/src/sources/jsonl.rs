@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn good_and_bad_lines() {
         let content = b"{\"n\": 1, \"s\": \"a\", \"x\": {}}\n\n{\"n\": null, \"s\": null}\n{\"n\": 1.5, \"s\": \"\"}\n\
-            {\"n\": 1}\n[1]\n{\"n\": 1, \"s\": \"\xff\"}\n{\"n\": 1, \"s\": \"0123456789012345678901234567890123456789012\"}\n\
+            {\"n\": 1}\n[1]\n{\"n\": 1, \"s\": \"\xff\"}\n{\"n\": 1, \"s\": \"01234567890123456789012345678901234567890123456789\"}\n\
             {\"n\": 2, \"s\": \"\\u00e9\"}";
         let (batches, dead) = read(content);
         assert_eq!(int64(batches[0].column(0)).unwrap().iter().collect::<Vec<_>>(), [Some(1), None, Some(2)]);
