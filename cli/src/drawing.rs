@@ -24,7 +24,8 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn label(&self, node: &Node) -> String {
         let worker = node.worker.as_ref().map(|worker| format!(" @{worker}")).unwrap_or_default();
-        format!("{}{worker}  ({})", node.id, node.text)
+        let text = if node.text.is_empty() { String::new() } else { format!("  ({})", node.text) };
+        format!("{}{worker}{text}", node.id)
     }
 
     fn branches(&mut self, from: &'a Node, indent: &str, text: &mut String) {
@@ -65,7 +66,7 @@ pub(crate) fn mermaid(outline: &Outline) -> String {
                 Role::Operator => ("[", "]"),
                 Role::Sink => ("[(", ")]"),
             };
-            let label = format!("{}<br/>{}", node.id, node.text).replace('"', "#quot;");
+            let label = both(node, "<br/>").replace('"', "#quot;");
             let _ = writeln!(text, "{indent}{}{open}\"{label}\"{close}", name("", &node.id));
         }
         if worker.is_some() {
@@ -99,7 +100,7 @@ pub(crate) fn dot(outline: &Outline) -> String {
                 Role::Operator => "box",
                 Role::Sink => "cylinder",
             };
-            let label = quoted(&format!("{}\n{}", node.id, node.text));
+            let label = quoted(&both(node, "\n"));
             let _ = writeln!(text, "{indent}{} [shape={shape}, label={label}];", quoted(&node.id));
         }
         if worker.is_some() {
@@ -126,6 +127,11 @@ fn by_worker(outline: &Outline) -> Vec<(Option<&str>, Vec<&Node>)> {
         }
     }
     groups
+}
+
+/// Id and text of a box, on two lines.
+fn both(node: &Node, line_break: &str) -> String {
+    if node.text.is_empty() { node.id.clone() } else { format!("{}{line_break}{}", node.id, node.text) }
 }
 
 /// A name that Mermaid takes: `end` and others mean something there, and only word characters are safe.

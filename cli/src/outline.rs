@@ -123,7 +123,9 @@ pub(crate) fn of_plan(workflow: &Workflow, plan: &Plan) -> Outline {
         if stage.max_batch > 1 {
             parts.push(format!("batch {} within {}", stage.max_batch, stage.batching_budget));
         }
-        parts.push(format!("slot {}", stage.slot_group));
+        if stage.slot_group != "main" {
+            parts.push(format!("slot {}", stage.slot_group));
+        }
         let (id, worker) = (stage.id.clone(), Some(stage.worker.clone()));
         Node { id, role: role(&stage.operator), text: parts.join(", "), worker }
     });

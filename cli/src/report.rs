@@ -1,18 +1,17 @@
 //! What a run did, for people and for programs.
 use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
-use crate::slo::{Verdict, accuracy_text};
+use crate::slo::{Verdict, accuracy_text, sink_rate};
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::{self, Write};
-use tidemill_engine::{LatencySummary, RunReport, StageReport};
-use tidemill_spec::plan::Plan;
+use tidemill_engine::{LatencySummary, Program, RunReport, StageReport};
 
 /// Everything that is reported of a run.
 pub(crate) struct RunDocument<'a> {
     /// Name of the workflow.
     pub(crate) workflow: &'a str,
-    /// The plan that ran.
-    pub(crate) plan: &'a Plan,
+    /// What ran.
+    pub(crate) program: &'a Program,
     /// Ended by a signal.
     pub(crate) interrupted: bool,
     /// The engine's figures.
@@ -38,9 +37,10 @@ impl RunDocument<'_> {
             document.extend(report);
         }
         for (sink, report) in list(&mut document, "sinks").iter_mut().zip(&self.report.sinks) {
+            sink["rate_per_second"] = json!(sink_rate(report, self.report, self.program));
             sink["accuracy_interval_percent"] = json!(wilson_percent(report.correct, report.scored));
         }
-        for (stage, planned) in list(&mut document, "stages").iter_mut().zip(&self.plan.stages) {
+        for (stage, planned) in list(&mut document, "stages").iter_mut().zip(&self.program.plan.stages) {
             stage["backend"] = json!(planned.backend);
         }
         serde_json::to_writer_pretty(&mut *out, &document)?;
@@ -84,7 +84,7 @@ impl RunDocument<'_> {
             table.row([
                 sink.sink.clone(),
                 grouped(sink.records),
-                if sink.rate_per_second > 0.0 { rate(sink.rate_per_second) } else { "-".to_owned() },
+                rate(sink_rate(sink, self.report, self.program)),
                 time(sink.latency.p50_ms),
                 time(sink.latency.p95_ms),
                 time(sink.latency.p99_ms),
@@ -174,7 +174,7 @@ impl RunDocument<'_> {
 
     /// Sources that could not be kept up with; less than a tick is no lag.
     fn lagging(&self) -> impl Iterator<Item = &StageReport> {
-        let tick = self.plan.tick.0 as f64 / 1e6;
+        let tick = self.program.plan.tick.0 as f64 / 1e6;
         self.report.stages.iter().filter(move |stage| stage.schedule_lag_ms > tick.max(50.0))
     }
 

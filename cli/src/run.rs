@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let missed = verdicts.iter().any(|verdict| !verdict.met);
     let document = RunDocument {
         workflow: &prepared.workflow.name.value,
-        plan: &prepared.program.plan,
+        program: &prepared.program,
         interrupted: interrupt.is_wanted(),
         report: &report,
         slo: &verdicts,

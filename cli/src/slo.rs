@@ -1,7 +1,7 @@
 //! Service levels: what was asked for, what was measured.
 use crate::figures::{grouped, milliseconds, rate, wilson_percent};
 use serde::Serialize;
-use tidemill_engine::{Observer, Program, RunReport};
+use tidemill_engine::{Observer, Program, RunReport, SinkReport};
 use tidemill_spec::workflow::Slo;
 
 /// A rate counts as reached within this share: where a short run begins and ends cannot be told more exactly.
@@ -66,22 +66,35 @@ pub(crate) fn accuracy_text(correct: u64, scored: u64) -> String {
     format!("{share:.1} % (95 % interval {low:.1} to {high:.1}, n = {})", grouped(scored))
 }
 
-/// Records per second of the slowest source that the whole workflow kept up with: its records over the time in
-/// which their results arrived. A source alone may run ahead into the buffers.
+/// Records per second of the slowest source that the whole workflow kept up with. A source alone may run ahead into
+/// the buffers, so what counts is the time in which the results arrived.
 fn source_rate(report: &RunReport, program: &Program) -> Option<f64> {
+    let records = program.sources.keys().map(|source| {
+        let stages = report.stages.iter().filter(|stage| stage.operator == *source);
+        stages.map(|stage| stage.records_out).sum::<u64>()
+    });
+    let slowest = records.min().filter(|records| *records > 1)?;
+    let Some(scheduled) = scheduled(program) else { return Some(slowest as f64 / report.seconds.max(1e-6)) };
     let span = report
         .sinks
         .iter()
         .filter(|sink| sink.rate_per_second > 0.0 && sink.records > 1)
         .map(|sink| (sink.records - 1) as f64 / sink.rate_per_second)
         .max_by(f64::total_cmp)?;
-    let records = program.sources.keys().map(|source| {
-        let stages = report.stages.iter().filter(|stage| stage.operator == *source);
-        stages.map(|stage| stage.records_out).sum::<u64>()
-    });
-    let slowest = records.min().filter(|records| *records > 1)?;
-    let scheduled = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
-    let measured = (slowest - 1) as f64 / span;
     // Results of an open loop may come in fewer, later bursts; it never ran faster than it was asked to.
-    Some(scheduled.map_or(measured, |scheduled| measured.min(scheduled)))
+    Some(((slowest - 1) as f64 / span).min(scheduled))
+}
+
+/// The slowest rate that a source was asked to keep; none if all go as fast as they can.
+fn scheduled(program: &Program) -> Option<f64> {
+    program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min)
+}
+
+/// Records per second at a sink: by the arrivals in an open loop; over the whole run if the sources go as fast as
+/// they can, since results may then arrive all at once at its end.
+pub(crate) fn sink_rate(sink: &SinkReport, report: &RunReport, program: &Program) -> f64 {
+    match scheduled(program) {
+        Some(_) => sink.rate_per_second,
+        None => sink.records as f64 / report.seconds.max(1e-6),
+    }
 }
