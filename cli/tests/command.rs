@@ -1,0 +1,144 @@
+//! The binary, and folders to run it in.
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// The repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// The same, if the exit code is this one.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Everything on stdout as one JSON value.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+    }
+}
+
+/// The binary with these arguments, seeing nothing of the user's settings.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemill"));
+    command
+        .args(arguments)
+        .current_dir(root())
+        .env_remove("TIDEMILL_LOG_LEVEL")
+        .env_remove("TIDEMILL_LOG_FORMAT")
+        .env("XDG_CACHE_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn tidemill(arguments: &[&str]) -> Outcome {
+    let output = command(arguments).output().unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A folder of its own that looks like the repository: `examples/NAME` and `models`.
+pub(crate) struct Place {
+    folder: TempDir,
+    name: String,
+}
+
+impl Place {
+    /// With the files of an example; its data and the models are links.
+    pub(crate) fn example(name: &str) -> Self {
+        let place = Self::empty(name);
+        for entry in std::fs::read_dir(root().join("examples").join(name)).unwrap() {
+            let entry = entry.unwrap();
+            let target = place.path("").join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                if entry.file_name() != "out" {
+                    std::os::unix::fs::symlink(entry.path(), target).unwrap();
+                }
+            } else {
+                std::fs::copy(entry.path(), target).unwrap();
+            }
+        }
+        place
+    }
+
+    /// With the models only.
+    pub(crate) fn empty(name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("examples").join(name)).unwrap();
+        std::os::unix::fs::symlink(root().join("models"), folder.path().join("models")).unwrap();
+        Self { folder, name: name.to_owned() }
+    }
+
+    /// A path in the example's folder.
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join("examples").join(&self.name).join(file)
+    }
+
+    /// The same as an argument.
+    pub(crate) fn argument(&self, file: &str) -> String {
+        self.path(file).to_str().unwrap().to_owned()
+    }
+
+    /// Writes a file.
+    pub(crate) fn write(&self, file: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    /// Replaces a text in a file; it must be there.
+    #[track_caller]
+    pub(crate) fn change(&self, file: &str, from: &str, to: &str) {
+        let text = self.read(file);
+        assert!(text.contains(from), "{file} has no `{from}`");
+        self.write(file, text.replace(from, to));
+    }
+
+    /// Reads a file.
+    #[track_caller]
+    pub(crate) fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+
+    /// The JSON objects of a file, one a line.
+    #[track_caller]
+    pub(crate) fn rows(&self, file: &str) -> Vec<Value> {
+        rows(&self.read(file))
+    }
+
+    /// Names of the files in a folder, sorted.
+    pub(crate) fn files(&self, folder: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(folder)).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// JSON objects, one a line; every line is whole.
+#[track_caller]
+pub(crate) fn rows(text: &str) -> Vec<Value> {
+    assert!(text.is_empty() || text.ends_with('\n'), "the last line is cut off: {text:?}");
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}

@@ -1,0 +1,147 @@
+//! What goes wrong is told, with the right code, before anything is read.
+use crate::command::{Place, command, tidemill};
+use std::net::TcpListener;
+
+#[test]
+fn an_unknown_key_is_shown_with_its_place() {
+    let place = Place::example("quickstart");
+    place.change("workflow.yaml", "    kind: csv\n", "    kind: csv\n    raet: 40/s\n");
+    for verb in ["validate", "run", "graph"] {
+        let outcome = tidemill(&[verb, &place.argument("workflow.yaml")]).expect(78);
+        assert!(outcome.stderr.starts_with("error[E0103]: unknown key `raet`"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("workflow.yaml:7:5"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("did you mean `rate`?"), "{}", outcome.stderr);
+        assert!(!place.path("out").exists());
+    }
+    let coloured = tidemill(&["validate", &place.argument("workflow.yaml"), "--color", "always"]).expect(78);
+    assert!(coloured.stderr.contains("\u{1b}["), "{}", coloured.stderr);
+    let outcome = tidemill(&["validate", &place.argument("workflow.yaml"), "--output", "json"]).expect(78);
+    let finding = &outcome.json()["files"][0]["findings"][0];
+    assert_eq!((&finding["code"], &finding["line"], &finding["column"]), (&"E0103".into(), &7.into(), &5.into()));
+}
+
+/// A workflow with one model whose manifest is in the same folder.
+fn one_model(place: &Place, change: impl Fn(String) -> String) {
+    let manifest = std::fs::read_to_string(place.path("../../models/vqa/scene-features-small.yaml")).unwrap();
+    place.write("model.yaml", change(manifest));
+    place.write(
+        "workflow.yaml",
+        "version: 1
+name: one
+sources: [{id: images, kind: image_directory, options: {path: data/images}}]
+operators: [{id: features, kind: ml, input: images, variants: [model.yaml]}]
+sinks: [{id: out, kind: jsonl, input: features, options: {path: out/features.jsonl}}]
+",
+    );
+}
+
+const SMALL: &str = "../../models/vqa/scene-features-small.onnx";
+
+#[test]
+fn a_bad_model_stops_everything() {
+    let place = Place::example("vqa");
+    let digit = |text: &str| if text.starts_with('f') { "0" } else { "f" };
+    let cases: [(&str, &dyn Fn(String) -> String); 4] = [
+        ("missing.onnx", &|text| text.replace("file: scene-features-small.onnx", "file: missing.onnx")),
+        ("expects", &|text| {
+            let start = text.find("sha256: ").unwrap() + "sha256: ".len();
+            let text = text.replace("file: scene-features-small.onnx", &format!("file: {SMALL}"));
+            let start = start + SMALL.len() - "scene-features-small.onnx".len();
+            format!("{}{}{}", &text[..start], digit(&text[start..]), &text[start + 1..])
+        }),
+        ("expected", &|text| {
+            text.replace("file: scene-features-small.onnx", &format!("file: {SMALL}")).replace("256]", "255]")
+        }),
+        ("is not an ONNX model", &|text| {
+            text.replace("file: scene-features-small.onnx", "file: workflow.yaml")
+        }),
+    ];
+    for (message, change) in cases {
+        one_model(&place, change);
+        let outcome = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78);
+        assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
+        assert!(!place.path("out").exists());
+    }
+}
+
+#[test]
+fn a_variant_without_its_file_is_left_out_if_there_is_another() {
+    let place = Place::example("vqa");
+    one_model(&place, |text| {
+        text.replace("file: scene-features-small.onnx", "file: gone.onnx").replace("value: 0.", "value: 0.99")
+    });
+    place.change("workflow.yaml", "[model.yaml]", "[model.yaml, ../../models/vqa/scene-features-large.yaml]");
+    let outcome = tidemill(&["run", &place.argument("workflow.yaml"), "--records", "2"]).expect(0);
+    assert!(outcome.stderr.contains("warning: features: scene-features-small is left out"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("gone.onnx is missing"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("features: scene-features-large (the only one"), "{}", outcome.stderr);
+    assert_eq!(place.rows("out/features.jsonl").len(), 2);
+}
+
+#[test]
+fn wrong_arguments_are_two() {
+    let place = Place::example("vqa");
+    let workflow = place.argument("workflow.yaml");
+    for (arguments, message) in [
+        (vec!["run"], "Usage: tidemill run"),
+        (vec!["rnu"], "similar"),
+        (vec!["run", &workflow, "--rate", "40"], "write `40/s`"),
+        (vec!["run", &workflow, "--set", "speech=speech-smal"], "did you mean `speech-small`?"),
+        (vec!["run", &workflow, "--set", "spech=speech-small"], "did you mean `speech`?"),
+        (vec!["run", &workflow, "--set", "pair=x"], "has no variants to set"),
+        (vec!["run", &workflow, "--set", "speech=x", "--plan", "p.yaml"], "cannot be used with"),
+        (vec!["run", &workflow, "--metrics", "nowhere"], "is no address"),
+    ] {
+        let outcome = tidemill(&arguments).expect(2);
+        assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
+        assert!(outcome.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_taken_port_is_sixty_nine() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let place = Place::example("quickstart");
+    let outcome = tidemill(&["run", &place.argument("workflow.yaml"), "--metrics", &address]).expect(69);
+    assert!(outcome.stderr.contains(&address), "{}", outcome.stderr);
+    assert!(!place.path("out").exists(), "nothing was opened");
+}
+
+#[test]
+fn a_missed_slo_is_one_where_it_is_required() {
+    let place = Place::example("vqa");
+    place.change("workflow.yaml", "below: 800ms", "below: 1us");
+    let workflow = place.argument("workflow.yaml");
+    let arguments = ["run", &workflow, "--records", "8", "--rate", "max"];
+    let outcome = tidemill(&[&arguments[..], &["--require-slo"]].concat()).expect(1);
+    let latency = outcome.stdout.lines().find(|line| line.starts_with("latency  ")).unwrap();
+    assert!(latency.contains("MISSED") && latency.contains("p99 below 1us"), "{latency}");
+    tidemill(&arguments).expect(0);
+}
+
+#[test]
+fn a_plan_is_checked_against_workflow_and_models() {
+    let place = Place::example("vqa");
+    place.change("plan-two-workers.yaml", "variant: speech-large, worker: hub", "variant: speech-lrge, worker: hub");
+    let (workflow, plan) = (place.argument("workflow.yaml"), place.argument("plan-two-workers.yaml"));
+    for arguments in [vec!["run", &workflow, "--plan", &plan], vec!["validate", &workflow, &plan]] {
+        let outcome = tidemill(&arguments).expect(78);
+        assert!(outcome.stderr.contains("did you mean `speech-large`?"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("plan-two-workers.yaml:"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn nobody_reading_is_success() {
+    let place = Place::example("quickstart");
+    for arguments in [vec!["schema".to_owned()], vec!["run".to_owned(), place.argument("workflow.yaml")]] {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut child = command(&arguments).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+        assert!(!said.contains("Broken pipe") && !said.contains("panicked"), "{said}");
+    }
+}

@@ -1,0 +1,32 @@
+//! Help helps.
+use crate::command::tidemill;
+
+#[test]
+fn every_verb_has_help_with_examples() {
+    for verb in [
+        &[][..],
+        &["validate"],
+        &["run"],
+        &["graph"],
+        &["schema"],
+        &["models"],
+        &["models", "ls"],
+        &["models", "verify"],
+        &["models", "inspect"],
+        &["version"],
+    ] {
+        let outcome = tidemill(&[verb, &["--help"]].concat()).expect(0);
+        assert!(outcome.stdout.contains("Examples:\n  tidemill "), "{verb:?}: {}", outcome.stdout);
+        assert!(outcome.stdout.contains("--quiet"), "{verb:?}: {}", outcome.stdout);
+        assert!(outcome.stderr.is_empty());
+    }
+}
+
+#[test]
+fn the_version_names_the_backends() {
+    let document = tidemill(&["version", "--output", "json"]).expect(0).json();
+    assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
+    assert!(document["backends"]["rten"].is_string(), "{document}");
+    let text = tidemill(&["version"]).expect(0).stdout;
+    assert!(text.starts_with("tidemill ") && text.contains("backend ort: "), "{text}");
+}

@@ -1,0 +1,126 @@
+//! A run while it goes on: signals, metrics, progress.
+use crate::command::{Place, command, rows};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::Duration;
+
+/// A run that would take minutes and writes all the time.
+fn endless() -> Place {
+    let place = Place::empty("live");
+    let lines: String = (0..20_000).map(|n| format!("{n},{}\n", n % 7)).collect();
+    place.write("numbers.csv", format!("n,rest\n{lines}"));
+    place.write(
+        "workflow.yaml",
+        "version: 1
+name: live
+sources:
+  - id: numbers
+    kind: csv
+    rate: 200/s
+    options: {path: numbers.csv, columns: {n: int64, rest: int64}}
+operators: [{id: some, kind: filter, input: numbers, options: {where: rest < 5}}]
+sinks: [{id: out, kind: jsonl, input: some, options: {path: out/numbers.jsonl}}]
+run: {tick: 20ms, checkpoint_every: 5, dead_letters: out/dead.jsonl}
+",
+    );
+    place
+}
+
+fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+/// Waits for the first committed line; the limit is only a watch-dog.
+fn until_committed(place: &Place) {
+    for _ in 0..600 {
+        let file = place.path("out/numbers.jsonl");
+        if std::fs::metadata(file).is_ok_and(|file| file.len() > 0) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("nothing was committed");
+}
+
+/// Waits for the end; the limit is only a watch-dog.
+fn end(mut child: Child) -> (Option<i32>, String, String) {
+    for _ in 0..200 {
+        if child.try_wait().unwrap().is_some() {
+            let output = child.wait_with_output().unwrap();
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            return (output.status.code(), text(output.stdout), text(output.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    child.kill().unwrap();
+    panic!("it does not end");
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_committed() {
+    let place = endless();
+    let child = command(&["run", &place.argument("workflow.yaml")]).spawn().unwrap();
+    until_committed(&place);
+    interrupt(&child);
+    let (code, stdout, stderr) = end(child);
+    assert_eq!(code, Some(130), "{stdout}{stderr}");
+    assert!(stdout.contains("live: interrupted; what was committed stays"), "{stdout}");
+    assert!(place.files("out").iter().all(|name| name.ends_with(".jsonl")), "{:?}", place.files("out"));
+    let rows = rows(&place.read("out/numbers.jsonl"));
+    assert!(!rows.is_empty());
+    let numbers: Vec<i64> = rows.iter().map(|row| row["n"].as_i64().unwrap()).collect();
+    let expected: Vec<i64> = (0..20_000).filter(|n| n % 7 < 5).take(numbers.len()).collect();
+    assert_eq!(numbers, expected, "whole, in order, from the start");
+}
+
+#[test]
+fn a_run_of_a_given_length_ends_by_itself() {
+    let place = endless();
+    let child = command(&["run", &place.argument("workflow.yaml"), "--for", "500ms"]).spawn().unwrap();
+    let (code, stdout, stderr) = end(child);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("live: complete"), "{stdout}");
+}
+
+#[test]
+fn metrics_are_served_while_it_runs() {
+    let place = endless();
+    let arguments = ["run", &place.argument("workflow.yaml"), "--metrics", "127.0.0.1:0"];
+    let mut child = command(&arguments).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    let address = address.unwrap_or_else(|| panic!("{line}"));
+    until_committed(&place);
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = get("/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"), "{answer}");
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+    for expected in [
+        "# TYPE tidemill_operator_records counter",
+        "tidemill_operator_records_total{workflow=\"live\",operator=\"some\",stage=\"some\",worker=\"local\",direction=\"in\"} ",
+        "# TYPE tidemill_operator_queue_seconds histogram",
+        "tidemill_operator_compute_seconds_bucket{",
+        "# TYPE tidemill_edge_transfer_seconds histogram",
+        "# TYPE tidemill_edge_bytes counter",
+        "tidemill_records_dropped_total{",
+        "reason=\"filtered\"",
+        "# TYPE tidemill_dead_letters counter",
+        "tidemill_end_to_end_latency_seconds_bucket{workflow=\"live\",sink=\"out\",le=\"+Inf\"} ",
+    ] {
+        assert!(answer.contains(expected), "{expected} is not in\n{answer}");
+    }
+    assert!(get("/").starts_with("HTTP/1.1 404"));
+    interrupt(&child);
+    let (code, ..) = end(child);
+    assert_eq!(code, Some(130));
+}

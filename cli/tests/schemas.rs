@@ -1,0 +1,21 @@
+//! The committed schema of workflows is that of this program. `UPDATE_SCHEMAS=1` rewrites it.
+use crate::command::{root, tidemill};
+
+#[test]
+fn the_workflow_schema_is_up_to_date() {
+    let path = root().join("spec/schemas/workflow.schema.json");
+    let text = tidemill(&["schema"]).expect(0).stdout;
+    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == text, "{} is out of date: run the test with UPDATE_SCHEMAS=1", path.display());
+}
+
+#[test]
+fn all_kinds_of_files_have_a_schema() {
+    for kind in ["workflow", "infrastructure", "plan", "model"] {
+        let schema = tidemill(&["schema", kind]).expect(0).json();
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema", "{kind}");
+    }
+}
