@@ -66,7 +66,9 @@ impl Backends<'_> {
         let file = manifest_path.with_file_name("").join(&manifest.file.value);
         if !file.is_file() {
             let file = file.display();
-            return Some(format!("its file {file} is missing; fetch it, or train it with models/training/run_all.sh"));
+            return Some(format!(
+                "its file {file} is missing; fetch it, or train it with models/training/run_all.sh"
+            ));
         }
         let names: Vec<String> = match operator.backend.as_ref().map(|choice| choice.value) {
             Some(BackendChoice::Rten) => vec!["rten".to_owned()],
@@ -127,7 +129,11 @@ fn set(setting: &Setting, list: &[Candidate]) -> Result<Chosen, Failure> {
     let Some(found) = found else {
         let message = format!("operator `{}` has no variant `{}`", setting.operator, setting.variant);
         let ids = list.iter().map(|candidate| candidate.manifest.id.value.as_str());
-        return Err(Failure::new(Exit::Usage, message).with_help(suggestion(&setting.variant, ids, "variants")));
+        return Err(Failure::new(Exit::Usage, message).with_help(suggestion(
+            &setting.variant,
+            ids,
+            "variants",
+        )));
     };
     Ok(chosen(found, "as set".to_owned()))
 }

@@ -3,7 +3,8 @@
 use crate::choice::Chosen;
 use std::collections::BTreeMap;
 use tidemill_spec::plan::{
-    LinkKind, Plan, PlanEdge, PlanWorker, PlanWorkflow, RouteClass, Stage, default_byte_budget, default_percentile,
+    LinkKind, Plan, PlanEdge, PlanWorker, PlanWorkflow, RouteClass, Stage, default_byte_budget,
+    default_percentile,
 };
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::{Batching, Input, Workflow};

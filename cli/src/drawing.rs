@@ -29,8 +29,9 @@ impl<'a> Tree<'a> {
     }
 
     fn branches(&mut self, from: &'a Node, indent: &str, text: &mut String) {
-        let arrows: Vec<usize> =
-            (0..self.outline.arrows.len()).filter(|index| self.outline.arrows[*index].from == from.id).collect();
+        let arrows: Vec<usize> = (0..self.outline.arrows.len())
+            .filter(|index| self.outline.arrows[*index].from == from.id)
+            .collect();
         for (nth, index) in arrows.iter().enumerate() {
             let arrow = &self.outline.arrows[*index];
             let last = nth + 1 == arrows.len();

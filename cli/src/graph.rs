@@ -12,7 +12,9 @@ use tidemill_spec::workflow::Workflow;
 pub(crate) fn graph(arguments: &GraphArguments) -> anyhow::Result<Exit> {
     let workflow = Workflow::load(&arguments.workflow)?;
     let outline = match &arguments.plan {
-        Some(file) => outline::of_plan(&workflow, &load_plan(file, &workflow, &choice::candidates(&workflow)?)?),
+        Some(file) => {
+            outline::of_plan(&workflow, &load_plan(file, &workflow, &choice::candidates(&workflow)?)?)
+        }
         None => outline::of_workflow(&workflow),
     };
     let text = match arguments.format {

@@ -140,7 +140,8 @@ impl RunCollector {
     }
 
     fn stages(&self, report: &RunReport, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut records = Family::counter(encoder, "tidemill_operator_records", "Records in and out of a stage")?;
+        let mut records =
+            Family::counter(encoder, "tidemill_operator_records", "Records in and out of a stage")?;
         for stage in &report.stages {
             for (direction, value) in [("in", stage.records_in), ("out", stage.records_out)] {
                 let mut labels = self.labels(stage);
@@ -148,11 +149,13 @@ impl RunCollector {
                 records.count(&labels, value)?;
             }
         }
-        let mut batches = Family::counter(encoder, "tidemill_operator_batches", "Batches that a stage computed")?;
+        let mut batches =
+            Family::counter(encoder, "tidemill_operator_batches", "Batches that a stage computed")?;
         for stage in &report.stages {
             batches.count(&self.labels(stage), stage.batches)?;
         }
-        let mut restarts = Family::counter(encoder, "tidemill_operator_restarts", "Restarts of a stage after a panic")?;
+        let mut restarts =
+            Family::counter(encoder, "tidemill_operator_restarts", "Restarts of a stage after a panic")?;
         for stage in &report.stages {
             restarts.count(&self.labels(stage), stage.restarts)?;
         }
@@ -165,7 +168,8 @@ impl RunCollector {
             "tidemill_source_schedule_lag_seconds",
             "Largest lag of a source behind its open-loop schedule",
         )?;
-        for stage in report.stages.iter().filter(|stage| stage.records_in == 0 && stage.schedule_lag_ms > 0.0) {
+        for stage in report.stages.iter().filter(|stage| stage.records_in == 0 && stage.schedule_lag_ms > 0.0)
+        {
             lag.gauge_value(&self.labels(stage), stage.schedule_lag_ms / 1e3)?;
         }
         let mut queue = Family::histogram_family(
@@ -268,7 +272,11 @@ impl<'a> Family<'a> {
         encoder.encode_descriptor(name, help, None, kind).map(Self)
     }
 
-    fn counter(encoder: &'a mut DescriptorEncoder<'_>, name: &'a str, help: &str) -> Result<Self, fmt::Error> {
+    fn counter(
+        encoder: &'a mut DescriptorEncoder<'_>,
+        name: &'a str,
+        help: &str,
+    ) -> Result<Self, fmt::Error> {
         Self::new(encoder, name, help, MetricType::Counter)
     }
 
@@ -300,7 +308,7 @@ impl<'a> Family<'a> {
             buckets.push((*bound, total.saturating_sub(before)));
             before = total;
         }
-        buckets.push((f64::MAX, count.saturating_sub(before)));
+        buckets.push((f64::INFINITY, count.saturating_sub(before)));
         self.0.encode_family(labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 }

@@ -39,7 +39,8 @@ fn manifests(folder: &Path) -> Result<Vec<(PathBuf, Result<Manifest, Diagnostics
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if is_folder {
                 folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "yaml" || end == "yml") && is_manifest(&path) {
+            } else if path.extension().is_some_and(|end| end == "yaml" || end == "yml") && is_manifest(&path)
+            {
                 let manifest = Manifest::load(&path);
                 found.push((path, manifest));
             }
@@ -80,7 +81,8 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
         let from: Vec<&str> = manifest.inputs.iter().map(|input| input.column.value.as_str()).collect();
         let mut to: Vec<&str> = manifest.outputs.iter().map(|output| output.column.value.as_str()).collect();
         to.extend(manifest.repeat.iter().map(|repeat| repeat.collect.column.value.as_str()));
-        let size = std::fs::metadata(path.with_file_name("").join(&manifest.file.value)).ok().map(|file| file.len());
+        let size =
+            std::fs::metadata(path.with_file_name("").join(&manifest.file.value)).ok().map(|file| file.len());
         let here: Vec<String> = manifest
             .backends
             .iter()
@@ -144,7 +146,8 @@ fn verify_all(path: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::R
             }
             Err(errors) => {
                 all_usable = false;
-                let name = file.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+                let name =
+                    file.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
                 table.row([name, "FAILED".to_owned(), String::new()]);
                 let found = ModelError::collect(errors);
                 documents.push(json!({"manifest": file, "usable": false, "findings": found}));
@@ -184,7 +187,11 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
             Some(manifest) => {
                 writeln!(out, "\n{}: {}", manifest.id, manifest.description)?;
                 let same = manifest.sha256.value == facts.sha256;
-                writeln!(out, "sha256 {}", if same { "as in the manifest" } else { "DIFFERS from the manifest" })
+                writeln!(
+                    out,
+                    "sha256 {}",
+                    if same { "as in the manifest" } else { "DIFFERS from the manifest" }
+                )
             }
             None => writeln!(out, "\nA manifest to start from:\n\n{}", skeleton(&facts)),
         }
@@ -246,7 +253,9 @@ fn skeleton_shape(port: &Port) -> String {
     let all = shape.iter().enumerate().map(|(at, size)| match size {
         Dimension::Fixed(size) => size.to_string(),
         Dimension::Free(_) if at == 0 => "batch".to_owned(),
-        Dimension::Free(name) => format!("SIZE{}", if name.is_empty() { String::new() } else { format!("-OF-{name}") }),
+        Dimension::Free(name) => {
+            format!("SIZE{}", if name.is_empty() { String::new() } else { format!("-OF-{name}") })
+        }
     });
     format!("[{}]", all.collect::<Vec<_>>().join(", "))
 }

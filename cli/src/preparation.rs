@@ -76,7 +76,8 @@ pub(crate) fn prepare(
     let bound = bind_workflow(&pruned, &registry(), |id| choice_of(&plan, id))?;
     let models = choose_backends(&workflow, &candidates, &mut plan, &reasons)?;
     for edge in &mut plan.edges {
-        let operator = |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|stage| stage.operator.as_str());
+        let operator =
+            |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|stage| stage.operator.as_str());
         if edge.freshness.is_none() {
             edge.freshness = operator(&edge.to).and_then(|to| freshness(&workflow, to, edge.input as usize));
         }
@@ -147,7 +148,8 @@ fn choose_backends(
             (None, Some(backend)) => backend_name(backend.value).to_owned(),
             (None, None) => "auto".to_owned(),
         };
-        let blueprint = Blueprint::read(&workflow.resolve(&candidate.written)).map_err(ModelError::collect)?;
+        let blueprint =
+            Blueprint::read(&workflow.resolve(&candidate.written)).map_err(ModelError::collect)?;
         let (_, choice) = tidemill_inference::choice::load(&blueprint, &asked, directory)
             .map_err(ModelError::into_diagnostics)?;
         let backend_reason = match &choice.reason {

@@ -3,7 +3,7 @@ use crate::figures::{grouped, rate, seconds};
 use crate::terminal::Terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
-use tidemill_engine::{Progress, Program};
+use tidemill_engine::{Program, Progress};
 
 /// Seconds between plain lines.
 const PLAIN_EVERY: f64 = 5.0;
@@ -92,7 +92,8 @@ impl ProgressLine {
         if let Some(records) = self.expected.records {
             text = format!("{} of {} records in", grouped(progress.emitted), grouped(records));
         }
-        let per_second = if progress.seconds > 0.0 { progress.arrived as f64 / progress.seconds } else { 0.0 };
+        let per_second =
+            if progress.seconds > 0.0 { progress.arrived as f64 / progress.seconds } else { 0.0 };
         text.push_str(&format!(", {} out, {}", grouped(progress.arrived), rate(per_second)));
         if progress.dead_letters > 0 {
             text.push_str(&format!(", {} dead letters", grouped(progress.dead_letters)));

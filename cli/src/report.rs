@@ -77,7 +77,7 @@ impl RunDocument<'_> {
             ("latency p50", Side::Right),
             ("p95", Side::Right),
             ("p99", Side::Right),
-            ("accuracy", Side::Left),
+            ("accuracy (95 % interval)", Side::Left),
         ]);
         for sink in &self.report.sinks {
             let time = |value: f64| if sink.latency.count > 0 { milliseconds(value) } else { "-".to_owned() };

@@ -144,8 +144,9 @@ fn not_started(error: &RunError) -> Failure {
 }
 
 fn failed(error: &RunError) -> Failure {
-    Failure::new(Exit::Bug, error.to_string())
-        .with_help("what the last complete checkpoint committed is kept; `on_panic: restart` goes on after panics")
+    Failure::new(Exit::Bug, error.to_string()).with_help(
+        "what the last complete checkpoint committed is kept; `on_panic: restart` goes on after panics",
+    )
 }
 
 /// Somebody read enough of what a sink writes to stdout.

@@ -22,7 +22,10 @@ pub(crate) fn print(arguments: &SchemaArguments) -> anyhow::Result<Exit> {
 }
 
 fn named(name: &str) -> String {
-    schema::all().into_iter().find(|(found, _)| *found == name).map_or_else(String::new, |(_, s)| schema::to_text(&s))
+    schema::all()
+        .into_iter()
+        .find(|(found, _)| *found == name)
+        .map_or_else(String::new, |(_, s)| schema::to_text(&s))
 }
 
 /// The schema of workflows with the options of all kinds that this program has.

@@ -21,7 +21,12 @@ pub(crate) struct Verdict {
 }
 
 /// Judges all service levels of a workflow.
-pub(crate) fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observer: &Observer) -> Vec<Verdict> {
+pub(crate) fn verdicts(
+    slo: &Slo,
+    report: &RunReport,
+    program: &Program,
+    observer: &Observer,
+) -> Vec<Verdict> {
     let mut all = Vec::new();
     if let Some(wanted) = &slo.rate {
         let measured = source_rate(report, program);
@@ -29,12 +34,14 @@ pub(crate) fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observe
             slo: "rate",
             met: measured.is_some_and(|rate| rate >= wanted.0 * (1.0 - RATE_TOLERANCE)),
             wanted: format!("at least {}", wanted.value),
-            measured: measured.map(|measured| format!("{} (within {:.0} %)", rate(measured), RATE_TOLERANCE * 100.0)),
+            measured: measured
+                .map(|measured| format!("{} (within {:.0} %)", rate(measured), RATE_TOLERANCE * 100.0)),
         });
     }
     if let Some(wanted) = &slo.accuracy {
         let scored = report.sinks.iter().filter(|sink| sink.scored > 0);
-        let worst = scored.min_by(|a, b| a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0)));
+        let worst = scored
+            .min_by(|a, b| a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0)));
         all.push(Verdict {
             slo: "accuracy",
             met: worst.and_then(|sink| sink.accuracy_percent).is_some_and(|accuracy| accuracy >= wanted.0),
@@ -53,17 +60,18 @@ pub(crate) fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observe
             slo: "latency",
             met: slowest.is_some_and(|measured| measured < wanted.below.0 as f64 / 1e6),
             wanted: format!("{} below {}", wanted.percentile.value, wanted.below.value),
-            measured: slowest.map(|measured| format!("{} {}", wanted.percentile.value, milliseconds(measured))),
+            measured: slowest
+                .map(|measured| format!("{} {}", wanted.percentile.value, milliseconds(measured))),
         });
     }
     all
 }
 
-/// `98.2 % (95 % interval 93.3 to 99.4, n = 120)`.
+/// `98.2 % (93.3 to 99.4, n = 120)`: with the 95 % interval.
 pub(crate) fn accuracy_text(correct: u64, scored: u64) -> String {
     let (low, high) = wilson_percent(correct, scored).unwrap_or_default();
     let share = correct as f64 * 100.0 / scored.max(1) as f64;
-    format!("{share:.1} % (95 % interval {low:.1} to {high:.1}, n = {})", grouped(scored))
+    format!("{share:.1} % ({low:.1} to {high:.1}, n = {})", grouped(scored))
 }
 
 /// Records per second of the slowest source that the whole workflow kept up with. A source alone may run ahead into

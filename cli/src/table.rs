@@ -35,7 +35,9 @@ impl Table {
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let header = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
         let used: Vec<usize> = (0..self.columns.len())
-            .filter(|column| self.rows.iter().any(|row| row.get(*column).is_some_and(|cell| !cell.is_empty())))
+            .filter(|column| {
+                self.rows.iter().any(|row| row.get(*column).is_some_and(|cell| !cell.is_empty()))
+            })
             .collect();
         for row in std::iter::once(&header).chain(&self.rows) {
             let mut line = String::new();

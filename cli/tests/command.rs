@@ -140,5 +140,7 @@ impl Place {
 #[track_caller]
 pub(crate) fn rows(text: &str) -> Vec<Value> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line is cut off: {text:?}");
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }

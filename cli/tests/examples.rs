@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 #[test]
 fn all_examples_are_valid() {
     let mut files = Vec::new();
-    for example in std::fs::read_dir(root().join("examples")).unwrap().flatten().filter(|e| e.path().is_dir()) {
+    for example in std::fs::read_dir(root().join("examples")).unwrap().flatten().filter(|e| e.path().is_dir())
+    {
         for file in std::fs::read_dir(example.path()).unwrap().flatten() {
             if file.path().extension().is_some_and(|end| end == "yaml") {
                 files.push(file.path().to_str().unwrap().to_owned());
@@ -104,7 +105,10 @@ fn vqa_answers_as_expected_with_and_without_a_plan() {
     let (report, mut planned) = run(&["--plan", &place.argument("plan-two-workers.yaml")]);
     let in_both = |stage: &str| {
         let stages = report["stages"].as_array().unwrap().iter();
-        stages.filter(|s| s["operator"] == stage).map(|s| s["records_out"].as_u64().unwrap()).collect::<Vec<_>>()
+        stages
+            .filter(|s| s["operator"] == stage)
+            .map(|s| s["records_out"].as_u64().unwrap())
+            .collect::<Vec<_>>()
     };
     assert_eq!(in_both("pair").iter().sum::<u64>(), 120);
     assert!(in_both("pair").iter().all(|records| *records > 0));
@@ -133,7 +137,11 @@ fn vqa_runs_the_models_that_are_set() {
         &report_file,
     ])
     .expect(0);
-    assert!(outcome.stderr.contains("scene_features: scene-features-small (as set) on "), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("scene_features: scene-features-small (as set) on "),
+        "{}",
+        outcome.stderr
+    );
     assert!(outcome.stderr.contains("speech: speech-small (as set) on "), "{}", outcome.stderr);
     for line in outcome.stdout.lines() {
         assert!(line.chars().count() <= 100, "{line}");

@@ -92,7 +92,8 @@ fn metrics_are_served_while_it_runs() {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    let address =
+        line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
     let address = address.unwrap_or_else(|| panic!("{line}"));
     until_committed(&place);
     let get = |path: &str| {
@@ -115,7 +116,7 @@ fn metrics_are_served_while_it_runs() {
         "tidemill_records_dropped_total{",
         "reason=\"filtered\"",
         "# TYPE tidemill_dead_letters counter",
-        "tidemill_end_to_end_latency_seconds_bucket{workflow=\"live\",sink=\"out\",le=\"+Inf\"} ",
+        "tidemill_end_to_end_latency_seconds_bucket{le=\"+Inf\",workflow=\"live\",sink=\"out\"} ",
     ] {
         assert!(answer.contains(expected), "{expected} is not in\n{answer}");
     }

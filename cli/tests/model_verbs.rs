@@ -35,7 +35,8 @@ fn a_bare_model_gives_a_manifest_to_start_from() {
     assert!(text.contains("log_mel") && text.contains("[batch, 40, 398] float32"), "{text}");
     let place = Place::empty("models");
     place.write("m.yaml", text.split("start from:").nth(1).unwrap());
-    place.write("speech-small.onnx", std::fs::read(place.path("../../models/vqa/speech-small.onnx")).unwrap());
+    place
+        .write("speech-small.onnx", std::fs::read(place.path("../../models/vqa/speech-small.onnx")).unwrap());
     // Only what its maker knows is missing, and the checks say so.
     place.change("m.yaml", "column: COLUMN", "column: x");
     place.change("m.yaml", "SPDX-IDENTIFIER", "Apache-2.0");
