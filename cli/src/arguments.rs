@@ -19,16 +19,36 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) verb: Verb,
     /// Least important messages to log on stderr.
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn", env = "TIDEMILL_LOG_LEVEL")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "General options",
+        value_name = "LEVEL",
+        default_value = "warn",
+        env = "TIDEMILL_LOG_LEVEL"
+    )]
     pub(crate) log_level: LogLevel,
     /// Form of the log.
-    #[arg(long, global = true, value_name = "FORMAT", default_value = "text", env = "TIDEMILL_LOG_FORMAT")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "General options",
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "TIDEMILL_LOG_FORMAT"
+    )]
     pub(crate) log_format: LogFormat,
     /// Colour on stderr; `auto` is off without a terminal and when NO_COLOR is set.
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "General options",
+        value_name = "WHEN",
+        default_value = "auto"
+    )]
     pub(crate) color: ColorChoice,
     /// Say nothing on stderr but errors.
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = "General options")]
     pub(crate) quiet: bool,
 }
 

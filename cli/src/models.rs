@@ -25,8 +25,11 @@ pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<E
     }
 }
 
+/// A manifest file, and what is in it.
+type Found = (PathBuf, Result<Manifest, Diagnostics>);
+
 /// Manifests in a folder and the folders in it, by path; other YAML files are left out.
-fn manifests(folder: &Path) -> Result<Vec<(PathBuf, Result<Manifest, Diagnostics>)>, Failure> {
+fn manifests(folder: &Path) -> Result<Vec<Found>, Failure> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {

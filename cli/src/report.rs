@@ -105,7 +105,7 @@ impl RunDocument<'_> {
             ("in", Side::Right),
             ("out", Side::Right),
             ("batches", Side::Right),
-            ("mean", Side::Right),
+            ("mean size", Side::Right),
             ("queue p50 / p99", Side::Right),
             ("compute", Side::Right),
             ("transfer", Side::Right),

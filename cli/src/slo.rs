@@ -75,34 +75,38 @@ pub(crate) fn accuracy_text(correct: u64, scored: u64) -> String {
 }
 
 /// Records per second of the slowest source that the whole workflow kept up with. A source alone may run ahead into
-/// the buffers, so what counts is the time in which the results arrived.
+/// the buffers, so what counts is when the results arrived.
 fn source_rate(report: &RunReport, program: &Program) -> Option<f64> {
     let records = program.sources.keys().map(|source| {
         let stages = report.stages.iter().filter(|stage| stage.operator == *source);
         stages.map(|stage| stage.records_out).sum::<u64>()
     });
-    let slowest = records.min().filter(|records| *records > 1)?;
-    let Some(scheduled) = scheduled(program) else { return Some(slowest as f64 / report.seconds.max(1e-6)) };
-    let span = report
-        .sinks
-        .iter()
-        .filter(|sink| sink.rate_per_second > 0.0 && sink.records > 1)
-        .map(|sink| (sink.records - 1) as f64 / sink.rate_per_second)
-        .max_by(f64::total_cmp)?;
+    let slowest = records.min().filter(|records| *records > 0)?;
+    let span = report.sinks.iter().map(arrival_seconds).max_by(f64::total_cmp)?;
+    let measured = rate_over(slowest, span, report, program);
     // Results of an open loop may come in fewer, later bursts; it never ran faster than it was asked to.
-    Some(((slowest - 1) as f64 / span).min(scheduled))
+    let scheduled = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
+    Some(scheduled.map_or(measured, |scheduled| measured.min(scheduled)))
 }
 
-/// The slowest rate that a source was asked to keep; none if all go as fast as they can.
-fn scheduled(program: &Program) -> Option<f64> {
-    program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min)
-}
-
-/// Records per second at a sink: by the arrivals in an open loop; over the whole run if the sources go as fast as
-/// they can, since results may then arrive all at once at its end.
+/// Records per second at a sink.
 pub(crate) fn sink_rate(sink: &SinkReport, report: &RunReport, program: &Program) -> f64 {
-    match scheduled(program) {
-        Some(_) => sink.rate_per_second,
-        None => sink.records as f64 / report.seconds.max(1e-6),
+    rate_over(sink.records, arrival_seconds(sink), report, program)
+}
+
+/// Seconds from the first to the last arrival.
+fn arrival_seconds(sink: &SinkReport) -> f64 {
+    if sink.rate_per_second > 0.0 {
+        sink.records.saturating_sub(1) as f64 / sink.rate_per_second
+    } else {
+        0.0
     }
+}
+
+/// Results arrive by ticks, so the time of the arrivals is only known to a tick. Where they all came in a small
+/// part of the run, that part says nothing about the rate, and the whole run counts.
+fn rate_over(records: u64, arrivals: f64, report: &RunReport, program: &Program) -> f64 {
+    let span = arrivals + program.plan.tick.0 as f64 / 1e9;
+    let span = if span >= report.seconds / 2.0 { span } else { report.seconds };
+    records as f64 / span.max(1e-6)
 }

@@ -154,3 +154,16 @@ fn nobody_reading_is_success() {
         assert!(!said.contains("Broken pipe") && !said.contains("panicked"), "{said}");
     }
 }
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_is_read() {
+    let place = Place::example("quickstart");
+    let workflow = place.argument("workflow.yaml");
+    let nowhere = place.argument("no/such/folder/report.json");
+    let outcome = tidemill(&["run", &workflow, "--report-json", &nowhere]).expect(78);
+    assert!(outcome.stderr.contains("no/such/folder/report.json"), "{}", outcome.stderr);
+    place.write("out", "a file, no folder");
+    let outcome = tidemill(&["run", &workflow]).expect(78);
+    assert!(outcome.stderr.contains("out/averages.jsonl"), "{}", outcome.stderr);
+    assert!(outcome.stdout.is_empty());
+}
