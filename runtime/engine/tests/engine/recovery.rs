@@ -82,9 +82,9 @@ fn recovery_of_random_slots_over_memfd() {
 
 #[test]
 fn recovery_of_one_slot_with_everything_in_it() {
-    let (undisturbed, pairs, _) = program(LinkKind::InProcess, 4000.0);
+    let (undisturbed, pairs, windows) = program(LinkKind::InProcess, 4000.0);
     wait(&Run::start(undisturbed, RunOptions::default()).expect("starts"));
-    let (mut program, pairs_again, _) = program(LinkKind::InProcess, 4000.0);
+    let (mut program, pairs_again, windows_again) = program(LinkKind::InProcess, 4000.0);
     program.plan.stages.iter_mut().for_each(|stage| stage.slot_group = "all".into());
     let run = Run::start(program, RunOptions::default()).expect("starts");
     assert_eq!(run.slots(), ["w/all"]);
@@ -93,5 +93,7 @@ fn recovery_of_one_slot_with_everything_in_it() {
         run.kill_slot("w/all");
     }
     assert!(wait(&run).restarts >= 9);
-    assert_eq!(*pairs_again.lock().expect("not poisoned"), *pairs.lock().expect("not poisoned"));
+    let of = |collected: &Collected| collected.lock().expect("not poisoned").clone();
+    assert_eq!(of(&pairs_again), of(&pairs));
+    assert_eq!(of(&windows_again), of(&windows));
 }

@@ -1,0 +1,49 @@
+//! Answers one question a file, each with a baseline in the same run; results are JSON files of one schema
+//! (`result.rs`) with the machine's facts inside.
+mod link_throughput;
+mod machine;
+mod operator_overhead;
+mod parts;
+mod result;
+mod slot_to_slot;
+mod start_up;
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Runs benchmarks and writes their results.
+#[derive(Parser)]
+struct Arguments {
+    /// operator-overhead, slot-to-slot, link-throughput, start-up, or all.
+    question: String,
+    /// Folder for the result files.
+    #[arg(long, default_value = "docs/benchmarks")]
+    out: PathBuf,
+    /// The tidemill binary, for start-up.
+    #[arg(long, default_value = "target/debug/tidemill")]
+    binary: PathBuf,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let asked = |name: &str| arguments.question == "all" || arguments.question == name;
+    let mut results = Vec::new();
+    if asked("operator-overhead") {
+        results.push(operator_overhead::run()?);
+    }
+    if asked("slot-to-slot") {
+        results.push(slot_to_slot::run()?);
+    }
+    if asked("link-throughput") {
+        results.push(link_throughput::run()?);
+    }
+    if asked("start-up") {
+        results.push(start_up::run(&arguments.binary)?);
+    }
+    anyhow::ensure!(!results.is_empty(), "no such benchmark: {}", arguments.question);
+    for result in results {
+        result.print();
+        result.write(&arguments.out)?;
+    }
+    Ok(())
+}
