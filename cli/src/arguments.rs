@@ -136,7 +136,8 @@ pub(crate) struct RunArguments {
     /// Repeat the epochs of such a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
-    /// Form of the report. It is on stdout, but on stderr if a sink of the workflow writes to stdout.
+    /// Form of the report. It is on stdout, but on stderr if a sink of the workflow writes to stdout (`--quiet`
+    /// silences it there).
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }

@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         document.write_json(file)?;
         file.flush()?;
     }
-    show(&document, arguments.output, &prepared)?;
+    show(&document, arguments.output, &prepared, terminal)?;
     Ok(match (interrupt.is_wanted(), arguments.require_slo && missed) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::No,
@@ -107,8 +107,16 @@ fn watch(run: &Run, interrupt: &Interrupt, mut line: ProgressLine) -> Result<Run
 }
 
 /// The report goes to stdout, unless that belongs to a sink.
-fn show(document: &RunDocument<'_>, form: OutputForm, prepared: &Prepared) -> io::Result<()> {
+fn show(
+    document: &RunDocument<'_>,
+    form: OutputForm,
+    prepared: &Prepared,
+    terminal: &Terminal,
+) -> io::Result<()> {
     let taken = prepared.program.sinks.values().any(|sink| sink.kind == "stdout");
+    if taken && terminal.is_quiet() {
+        return Ok(());
+    }
     let mut out: Box<dyn Write> = match taken {
         true => Box::new(io::stderr().lock()),
         false => Box::new(io::stdout().lock()),

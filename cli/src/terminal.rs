@@ -31,6 +31,11 @@ impl Terminal {
         self.interactive && !self.quiet
     }
 
+    /// True if nothing but errors is wanted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// A line of what is going on.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {

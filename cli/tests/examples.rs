@@ -55,6 +55,8 @@ fn quickstart_gives_the_windows_of_its_readings() {
     assert_eq!(warm.iter().collect::<Vec<_>>(), expected_warm.collect::<Vec<_>>());
     assert!(outcome.stderr.contains("quickstart: complete"), "{}", outcome.stderr);
     assert_eq!(place.files("out"), ["averages.jsonl"]);
+    let quiet = tidemill(&["run", "--quiet", &place.argument("workflow.yaml")]).expect(0);
+    assert_eq!((quiet.stdout, quiet.stderr.as_str()), (outcome.stdout, ""));
 }
 
 #[test]

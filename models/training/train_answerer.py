@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import common
+import training_run
 import questions
 import scene
 import train_features
@@ -44,7 +44,7 @@ class Parser(nn.Module):
 
     def __init__(self, width=96, queries=4):
         super().__init__()
-        self.embedding = nn.Embedding(1 + len(common.ALPHABET), 24)
+        self.embedding = nn.Embedding(1 + len(training_run.ALPHABET), 24)
         self.down = nn.Sequential(
             nn.Conv1d(24, 64, 5, stride=2, padding=2), nn.BatchNorm1d(64), nn.ReLU(),
             nn.Conv1d(64, width, 5, stride=2, padding=2), nn.BatchNorm1d(width), nn.ReLU(),
@@ -119,15 +119,15 @@ def corrupted(text, rng, mishearings, rate):
         words.append(heard[int(rng.integers(len(heard)))] if heard else word)
     text = " ".join(words)
     draws = rng.random(len(text))
-    letters = rng.integers(len(common.ALPHABET), size=len(text))
+    letters = rng.integers(len(training_run.ALPHABET), size=len(text))
     characters = []
     for c, draw, letter in zip(text, draws.tolist(), letters.tolist()):
         if draw < rate / 3:
             continue  # left out
         if draw < 2 * rate / 3:
-            c = common.ALPHABET[letter]
+            c = training_run.ALPHABET[letter]
         elif draw < rate:
-            c += common.ALPHABET[letter]
+            c += training_run.ALPHABET[letter]
         characters.append(c)
     return "".join(characters)
 
@@ -137,7 +137,7 @@ def outputs_of(args):
     result = {"features": {}, "heard": {}, "pairs": {}}
     for part in ("train", "tune"):
         pixels, _ = train_features.load(args.work / part)
-        result["pairs"][part] = common.annotations(args.work / part)
+        result["pairs"][part] = training_run.annotations(args.work / part)
         values, _ = train_speech.load(args.work / part)
         for size in train_features.EPOCHS:
             state = torch.load(args.work / "checkpoints" / f"features-{size}.pt",
@@ -147,7 +147,7 @@ def outputs_of(args):
             model.eval()
             with torch.no_grad():
                 result["features"][part, size] = torch.cat([
-                    model(common.image_tensor(pixels[i:i + 200]))
+                    model(training_run.image_tensor(pixels[i:i + 200]))
                     for i in range(0, len(pixels), 200)
                 ])
         for size in train_speech.SIZES:
@@ -156,7 +156,7 @@ def outputs_of(args):
             model = train_speech.Recogniser(**train_speech.SIZES[size])
             model.load_state_dict(state["model"])
             result["heard"][part, size] = train_speech.transcribe(model, values)
-        common.log(f"answerer: outputs of the other models on {part} ready")
+        training_run.log(f"answerer: outputs of the other models on {part} ready")
     return result
 
 
@@ -195,7 +195,7 @@ def build_samples(outputs, seed):
 
 
 def main():
-    args = common.arguments("Trains the answerer.", seed=13)
+    args = training_run.arguments("Trains the answerer.", seed=13)
     epochs = args.epochs or EPOCHS
     outputs = outputs_of(args)
     features = [torch.cat([outputs["features"][part, size] for part in ("train", "tune")])
@@ -203,7 +203,7 @@ def main():
     features = torch.stack(features)
     mishearings = mishearings_of(outputs)
     samples = build_samples(outputs, args.seed)
-    common.log(f"answerer: {len(samples)} samples")
+    training_run.log(f"answerer: {len(samples)} samples")
 
     where = np.array([s[0] for s in samples])
     programs = torch.tensor([s[1] for s in samples])
@@ -215,7 +215,7 @@ def main():
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, 3e-3, total_steps=epochs * steps, pct_start=0.15
     )
-    progress = common.Progress(args.work / "checkpoints" / "answerer.pt",
+    progress = training_run.Progress(args.work / "checkpoints" / "answerer.pt",
                                model, optimizer, scheduler)
     while progress.epoch < epochs:
         rng = progress.rng(args.seed)
@@ -228,7 +228,7 @@ def main():
                 text = samples[i][3]
                 if samples[i][4] and rng.random() < 0.7:
                     text = corrupted(text, rng, mishearings, rng.choice([0.0, 0.03, 0.08]))
-                texts.append(common.tokens(text))
+                texts.append(training_run.tokens(text))
             size = torch.from_numpy(rng.integers(0, len(features), size=len(chosen)))
             x = features[size, torch.from_numpy(where[chosen])]
             parsed = model.parser(torch.tensor(texts))
@@ -245,13 +245,13 @@ def main():
             total += loss.item()
             right += (scores.argmax(1) == answers[chosen]).sum().item()
         progress.done_epoch()
-        common.log(f"answerer: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
+        training_run.log(f"answerer: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
                    f"training accuracy {right / (steps * BATCH):.4f}")
 
     example = (torch.rand(2, scene.FEATURE_WIDTH), torch.ones(2, 64, dtype=torch.int64))
-    facts = common.export(model, example, "answerer", ["features", "question"], ["logits"])
+    facts = training_run.export(model, example, "answerer", ["features", "question"], ["logits"])
     facts["flops"] //= 2  # the example has two samples
-    common.write_manifest(
+    training_run.write_manifest(
         "answerer",
         "Answers a question about a scene from its features and the question's characters.",
         facts, "train_answerer.py", args.seed,
@@ -259,16 +259,16 @@ def main():
             {"name": "features", "column": "features", "type": "tensor", "dtype": "float32",
              "shape": ["batch", scene.FEATURE_WIDTH], "preprocess": []},
             {"name": "question", "column": "question", "type": "text", "dtype": "int64",
-             "shape": ["batch", common.QUESTION_LENGTH],
-             "preprocess": [{"characters": {"alphabet": common.ALPHABET,
-                                            "length": common.QUESTION_LENGTH}}]},
+             "shape": ["batch", training_run.QUESTION_LENGTH],
+             "preprocess": [{"characters": {"alphabet": training_run.ALPHABET,
+                                            "length": training_run.QUESTION_LENGTH}}]},
         ],
         outputs=[{
             "name": "logits", "column": "answer", "type": "text", "dtype": "float32",
             "shape": ["batch", len(questions.ANSWERS)],
             "postprocess": [{"argmax": {"labels": questions.ANSWERS}}],
         }],
-        metric=common.pending("answer_accuracy"),
+        metric=training_run.pending("answer_accuracy"),
     )
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import common
+import training_run
 import scene
 
 WIDTHS = [len(values) for values in scene.GROUPS.values()]
@@ -95,7 +95,7 @@ def quality(model, pixels, targets):
     presence = right = objects = 0
     with torch.no_grad():
         for i in range(0, len(pixels), 200):
-            parts = torch.split(model.logits(common.image_tensor(pixels[i:i + 200])),
+            parts = torch.split(model.logits(training_run.image_tensor(pixels[i:i + 200])),
                                 [1] + WIDTHS, dim=2)
             target = torch.from_numpy(targets[i:i + 200])
             there = parts[0][:, :, 0] > 0
@@ -119,7 +119,7 @@ def train(size, args, data):
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, 4e-3, total_steps=epochs * steps, pct_start=0.2
     )
-    progress = common.Progress(args.work / "checkpoints" / f"features-{size}.pt",
+    progress = training_run.Progress(args.work / "checkpoints" / f"features-{size}.pt",
                                model, optimizer, scheduler)
     grid = targets.reshape(len(targets), scene.GRID, scene.GRID, -1)
     while progress.epoch < epochs:
@@ -130,7 +130,7 @@ def train(size, args, data):
             chosen = order[step * BATCH:(step + 1) * BATCH]
             x, y = turned(pixels[chosen], grid[chosen], rng)
             y = torch.from_numpy(np.ascontiguousarray(y)).flatten(1, 2)
-            loss = loss_of(model.logits(common.image_tensor(x)), y)
+            loss = loss_of(model.logits(training_run.image_tensor(x)), y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -138,13 +138,13 @@ def train(size, args, data):
             total += loss.item()
         progress.done_epoch()
         presence, whole = quality(model, tune_pixels, tune_targets)
-        common.log(f"features-{size}: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
+        training_run.log(f"features-{size}: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
                    f"presence {presence:.4f} whole objects {whole:.4f}")
 
     name = f"scene-features-{size}"
-    facts = common.export(model, (torch.zeros(1, 3, scene.SIDE, scene.SIDE),), name,
+    facts = training_run.export(model, (torch.zeros(1, 3, scene.SIDE, scene.SIDE),), name,
                           ["image"], ["features"])
-    common.write_manifest(
+    training_run.write_manifest(
         name,
         f"Describes a 128x128 scene cell by cell: presence, shape, colour, size and texture "
         f"({size} network).",
@@ -154,25 +154,25 @@ def train(size, args, data):
             "shape": ["batch", 3, scene.SIDE, scene.SIDE],
             "preprocess": [
                 {"resize": {"width": scene.SIDE, "height": scene.SIDE}},
-                {"normalize": {"mean": [common.MEAN] * 3, "std": [common.STD] * 3}},
+                {"normalize": {"mean": [training_run.MEAN] * 3, "std": [training_run.STD] * 3}},
             ],
         }],
         outputs=[{
             "name": "features", "column": "features", "type": "tensor", "dtype": "float32",
             "shape": ["batch", scene.FEATURE_WIDTH], "postprocess": [],
         }],
-        metric=common.pending("answer_accuracy"),
+        metric=training_run.pending("answer_accuracy"),
     )
 
 
 def load(folder):
-    pairs = common.annotations(folder)
+    pairs = training_run.annotations(folder)
     targets = np.stack([scene.descriptor_targets(pair["objects"]) for pair in pairs])
-    return common.load_images(folder, [pair["key"] for pair in pairs]), targets
+    return training_run.load_images(folder, [pair["key"] for pair in pairs]), targets
 
 
 def main():
-    args = common.arguments("Trains the two image feature models.", seed=7)
+    args = training_run.arguments("Trains the two image feature models.", seed=7)
     data = load(args.work / "train"), load(args.work / "tune")
     for size in EPOCHS:
         if args.only in (None, size):

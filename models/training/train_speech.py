@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import common
+import training_run
 import frontend
 import speech
 
@@ -18,7 +18,7 @@ SIZES = {"small": {"width": 40, "blocks": 3, "kernel": 7},
          "large": {"width": 96, "blocks": 5, "kernel": 7}}
 EPOCHS = {"small": 20, "large": 10}
 BATCH = 32
-CLASSES = 1 + len(common.ALPHABET)
+CLASSES = 1 + len(training_run.ALPHABET)
 
 
 class Block(nn.Module):
@@ -53,7 +53,7 @@ def decode(logits):
     texts = []
     for best in np.asarray(logits).argmax(axis=2):
         merged = [k for k, _ in itertools.groupby(best.tolist()) if k > 0]
-        texts.append("".join(common.ALPHABET[k - 1] for k in merged))
+        texts.append("".join(training_run.ALPHABET[k - 1] for k in merged))
     return texts
 
 
@@ -73,7 +73,7 @@ def log_mels(folder, keys):
     """[n, mels, frames] in half precision, kept beside the data."""
     cache = folder / "log_mel.npy"
     if not cache.exists():
-        common.log(f"{cache.parent.name}: computing log-mel features")
+        training_run.log(f"{cache.parent.name}: computing log-mel features")
         values = [
             frontend.features(speech.read_wav(folder / "questions" / f"{key}.wav")).T
             for key in keys
@@ -120,9 +120,9 @@ def train(size, args, train_set, tune_set):
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, 3e-3, total_steps=epochs * steps, pct_start=0.25
     )
-    progress = common.Progress(args.work / "checkpoints" / f"speech-{size}.pt",
+    progress = training_run.Progress(args.work / "checkpoints" / f"speech-{size}.pt",
                                model, optimizer, scheduler)
-    labels = [torch.tensor([common.ALPHABET.index(c) + 1 for c in text]) for text in texts]
+    labels = [torch.tensor([training_run.ALPHABET.index(c) + 1 for c in text]) for text in texts]
     while progress.epoch < epochs:
         rng = progress.rng(args.seed)
         model.train()
@@ -146,14 +146,14 @@ def train(size, args, train_set, tune_set):
         found = transcribe(model, tune_set[0][:600])
         errors = sum(word_errors(a, b) for a, b in zip(tune_set[1], found))
         words = sum(len(a.split()) for a in tune_set[1][:600])
-        common.log(f"speech-{size}: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
+        training_run.log(f"speech-{size}: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
                    f"word error rate {errors / words:.4f}  e.g. {found[0]!r}")
 
     frames = 1 + (int(frontend.SECONDS * 8000) - 200) // 80
     name = f"speech-{size}"
     example = torch.zeros(1, frontend.SETTINGS["mels"], frames)
-    facts = common.export(model, (example,), name, ["log_mel"], ["logits"])
-    common.write_manifest(
+    facts = training_run.export(model, (example,), name, ["log_mel"], ["logits"])
+    training_run.write_manifest(
         name, f"Recognises short spoken English questions, character by character ({size} "
         "network).",
         facts, "train_speech.py", args.seed,
@@ -168,21 +168,21 @@ def train(size, args, train_set, tune_set):
         outputs=[{
             "name": "logits", "column": "question", "type": "text", "dtype": "float32",
             "shape": ["batch", model(example).shape[1], CLASSES],
-            "postprocess": [{"ctc_decode": {"alphabet": common.ALPHABET, "blank": 0}}],
+            "postprocess": [{"ctc_decode": {"alphabet": training_run.ALPHABET, "blank": 0}}],
         }],
-        metric=common.pending("word_error_rate"),
+        metric=training_run.pending("word_error_rate"),
         note="The vocabulary of the training questions is small; other sentences are not "
              "recognised.",
     )
 
 
 def load(folder):
-    rows = common.truth(folder)
+    rows = training_run.truth(folder)
     return log_mels(folder, [r["key"] for r in rows]), [r["question"] for r in rows]
 
 
 def main():
-    args = common.arguments("Trains the two speech recognisers.", seed=11)
+    args = training_run.arguments("Trains the two speech recognisers.", seed=11)
     train_set, tune_set = load(args.work / "train"), load(args.work / "tune")
     for size in SIZES:
         if args.only in (None, size):
