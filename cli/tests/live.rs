@@ -32,16 +32,21 @@ fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
-/// Waits for the first committed line; the limit is only a watch-dog.
-fn until_committed(place: &Place) {
+/// Waits until something holds; the limit is only a watch-dog.
+#[track_caller]
+fn until(holds: impl Fn() -> bool) {
     for _ in 0..600 {
-        let file = place.path("out/numbers.jsonl");
-        if std::fs::metadata(file).is_ok_and(|file| file.len() > 0) {
+        if holds() {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("nothing was committed");
+    panic!("that took too long");
+}
+
+/// Waits for the first committed line.
+fn until_committed(place: &Place) {
+    until(|| std::fs::metadata(place.path("out/numbers.jsonl")).is_ok_and(|file| file.len() > 0));
 }
 
 /// Waits for the end; the limit is only a watch-dog.
@@ -73,6 +78,27 @@ fn an_interrupt_keeps_what_was_committed() {
     let numbers: Vec<i64> = rows.iter().map(|row| row["n"].as_i64().unwrap()).collect();
     let expected: Vec<i64> = (0..20_000).filter(|n| n % 7 < 5).take(numbers.len()).collect();
     assert_eq!(numbers, expected, "whole, in order, from the start");
+}
+
+#[test]
+fn an_interrupt_abandons_inference_and_a_second_one_waits_for_nothing() {
+    let place = Place::example("vqa");
+    place.change("workflow.yaml", "    rate: 40/s\n", "    rate: 40/s\n    repeat: true\n");
+    for signals in [1, 2] {
+        let child = command(&["run", &place.argument("workflow.yaml")]).spawn().unwrap();
+        until(|| place.path("out/dead_letters.jsonl").exists());
+        std::thread::sleep(Duration::from_millis(300));
+        for _ in 0..signals {
+            interrupt(&child);
+        }
+        let (code, stdout, stderr) = end(child);
+        assert_eq!(code, Some(130), "{stdout}{stderr}");
+        if signals == 1 {
+            rows(&place.read("out/answers.jsonl"));
+            assert_eq!(place.files("out"), ["answers.jsonl", "dead_letters.jsonl"]);
+        }
+        std::fs::remove_dir_all(place.path("out")).unwrap();
+    }
 }
 
 #[test]
