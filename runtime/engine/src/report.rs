@@ -4,8 +4,8 @@ use crate::node::sink::lock;
 use crate::run::RunFacts;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 /// What has happened so far; cheap to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

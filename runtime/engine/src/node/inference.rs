@@ -29,7 +29,8 @@ struct InFlight {
     bytes: usize,
     first_epoch: Epoch,
     epochs: HashMap<Origin, Epoch>,
-    submitted: Nanoseconds,
+    /// When its rows came to the stage, with how many came together.
+    arrivals: Vec<(Nanoseconds, u64)>,
 }
 
 /// Settings of an inference stage.
@@ -98,6 +99,13 @@ impl InferenceNode {
         ((self.service / self.interval) as usize).clamp(1, self.batching.max_batch)
     }
 
+    /// How many full batches may be with the executor: one beside the one that runs, and more of a quick model,
+    /// so that one wake-up serves a millisecond of work.
+    fn ahead(&self) -> usize {
+        const WORK_AHEAD: f64 = 1e6;
+        if self.service == 0.0 { 2 } else { ((WORK_AHEAD / self.service) as usize).clamp(2, 64) }
+    }
+
     fn submit_what_is_due(&mut self) {
         loop {
             if let Some(waiting) = self.alone.front() {
@@ -120,9 +128,9 @@ impl InferenceNode {
                         return;
                     }
                 }
-                // One batch waits in the executor only when it is full anyway: then nothing is lost by not
+                // Batches wait in the executor only when they are full anyway: then nothing is lost by not
                 // waiting, and the model never idles while this thread wakes up.
-                1 if rows >= self.batching.max_batch => {}
+                waiting if rows >= self.batching.max_batch && waiting < self.ahead() => {}
                 _ => return,
             }
             let batch = self.next_batch();
@@ -168,8 +176,8 @@ impl InferenceNode {
     }
 
     fn submit(&mut self, parts: Vec<Waiting>) {
-        let now = self.slot.now();
         let mut epochs = HashMap::new();
+        let mut arrivals = Vec::with_capacity(parts.len());
         let (mut bytes, mut first_epoch) = (0, Epoch::MAX);
         let mut batches = Vec::with_capacity(parts.len());
         for part in parts {
@@ -177,7 +185,7 @@ impl InferenceNode {
             for row in 0..part.batch.num_rows() {
                 epochs.insert((metadata.sources.value(row), metadata.sequences.value(row)), part.epoch);
             }
-            self.stage.metrics.queue.record(now - part.arrived, part.batch.num_rows() as u64);
+            arrivals.push((part.arrived, part.batch.num_rows() as u64));
             bytes += part.bytes;
             first_epoch = first_epoch.min(part.epoch);
             batches.push(part.batch);
@@ -186,7 +194,7 @@ impl InferenceNode {
         let id = self.next_job;
         self.next_job += 1;
         self.executor.submit(Job { id, generation: self.generation, batch: batch.clone(), deadline: None });
-        self.in_flight.insert(id, InFlight { batch, bytes, first_epoch, epochs, submitted: now });
+        self.in_flight.insert(id, InFlight { batch, bytes, first_epoch, epochs, arrivals });
     }
 
     fn complete(&mut self, completion: Completion, out: &mut Emit) {
@@ -200,7 +208,9 @@ impl InferenceNode {
                 self.slot.release_bytes(job.bytes);
                 let rows = job.batch.num_rows() as u64;
                 let elapsed = completion.finished - completion.started;
-                metrics.queue.record(completion.started - job.submitted, 0);
+                for (arrived, rows) in &job.arrivals {
+                    metrics.queue.record(completion.started - arrived, *rows);
+                }
                 metrics.compute.record(elapsed, rows);
                 metrics.batches.fetch_add(1, Ordering::Relaxed);
                 let smooth = if self.service == 0.0 { 1.0 } else { 0.2 };
@@ -233,11 +243,12 @@ impl InferenceNode {
         self.stage.suspects.accuse(&job.batch, text);
         self.slot.release_bytes(job.bytes);
         let metadata = Metadata::of(&job.batch);
+        let arrived = job.arrivals.first().map_or_else(|| self.slot.now(), |(arrived, _)| *arrived);
         // Row by row with its own epoch; the next try goes through `receive`-like queueing again.
         for row in 0..job.batch.num_rows() {
             let origin = (metadata.sources.value(row), metadata.sequences.value(row));
             let epoch = job.epochs[&origin];
-            self.enqueue(epoch, job.batch.slice(row, 1), job.submitted);
+            self.enqueue(epoch, job.batch.slice(row, 1), arrived);
         }
     }
 
