@@ -1,14 +1,73 @@
 //! Wake-ups between threads: an eventfd that is written at most once until its owner looks.
+//!
+//! The protocol is generic over its flag and its signal, so that `loom` can check the very same code.
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// A flag shared by two threads.
+trait Flag {
+    fn swap(&self, value: bool) -> bool;
+    fn is_set(&self) -> bool;
+}
+
+/// What the owner sleeps on.
+trait Signal {
+    fn raise(&self);
+    fn take(&self);
+}
+
+/// Raises a signal at most once until it is cleared.
+#[derive(Debug)]
+struct Coalesced<F, S> {
+    pending: F,
+    signal: S,
+}
+
+impl<F: Flag, S: Signal> Coalesced<F, S> {
+    fn wake(&self) {
+        if !self.pending.swap(true) {
+            self.signal.raise();
+        }
+    }
+
+    fn clear(&self) -> bool {
+        if !self.pending.is_set() {
+            return false;
+        }
+        self.signal.take();
+        // After the signal: who raises it again from here on finds the flag down and raises the signal too.
+        self.pending.swap(false)
+    }
+}
+
+impl Flag for AtomicBool {
+    fn swap(&self, value: bool) -> bool {
+        AtomicBool::swap(self, value, Ordering::AcqRel)
+    }
+
+    fn is_set(&self) -> bool {
+        self.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Debug)]
+struct Eventfd(OwnedFd);
+
+impl Signal for Eventfd {
+    fn raise(&self) {
+        // The counter cannot overflow: it is at most a few. Nothing else can fail on an open eventfd.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    fn take(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
 /// Wakes the thread that waits for its descriptor; many calls before it looks cost one system call.
 #[derive(Debug)]
-pub struct Waker {
-    descriptor: OwnedFd,
-    pending: AtomicBool,
-}
+pub struct Waker(Coalesced<AtomicBool, Eventfd>);
 
 impl Waker {
     /// A new eventfd.
@@ -17,31 +76,24 @@ impl Waker {
     /// When the process has no descriptors left.
     pub fn new() -> std::io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { descriptor, pending: AtomicBool::new(false) })
+        Ok(Self(Coalesced { pending: AtomicBool::new(false), signal: Eventfd(descriptor) }))
     }
 
     /// Wakes the owner.
     pub fn wake(&self) {
-        if !self.pending.swap(true, Ordering::AcqRel) {
-            // The counter cannot overflow: it is at most 1. Nothing else can fail on an open eventfd.
-            let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
-        }
+        self.0.wake();
     }
 
     /// Called by the owner BEFORE it looks at what it was woken for, so that no wake-up is lost between.
     /// Tells whether there was one.
     pub fn clear(&self) -> bool {
-        if !self.pending.load(Ordering::Acquire) {
-            return false;
-        }
-        let _ = rustix::io::read(&self.descriptor, &mut [0u8; 8]);
-        self.pending.swap(false, Ordering::AcqRel)
+        self.0.clear()
     }
 }
 
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.0.signal.0.as_fd()
     }
 }
 
@@ -59,5 +111,63 @@ mod tests {
         assert!(!waker.clear());
         waker.wake();
         assert!(waker.clear());
+    }
+
+    impl Flag for loom::sync::atomic::AtomicBool {
+        fn swap(&self, value: bool) -> bool {
+            loom::sync::atomic::AtomicBool::swap(self, value, Ordering::AcqRel)
+        }
+
+        fn is_set(&self) -> bool {
+            self.load(Ordering::Acquire)
+        }
+    }
+
+    /// An eventfd that loom understands: a thread that waits for ever is a dead-lock it reports.
+    #[derive(Default)]
+    struct Bell {
+        rung: loom::sync::Mutex<bool>,
+        changed: loom::sync::Condvar,
+    }
+
+    impl Signal for Bell {
+        fn raise(&self) {
+            *self.rung.lock().expect("not poisoned") = true;
+            self.changed.notify_one();
+        }
+
+        fn take(&self) {
+            *self.rung.lock().expect("not poisoned") = false;
+        }
+    }
+
+    /// Every interleaving of two writers and a reader that sleeps between: all items arrive, none sleeps for ever.
+    #[test]
+    fn loom_finds_no_interleaving_that_loses_a_wake_up() {
+        loom::model(|| {
+            let pending = loom::sync::atomic::AtomicBool::new(false);
+            let waker = loom::sync::Arc::new(Coalesced { pending, signal: Bell::default() });
+            let queue = loom::sync::Arc::new(loom::sync::Mutex::new(0));
+            let writers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (waker, queue) = (waker.clone(), queue.clone());
+                    loom::thread::spawn(move || {
+                        *queue.lock().expect("not poisoned") += 1;
+                        waker.wake();
+                    })
+                })
+                .collect();
+            let mut seen = 0;
+            while seen < 2 {
+                let mut rung = waker.signal.rung.lock().expect("not poisoned");
+                while !*rung {
+                    rung = waker.signal.changed.wait(rung).expect("not poisoned");
+                }
+                drop(rung);
+                waker.clear();
+                seen += std::mem::take(&mut *queue.lock().expect("not poisoned"));
+            }
+            writers.into_iter().for_each(|writer| writer.join().expect("does not panic"));
+        });
     }
 }
