@@ -4,6 +4,7 @@ use arrow_select::filter::filter_record_batch;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use tidemill_operators::api::OperatorError;
 use tidemill_operators::record::{Metadata, RecordId};
 
 /// Why a run ended without its result.
@@ -41,6 +42,11 @@ pub enum OnPanic {
     Stop,
     /// The slot is restored from its last checkpoint; a record that panics again and again goes to dead letters.
     Restart,
+}
+
+/// The failure of an operator, source or sink.
+pub(crate) fn operator_error(operator: &str, error: OperatorError) -> RunError {
+    RunError::Operator { operator: operator.to_owned(), text: error.message }
 }
 
 /// Text of a panic.

@@ -24,6 +24,7 @@ pub mod routing;
 mod run;
 mod slot;
 mod store;
+mod supervisor;
 mod wake;
 mod watermark;
 

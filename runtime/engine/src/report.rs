@@ -1,11 +1,25 @@
 //! What a run did, in figures.
+use crate::clock::{Clock, Nanoseconds};
+use crate::graph::{MetricsTable, Program};
+use crate::letters::Letters;
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
-use crate::node::sink::lock;
-use crate::run::RunFacts;
+use crate::node::sink::{SharedSink, lock};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// State of a run that reports need.
+pub(crate) struct RunFacts {
+    pub(crate) metrics: MetricsTable,
+    pub(crate) sinks: BTreeMap<String, SharedSink>,
+    pub(crate) letters: Arc<Letters>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) started: Nanoseconds,
+    pub(crate) ended: Mutex<Option<Nanoseconds>>,
+    pub(crate) program: Program,
+    pub(crate) restarts: AtomicU64,
+}
 
 /// What has happened so far; cheap to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

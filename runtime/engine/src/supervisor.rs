@@ -1,0 +1,309 @@
+//! The run's own thread: starts the slots, gives their channels links, restarts what dies, ends all in order.
+use crate::failure::{OnPanic, RunError, operator_error};
+use crate::frame::{CLOSED, Epoch};
+use crate::graph::{Channel, ChannelId, Graph, Work};
+use crate::node::sink::lock;
+use crate::report::RunFacts;
+use crate::slot::{Command, SlotEnd, SlotShared, SlotStart, run as run_slot};
+use crate::wake::Waker;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// A message to the run's own thread.
+pub(crate) enum Event {
+    SlotEnded { slot: usize, life: u32, end: SlotEnd },
+    KillSlot(String),
+    Stop,
+    Abort,
+}
+
+struct Life {
+    number: u32,
+    commands: Sender<Command>,
+    waker: Arc<Waker>,
+    durable: Arc<Vec<AtomicU64>>,
+    alive: bool,
+    restarts_without_progress: u32,
+    durable_at_restart: Epoch,
+}
+
+impl Life {
+    /// Before it, everything is durable behind the whole slot.
+    fn durable(&self) -> Epoch {
+        self.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).min().unwrap_or(CLOSED)
+    }
+}
+
+pub(crate) struct Supervisor {
+    graph: Graph,
+    channels: Arc<Vec<Channel>>,
+    shared: Arc<SlotShared>,
+    facts: Arc<RunFacts>,
+    lives: Vec<Life>,
+    event_sender: Sender<Event>,
+    events: Receiver<Event>,
+    aborting: bool,
+    failure: Option<RunError>,
+}
+
+/// A batch that panics is narrowed down to its guilty records one restart at a time; more restarts than this
+/// without progress are a defect of something else.
+const RESTARTS_WITHOUT_PROGRESS: u32 = 64;
+
+impl Supervisor {
+    /// For this graph; events come from the slots and through `event_sender`.
+    pub(crate) fn new(
+        graph: Graph,
+        shared: Arc<SlotShared>,
+        facts: Arc<RunFacts>,
+        event_sender: Sender<Event>,
+        events: Receiver<Event>,
+    ) -> Self {
+        Self {
+            channels: Arc::new(graph.channels.clone()),
+            graph,
+            shared,
+            facts,
+            lives: Vec::new(),
+            event_sender,
+            events,
+            aborting: false,
+            failure: None,
+        }
+    }
+
+    /// Runs the slots to their end; `true`: everything is committed, `false`: aborted.
+    pub(crate) fn supervise(mut self) -> Result<bool, RunError> {
+        let result = self.start_all().and_then(|()| self.watch());
+        let complete = result.as_ref().is_ok_and(|complete| *complete);
+        *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
+        let mut closing = Ok(());
+        for (id, cell) in &self.facts.sinks {
+            let mut cell = lock(cell);
+            let rolled_back = if complete { Ok(()) } else { cell.rollback() };
+            let closed = cell.sink.close();
+            closing = closing.and(rolled_back.and(closed).map_err(|error| operator_error(id, error)));
+        }
+        closing =
+            closing.and(self.facts.letters.close().map_err(|error| operator_error("dead letters", error)));
+        result.and_then(|complete| closing.map(|()| complete))
+    }
+
+    fn start_all(&mut self) -> Result<(), RunError> {
+        let mut starts = Vec::new();
+        for slot in 0..self.graph.slots.len() {
+            let (life, start) = self.new_life(slot, 1, vec![0; self.graph.slots[slot].instances.len()])?;
+            self.lives.push(life);
+            starts.push(start);
+        }
+        for id in 0..self.channels.len() {
+            self.connect(id)?;
+        }
+        for (slot, start) in starts.into_iter().enumerate() {
+            self.spawn(slot, start)?;
+        }
+        Ok(())
+    }
+
+    fn new_life(
+        &self,
+        slot: usize,
+        number: u32,
+        resume_at: Vec<Epoch>,
+    ) -> Result<(Life, SlotStart), RunError> {
+        let waker =
+            Arc::new(Waker::new().map_err(|error| RunError::System(format!("no descriptor left: {error}")))?);
+        let (commands, command_receiver) = unbounded();
+        let durable = Arc::new(resume_at.iter().map(|epoch| AtomicU64::new(*epoch)).collect::<Vec<_>>());
+        let life = Life {
+            number,
+            commands,
+            waker: Arc::clone(&waker),
+            durable: Arc::clone(&durable),
+            alive: true,
+            restarts_without_progress: 0,
+            durable_at_restart: resume_at.iter().copied().min().unwrap_or(0),
+        };
+        let start = SlotStart {
+            plan: self.graph.slots[slot].clone(),
+            channels: Arc::clone(&self.channels),
+            incarnation: number,
+            resume_at,
+            commands: command_receiver,
+            waker,
+            durable,
+            shared: Arc::clone(&self.shared),
+        };
+        Ok((life, start))
+    }
+
+    fn spawn(&self, slot: usize, start: SlotStart) -> Result<(), RunError> {
+        let events = self.event_sender.clone();
+        let life = start.incarnation;
+        std::thread::Builder::new()
+            .name(format!("tm-slot-{slot}"))
+            .spawn(move || {
+                let end = run_slot(start);
+                let _ = events.send(Event::SlotEnded { slot, life, end });
+            })
+            .map(|_| ())
+            .map_err(|error| RunError::System(format!("no thread for a slot: {error}")))
+    }
+
+    /// Gives both ends of a channel a new link.
+    fn connect(&self, id: ChannelId) -> Result<(), RunError> {
+        let channel = &self.channels[id];
+        let (from, to) = (&self.lives[channel.from_slot], &self.lives[channel.to_slot]);
+        if !to.alive {
+            self.command(channel.from_slot, Command::ReceiverFinished(id));
+            return Ok(());
+        }
+        let (sender, receiver) = channel
+            .link
+            .connect(Arc::clone(&channel.schema))
+            .map_err(|error| RunError::System(format!("channel {}: {error}", channel.name)))?;
+        let incarnation = from.number;
+        self.command(channel.from_slot, Command::AttachSender(id, sender));
+        self.command(channel.to_slot, Command::AttachReceiver(id, receiver, incarnation));
+        Ok(())
+    }
+
+    fn command(&self, slot: usize, command: Command) {
+        let life = &self.lives[slot];
+        let _ = life.commands.send(command);
+        life.waker.wake();
+    }
+
+    fn command_all(&self, make: impl Fn() -> Command) {
+        (0..self.lives.len()).for_each(|slot| self.command(slot, make()));
+    }
+
+    /// `Ok(true)`: all slots finished; `Ok(false)`: aborted.
+    fn watch(&mut self) -> Result<bool, RunError> {
+        while self.lives.iter().any(|life| life.alive) {
+            let Ok(event) = self.events.recv() else { break };
+            match event {
+                Event::SlotEnded { slot, life, end } if self.lives[slot].number == life => {
+                    self.slot_ended(slot, end);
+                }
+                Event::SlotEnded { .. } => {}
+                Event::KillSlot(name) => {
+                    if let Some(slot) = self.graph.slots.iter().position(|slot| slot.name == name)
+                        && self.lives[slot].alive
+                    {
+                        self.command(slot, Command::Kill);
+                    }
+                }
+                Event::Stop => {
+                    self.shared.stop.store(true, Ordering::Release);
+                    self.command_all(|| Command::LookAtSources);
+                }
+                Event::Abort => self.abort(),
+            }
+            self.letters_durable();
+        }
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(!self.aborting),
+        }
+    }
+
+    fn letters_durable(&mut self) {
+        let durable = self.lives.iter().map(Life::durable).min().unwrap_or(CLOSED);
+        if let Err(error) = self.shared.letters.durable(durable) {
+            self.fail(operator_error("dead letters", error));
+        }
+    }
+
+    fn abort(&mut self) {
+        if !self.aborting {
+            self.aborting = true;
+            self.command_all(|| Command::Abort);
+        }
+    }
+
+    fn fail(&mut self, error: RunError) {
+        self.failure.get_or_insert(error);
+        self.abort();
+    }
+
+    fn slot_ended(&mut self, slot: usize, end: SlotEnd) {
+        match end {
+            SlotEnd::Finished => {
+                for epoch in self.lives[slot].durable.iter() {
+                    epoch.store(CLOSED, Ordering::Release);
+                }
+                self.lives[slot].alive = false;
+            }
+            SlotEnd::Aborted => self.lives[slot].alive = false,
+            SlotEnd::Failed(error) => {
+                self.lives[slot].alive = false;
+                self.fail(error);
+            }
+            _ if self.aborting => self.lives[slot].alive = false,
+            SlotEnd::Killed => self.restart_or_fail(slot),
+            SlotEnd::Panicked { text, stage, operator, batch } => {
+                self.panicked(slot, text, stage, operator, batch)
+            }
+        }
+    }
+
+    fn panicked(
+        &mut self,
+        slot: usize,
+        text: String,
+        stage: Option<String>,
+        operator: Option<String>,
+        batch: Option<arrow_array::RecordBatch>,
+    ) {
+        let instances = &self.graph.slots[slot].instances;
+        let context =
+            instances.iter().map(|i| &i.context).find(|context| Some(&context.stage) == stage.as_ref());
+        let operator = operator.unwrap_or_else(|| "the engine".to_owned());
+        let restart = context.is_some_and(|context| context.on_panic == OnPanic::Restart);
+        let tries = self.lives[slot].restarts_without_progress;
+        if !restart || tries >= RESTARTS_WITHOUT_PROGRESS {
+            self.lives[slot].alive = false;
+            return self.fail(RunError::Panic { operator, text });
+        }
+        if let Some(context) = context {
+            context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
+            if let Some(batch) = &batch {
+                context.suspects.accuse(batch, &text);
+            }
+        }
+        tracing::warn!(%operator, "an operator panicked and is restarted from the last checkpoint: {text}");
+        self.restart_or_fail(slot);
+    }
+
+    fn restart_or_fail(&mut self, slot: usize) {
+        if let Err(error) = self.restart(slot) {
+            self.lives[slot].alive = false;
+            self.fail(error);
+        }
+    }
+
+    fn restart(&mut self, slot: usize) -> Result<(), RunError> {
+        let old = &self.lives[slot];
+        let resume_at = old.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).collect();
+        let tries =
+            if old.durable() > old.durable_at_restart { 1 } else { old.restarts_without_progress + 1 };
+        let (mut life, start) = self.new_life(slot, old.number + 1, resume_at)?;
+        life.restarts_without_progress = tries;
+        self.lives[slot] = life;
+        for instance in &self.graph.slots[slot].instances {
+            if let Work::Sink { cell, .. } = &instance.work {
+                let mut cell = lock(cell);
+                cell.rollback().map_err(|error| operator_error(&instance.context.operator, error))?;
+            }
+        }
+        for id in 0..self.channels.len() {
+            if self.channels[id].from_slot == slot || self.channels[id].to_slot == slot {
+                self.connect(id)?;
+            }
+        }
+        self.facts.restarts.fetch_add(1, Ordering::Relaxed);
+        self.spawn(slot, start)
+    }
+}
