@@ -54,7 +54,9 @@ fn copy(width: usize, frames: u64) -> f64 {
 
 pub(crate) fn run() -> anyhow::Result<Answer> {
     let mut measurements = Vec::new();
-    for (name, width, frames) in [("1 KB", 1 << 10, 20_000), ("64 KB", 64 << 10, 4_000), ("1 MB", 1 << 20, 300)] {
+    for (name, width, frames) in
+        [("1 KB", 1 << 10, 20_000), ("64 KB", 64 << 10, 4_000), ("1 MB", 1 << 20, 300)]
+    {
         let batch = batch(width)?;
         let (mut copies, mut memfd, mut in_process) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {

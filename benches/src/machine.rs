@@ -20,7 +20,8 @@ fn read(path: &str) -> String {
 
 fn field(text: &str, name: &str) -> String {
     let line = text.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.split(':').nth(1)).map_or_else(|| "unknown".into(), |value| value.trim().to_owned())
+    line.and_then(|line| line.split(':').nth(1))
+        .map_or_else(|| "unknown".into(), |value| value.trim().to_owned())
 }
 
 pub(crate) fn machine() -> Machine {

@@ -32,7 +32,8 @@ pub(crate) fn run() -> anyhow::Result<Answer> {
         let name = |what: &str| format!("{what}, batch {rows}");
         let per = "us CPU per record";
         measurements.push(Measurement::new(name("source and sink alone"), per, bare).baseline());
-        measurements.push(Measurement::new(name("added by one operator in the slot"), per, operators).goal(goal));
+        measurements
+            .push(Measurement::new(name("added by one operator in the slot"), per, operators).goal(goal));
         measurements.push(Measurement::new(name("added by one model on its executor"), per, models));
     }
     Ok(Answer::new(

@@ -33,7 +33,12 @@ impl Source for Repeat {
             return Ok(SourceRead::End);
         }
         self.left -= 1;
-        Ok(SourceRead::Rows { payload: self.payload.clone(), times: None, dead_letters: vec![], offsets: None })
+        Ok(SourceRead::Rows {
+            payload: self.payload.clone(),
+            times: None,
+            dead_letters: vec![],
+            offsets: None,
+        })
     }
 
     fn position(&self) -> SourcePosition {
@@ -149,7 +154,7 @@ pub(crate) fn chain(
             kind: "pass".into(),
             output: stream(),
             computation,
-            partition_by: None,
+            spread: Spread::Any,
             make,
         };
         operators.insert(id, bound);

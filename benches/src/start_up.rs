@@ -37,7 +37,9 @@ pub(crate) fn run(binary: &Path) -> anyhow::Result<Answer> {
     for _ in 0..ROUNDS {
         nothing.push(milliseconds(&mut Command::new("/bin/true"))?);
         version.push(milliseconds(Command::new(&binary).arg("version"))?);
-        run.push(milliseconds(Command::new(&binary).args(["run", "workflow.yaml"]).current_dir(folder.path()))?);
+        run.push(milliseconds(
+            Command::new(&binary).args(["run", "workflow.yaml"]).current_dir(folder.path()),
+        )?);
     }
     let measurements = vec![
         Measurement::new("/bin/true", "ms", nothing).baseline(),

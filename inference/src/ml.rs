@@ -26,7 +26,7 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_operators::api::{
-    BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output,
+    BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output, Spread,
 };
 use tidemill_operators::record::{
     METADATA_COLUMNS, Metadata, derive_metadata, operator_number, record_schema,
@@ -87,7 +87,7 @@ impl OperatorKind for MlKind {
             kind: self.kind().to_owned(),
             output,
             computation: Computation::Inference,
-            partition_by: None,
+            spread: Spread::Any,
             make: Arc::new(move || {
                 let (model, _) = choice::load(&blueprint, &backend, &base)
                     .map_err(|error| OperatorError::new(error.into_diagnostics().render(false)))?;

@@ -136,6 +136,20 @@ pub enum Computation {
 /// Makes instances of a bound operator.
 pub type MakeInstance = Arc<dyn Fn() -> Result<Instance, OperatorError> + Send + Sync>;
 
+/// How the records of an operator may be spread over several stages so that the result stays the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spread {
+    /// Any record may go to any stage.
+    Any,
+    /// By the route key of the sources, which must be the join key: each entry names one column per input, and
+    /// the sources behind the inputs must have one of the entries as their `key`.
+    RouteKey(Vec<Vec<String>>),
+    /// By this column, wherever the records come from (a group-by).
+    Column(String),
+    /// Not at all: all records must meet in one stage.
+    One,
+}
+
 /// An operator with checked options and types, ready to be instantiated.
 #[derive(Clone)]
 pub struct BoundOperator {
@@ -147,8 +161,8 @@ pub struct BoundOperator {
     pub output: StreamType,
     /// How it computes.
     pub computation: Computation,
-    /// Column that decides the partition, where it is another one than the route key (a group-by).
-    pub partition_by: Option<String>,
+    /// How its records may be spread over several stages.
+    pub spread: Spread,
     /// Makes one instance; loads the model where there is one.
     pub make: MakeInstance,
 }

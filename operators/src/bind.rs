@@ -14,6 +14,7 @@
 //! | `E0609` | a file or folder that is missing, empty or cannot be read |
 //! | `E0610` | ground truth that cannot be read |
 //! | `E0611` | two sinks write one file |
+//! | `E0612` | both inputs of a join send a column of the same name |
 //!
 //! ```
 //! use tidemill_operators::{bind::{Choice, bind_workflow}, registry::Registry};

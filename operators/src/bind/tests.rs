@@ -1,6 +1,6 @@
 //! Tests of [`super::bind_workflow`].
 use super::*;
-use crate::api::{Computation, Instance, OperatorError, SourceRead};
+use crate::api::{Computation, Instance, OperatorError, SourceRead, Spread};
 use crate::registry::{OperatorKind, Role};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -185,7 +185,7 @@ impl OperatorKind for Model {
             kind: format!("{variant} {}", context.backend.unwrap_or("none")),
             output: StreamType::new([Column::new("answer", column)]),
             computation: Computation::Inference,
-            partition_by: None,
+            spread: Spread::Any,
             make: Arc::new(|| -> Result<Instance, OperatorError> { Err(OperatorError::new("for tests")) }),
         })
     }

@@ -25,7 +25,7 @@
 //! ```
 use super::expression::{Cell, Expression};
 use super::{dead_row, expression_diagnostic};
-use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Stateless};
+use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Spread, Stateless};
 use crate::record::{derive_metadata, operator_number};
 use crate::registry::{InputPort, OperatorContext, OperatorKind};
 use arrow_array::{BooleanArray, RecordBatch};
@@ -90,7 +90,7 @@ impl OperatorKind for Filter {
             kind: self.kind().into(),
             output: port.stream.clone(),
             computation: Computation::Stateless,
-            partition_by: None,
+            spread: Spread::Any,
             make: Arc::new(move || {
                 Ok(Instance::Stateless(Box::new(Running { operator, condition: condition.clone() })))
             }),

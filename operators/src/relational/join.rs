@@ -32,7 +32,7 @@
 //! ```
 use super::join_state::{Running, Setup};
 use super::keys::is_key_type;
-use crate::api::{BoundOperator, Computation, Instance};
+use crate::api::{BoundOperator, Computation, Instance, Spread};
 use crate::columns::OneOrMany;
 use crate::record::{operator_number, record_schema};
 use crate::registry::{InputPort, OperatorContext, OperatorKind};
@@ -62,8 +62,22 @@ struct Options {
     /// Key column of the second input.
     #[serde(default)]
     right_key: Option<OneOrMany>,
+    /// What to do when both inputs send a column of the same name that is not a key of both.
+    #[serde(default)]
+    same_names: SameNames,
     /// How far apart the event times of two partners may be, for instance `2s`.
     within: TimeSpan,
+}
+
+/// Columns of the same name on both sides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum SameNames {
+    /// They are refused: one of them would be lost.
+    #[default]
+    Refuse,
+    /// The first input's column is sent; right where both come from the same record.
+    KeepFirst,
 }
 
 impl OperatorKind for Join {
@@ -119,15 +133,29 @@ impl OperatorKind for Join {
                 }
             }
         }
-        errors.into_result(())?;
+        if errors.has_errors() {
+            return Err(errors);
+        }
         let mut columns = left.stream.columns.clone();
         let mut origins: Vec<(usize, usize)> = (0..columns.len()).map(|index| (0, index)).collect();
         for (index, column) in right.stream.columns.iter().enumerate() {
             if left.stream.column(&column.name).is_none() {
                 columns.push(column.clone());
                 origins.push((1, index));
+                continue;
+            }
+            let is_key =
+                left_names.iter().zip(&right_names).any(|(l, r)| **l == column.name && **r == column.name);
+            if !is_key && options.same_names == SameNames::Refuse {
+                errors.push(same_name(context, right, &column.name));
             }
         }
+        errors.into_result(())?;
+        let route_keys = left_names
+            .iter()
+            .zip(&right_names)
+            .map(|(l, r)| vec![l.value.clone(), r.value.clone()])
+            .collect();
         let output = StreamType::new(columns);
         let setup = Arc::new(Setup {
             operator: operator_number(context.id),
@@ -143,10 +171,20 @@ impl OperatorKind for Join {
             kind: self.kind().into(),
             output,
             computation: Computation::Stateful,
-            partition_by: None,
+            spread: Spread::RouteKey(route_keys),
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }
+}
+
+/// Both inputs send a column of this name, and only one of the two could be sent on.
+fn same_name(context: &OperatorContext<'_>, right: &InputPort, name: &str) -> Diagnostic {
+    let message =
+        format!("both inputs of join `{}` send a column `{name}`; one of the two would be lost", context.id);
+    Diagnostic::error("E0612", message).at(right.span.clone()).with_help(format!(
+        "rename it before the join with a `map`, for instance `columns: {{right_{name}: {name}}}` with `keep:` the \
+         others; or write `same_names: keep_first` when both come from the same record"
+    ))
 }
 
 type Names = Vec<Located<String>>;

@@ -31,7 +31,7 @@ fn record(source: u32, sequence: u64, time: i64, payload: Json) -> Record {
 
 #[test]
 fn bounds_are_exact_and_metadata_is_as_documented() {
-    let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 10us").unwrap();
+    let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 10us\nsame_names: keep_first").unwrap();
     assert_eq!(bound.output.to_string(), "{k: text, n: int64, picture: image, r: float64}");
     let Ok(Instance::Stateful(mut join)) = (bound.make)() else { panic!("stateful") };
     let mut output = Output::default();
@@ -62,7 +62,7 @@ fn bounds_are_exact_and_metadata_is_as_documented() {
 
 #[test]
 fn empty_keys_equal_nothing() {
-    let bound = bind(&Join, &[left(), right()], "key: [k, n]\nwithin: 1s").unwrap();
+    let bound = bind(&Join, &[left(), right()], "key: [k, n]\nwithin: 1s\nsame_names: keep_first").unwrap();
     let Ok(Instance::Stateful(mut join)) = (bound.make)() else { panic!("stateful") };
     let mut output = Output::default();
     join.apply(0, &records(&left(), &[record(0, 0, 0, json!({"k": "a"}))]), &mut output).unwrap();
@@ -99,7 +99,7 @@ fn wrong_options() {
 
 #[test]
 fn many_pairs_come_in_several_batches() {
-    let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 1s").unwrap();
+    let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 1s\nsame_names: keep_first").unwrap();
     let Ok(Instance::Stateful(mut join)) = (bound.make)() else { panic!("stateful") };
     let rows = |source| (0..150).map(|i| record(source, i, i as i64, json!({"k": "a"}))).collect::<Vec<_>>();
     let mut output = Output::default();
@@ -145,7 +145,7 @@ proptest! {
     fn every_pair_once_for_any_order_epochs_watermarks_and_restarts(
         rows in rows(), within in 0i64..25, bound in 0i64..30, random in any::<u64>(),
     ) {
-        let bound_join = bind(&Join, &[left(), right()], &format!("key: k\nwithin: {within}us")).unwrap();
+        let bound_join = bind(&Join, &[left(), right()], &format!("key: k\nwithin: {within}us\nsame_names: keep_first")).unwrap();
         let Feed { epochs, .. } = feed(&rows, bound, random);
         let result = run_epochs(&bound_join, &[left(), right()], &epochs, random);
         let mut found = BTreeMap::new();
@@ -169,7 +169,7 @@ proptest! {
     fn the_same_stream_on_both_sides(rows in rows(), within in 0i64..25, random in any::<u64>()) {
         let both: Vec<(usize, Record)> =
             rows.iter().flat_map(|(_, r)| [(0, r.clone()), (1, r.clone())]).collect();
-        let bound = bind(&Join, &[left(), left()], &format!("key: k\nwithin: {within}us")).unwrap();
+        let bound = bind(&Join, &[left(), left()], &format!("key: k\nwithin: {within}us\nsame_names: keep_first")).unwrap();
         let result = run_epochs(&bound, &[left(), left()], &feed(&both, 10, random).epochs, random);
         let expected: usize = both.iter().filter(|(p, _)| *p == 0).map(|(_, l)| both.iter().filter(|(p, r)| *p == 1
             && !l.payload["k"].is_null() && l.payload["k"] == r.payload["k"] && (l.time - r.time).abs() <= within).count()).sum();
@@ -179,7 +179,7 @@ proptest! {
 
 #[test]
 fn state_stays_small_on_a_long_stream() {
-    let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 10us").unwrap();
+    let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 10us\nsame_names: keep_first").unwrap();
     let Ok(Instance::Stateful(mut join)) = (bound.make)() else { panic!("stateful") };
     let mut largest = 0;
     for epoch in 0..500i64 {
@@ -191,4 +191,12 @@ fn state_stays_small_on_a_long_stream() {
         largest = largest.max(join.state_bytes());
     }
     assert!(largest < 20_000, "{largest} bytes for about 18 rows");
+}
+
+#[test]
+fn a_column_of_both_sides_is_refused_unless_it_is_the_key() {
+    let errors = bind(&Join, &[left(), right()], "key: k\nwithin: 1s").err().unwrap();
+    let codes: Vec<_> = errors.iter().map(|error| (error.code, error.message.contains("`k`"))).collect();
+    assert!(!codes.is_empty() && codes.iter().all(|code| *code == ("E0612", false)), "{codes:?}");
+    assert!(errors.iter().all(|error| error.help.as_ref().is_some_and(|help| help.contains("same_names"))));
 }

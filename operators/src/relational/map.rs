@@ -38,7 +38,7 @@
 //! ```
 use super::expression::Expression;
 use super::{dead_row, expression_diagnostic};
-use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Stateless};
+use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Spread, Stateless};
 use crate::columns::{ScalarBuilder, ScalarType, declared_name};
 use crate::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
 use crate::registry::{InputPort, OperatorContext, OperatorKind};
@@ -166,7 +166,7 @@ impl OperatorKind for Map {
             kind: self.kind().into(),
             output,
             computation: Computation::Stateless,
-            partition_by: None,
+            spread: Spread::Any,
             make: Arc::new(move || {
                 Ok(Instance::Stateless(Box::new(Running {
                     operator,

@@ -50,12 +50,12 @@
 //!     bound.output.to_string(),
 //!     "{window_start: int64, window_end: int64, colour: text, mean_v: float64}"
 //! );
-//! assert_eq!(bound.partition_by.as_deref(), Some("colour"));
+//! assert_eq!(bound.spread, Spread::Column("colour".into())); // several stages split the colours among them
 //! ```
 use super::aggregate::{Aggregate, Function};
 use super::keys::is_key_type;
 use super::window_state::{Running, Setup};
-use crate::api::{BoundOperator, Computation, Instance};
+use crate::api::{BoundOperator, Computation, Instance, Spread};
 use crate::columns::declared_name;
 use crate::record::{operator_number, record_schema};
 use crate::registry::{InputPort, OperatorContext, OperatorKind};
@@ -196,7 +196,7 @@ impl OperatorKind for Window {
             output,
             computation: Computation::Stateful,
             // All rows of a group have the same value in the first group column, so they meet in one partition.
-            partition_by: options.group_by.first().map(|name| name.value.clone()),
+            spread: options.group_by.first().map_or(Spread::One, |name| Spread::Column(name.value.clone())),
             make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
         })
     }

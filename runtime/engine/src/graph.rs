@@ -11,7 +11,7 @@ use crate::store::EpochLog;
 use arrow_schema::SchemaRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource, GroundTruth, MakeInstance};
+use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource, GroundTruth, MakeInstance, Spread};
 use tidemill_operators::record::{METADATA_COLUMNS, record_schema};
 use tidemill_spec::plan::{Freshness, LinkKind, Plan, PlanEdge, Stage};
 use tidemill_spec::types::StreamType;
@@ -140,10 +140,83 @@ impl Program {
             .collect()
     }
 
+    /// Whether every operator with several stages or partitions gives what one would.
+    ///
+    /// # Errors
+    /// [`RunError::Plan`] with the operator, why not, and what to write instead.
+    pub fn check_spread(&self) -> Result<(), RunError> {
+        for stage in &self.plan.stages {
+            let Some(bound) = self.operators.get(&stage.id) else { continue };
+            let copies = self.plan.stages.iter().filter(|other| other.operator == stage.operator);
+            if copies.map(|stage| stage.partitions.max(1)).sum::<u32>() < 2 {
+                continue;
+            }
+            match &bound.spread {
+                Spread::Any | Spread::Column(_) => {}
+                Spread::One => {
+                    return Err(plan_error(format!(
+                        "operator '{}' has several stages or partitions, but all its records must meet in one; \
+                         give it one stage, or group it (`group_by`)",
+                        stage.operator
+                    )));
+                }
+                Spread::RouteKey(keys) => self.check_route_key(&stage.operator, keys)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Records reach a stage by the key of their source: partners meet only if that is what is joined on.
+    fn check_route_key(&self, operator: &str, keys: &[Vec<String>]) -> Result<(), RunError> {
+        let inputs = keys.first().map_or(0, Vec::len);
+        let behind: Vec<BTreeSet<&str>> =
+            (0..inputs).map(|input| self.sources_behind(operator, input)).collect();
+        let routed_by = |entry: &[String]| {
+            entry.iter().zip(&behind).all(|(column, sources)| {
+                sources.iter().all(|id| self.sources.get(*id).is_some_and(|s| s.key.as_ref() == Some(column)))
+            })
+        };
+        if keys.iter().any(|entry| routed_by(entry)) {
+            return Ok(());
+        }
+        let wanted = keys.first().into_iter().flatten().zip(&behind).flat_map(|(column, sources)| {
+            sources.iter().map(move |source| format!("source '{source}' `key: {column}`"))
+        });
+        let wanted: BTreeSet<String> = wanted.collect();
+        Err(plan_error(format!(
+            "operator '{operator}' has several stages or partitions, but its inputs are not routed by the columns \
+             that it joins on, so partners would miss each other; give {} in the workflow, or give '{operator}' one \
+             stage",
+            wanted.into_iter().collect::<Vec<_>>().join(" and ")
+        )))
+    }
+
+    /// Sources whose records can reach an input of an operator.
+    fn sources_behind(&self, operator: &str, input: usize) -> BTreeSet<&str> {
+        let operator_of = |stage: &str| {
+            self.plan
+                .stages
+                .iter()
+                .find(|found| found.id == stage)
+                .map_or("", |found| found.operator.as_str())
+        };
+        let mut found = BTreeSet::new();
+        let direct =
+            self.plan.edges.iter().filter(|e| e.input as usize == input && operator_of(&e.to) == operator);
+        let mut open: Vec<&str> = direct.map(|edge| operator_of(&edge.from)).collect();
+        while let Some(operator) = open.pop() {
+            if found.insert(operator) {
+                let into = self.plan.edges.iter().filter(|edge| operator_of(&edge.to) == operator);
+                open.extend(into.map(|edge| operator_of(&edge.from)));
+            }
+        }
+        found.retain(|operator| self.sources.contains_key(*operator));
+        found
+    }
+
     /// Which rows of `from` go to partition `partition` of the stage that `edge` leads to.
     fn selector(&self, from: &Stage, to: &Stage, partition: u32) -> Result<Selector, RunError> {
-        let by = self.operators.get(&to.id).and_then(|operator| operator.partition_by.as_ref());
-        if let Some(column) = by {
+        if let Some(Spread::Column(column)) = self.operators.get(&to.id).map(|operator| &operator.spread) {
             let index = self.output_of(from).and_then(|output| output.index_of(column));
             let index =
                 index.ok_or_else(|| plan_error(format!("stage '{}' has no column '{column}'", from.id)))?;
@@ -219,6 +292,7 @@ pub(crate) fn build(
     metrics: &mut MetricsTable,
     mut work: impl FnMut(&Stage, &str, u32) -> Result<Work, RunError>,
 ) -> Result<Graph, RunError> {
+    program.check_spread()?;
     let mut graph = Graph::default();
     let order = program.topological()?;
     // Where each instance is: slot and index in it.

@@ -98,7 +98,7 @@ pub(crate) fn operator(
         kind: "test".into(),
         output: stream(),
         computation,
-        partition_by: None,
+        spread: Spread::Any,
         make: Arc::new(move || Ok(make())),
     }
 }
@@ -228,9 +228,10 @@ impl Stateful for PairJoin {
 }
 
 pub(crate) fn join(id: &str, within: i64) -> BoundOperator {
-    operator(id, Computation::Stateful, move || {
+    let bound = operator(id, Computation::Stateful, move || {
         Instance::Stateful(Box::new(PairJoin { within, rows: vec![], watermark: i64::MIN }))
-    })
+    });
+    BoundOperator { spread: Spread::RouteKey(vec![vec!["key".into(), "key".into()]]), ..bound }
 }
 
 /// Watermark and open windows with (count, sum).
@@ -291,9 +292,10 @@ impl Stateful for CountWindow {
 }
 
 pub(crate) fn window(id: &str, size: i64) -> BoundOperator {
-    operator(id, Computation::Stateful, move || {
+    let bound = operator(id, Computation::Stateful, move || {
         Instance::Stateful(Box::new(CountWindow { size, open: BTreeMap::new(), watermark: i64::MIN }))
-    })
+    });
+    BoundOperator { spread: Spread::One, ..bound }
 }
 
 /// What a sink has committed: "key=value" lines.

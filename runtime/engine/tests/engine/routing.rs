@@ -102,7 +102,7 @@ fn a_group_by_receives_by_its_own_column() {
     for (stage, seen) in seen.iter().enumerate() {
         let seen = std::sync::Arc::clone(seen);
         let mut bound = pass("group", move |batch| seen.lock().expect("not poisoned").extend(values(batch)));
-        bound.partition_by = Some("value".into());
+        bound.spread = tidemill_operators::api::Spread::Column("value".into());
         b.operator(&format!("g{stage}"), bound, &format!("g{stage}"), &[stage]);
         b.edge("src", &format!("g{stage}"), 0);
     }
@@ -112,4 +112,34 @@ fn a_group_by_receives_by_its_own_column() {
     assert_eq!(collected.lock().expect("not poisoned").len(), 800);
     let (a, b) = (seen[0].lock().expect("not poisoned"), seen[1].lock().expect("not poisoned"));
     assert!(a.is_disjoint(&b) && a.len() + b.len() == 8 && !a.is_empty() && !b.is_empty(), "{a:?} {b:?}");
+}
+
+/// Plans that would silently give something else than one stage gives are refused, with what to write.
+#[test]
+fn stages_whose_records_would_miss_each_other_are_refused() {
+    let build = |key: Option<&str>, windows: usize| {
+        let mut b = Builder::new(LinkKind::InProcess, &[0.5, 0.5]);
+        let (out, _) = sink("out");
+        let mut left = rows_source("left", numbered(10), None, Some(0), 4);
+        left.key = key.map(Into::into);
+        b.source(left, "s").source(rows_source("right", numbered(10), None, Some(0), 4), "s");
+        b.operator("m", pass("m", |_| {}), "s", &[]).edge("left", "m", 0);
+        b.operator("j1", join("j", 0), "c", &[0]).operator("j2", join("j", 0), "d", &[1]);
+        for (from, to, port) in [("m", "j1", 0), ("m", "j2", 0), ("right", "j1", 1), ("right", "j2", 1)] {
+            b.edge(from, to, port);
+        }
+        for w in 0..windows {
+            let (stage, classes) = (format!("w{w}"), if windows == 1 { vec![] } else { vec![w] });
+            b.operator(&stage, window("w", 1000), "s", &classes).edge("j1", &stage, 0).edge("j2", &stage, 0);
+            b.edge(&stage, "out", 0);
+        }
+        b.sink(out, "s");
+        Run::start(b.program, RunOptions::default()).map(|run| wait(&run)).map_err(|error| error.to_string())
+    };
+    let error = build(None, 1).expect_err("left is routed by its sequence");
+    assert!(error.contains("source 'left' `key: key`") && error.contains("'j'"), "{error}");
+    assert!(build(Some("value"), 1).is_err());
+    let error = build(Some("key"), 2).expect_err("two windows of all records");
+    assert!(error.contains("'w'") && error.contains("group_by"), "{error}");
+    build(Some("key"), 1).expect("sound");
 }
