@@ -32,7 +32,36 @@ pub(super) enum Found {
     End,
 }
 
-/// Reads records that end at a line break; with `quotes`, a line break between two `"` does not count.
+/// Where in a record with quoted fields a reader is: only a quote at the beginning of a field opens it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quoting {
+    FieldStart,
+    Plain,
+    Quoted,
+    /// Behind a quote inside quotes: the end of the field, or the first half of `""`.
+    QuoteSeen,
+}
+
+impl Quoting {
+    /// The state behind `part`.
+    fn after(mut self, part: &[u8]) -> Self {
+        if !matches!(self, Self::Quoted | Self::QuoteSeen) && !part.contains(&b'"') {
+            return Self::Plain;
+        }
+        for byte in part {
+            self = match (self, byte) {
+                (Self::FieldStart | Self::QuoteSeen, b'"') => Self::Quoted,
+                (Self::Quoted, b'"') => Self::QuoteSeen,
+                (Self::Quoted, _) => Self::Quoted,
+                (_, b',') => Self::FieldStart,
+                _ => Self::Plain,
+            };
+        }
+        self
+    }
+}
+
+/// Reads records that end at a line break; with `quotes`, a line break within a quoted field does not count.
 pub(super) struct Lines {
     reader: BufReader<File>,
     place: Place,
@@ -80,7 +109,7 @@ impl Lines {
         loop {
             record.clear();
             let line = self.place.line;
-            let (mut quoted, mut long, mut any) = (false, false, false);
+            let (mut quoting, mut long, mut any) = (Quoting::FieldStart, false, false);
             loop {
                 let buffer = match self.reader.fill_buf() {
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -94,7 +123,7 @@ impl Lines {
                 let part = &buffer[..end.unwrap_or(buffer.len())];
                 if !long {
                     if self.quotes {
-                        quoted ^= part.iter().filter(|b| **b == b'"').count() % 2 == 1;
+                        quoting = quoting.after(part);
                     }
                     long = record.len() + part.len() > self.limit;
                     if long {
@@ -108,7 +137,7 @@ impl Lines {
                 self.place.offset += used as u64;
                 if end.is_some() {
                     self.place.line += 1;
-                    if long || !quoted {
+                    if long || quoting != Quoting::Quoted {
                         break;
                     }
                     record.push(b'\n');
@@ -169,6 +198,11 @@ mod tests {
         assert_eq!(
             all(b"a,\"b\nc\"\nd\n", 100, true),
             [(Found::Record(1), b"a,\"b\nc\"".to_vec()), (Found::Record(3), b"d".to_vec())]
+        );
+        // Behind the beginning of a field a quote is a character like any other.
+        assert_eq!(
+            all(b"a,5\"\nb,\"\"\"\n\"\n", 100, true),
+            [(Found::Record(1), b"a,5\"".to_vec()), (Found::Record(2), b"b,\"\"\"\n\"".to_vec())]
         );
         // A stray quote costs one record, not the file.
         assert_eq!(
