@@ -7,7 +7,7 @@
 //! null. `metadata: true` puts `_id` (hexadecimal) and `_time` (microseconds) in front.
 //!
 //! Exactly once: rows become part of the file at checkpoints, where the file is synced; until then they wait in
-//! memory or in `.NAME.staged` beside it. A new run replaces the file of the run before; with `overwrite: false` an
+//! memory or in a nameless file on the same disk. A new run replaces the file of the run before; with `overwrite: false` an
 //! existing file is an error. Missing folders are created.
 //!
 //! ```

@@ -117,9 +117,9 @@ fn all(stream: &StreamType) -> impl Iterator<Item = (String, Written)> {
 
 /// 32 hexadecimal digits of an id.
 pub(crate) fn hexadecimal(id: &[u8; 16], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in id {
-        // Writing to memory does not fail.
-        let _ = write!(out, "{byte:02x}");
+        out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }
 

@@ -1,8 +1,8 @@
 //! A text file that grows by commits: what is written in between waits beside it and can be forgotten.
 //!
-//! Staged bytes stay in memory up to a limit, then go to a temporary file `.NAME.staged` in the same folder. A commit
-//! appends them to the target and syncs it. If a commit fails half-way (a full disk), the target is cut back to what
-//! was committed before.
+//! Staged bytes stay in memory up to a limit, then go to a temporary file without a name on the same disk: nothing is
+//! left of it, however the run ends. A commit appends them to the target and syncs it. If a commit fails half-way (a
+//! full disk), the target is cut back to what was committed before.
 use crate::api::OperatorError;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -39,11 +39,6 @@ impl Staging {
         let target = options.open(path).map_err(failed)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let spill_path = path.with_file_name(format!(".{name}.staged"));
-        // Left by a run that was killed: nothing in it was committed.
-        match std::fs::remove_file(&spill_path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(write_error(&spill_path, &e)),
-            _ => {}
-        }
         Ok(Self { path: path.into(), target, committed: 0, memory: Vec::new(), spill_path, spill: None })
     }
 
@@ -60,13 +55,13 @@ impl Staging {
         let failed = |e: io::Error| write_error(&self.spill_path, &e);
         let mut file = match self.spill.take() {
             Some(file) => file,
-            None => OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&self.spill_path)
-                .map_err(failed)?,
+            None => {
+                let mut options = OpenOptions::new();
+                let file = options.read(true).write(true).create(true).truncate(true).open(&self.spill_path);
+                let file = file.map_err(failed)?;
+                std::fs::remove_file(&self.spill_path).map_err(failed)?;
+                file
+            }
         };
         let written = file.write_all(&self.memory).map_err(failed);
         self.spill = Some(file);
@@ -86,7 +81,8 @@ impl Staging {
             return Err(failure);
         }
         self.committed = self.target.stream_position().map_err(|e| write_error(&self.path, &e))?;
-        self.forget()
+        self.forget();
+        Ok(())
     }
 
     fn append(&mut self) -> io::Result<()> {
@@ -112,27 +108,18 @@ impl Staging {
 
     /// Forgets everything staged.
     pub(crate) fn rollback(&mut self) -> Result<(), OperatorError> {
-        self.forget()
+        self.forget();
+        Ok(())
     }
 
-    fn forget(&mut self) -> Result<(), OperatorError> {
+    fn forget(&mut self) {
         self.memory.clear();
-        if self.spill.take().is_some() {
-            std::fs::remove_file(&self.spill_path).map_err(|e| write_error(&self.spill_path, &e))?;
-        }
-        Ok(())
+        self.spill = None;
     }
 
     /// Removes temporaries.
     pub(crate) fn close(&mut self) -> Result<(), OperatorError> {
-        self.forget()
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        // Also after an error nothing is left beside the target.
-        let _ = self.forget();
+        self.rollback()
     }
 }
 
@@ -221,12 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_left_is_removed() {
+    fn a_killed_run_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(".out.txt.staged"), "old").unwrap();
         let mut staging = Staging::create(&folder.path().join("out.txt"), true).unwrap();
-        staging.buffer().extend_from_slice(b"new");
-        staging.commit().unwrap();
+        staging.buffer().extend_from_slice(&vec![b'x'; MEMORY_LIMIT]);
+        staging.spill().unwrap();
+        assert!(staging.buffer().is_empty(), "it is on the disk");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        staging.commit().unwrap();
+        assert_eq!(std::fs::metadata(folder.path().join("out.txt")).unwrap().len(), MEMORY_LIMIT as u64);
     }
 }
