@@ -1,7 +1,7 @@
 //! Folders of media files: what `image_directory` and `wav_directory` have in common.
 //!
 //! The folder is listed once, when a reader is made: regular files with a fitting ending, by name, without those
-//! that start with a dot. The position is the index of the next file and its name, so that a folder that has
+//! that start with a dot; one whose name is not UTF-8, so that it cannot be a key, is a dead letter. The position is the index of the next file and its name, so that a folder that has
 //! changed meanwhile is noticed.
 use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
 use crate::record::payload_schema;
@@ -9,6 +9,8 @@ use crate::registry::EndContext;
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -72,7 +74,7 @@ impl Folder {
     }
 
     /// Names of the files in order; an error is what is wrong and how to mend it.
-    fn list(&self) -> Result<Vec<String>, (String, String)> {
+    fn list(&self) -> Result<Vec<OsString>, (String, String)> {
         let shown = self.path.display();
         let entries = std::fs::read_dir(&self.path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => (
@@ -97,13 +99,12 @@ impl Folder {
             let entry = entry.map_err(|e| {
                 (format!("the folder `{shown}` cannot be read: {e}"), "check the disk".to_owned())
             })?;
-            // Names that are no text cannot be keys.
-            let Ok(name) = entry.file_name().into_string() else { continue };
+            let name = entry.file_name();
             let ending = Path::new(&name).extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
             let fits = ending.is_some_and(|e| self.endings.contains(&e.as_str()));
             // Follows links; a folder or a pipe called x.png is not read.
             let regular = || std::fs::metadata(entry.path()).map_or(true, |m| m.is_file());
-            if fits && !name.starts_with('.') && regular() {
+            if fits && !name.as_encoded_bytes().starts_with(b".") && regular() {
                 files.push(name);
             }
         }
@@ -118,9 +119,12 @@ impl Folder {
         Ok(files)
     }
 
-    /// The content of a file, checked.
-    fn read(&self, name: &str) -> Result<Vec<u8>, Refusal> {
+    /// The name as text and the content of a file, checked.
+    fn read<'a>(&self, name: &'a OsStr) -> Result<(&'a str, Vec<u8>), Refusal> {
         let path = self.path.join(name);
+        let name = name
+            .to_str()
+            .ok_or_else(|| ("file_name_invalid", format!("`{}`: the name is not UTF-8", name.display())))?;
         let unreadable = |e: std::io::Error| ("file_unreadable", format!("`{name}` cannot be read: {e}"));
         let mut bytes = Vec::new();
         File::open(&path)
@@ -133,15 +137,22 @@ impl Folder {
             return Err(("file_too_large", format!("`{name}` has more than {} bytes", self.file_limit)));
         }
         (self.check)(&bytes).map_err(|(reason, detail)| (reason, format!("`{name}`: {detail}")))?;
-        Ok(bytes)
+        Ok((name, bytes))
     }
 }
 
 struct Reader {
     folder: Folder,
-    files: Vec<String>,
+    files: Vec<OsString>,
     next: usize,
     schema: SchemaRef,
+}
+
+impl Reader {
+    /// Name of a file, empty behind the last one.
+    fn name_at(&self, index: usize) -> Cow<'_, str> {
+        self.files.get(index).map_or("".into(), |name| name.to_string_lossy())
+    }
 }
 
 impl Source for Reader {
@@ -157,9 +168,8 @@ impl Source for Reader {
             && self.next - start < rows.max(1)
             && (self.next == start || size < most)
         {
-            let name = &self.files[self.next];
-            match self.folder.read(name) {
-                Ok(content) => {
+            match self.folder.read(&self.files[self.next]) {
+                Ok((name, content)) => {
                     let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str());
                     keys.append_value(stem.unwrap_or(name));
                     size += content.len() + name.len();
@@ -180,7 +190,7 @@ impl Source for Reader {
     }
 
     fn position(&self) -> SourcePosition {
-        let name = self.files.get(self.next).map_or("", String::as_str);
+        let name = self.name_at(self.next);
         SourcePosition(format!("{}:{name}", self.next))
     }
 
@@ -190,7 +200,7 @@ impl Source for Reader {
         let Some((index, name)) = parsed else {
             return Err(OperatorError::new(format!("`{}` is no position in a folder", position.0)));
         };
-        if index > self.files.len() || self.files.get(index).map_or("", String::as_str) != name {
+        if index > self.files.len() || self.name_at(index) != name {
             return Err(OperatorError::new(format!(
                 "the files in `{}` have changed since the checkpoint (`{name}` is no longer number {index}): \
                  start the run from the beginning",

@@ -5,8 +5,9 @@
 //! ```
 //! Every `.jpg`, `.jpeg` or `.png` file is one record `{key: text, image: image}`; the key is the name without its
 //! ending. Pictures travel as they are on disk and are decoded where they are used; only their header is read here.
-//! Dead letters: `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`, `image_unreadable`
-//! (no header), `image_too_large` (more than `max_pixels`, default 64 million, by the header).
+//! Dead letters: `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB),
+//! `file_unreadable`, `image_unreadable` (no header), `image_too_large` (more than `max_pixels`, default 64 million, by
+//! the header).
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
@@ -89,7 +90,10 @@ impl SourceKind for ImageDirectory {
 
 /// Reads the header.
 fn check(bytes: &[u8], max_pixels: u64) -> Result<(), (&'static str, String)> {
-    let unreadable = |e: &dyn std::fmt::Display| ("image_unreadable", format!("no JPEG or PNG header: {e}"));
+    let unreadable = |e: &dyn std::fmt::Display| {
+        // Some of the decoder's messages end with a line break.
+        ("image_unreadable", format!("no JPEG or PNG header: {e}").trim_end().to_owned())
+    };
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| unreadable(&e))?;
     let (width, height) = reader.into_dimensions().map_err(|e| unreadable(&e))?;
     if u64::from(width) * u64::from(height) > max_pixels {
@@ -146,6 +150,8 @@ mod tests {
         write("f.png", &[0; 5000]);
         write("notes.txt", b"not a picture");
         write(".hidden.png", b"");
+        use std::os::unix::ffi::OsStrExt;
+        std::fs::write(folder.path().join(std::ffi::OsStr::from_bytes(b"h\xff.png")), png(2, 2)).unwrap();
         std::fs::create_dir(folder.path().join("g.png")).unwrap();
         let source = bind(&ImageDirectory, folder.path(), "path: .\nmax_file: 4kB").unwrap();
         let (batches, dead) = drain(&source, 100, usize::MAX);
@@ -154,7 +160,13 @@ mod tests {
         let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, d.reason)).collect();
         assert_eq!(
             reasons,
-            [(2, "file_empty"), (3, "image_unreadable"), (4, "image_too_large"), (5, "file_too_large")]
+            [
+                (2, "file_empty"),
+                (3, "image_unreadable"),
+                (4, "image_too_large"),
+                (5, "file_too_large"),
+                (6, "file_name_invalid")
+            ]
         );
         assert!(dead[2].1.detail.contains("`e.png`: 50000 x 50000"), "{}", dead[2].1.detail);
         check_seeks(&source);

@@ -5,8 +5,8 @@
 //! ```
 //! Every `.wav` file is one record `{key: text, audio: audio}`; the key is the name without its ending. Sounds
 //! travel as they are on disk and are decoded where they are used; only their header is read here. Dead letters:
-//! `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`, `audio_unreadable` (no WAV header),
-//! `audio_empty` (no samples).
+//! `file_name_invalid` (not UTF-8), `file_empty`, `file_too_large` (`max_file`, default 64MiB), `file_unreadable`,
+//! `audio_unreadable` (no WAV header), `audio_empty` (no samples).
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
