@@ -13,7 +13,7 @@
 //! | `E0608` | inputs that lead nowhere or in a circle |
 //! | `E0609` | a file or folder that is missing, empty or cannot be read |
 //! | `E0610` | ground truth that cannot be read |
-//! | `E0611` | two sinks write one file |
+//! | `E0611` | a file that is written twice, or written and read |
 //! | `E0612` | both inputs of a join send a column of the same name |
 //!
 //! ```
@@ -35,12 +35,14 @@
 //! assert_eq!(bound.operators["high"].output.to_string(), "{v: float64}");
 //! assert_eq!(bound.inputs["out"], ["high"]);
 //! ```
+mod files;
+
 use crate::api::{BoundOperator, BoundSink, BoundSource, GroundTruth};
 use crate::ground_truth;
 use crate::registry::{EndContext, InputPort, OperatorContext, Registry};
 use crate::sources::repeat::repeated;
+use files::Files;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::span::Located;
@@ -151,27 +153,22 @@ pub fn bind_workflow(
             Err(found) => errors.append(found),
         }
     }
-    let mut files: BTreeMap<PathBuf, String> = BTreeMap::new();
+    let mut files = Files::of(workflow);
     for sink in &workflow.sinks {
         bound.inputs.insert(sink.id.value.clone(), vec![sink.input.from.value.clone()]);
         let Some(stream) = bound.output(&sink.input.from).cloned() else { continue };
         match bind_sink(sink, registry, workflow, stream) {
             Ok(sink_bound) => {
                 for file in &sink_bound.files {
-                    if let Some(other) = files.insert(file.clone(), sink.id.value.clone()) {
-                        let message =
-                            format!("sinks `{other}` and `{}` both write `{}`", sink.id, file.display());
-                        errors.push(
-                            Diagnostic::error("E0611", message)
-                                .at(sink.id.span.clone())
-                                .with_help("give each sink a file of its own"),
-                        );
-                    }
+                    files.write(file, &format!("sink `{}`", sink.id), &sink.id.span, &mut errors);
                 }
                 bound.sinks.insert(sink_bound.id.clone(), sink_bound);
             }
             Err(found) => errors.append(found),
         }
+    }
+    if let Some(path) = &workflow.run.dead_letters {
+        files.write(&workflow.resolve(&path.value), "`dead_letters`", &path.span, &mut errors);
     }
     errors.sort();
     errors.into_result(bound)

@@ -100,6 +100,29 @@ sinks:
 }
 
 #[test]
+fn no_file_is_written_twice_or_written_and_read() {
+    let folder = folder();
+    std::os::unix::fs::symlink(folder.path().join("r.csv"), folder.path().join("link.csv")).unwrap();
+    let truth = "ground_truth: {path: truth.csv, key: site, prediction: n, truth: answer}";
+    let sinks = |lines: &[(&str, &str)], rest: &str| {
+        let sinks = lines.iter().enumerate().map(|(i, (path, more))| {
+            format!("  - {{id: s{i}, kind: jsonl, input: readings, options: {{path: {path}}}{more}}}\n")
+        });
+        let found = bind(folder.path(), &format!("sinks:\n{}{rest}", sinks.collect::<String>()));
+        found.err().map_or(String::new(), |errors| errors.to_string())
+    };
+    for path in ["r.csv", "link.csv", "./new/../r.csv"] {
+        assert!(sinks(&[(path, "")], "").contains("source `readings` reads it"), "{path}");
+    }
+    assert!(sinks(&[("truth.csv", &format!(", {truth}"))], "").contains("the ground truth of `s0`"));
+    let twice = sinks(&[("new/a/x", ""), ("new/b/../a/./x", "")], "");
+    assert!(twice.contains("sink `s1` cannot write") && twice.contains("sink `s0` writes it too"), "{twice}");
+    let letters = sinks(&[("x", "")], "run: {dead_letters: new/../x}\n");
+    assert!(letters.contains("`dead_letters` cannot write"), "{letters}");
+    assert_eq!(sinks(&[("/dev/null", ""), ("/dev/null", ""), ("x", "")], "run: {dead_letters: y}\n"), "");
+}
+
+#[test]
 fn circles_and_loose_ends() {
     let folder = folder();
     let errors = bind(
