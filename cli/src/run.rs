@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
-use tidemill_engine::{EpochLog, Run, RunError, RunOptions, RunReport};
+use tidemill_engine::{EpochLog, Program, Run, RunError, RunOptions, RunReport};
 
 /// How often the progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -33,7 +33,8 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
             };
         }
     }
-    let replay = arguments.replay.as_deref().map(read_epoch_log).transpose()?;
+    let replay = arguments.replay.as_deref().map(|path| read_epoch_log(path, &prepared.program));
+    let replay = replay.transpose()?;
     let mut report_file = arguments.report_json.as_deref().map(create).transpose()?;
     let mut epoch_file = arguments.epoch_log.as_deref().map(create).transpose()?;
     let port = arguments.metrics.as_deref().map(MetricsPort::open).transpose()?;
@@ -134,13 +135,32 @@ fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
     })
 }
 
-fn read_epoch_log(path: &Path) -> Result<BTreeMap<String, EpochLog>, Failure> {
+fn read_epoch_log(path: &Path, program: &Program) -> Result<BTreeMap<String, EpochLog>, Failure> {
     let wrong = |error: String| {
         Failure::new(Exit::Configuration, format!("{} is no epoch log: {error}", path.display()))
             .with_help("`tidemill run --epoch-log FILE` writes one")
     };
     let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))
+    let logs: BTreeMap<String, EpochLog> =
+        serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    // A stage of several partitions has a log for each, `stage#0`, `stage#1`.
+    let logged = |stage: &str| {
+        logs.keys()
+            .any(|key| key.strip_prefix(stage).is_some_and(|rest| rest.is_empty() || rest.starts_with('#')))
+    };
+    let mut sources =
+        program.plan.stages.iter().filter(|stage| program.sources.contains_key(&stage.operator));
+    if !sources.all(|stage| logged(&stage.id)) {
+        let found: Vec<&str> = logs.keys().map(String::as_str).collect();
+        let message = format!(
+            "{} is the epoch log of another workflow or plan: its sources are `{}`",
+            path.display(),
+            found.join("`, `")
+        );
+        return Err(Failure::new(Exit::Configuration, message)
+            .with_help("replay a log that `tidemill run --epoch-log FILE` wrote for this workflow"));
+    }
+    Ok(logs)
 }
 
 /// Before the first record was read: the files or the plan are wrong.
@@ -152,9 +172,15 @@ fn not_started(error: &RunError) -> Failure {
 }
 
 fn failed(error: &RunError) -> Failure {
-    Failure::new(Exit::Bug, error.to_string()).with_help(
-        "what the last complete checkpoint committed is kept; `on_panic: restart` goes on after panics",
-    )
+    let kept = "what the last complete checkpoint committed is kept";
+    match error {
+        // A source or sink lost its file or its disk.
+        RunError::Operator { .. } | RunError::System(_) => {
+            Failure::new(Exit::Unavailable, error.to_string()).with_help(kept)
+        }
+        RunError::Panic { .. } | RunError::Plan(_) => Failure::new(Exit::Bug, error.to_string())
+            .with_help(format!("{kept}; `on_panic: restart` goes on after panics")),
+    }
 }
 
 /// Somebody read enough of what a sink writes to stdout.

@@ -167,3 +167,39 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_read() {
     assert!(outcome.stderr.contains("out/averages.jsonl"), "{}", outcome.stderr);
     assert!(outcome.stdout.is_empty());
 }
+
+#[test]
+fn a_full_disk_is_sixty_nine() {
+    let place = Place::example("quickstart");
+    place.change("workflow.yaml", "out/averages.jsonl", "/dev/full");
+    let outcome = tidemill(&["run", &place.argument("workflow.yaml")]).expect(69);
+    assert!(outcome.stderr.contains("free some space"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("on_panic"), "{}", outcome.stderr);
+}
+
+#[test]
+fn nothing_that_is_read_is_overwritten() {
+    let place = Place::example("quickstart");
+    let readings = place.read("readings.csv");
+    place.change("workflow.yaml", "out/averages.jsonl", "readings.csv");
+    let outcome = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78);
+    assert!(outcome.stderr.contains("source `readings` reads it"), "{}", outcome.stderr);
+    place.change("workflow.yaml", "path: readings.csv}", "path: workflow.yaml}");
+    let outcome = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78);
+    assert!(outcome.stderr.contains("it is the workflow itself"), "{}", outcome.stderr);
+    assert_eq!(place.read("readings.csv"), readings);
+}
+
+#[test]
+fn an_epoch_log_of_another_workflow_is_refused() {
+    let place = Place::example("quickstart");
+    place.write("log.json", r#"{"images": {"cuts": {}, "end": 0}}"#);
+    let arguments = ["run", &place.argument("workflow.yaml"), "--replay", &place.argument("log.json")];
+    let outcome = tidemill(&arguments).expect(78);
+    assert!(
+        outcome.stderr.contains("another workflow or plan: its sources are `images`"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(!place.path("out").exists());
+}
