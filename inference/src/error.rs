@@ -166,9 +166,9 @@ impl ModelError {
     /// What to do.
     fn mend(&self) -> Option<&'static str> {
         match self {
-            ModelError::File { .. } => {
-                Some("the path is relative to the manifest; `make models` makes the models that ship")
-            }
+            ModelError::File { .. } => Some(
+                "the path is relative to the manifest; models/training/run_all.sh makes the models that ship",
+            ),
             ModelError::Checksum { .. } => Some(
                 "fetch or train the file again, or, if it is the one you mean, write its sha256 into the manifest",
             ),
