@@ -17,6 +17,10 @@ use std::sync::Arc;
 const CHUNK_ROWS: usize = 4096;
 /// Bytes of one output batch, about; far below the 2 GiB that offsets of texts and images can count.
 const CHUNK_BYTES: usize = 64 << 20;
+/// Rows of one batch after compaction: few, so that they expire together.
+const COMPACT_ROWS: usize = 256;
+/// Rows that are kept beside twice those in state before compaction: small states are left alone.
+const SPARE_ROWS: usize = 64;
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"JOIN0001";
 
@@ -59,6 +63,9 @@ struct Side {
     batches: HashMap<u32, Stored>,
     next: u32,
     bytes: usize,
+    /// Rows in state, and rows that `batches` hold for them.
+    live: usize,
+    held: usize,
 }
 
 /// Bytes that one row takes beside its columns.
@@ -82,6 +89,8 @@ impl Side {
         if live > 0 {
             let bytes = batch_bytes(&batch);
             self.bytes += bytes;
+            self.live += live;
+            self.held += batch.num_rows();
             self.batches.insert(self.next, Stored { batch, live, bytes });
             // Numbers may come round after 2^32 batches; by then the first ones have long expired.
             self.next = self.next.wrapping_add(1);
@@ -105,8 +114,10 @@ impl Side {
                     self.bytes -= row_bytes(&key);
                     let stored = self.batches.get_mut(&row.batch).expect("rows in state keep their batch");
                     stored.live -= 1;
+                    self.live -= 1;
                     if stored.live == 0 {
                         self.bytes -= stored.bytes;
+                        self.held -= stored.batch.num_rows();
                         self.batches.remove(&row.batch);
                     }
                 }
@@ -116,6 +127,36 @@ impl Side {
             }
         }
         unmatched
+    }
+
+    /// Copies the rows in state into batches of their own where most rows of the batches are no longer in state: one
+    /// late row must not keep a thousand pictures. Costs less than the expiry of those rows did.
+    fn compact(&mut self) -> Result<(), OperatorError> {
+        if self.held <= 2 * self.live + SPARE_ROWS {
+            return Ok(());
+        }
+        let mut rows: Vec<&mut Row> = self.rows.values_mut().flatten().collect();
+        rows.sort_unstable_by_key(|row| (row.time, row.id));
+        let mut batches = HashMap::new();
+        let mut next = 0;
+        for chunk in rows.chunks_mut(COMPACT_ROWS) {
+            let places: Vec<(u32, u32)> = chunk.iter().map(|row| (row.batch, row.row)).collect();
+            let schema = self.batches[&places[0].0].batch.schema();
+            let columns = (0..schema.fields().len())
+                .map(|column| gather(|n| &self.batches[&n].batch, &places, column))
+                .collect::<Result<Vec<_>, _>>()?;
+            let batch = RecordBatch::try_new(schema, columns).map_err(broken)?;
+            for (place, row) in (0..).zip(chunk.iter_mut()) {
+                (row.batch, row.row) = (next, place);
+            }
+            let bytes = batch_bytes(&batch);
+            batches.insert(next, Stored { batch, live: chunk.len(), bytes });
+            next += 1;
+        }
+        self.bytes -= self.batches.values().map(|stored| stored.bytes).sum::<usize>();
+        self.bytes += batches.values().map(|stored| stored.bytes).sum::<usize>();
+        (self.batches, self.next, self.held) = (batches, next, self.live);
+        Ok(())
     }
 
     /// All rows in the order of (time, id), with their partner flag as one more column.
@@ -286,6 +327,7 @@ impl Stateful for Running {
         self.watermark = self.watermark.max(watermark);
         for side in &mut self.sides {
             output.drop_rows("unmatched", side.expire(self.watermark, self.setup.within));
+            side.compact()?;
         }
         Ok(())
     }

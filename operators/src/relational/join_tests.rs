@@ -200,3 +200,34 @@ fn a_column_of_both_sides_is_refused_unless_it_is_the_key() {
     assert!(!codes.is_empty() && codes.iter().all(|code| *code == ("E0612", false)), "{codes:?}");
     assert!(errors.iter().all(|error| error.help.as_ref().is_some_and(|help| help.contains("same_names"))));
 }
+
+#[test]
+fn one_row_does_not_keep_the_batch_that_it_came_with() {
+    let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 1s\nsame_names: keep_first").unwrap();
+    let Ok(Instance::Stateful(mut join)) = (bound.make)() else { panic!("stateful") };
+    let mut output = Output::default();
+    // Of each thousand rows one comes from far ahead.
+    for epoch in 0..20 {
+        let rows: Vec<Record> = (0..1000)
+            .map(|i| {
+                let time = if i == 500 { 1_000_000_000 + epoch } else { epoch };
+                record(0, (epoch * 1000 + i) as u64, time, json!({"k": format!("key {epoch} {i}")}))
+            })
+            .collect();
+        join.apply(0, &records(&left(), &rows), &mut output).unwrap();
+    }
+    let before = join.state_bytes();
+    join.advance(10_000_000, &mut output).unwrap();
+    assert!(
+        join.state_bytes() * 100 < before,
+        "{} of {before} bytes for 20 of 20000 rows",
+        join.state_bytes()
+    );
+    let partners: Vec<Record> = (0..20)
+        .map(|epoch| record(1, epoch, 1_000_000_000, json!({"k": format!("key {epoch} 500")})))
+        .collect();
+    join.apply(1, &records(&right(), &partners), &mut output).unwrap();
+    assert_eq!(output.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 20);
+    join.advance(i64::MAX, &mut output).unwrap();
+    assert_eq!(join.state_bytes(), 0);
+}
