@@ -34,7 +34,7 @@ fn carry(link: &dyn Link, batch: &RecordBatch, width: usize, frames: u64) -> any
     let (mut sender, mut receiver) = link.connect(record_schema(&stream()))?;
     let clock = WallClock::new();
     for sequence in 0..frames {
-        let header = Header { incarnation: 1, sequence, sent_at: 0 };
+        let header = Header { incarnation: 1, sequence, sent_at: 0, cost: 0 };
         sender.send(Frame { header, content: Content::Data { epoch: 0, batch: batch.clone() } })?;
         anyhow::ensure!(receiver.receive()?.is_some(), "a frame is missing");
     }

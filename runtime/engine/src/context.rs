@@ -6,8 +6,7 @@ use crate::letters::Letters;
 use crate::metrics::{StageMetrics, count};
 use crate::store::{EpochLogs, SnapshotStore};
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use tidemill_operators::api::{DeadLetter, Output};
@@ -21,6 +20,54 @@ pub(crate) const QUOTA: usize = 1 << 20;
 /// has its own, so that two slots may send to each other without waiting for each other.
 pub(crate) type Durable = Rc<Cell<Epoch>>;
 
+/// Bytes that wait in one queue: of an egress, or of a model with its jobs in flight.
+#[derive(Clone, Default)]
+pub(crate) struct Account(Rc<Cell<usize>>);
+
+impl Account {
+    pub(crate) fn hold(&self, bytes: usize) {
+        self.0.set(self.0.get() + bytes);
+    }
+
+    pub(crate) fn release(&self, bytes: usize) {
+        self.0.set(self.0.get().saturating_sub(bytes));
+    }
+
+    /// A queue went from so many bytes to so many.
+    pub(crate) fn change(&self, before: usize, after: usize) {
+        self.hold(after);
+        self.release(before);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.get()
+    }
+}
+
+/// The budget as one taker (a source or an ingress) sees it: the queues that its records can reach in this slot.
+/// Others do not stop it, or two slots that send to each other could stop each other for ever.
+#[derive(Clone, Default)]
+pub(crate) struct Room {
+    pub(crate) accounts: Rc<RefCell<Vec<Account>>>,
+    /// It stopped and wants to be scheduled when there is room.
+    pub(crate) starved: Rc<Cell<bool>>,
+}
+
+impl Room {
+    pub(crate) fn used(&self) -> usize {
+        self.accounts.borrow().iter().map(Account::bytes).sum()
+    }
+
+    /// Whether more may be let in; if not, the taker is scheduled again when there is room.
+    pub(crate) fn is_left(&self, budget: usize) -> bool {
+        let left = self.used() < budget;
+        if !left {
+            self.starved.set(true);
+        }
+        left
+    }
+}
+
 /// Shared by the nodes of one slot.
 pub(crate) struct SlotContext {
     pub(crate) clock: Arc<dyn Clock>,
@@ -28,14 +75,12 @@ pub(crate) struct SlotContext {
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) epochs: Arc<EpochLogs>,
     pub(crate) letters: Arc<Letters>,
-    /// Bytes that wait in this slot: egress queues, inference queues and jobs in flight.
-    pub(crate) used: Cell<usize>,
-    /// Above this, ingress and sources stop taking.
+    /// Above this, who fills the queues stops taking.
     pub(crate) budget: usize,
-    /// Somebody stopped because of the budget and wants to be scheduled when there is room.
-    pub(crate) starved: Cell<bool>,
+    /// A source is as far ahead of what is durable as it may be.
+    pub(crate) ahead: Cell<bool>,
     /// Nodes (by index) that want to be scheduled at a time.
-    pub(crate) deadlines: RefCell<BinaryHeap<Reverse<(Nanoseconds, usize)>>>,
+    pub(crate) deadlines: RefCell<BTreeSet<(Nanoseconds, usize)>>,
     /// The first failure; the slot stops at it.
     pub(crate) failure: RefCell<Option<RunError>>,
 }
@@ -47,25 +92,7 @@ impl SlotContext {
 
     /// Has node `node` scheduled at `deadline`.
     pub(crate) fn wake_at(&self, deadline: Nanoseconds, node: usize) {
-        self.deadlines.borrow_mut().push(Reverse((deadline, node)));
-    }
-
-    /// Takes bytes from the budget, or gives them back.
-    pub(crate) fn hold_bytes(&self, bytes: usize) {
-        self.used.set(self.used.get() + bytes);
-    }
-
-    pub(crate) fn release_bytes(&self, bytes: usize) {
-        self.used.set(self.used.get().saturating_sub(bytes));
-    }
-
-    /// Whether more may be let in; if not, the caller is scheduled again when there is room.
-    pub(crate) fn has_room(&self) -> bool {
-        let room = self.used.get() < self.budget;
-        if !room {
-            self.starved.set(true);
-        }
-        room
+        self.deadlines.borrow_mut().insert((deadline, node));
     }
 
     pub(crate) fn fail(&self, error: RunError) {

@@ -138,25 +138,30 @@ impl LocalExecutor {
 }
 
 fn compute(model: &mut Option<Box<dyn Inference>>, make: &MakeInstance, batch: &RecordBatch) -> JobResult {
-    if model.is_none() {
-        match make() {
-            Ok(Instance::Inference(instance)) => *model = Some(instance),
-            Ok(_) => {
-                return JobResult::Failed(OperatorError::new(
-                    "made another kind of operator the second time",
-                ));
+    let mut instance = match model.take() {
+        Some(instance) => instance,
+        // A model that cannot even be made is no fault of the records.
+        None => match catch_unwind(AssertUnwindSafe(|| make())) {
+            Ok(Ok(Instance::Inference(instance))) => instance,
+            Ok(Ok(_)) => return JobResult::Failed(OperatorError::new("it became another kind of operator")),
+            Ok(Err(error)) => return JobResult::Failed(error),
+            Err(payload) => {
+                let text = crate::failure::panic_text(payload.as_ref());
+                return JobResult::Failed(OperatorError::new(format!("it cannot be made again: {text}")));
             }
-            Err(error) => return JobResult::Failed(error),
-        }
-    }
-    let Some(instance) = model.as_mut() else { unreachable!("made above") };
-    let mut output = Output::default();
-    match catch_unwind(AssertUnwindSafe(|| instance.infer(batch, &mut output))) {
-        Ok(Ok(())) => JobResult::Done(output),
+        },
+    };
+    let infer = || {
+        let mut output = Output::default();
+        instance.infer(batch, &mut output)?;
+        *model = Some(instance);
+        Ok(output)
+    };
+    match catch_unwind(AssertUnwindSafe(infer)) {
+        Ok(Ok(output)) => JobResult::Done(output),
         Ok(Err(error)) => JobResult::Failed(error),
         Err(payload) => {
-            // What the panic left behind is not to be trusted.
-            *model = None;
+            // What the panic left behind was taken out and is made anew for the next batch.
             JobResult::Panicked(crate::failure::panic_text(payload.as_ref()))
         }
     }

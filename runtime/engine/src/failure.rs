@@ -84,10 +84,11 @@ pub(crate) struct Suspects {
 }
 
 impl Suspects {
-    /// A batch panicked.
-    pub(crate) fn accuse(&self, batch: &RecordBatch, text: &str) {
+    /// A batch panicked. Tells whether a record was found guilty.
+    pub(crate) fn accuse(&self, batch: &RecordBatch, text: &str) -> bool {
         let metadata = Metadata::of(batch);
         let alone = batch.num_rows() == 1;
+        let mut found_guilty = false;
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         for row in 0..batch.num_rows() {
             let entry =
@@ -95,10 +96,13 @@ impl Suspects {
             entry.1 = text.to_owned();
             if let Suspicion::Batches(times) = entry.0 {
                 // A batch of one has been "split" already, but it too gets its second try.
-                entry.0 = if alone && times >= 1 { Suspicion::Guilty } else { Suspicion::Batches(times + 1) };
+                let guilty = alone && times >= 1;
+                found_guilty |= guilty;
+                entry.0 = if guilty { Suspicion::Guilty } else { Suspicion::Batches(times + 1) };
             }
         }
         self.any.store(true, Ordering::Release);
+        found_guilty
     }
 
     /// Splits a batch into what may be computed together and suspects that are computed alone; rows found

@@ -18,6 +18,8 @@ pub struct Header {
     pub sequence: u64,
     /// When it was sent (engine clock).
     pub sent_at: Nanoseconds,
+    /// Credit that the frame costs, bytes; the receiver gives back exactly this.
+    pub cost: u64,
 }
 
 /// The watermark that holds once all epochs before `epoch` are complete.

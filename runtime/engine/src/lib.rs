@@ -35,5 +35,5 @@ pub use letters::{LetterSample, LetterWriter};
 pub use metrics::{ByReason, EdgeMetrics, Latencies, LatencySummary, SinkMetrics, StageMetrics};
 pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, StageReport};
 pub use run::{Run, RunOptions, Stopper};
-pub use store::{Cut, EpochLog};
+pub use store::{Cut, End, EpochLog};
 pub use wake::Waker;

@@ -91,6 +91,11 @@ impl Run {
     /// When the plan is not sound, a model cannot be loaded or a sink not opened.
     pub fn start(program: Program, options: RunOptions) -> Result<Self, RunError> {
         quiet_slot_panics();
+        if program.plan.classes.is_empty() {
+            return Err(RunError::Plan(
+                "it has no route classes; one class with share 1.0 is the least".into(),
+            ));
+        }
         let mut metrics = MetricsTable::default();
         let mut sinks = BTreeMap::new();
         let mut executors: BTreeMap<String, Arc<dyn ModelExecutor>> = BTreeMap::new();
@@ -114,6 +119,7 @@ impl Run {
         })?;
         metrics.sinks = sink_metrics;
         one_stage_per_sink(&program)?;
+        no_partitions_of_sources(&program)?;
         for slot in &mut graph.slots {
             slot.byte_budget = slot.byte_budget.max(1 << 12);
         }
@@ -236,6 +242,17 @@ fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+/// Each partition would read everything.
+fn no_partitions_of_sources(program: &Program) -> Result<(), RunError> {
+    match program.plan.stages.iter().find(|s| s.partitions > 1 && program.sources.contains_key(&s.operator)) {
+        Some(stage) => Err(RunError::Plan(format!(
+            "stage '{}' of source '{}' has {} partitions; a source has one, or several stages with classes",
+            stage.id, stage.operator, stage.partitions
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn source_or_operator(

@@ -1,6 +1,6 @@
 //! A slot: one thread with one single-threaded timely worker, an epoll loop around it, and nothing that polls.
 use crate::clock::{Clock, Nanoseconds};
-use crate::context::{Durable, SlotContext};
+use crate::context::{Account, Durable, Room, SlotContext};
 use crate::executor::Notifier;
 use crate::failure::{RunError, panic_text};
 use crate::frame::{CLOSED, Epoch};
@@ -23,7 +23,7 @@ use crate::watermark::Track;
 use crossbeam_channel::Receiver;
 use rustix::event::{Timespec, epoll};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -85,6 +85,8 @@ pub(crate) struct SlotStart {
     pub(crate) waker: Arc<Waker>,
     /// The same, now; by instance.
     pub(crate) durable: Arc<Vec<AtomicU64>>,
+    /// Called when more is durable than before.
+    pub(crate) on_durable: Box<dyn Fn() + Send>,
     pub(crate) shared: Arc<SlotShared>,
 }
 
@@ -113,8 +115,10 @@ struct Slot {
     epoll: OwnedFd,
     nodes: Vec<(Rc<RefCell<dyn Node>>, Activator)>,
     flags: Vec<(Arc<AtomicBool>, usize)>,
-    /// Sources and ingresses: they wait for room.
-    takers: Vec<usize>,
+    /// Sources and ingresses, with the instance that they feed.
+    takers: Vec<(usize, usize, Room)>,
+    /// Queues of each instance: of its channels, and its own where it is a model.
+    accounts: Vec<Vec<Account>>,
     sources: Vec<usize>,
     egresses: BTreeMap<ChannelId, Rc<RefCell<Egress>>>,
     /// Receiving ends and the node that takes from them.
@@ -170,10 +174,9 @@ impl Slot {
             snapshots: Arc::clone(&shared.snapshots),
             epochs: Arc::clone(&shared.epochs),
             letters: Arc::clone(&shared.letters),
-            used: Cell::new(0),
             budget: start.plan.byte_budget.max(1),
-            starved: Cell::new(false),
-            deadlines: RefCell::new(BinaryHeap::new()),
+            ahead: Cell::new(false),
+            deadlines: RefCell::new(BTreeSet::new()),
             failure: RefCell::new(None),
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
@@ -190,6 +193,7 @@ impl Slot {
             nodes: Vec::new(),
             flags: Vec::new(),
             takers: Vec::new(),
+            accounts: Vec::new(),
             sources: Vec::new(),
             egresses: BTreeMap::new(),
             ingresses: BTreeMap::new(),
@@ -209,12 +213,14 @@ impl Slot {
         let mut worker = std::mem::replace(&mut self.worker, timely_worker());
         let built = worker.dataflow(|scope: Scope<'_, Epoch>| self.build_in(scope));
         self.worker = worker;
+        self.share_accounts();
         built
     }
 
     fn build_in<'scope>(&mut self, scope: Scope<'scope, Epoch>) -> Result<(), RunError> {
         let instances = self.start.plan.instances.clone();
         let mut built: Vec<(Rowstream<'scope>, Track)> = Vec::with_capacity(instances.len());
+        self.accounts = vec![Vec::new(); instances.len()];
         for (at, instance) in instances.into_iter().enumerate() {
             let resume_at = self.durable[at].get();
             let mut inputs = Vec::new();
@@ -243,10 +249,13 @@ impl Slot {
             for out in &instance.outputs {
                 let channel = &self.start.channels[out.id];
                 let limit = drop_limit(self.start.plan.byte_budget);
+                let account = Account::default();
                 let egress = Rc::new(RefCell::new(Egress::new(
                     Rc::clone(&self.context),
                     Arc::clone(&channel.metrics),
+                    channel.name.clone(),
                     output.clone(),
+                    account.clone(),
                     self.start.incarnation,
                     FreshnessQueue::new(out.freshness, limit),
                     resume_at,
@@ -256,6 +265,7 @@ impl Slot {
                 let (_, activator) = install(scope, &channel.name, vec![input], resume_at, Rc::clone(&node));
                 self.nodes.push((node, activator));
                 self.egresses.insert(out.id, egress);
+                self.accounts[at].push(account);
             }
             if let Track::Own(_) = &output {
                 self.tracks.push((at, output.clone()));
@@ -273,6 +283,7 @@ impl Slot {
         at: usize,
     ) -> (Rowstream<'scope>, Track) {
         let index = self.nodes.len();
+        let room = Room::default();
         let mut tracks = Vec::new();
         let mut channels = Vec::new();
         for (id, _) in &port.remote {
@@ -291,11 +302,11 @@ impl Slot {
             channels.push(ingress);
         }
         let node: Rc<RefCell<dyn Node>> =
-            Rc::new(RefCell::new(IngressNode::new(Rc::clone(&self.context), channels, index)));
+            Rc::new(RefCell::new(IngressNode::new(Rc::clone(&self.context), channels, room.clone(), index)));
         let name = format!("into {}", instance.context.instance);
         let (stream, activator) = install(scope, &name, Vec::new(), 0, Rc::clone(&node));
         self.nodes.push((node, activator));
-        self.takers.push(index);
+        self.takers.push((index, at, room));
         (stream, Track::meet(tracks))
     }
 
@@ -320,7 +331,8 @@ impl Slot {
             Work::Source { bound, number, classes, selector, replay } => {
                 let track = Track::own();
                 let notifier = self.notifier(index);
-                self.takers.push(index);
+                let room = Room::default();
+                self.takers.push((index, at, room.clone()));
                 self.sources.push(index);
                 let schedule = Schedule { rate: bound.rate_per_second, ..shared.schedule.clone() };
                 let settings = SourceSettings {
@@ -340,6 +352,7 @@ impl Slot {
                     notifier,
                     Arc::clone(&shared.stop),
                     durable,
+                    room,
                     index,
                 );
                 (Rc::new(RefCell::new(node)), track)
@@ -366,6 +379,8 @@ impl Slot {
             }
             Work::Inference { executor, batching } => {
                 let generation = self.start.incarnation;
+                let account = Account::default();
+                self.accounts[at].push(account.clone());
                 executor.attach(self.notifier(index), generation);
                 let queue = FreshnessQueue::new(freshness, drop_limit(self.start.plan.byte_budget));
                 let node = InferenceNode::new(
@@ -375,6 +390,7 @@ impl Slot {
                     generation,
                     *batching,
                     queue,
+                    account,
                     index,
                 );
                 (Rc::new(RefCell::new(node)), input)
@@ -407,18 +423,52 @@ impl Slot {
             if self.durable.iter().all(|durable| durable.get() == CLOSED) {
                 return Ok(SlotEnd::Finished);
             }
-            let room = self.context.used.get() < self.context.budget / 2;
-            if self.context.starved.get() && (room || progressed) {
-                self.context.starved.set(false);
-                self.takers.iter().for_each(|taker| self.nodes[*taker].1.activate());
+            if self.wake_takers(progressed) {
                 continue;
             }
             if !idle {
                 self.wait(Some(Duration::ZERO))?;
                 continue;
             }
-            let next = self.context.deadlines.borrow().peek().map(|next| next.0.0);
+            let next = self.context.deadlines.borrow().first().map(|next| next.0);
             self.wait(next.and_then(|deadline| self.context.clock.real_time_until(deadline)))?;
+        }
+    }
+
+    /// Schedules the sources and ingresses that stopped and may go on; `true` if there are any.
+    fn wake_takers(&self, progressed: bool) -> bool {
+        let mut any = false;
+        let ahead = progressed && self.context.ahead.replace(false);
+        for (node, _, room) in &self.takers {
+            let fed = room.starved.get() && room.used() < (self.context.budget / 2).max(1);
+            if fed || ahead && self.sources.contains(node) {
+                room.starved.set(false);
+                self.nodes[*node].1.activate();
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Tells every taker which queues its records can reach in this slot.
+    fn share_accounts(&self) {
+        let instances = &self.start.plan.instances;
+        let mut reach: Vec<Vec<usize>> = vec![Vec::new(); instances.len()];
+        // Backwards, so that what comes behind an instance is known before it.
+        for at in (0..instances.len()).rev() {
+            let mut reached = vec![at];
+            for next in at + 1..instances.len() {
+                if instances[next].ports.iter().any(|port| port.local.iter().any(|local| local.0 == at)) {
+                    reached.extend(&reach[next]);
+                }
+            }
+            reached.sort_unstable();
+            reached.dedup();
+            reach[at] = reached;
+        }
+        for (_, at, room) in &self.takers {
+            let accounts = reach[*at].iter().flat_map(|instance| self.accounts[*instance].iter().cloned());
+            *room.accounts.borrow_mut() = accounts.collect();
         }
     }
 
@@ -443,16 +493,16 @@ impl Slot {
             }
         }
         let mut deadlines = self.context.deadlines.borrow_mut();
-        let Some(first) = deadlines.peek().map(|next| next.0.0) else { return };
+        let Some(first) = deadlines.first().map(|next| next.0) else { return };
         let now: Nanoseconds = self.context.clock.now();
         if first > now {
             return;
         }
-        while let Some((deadline, node)) = deadlines.peek().map(|next| next.0) {
+        while let Some((deadline, node)) = deadlines.first().copied() {
             if deadline > now {
                 break;
             }
-            deadlines.pop();
+            deadlines.pop_first();
             self.nodes[node].1.activate();
         }
     }
@@ -553,6 +603,7 @@ impl Slot {
         if progressed {
             self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().tell_durable());
             self.tracks.iter().for_each(|(at, track)| track.prune(self.durable[*at].get()));
+            (self.start.on_durable)();
         }
         Ok(progressed)
     }

@@ -74,6 +74,8 @@ pub struct Cut {
     pub sequence: u64,
     /// Newest event time seen before, microseconds.
     pub newest: EventTime,
+    /// Watermark with which the epoch began.
+    pub watermark: EventTime,
 }
 
 /// The epochs of one source: which records belong to which.
@@ -81,8 +83,20 @@ pub struct Cut {
 pub struct EpochLog {
     /// The non-empty epochs.
     pub cuts: BTreeMap<Epoch, Cut>,
-    /// Sequence number after the last record, once the source has ended.
-    pub end: Option<u64>,
+    /// Where the source ended, once it has.
+    pub end: Option<End>,
+    /// Sequence number after the last record emitted so far.
+    #[serde(default)]
+    pub emitted: u64,
+}
+
+/// Where a source ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Sequence number after the last record.
+    pub sequence: u64,
+    /// Its last epoch.
+    pub epoch: Epoch,
 }
 
 impl EpochLog {
@@ -105,9 +119,25 @@ impl EpochLogs {
         logs.entry(source.to_owned()).or_default().cuts.entry(epoch).or_insert(cut);
     }
 
-    pub(crate) fn end(&self, source: &str, sequence: u64) {
+    /// Everything before `sequence` is emitted.
+    pub(crate) fn emit(&self, source: &str, sequence: u64) {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.entry(source.to_owned()).or_default().end = Some(sequence);
+        if let Some(log) = logs.get_mut(source) {
+            log.emitted = log.emitted.max(sequence);
+        }
+    }
+
+    pub(crate) fn emitted(&self, source: &str) -> u64 {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).get(source).map_or(0, |log| log.emitted)
+    }
+
+    pub(crate) fn end(&self, source: &str, end: End) {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.entry(source.to_owned()).or_default().end = Some(end);
+    }
+
+    pub(crate) fn known_end(&self, source: &str) -> Option<End> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).get(source)?.end
     }
 
     pub(crate) fn restart(&self, source: &str, epoch: Epoch) -> Option<(Epoch, Cut)> {
@@ -152,7 +182,13 @@ mod tests {
     #[test]
     fn a_restart_begins_at_or_before_the_epoch() {
         let logs = EpochLogs::default();
-        let cut = |sequence| Cut { position: SourcePosition::default(), skip: 0, sequence, newest: 0 };
+        let cut = |sequence| Cut {
+            position: SourcePosition::default(),
+            skip: 0,
+            sequence,
+            newest: 0,
+            watermark: 0,
+        };
         logs.record("s", 2, cut(0));
         logs.record("s", 5, cut(10));
         assert_eq!(logs.restart("s", 0).map(|(epoch, _)| epoch), Some(2));

@@ -12,7 +12,13 @@ use std::sync::{Arc, PoisonError};
 
 /// A message to the run's own thread.
 pub(crate) enum Event {
-    SlotEnded { slot: usize, life: u32, end: SlotEnd },
+    SlotEnded {
+        slot: usize,
+        life: u32,
+        end: SlotEnd,
+    },
+    /// More is durable than before.
+    Durable,
     KillSlot(String),
     Stop,
     Abort,
@@ -133,9 +139,17 @@ impl Supervisor {
             commands: command_receiver,
             waker,
             durable,
+            on_durable: self.on_durable(),
             shared: Arc::clone(&self.shared),
         };
         Ok((life, start))
+    }
+
+    fn on_durable(&self) -> Box<dyn Fn() + Send> {
+        let events = self.event_sender.clone();
+        Box::new(move || {
+            let _ = events.send(Event::Durable);
+        })
     }
 
     fn spawn(&self, slot: usize, start: SlotStart) -> Result<(), RunError> {
@@ -187,7 +201,7 @@ impl Supervisor {
                 Event::SlotEnded { slot, life, end } if self.lives[slot].number == life => {
                     self.slot_ended(slot, end);
                 }
-                Event::SlotEnded { .. } => {}
+                Event::SlotEnded { .. } | Event::Durable => {}
                 Event::KillSlot(name) => {
                     if let Some(slot) = self.graph.slots.iter().position(|slot| slot.name == name)
                         && self.lives[slot].alive
@@ -235,6 +249,12 @@ impl Supervisor {
                     epoch.store(CLOSED, Ordering::Release);
                 }
                 self.lives[slot].alive = false;
+                // A sender in a new life may have asked this slot, which did not look any more.
+                for id in 0..self.channels.len() {
+                    if self.channels[id].to_slot == slot {
+                        self.command(self.channels[id].from_slot, Command::ReceiverFinished(id));
+                    }
+                }
             }
             SlotEnd::Aborted => self.lives[slot].alive = false,
             SlotEnd::Failed(error) => {
@@ -267,11 +287,13 @@ impl Supervisor {
             self.lives[slot].alive = false;
             return self.fail(RunError::Panic { operator, text });
         }
+        let mut found_guilty = false;
         if let Some(context) = context {
             context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
-            if let Some(batch) = &batch {
-                context.suspects.accuse(batch, &text);
-            }
+            found_guilty = batch.is_some_and(|batch| context.suspects.accuse(&batch, &text));
+        }
+        if found_guilty {
+            self.lives[slot].restarts_without_progress = 0;
         }
         tracing::warn!(%operator, "an operator panicked and is restarted from the last checkpoint: {text}");
         self.restart_or_fail(slot);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of the ring; larger than the credit window, so that the detour is for single large frames.
+/// Bytes of the ring: the credit window with room to spare, so that only frames of unusual size find none.
 const RING_BYTES: u64 = 8 << 20;
 const HEADER_BYTES: usize = 64;
 const DATA: u8 = 0;
@@ -96,6 +96,7 @@ fn encode_header(header: &Header, kind: u8, epoch: u64, payload: u64, checksum: 
     bytes[24..32].copy_from_slice(&epoch.to_le_bytes());
     bytes[32..40].copy_from_slice(&payload.to_le_bytes());
     bytes[40..48].copy_from_slice(&checksum.to_le_bytes());
+    bytes[48..56].copy_from_slice(&header.cost.to_le_bytes());
     bytes
 }
 
@@ -228,6 +229,7 @@ impl Receiver {
             incarnation: u32::from_le_bytes(incarnation),
             sequence: u64_at(&bytes, 8),
             sent_at: u64_at(&bytes, 16) as i64,
+            cost: u64_at(&bytes, 48),
         };
         let (epoch, length, checksum) = (u64_at(&bytes, 24), u64_at(&bytes, 32), u64_at(&bytes, 40));
         let payload = Buffer::from_vec(bytes).slice(HEADER_BYTES);

@@ -1,5 +1,5 @@
 //! Links carry frames between two slots. The engine does not know which kind it runs on; one conformance
-//! suite (`tests/link_conformance.rs`) holds all kinds to the same behaviour.
+//! suite (`tests/engine/conformance.rs`) holds all kinds to the same behaviour.
 //!
 //! A link never blocks and never limits by itself: channels limit what they send by credits
 //! (`crate::node::egress`). Ends may move to other threads, but each end is used by one thread at a time.

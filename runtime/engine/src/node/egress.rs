@@ -3,7 +3,8 @@
 //!
 //! The channel outlives its timely operator: a receiver may be restarted after this dataflow has ended.
 use super::{Emit, Node};
-use crate::context::{CREDIT_WINDOW, SlotContext};
+use crate::context::{Account, CREDIT_WINDOW, SlotContext};
+use crate::failure::RunError;
 use crate::frame::{CLOSED, Content, Control, Epoch, Frame, Header, WatermarkStep};
 use crate::freshness::FreshnessQueue;
 use crate::link::{LinkError, LinkSender};
@@ -16,6 +17,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tidemill_operators::record::batch_bytes;
 
+/// Credit that every data frame costs beside its records: about what its header, schema and padding take.
+const FRAME_COST: usize = 2 << 10;
+
 struct Kept {
     epoch: Epoch,
     batch: RecordBatch,
@@ -27,7 +31,9 @@ struct Kept {
 pub(crate) struct Egress {
     slot: Rc<SlotContext>,
     metrics: Arc<EdgeMetrics>,
+    name: String,
     track: Track,
+    account: Account,
     incarnation: u32,
     link: Option<Box<dyn LinkSender>>,
     /// The receiver has said from where it wants data.
@@ -48,10 +54,13 @@ pub(crate) struct Egress {
 }
 
 impl Egress {
+    #[expect(clippy::too_many_arguments, reason = "the parts of one channel, each of another kind")]
     pub(crate) fn new(
         slot: Rc<SlotContext>,
         metrics: Arc<EdgeMetrics>,
+        name: String,
         track: Track,
+        account: Account,
         incarnation: u32,
         queue: FreshnessQueue,
         start: Epoch,
@@ -59,7 +68,9 @@ impl Egress {
         Self {
             slot,
             metrics,
+            name,
             track,
+            account,
             incarnation,
             link: None,
             resumed: false,
@@ -99,16 +110,14 @@ impl Egress {
     }
 
     fn push(&mut self, epoch: Epoch, batch: RecordBatch) {
+        if epoch < self.durable {
+            return;
+        }
         let before = self.queue.bytes();
         let congested = self.credit <= 0 || !self.resumed;
         let dropped = self.queue.push(epoch, batch, self.slot.now(), congested);
         self.metrics.drops.add("freshness", dropped);
-        let after = self.queue.bytes();
-        if after >= before {
-            self.slot.hold_bytes(after - before);
-        } else {
-            self.slot.release_bytes(before - after);
-        }
+        self.account.change(before, self.queue.bytes());
     }
 
     /// Listens to the receiver and sends what it may get.
@@ -129,8 +138,10 @@ impl Egress {
     }
 
     fn lost(&mut self, error: &LinkError) {
-        if self.durable != CLOSED {
-            tracing::debug!("a channel lost its receiver: {error}");
+        if !matches!(error, LinkError::Lost) {
+            self.slot.fail(RunError::System(format!("channel {}: {error}", self.name)));
+        } else if self.durable != CLOSED {
+            tracing::debug!(channel = %self.name, "the receiver is gone");
         }
         self.link = None;
         self.resumed = false;
@@ -172,7 +183,7 @@ impl Egress {
         while self.credit > 0 {
             if self.cursor == self.kept.len() {
                 let Some(waiting) = self.queue.pop() else { break };
-                self.slot.release_bytes(waiting.bytes);
+                self.account.release(waiting.bytes);
                 let bytes = batch_bytes(&waiting.batch);
                 self.kept.push_back(Kept {
                     epoch: waiting.epoch,
@@ -187,10 +198,11 @@ impl Egress {
                 continue;
             }
             let (epoch, batch, bytes, since) = (kept.epoch, kept.batch.clone(), kept.bytes, kept.since);
-            self.credit -= bytes as i64;
+            let cost = bytes + FRAME_COST;
+            self.credit -= cost as i64;
             count(&self.metrics.records, batch.num_rows() as u64);
             count(&self.metrics.bytes, bytes as u64);
-            self.frame(Content::Data { epoch, batch }, since)?;
+            self.frame(Content::Data { epoch, batch }, since, cost as u64)?;
         }
         let unsent = self.kept.range(self.cursor..).map(|kept| kept.epoch).min();
         let waiting = self.queue.first_epoch();
@@ -206,12 +218,12 @@ impl Egress {
     fn tell(&mut self, epoch: Epoch, steps: Vec<WatermarkStep>) -> Result<(), LinkError> {
         self.told = Some(epoch);
         let now = self.slot.now();
-        self.frame(Content::Frontier { epoch, steps }, now)
+        self.frame(Content::Frontier { epoch, steps }, now, 0)
     }
 
-    fn frame(&mut self, content: Content, sent_at: i64) -> Result<(), LinkError> {
+    fn frame(&mut self, content: Content, sent_at: i64, cost: u64) -> Result<(), LinkError> {
         let Some(link) = self.link.as_mut() else { return Err(LinkError::Lost) };
-        let header = Header { incarnation: self.incarnation, sequence: self.sequence, sent_at };
+        let header = Header { incarnation: self.incarnation, sequence: self.sequence, sent_at, cost };
         self.sequence += 1;
         link.send(Frame { header, content })
     }

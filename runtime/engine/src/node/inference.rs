@@ -6,7 +6,7 @@
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
 use crate::clock::Nanoseconds;
-use crate::context::{SlotContext, StageContext};
+use crate::context::{Account, SlotContext, StageContext};
 use crate::executor::{Completion, Job, JobResult, ModelExecutor};
 use crate::failure::{OnPanic, RunError};
 use crate::frame::Epoch;
@@ -47,6 +47,7 @@ pub(crate) struct InferenceNode {
     generation: u32,
     batching: Batching,
     queue: FreshnessQueue,
+    account: Account,
     /// Suspects that are computed alone, before the queue.
     alone: VecDeque<Waiting>,
     in_flight: HashMap<u64, InFlight>,
@@ -59,6 +60,7 @@ pub(crate) struct InferenceNode {
 }
 
 impl InferenceNode {
+    #[expect(clippy::too_many_arguments, reason = "the parts of one stage, each of another kind")]
     pub(crate) fn new(
         slot: Rc<SlotContext>,
         stage: StageContext,
@@ -66,6 +68,7 @@ impl InferenceNode {
         generation: u32,
         batching: Batching,
         queue: FreshnessQueue,
+        account: Account,
         index: usize,
     ) -> Self {
         Self {
@@ -75,6 +78,7 @@ impl InferenceNode {
             generation,
             batching,
             queue,
+            account,
             alone: VecDeque::new(),
             in_flight: HashMap::new(),
             next_job: 0,
@@ -205,7 +209,7 @@ impl InferenceNode {
         let metrics = &self.stage.metrics;
         match completion.result {
             JobResult::Done(mut output) => {
-                self.slot.release_bytes(job.bytes);
+                self.account.release(job.bytes);
                 let rows = job.batch.num_rows() as u64;
                 let elapsed = completion.finished - completion.started;
                 for (arrived, rows) in &job.arrivals {
@@ -221,11 +225,11 @@ impl InferenceNode {
                 }
             }
             JobResult::Cancelled => {
-                self.slot.release_bytes(job.bytes);
+                self.account.release(job.bytes);
                 metrics.drops.add("deadline", job.batch.num_rows() as u64);
             }
             JobResult::Failed(error) => {
-                self.slot.release_bytes(job.bytes);
+                self.account.release(job.bytes);
                 self.stage.operator_failed(&self.slot, error);
             }
             JobResult::Panicked(text) => self.panicked(job, &text),
@@ -234,14 +238,14 @@ impl InferenceNode {
 
     fn panicked(&mut self, job: InFlight, text: &str) {
         if self.stage.on_panic == OnPanic::Stop {
-            self.slot.release_bytes(job.bytes);
+            self.account.release(job.bytes);
             self.slot.fail(RunError::Panic { operator: self.stage.operator.clone(), text: text.to_owned() });
             return;
         }
         tracing::warn!(operator = %self.stage.operator, rows = job.batch.num_rows(), "the model panicked: {text}");
         self.stage.metrics.restarts.fetch_add(1, Ordering::Relaxed);
         self.stage.suspects.accuse(&job.batch, text);
-        self.slot.release_bytes(job.bytes);
+        self.account.release(job.bytes);
         let metadata = Metadata::of(&job.batch);
         let arrived = job.arrivals.first().map_or_else(|| self.slot.now(), |(arrived, _)| *arrived);
         // Row by row with its own epoch; the next try goes through `receive`-like queueing again.
@@ -261,18 +265,13 @@ impl InferenceNode {
             let before = self.queue.bytes();
             if portion.alone {
                 let bytes = batch_bytes(&portion.batch);
-                self.slot.hold_bytes(bytes);
+                self.account.hold(bytes);
                 self.alone.push_back(Waiting { epoch, batch: portion.batch, bytes, arrived });
                 continue;
             }
             let dropped = self.queue.push(epoch, portion.batch, arrived, !self.in_flight.is_empty());
             self.stage.metrics.drops.add("freshness", dropped);
-            let after = self.queue.bytes();
-            if after >= before {
-                self.slot.hold_bytes(after - before);
-            } else {
-                self.slot.release_bytes(before - after);
-            }
+            self.account.change(before, self.queue.bytes());
         }
     }
 }

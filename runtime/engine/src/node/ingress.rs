@@ -1,7 +1,7 @@
 //! The receiving ends of the channels into one input of a stage: fences off former lives of the senders, drops
 //! what a replay repeats, and holds the meet of the senders' frontiers.
 use super::{Emit, Node};
-use crate::context::{CREDIT_WINDOW, Durable, QUOTA, SlotContext};
+use crate::context::{CREDIT_WINDOW, Durable, QUOTA, Room, SlotContext};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Content, Control, Epoch, Frame};
 use crate::link::{LinkError, LinkReceiver};
@@ -157,7 +157,7 @@ impl Ingress {
             }
             Content::Data { epoch, batch } => {
                 let bytes = batch_bytes(&batch);
-                self.owed += bytes as u64;
+                self.owed += frame.header.cost;
                 if self.owed >= CREDIT_WINDOW / 4 {
                     let owed = std::mem::take(&mut self.owed);
                     self.control(Control::Credit(owed));
@@ -187,14 +187,20 @@ impl Ingress {
 pub(crate) struct IngressNode {
     slot: Rc<SlotContext>,
     channels: Vec<Rc<RefCell<Ingress>>>,
+    room: Room,
     /// Which channel comes first; rotates, so that none starves.
     turn: usize,
     index: usize,
 }
 
 impl IngressNode {
-    pub(crate) fn new(slot: Rc<SlotContext>, channels: Vec<Rc<RefCell<Ingress>>>, index: usize) -> Self {
-        Self { slot, channels, turn: 0, index }
+    pub(crate) fn new(
+        slot: Rc<SlotContext>,
+        channels: Vec<Rc<RefCell<Ingress>>>,
+        room: Room,
+        index: usize,
+    ) -> Self {
+        Self { slot, channels, room, turn: 0, index }
     }
 }
 
@@ -208,7 +214,7 @@ impl Node for IngressNode {
         for at in 0..n {
             let mut channel = self.channels[(self.turn + at) % n].borrow_mut();
             loop {
-                if !self.slot.has_room() {
+                if !self.room.is_left(self.slot.budget) {
                     return;
                 }
                 let Some((epoch, batch, bytes)) = channel.take() else { break };

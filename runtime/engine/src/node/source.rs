@@ -7,12 +7,13 @@ pub(crate) use schedule::Schedule;
 
 use self::reader::{Chunk, Reader};
 use super::{Emit, Node};
-use crate::context::{Durable, QUOTA, SlotContext, StageContext};
+use crate::clock::Nanoseconds;
+use crate::context::{Durable, QUOTA, Room, SlotContext, StageContext};
 use crate::executor::Notifier;
 use crate::frame::{CLOSED, Epoch, WatermarkStep};
 use crate::metrics::count;
 use crate::routing::{ClassTable, Selector, column_position};
-use crate::store::{Cut, EpochLog};
+use crate::store::{Cut, End, EpochLog};
 use crate::watermark::Track;
 use arrow_array::{
     ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
@@ -50,10 +51,15 @@ pub(crate) struct SourceNode {
     taken: u64,
     sequence: u64,
     newest: EventTime,
+    /// With which the epoch began.
+    watermark: EventTime,
     epoch: Epoch,
     /// Records and bytes in the current epoch, for schedules that count.
     in_epoch: (u64, usize),
     durable: Durable,
+    room: Room,
+    /// Records that a former life has emitted.
+    emitted_before: u64,
     /// Epochs before it are not emitted again after a restart.
     resume_at: Epoch,
     track: Track,
@@ -72,14 +78,20 @@ impl SourceNode {
         notifier: Notifier,
         stop: Arc<AtomicBool>,
         durable: Durable,
+        room: Room,
         index: usize,
     ) -> Self {
         let resume_at = durable.get();
         let restart = slot.epochs.restart(&stage.instance, resume_at);
         let schema = record_schema(&settings.bound.output);
+        let emitted_before = slot.epochs.emitted(&stage.instance);
         let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
         let reader = Reader::start(&settings.bound, cut.as_ref(), notifier);
-        let (sequence, newest) = cut.map_or((0, EventTime::MIN), |cut| (cut.sequence, cut.newest));
+        let (sequence, newest, watermark) =
+            cut.map_or((0, EventTime::MIN, EventTime::MIN), |cut| (cut.sequence, cut.newest, cut.watermark));
+        if watermark > EventTime::MIN {
+            track.record(WatermarkStep { epoch, watermark });
+        }
         Self {
             slot,
             stage,
@@ -90,9 +102,12 @@ impl SourceNode {
             taken: 0,
             sequence,
             newest,
+            watermark,
             epoch,
             in_epoch: (0, 0),
             durable,
+            room,
+            emitted_before,
             resume_at,
             track,
             ended: false,
@@ -131,30 +146,48 @@ impl SourceNode {
             };
             if watermark > EventTime::MIN {
                 self.track.record(WatermarkStep { epoch: next, watermark });
+                self.watermark = watermark;
             }
             self.epoch = next;
             self.in_epoch = (0, 0);
         }
     }
 
+    /// Ends the stream, in every life and in a replay at the same epoch: receivers may have passed it already.
     fn end(&mut self) {
-        if !self.ended {
-            self.ended = true;
-            self.track.record(WatermarkStep { epoch: self.epoch + 1, watermark: EventTime::MAX });
-            self.slot.epochs.end(&self.stage.instance, self.sequence);
+        if self.ended {
+            return;
         }
+        self.ended = true;
+        match self.known_end() {
+            Some(end) => self.epoch = self.epoch.max(end.epoch),
+            None => self.turn_epoch(),
+        }
+        self.track.record(WatermarkStep { epoch: self.epoch + 1, watermark: EventTime::MAX });
+        self.slot.epochs.end(&self.stage.instance, End { sequence: self.sequence, epoch: self.epoch });
     }
 
-    fn limit_reached(&self) -> bool {
-        if self.settings.replay.as_ref().and_then(|log| log.end).is_some_and(|end| self.sequence >= end) {
-            return true;
-        }
-        self.stop.load(Ordering::Acquire) || self.settings.schedule.finished(self.sequence, self.slot.now())
+    /// Where a former life, or the run that is replayed, ended.
+    fn known_end(&self) -> Option<End> {
+        let replayed = self.settings.replay.as_ref().and_then(|log| log.end);
+        replayed.or_else(|| self.slot.epochs.known_end(&self.stage.instance))
     }
 
-    /// Emits what is due; `false` when nothing more can be done now.
+    /// Whether the record `sequence` is not to be emitted any more.
+    fn ends_before(&self, sequence: u64, now: Nanoseconds) -> bool {
+        if let Some(end) = self.known_end() {
+            return sequence >= end.sequence;
+        }
+        // What a former life has emitted is emitted again, even when the run was told to stop since.
+        if sequence < self.emitted_before {
+            return false;
+        }
+        self.stop.load(Ordering::Acquire) || self.settings.schedule.finished(sequence, now)
+    }
+
+    /// Emits what is due and tells its bytes; an error when nothing more can be done now.
     fn step(&mut self, out: &mut Emit) -> Result<usize, ()> {
-        if self.limit_reached() {
+        if self.ends_before(self.sequence, self.slot.now()) {
             self.end();
             return Err(());
         }
@@ -165,7 +198,17 @@ impl SourceNode {
                     self.taken = chunk.skip;
                     self.chunk = Some(chunk);
                 }
-                Ok(None) => return Err(()),
+                Ok(None) => {
+                    // A source that has nothing to give must not keep a limited run from ending.
+                    match self.settings.schedule.ends_at() {
+                        Some(end) if end <= self.slot.now() && self.sequence >= self.emitted_before => {
+                            self.end()
+                        }
+                        Some(end) => self.slot.wake_at(end, self.index),
+                        None => {}
+                    }
+                    return Err(());
+                }
                 Err(None) => {
                     self.end();
                     return Err(());
@@ -179,8 +222,11 @@ impl SourceNode {
         }
         // Only now is it known whether the records carry event times of their own.
         self.turn_epoch();
-        if self.epoch > self.durable.get().saturating_add(self.settings.lead) || !self.slot.has_room() {
-            self.slot.starved.set(true);
+        if self.epoch > self.durable.get().saturating_add(self.settings.lead) {
+            self.slot.ahead.set(true);
+            return Err(());
+        }
+        if !self.room.is_left(self.slot.budget) {
             return Err(());
         }
         let now = self.slot.now();
@@ -195,10 +241,10 @@ impl SourceNode {
     /// Emits the records from here on that are due and belong to the current epoch.
     fn emit_run(&mut self, now: i64, out: &mut Emit) -> usize {
         let Some(chunk) = self.chunk.take() else { return 0 };
-        let replay_limit =
-            self.settings.replay.as_ref().and_then(|log| {
-                log.cuts.range(self.epoch + 1..).next().map(|(_, cut)| cut.sequence).or(log.end)
-            });
+        let replay_limit = self.settings.replay.as_ref().and_then(|log| {
+            let next = log.cuts.range(self.epoch + 1..).next().map(|(_, cut)| cut.sequence);
+            next.or(log.end.map(|end| end.sequence))
+        });
         let first_sequence = self.sequence;
         let first = self.taken;
         let mut last = first;
@@ -208,6 +254,7 @@ impl SourceNode {
             skip: first,
             sequence: first_sequence,
             newest: self.newest,
+            watermark: self.watermark,
         };
         while last < chunk.records {
             let sequence = first_sequence + (last - first);
@@ -218,9 +265,7 @@ impl SourceNode {
                 (None, _) => self.settings.schedule.epoch(sequence, self.epoch, in_epoch) == self.epoch,
             };
             if last > first
-                && (!belongs
-                    || self.settings.schedule.due(sequence) > now
-                    || self.settings.schedule.finished(sequence, now))
+                && (!belongs || self.settings.schedule.due(sequence) > now || self.ends_before(sequence, now))
             {
                 break;
             }
@@ -252,6 +297,7 @@ impl SourceNode {
         self.in_epoch.0 += last - first;
         self.in_epoch.1 += bytes;
         self.sequence += last - first;
+        self.slot.epochs.emit(&self.stage.instance, self.sequence);
         self.taken = last;
         if last < chunk.records {
             self.chunk = Some(chunk);

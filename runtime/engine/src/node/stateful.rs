@@ -3,7 +3,7 @@
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
 use crate::context::{SlotContext, StageContext};
-use crate::frame::{CLOSED, Epoch, WatermarkStep};
+use crate::frame::{Epoch, WatermarkStep};
 use crate::metrics::count;
 use crate::order;
 use crate::watermark::{Track, UNKNOWN};
@@ -126,9 +126,8 @@ impl StatefulNode {
             self.apply(epoch, out)?;
             self.done = epoch + 1;
         }
-        if frontier != CLOSED {
-            self.checkpoint(frontier)?;
-        }
+        // Also at the end: what comes behind may be durable up to any later epoch.
+        self.checkpoint(frontier)?;
         self.stage.metrics.state_bytes.store(self.operator.state_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }

@@ -31,7 +31,7 @@ fn batch(rows: usize, width: usize) -> RecordBatch {
 }
 
 fn frame(sequence: u64, content: Content) -> Frame {
-    Frame { header: Header { incarnation: 3, sequence, sent_at: 11 }, content }
+    Frame { header: Header { incarnation: 3, sequence, sent_at: 11, cost: 5 }, content }
 }
 
 #[test]

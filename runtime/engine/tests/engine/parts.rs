@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidemill_engine::{OnPanic, Program};
+use tidemill_engine::{OnPanic, Program, Run, RunError, RunReport};
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
 use tidemill_spec::plan::*;
@@ -195,8 +195,9 @@ impl Stateful for PairJoin {
                     && (time - other_time).abs() <= self.within
                 {
                     let (left, right) = if port == 0 { (value, *other_value) } else { (*other_value, value) };
+                    let (l, r) = if port == 0 { (id, *other) } else { (*other, id) };
                     found.push((
-                        derive_id(7, &[id, *other], 0),
+                        derive_id(7, &[l, r], u32::from(l > r)),
                         time.max(*other_time),
                         class,
                         key.clone(),
@@ -483,4 +484,33 @@ pub(crate) fn wait(run: &tidemill_engine::Run) -> tidemill_engine::RunReport {
         Some(result) => result.expect("the run succeeds"),
         None => panic!("the run hangs: {:#?}", run.report()),
     }
+}
+
+/// Waits at most `seconds`; a run that takes longer is told as a hang and aborted.
+pub(crate) fn result_within(run: &Run, seconds: u64) -> Result<RunReport, RunError> {
+    match run.wait_for(Duration::from_secs(seconds)) {
+        Some(result) => result,
+        None => {
+            let report = run.report();
+            run.stopper().abort();
+            panic!("the run hangs: {report:#?}")
+        }
+    }
+}
+
+pub(crate) fn ended(run: &Run, seconds: u64) -> RunReport {
+    result_within(run, seconds).expect("the run succeeds")
+}
+
+pub(crate) fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("linux");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("after the name").split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
+    Duration::from_millis(ticks * 10)
+}
+
+pub(crate) fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
 }

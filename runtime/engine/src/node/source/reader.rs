@@ -1,10 +1,12 @@
 //! Reads a source ahead on a thread of its own, so that files never block a slot.
 use super::bytes_per_record;
 use crate::executor::Notifier;
+use crate::failure::panic_text;
 use crate::store::Cut;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidemill_operators::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
 use tidemill_operators::record::EventTime;
 
@@ -74,6 +76,8 @@ impl Chunk {
 enum Message {
     Chunk(Box<Chunk>),
     Failed(OperatorError),
+    /// Only this is the end: a reader that is gone without it has died.
+    End,
 }
 
 pub(super) struct Reader {
@@ -114,20 +118,26 @@ impl Reader {
         let thread_notifier = notifier.clone();
         let failed = sender.clone();
         let spawned = std::thread::Builder::new().name(format!("tm-read-{}", source.id)).spawn(move || {
-            let result = make().and_then(|mut source| {
+            let read = || {
+                let mut source = make()?;
                 if let Some(cut) = &cut {
                     source.seek(&cut.position)?;
                 }
-                read_all(&mut *source, cut.map_or(0, |cut| cut.skip), |chunk| {
+                read_all(&mut *source, cut.as_ref().map_or(0, |cut| cut.skip), |chunk| {
                     let sent = sender.send(Message::Chunk(Box::new(chunk))).is_ok();
                     thread_notifier.notify();
                     sent
                 })
-            });
-            if let Err(error) = result {
-                let _ = sender.send(Message::Failed(error));
-            }
-            drop(sender);
+            };
+            let last = match catch_unwind(AssertUnwindSafe(read)) {
+                Ok(Ok(())) => Message::End,
+                Ok(Err(error)) => Message::Failed(error),
+                Err(payload) => Message::Failed(OperatorError::new(format!(
+                    "it panicked: {}",
+                    panic_text(payload.as_ref())
+                ))),
+            };
+            let _ = sender.send(last);
             thread_notifier.notify();
         });
         if let Err(error) = spawned {
@@ -152,7 +162,8 @@ impl Reader {
             }
             Ok(Message::Failed(error)) => Err(Some(error)),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(None),
+            Ok(Message::End) => Err(None),
+            Err(TryRecvError::Disconnected) => Err(Some(OperatorError::new("its reader died"))),
         }
     }
 }

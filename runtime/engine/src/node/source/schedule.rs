@@ -53,6 +53,11 @@ impl Schedule {
         self.offset(sequence).map_or(sequence as i64 * 1000, |offset| offset / 1000)
     }
 
+    /// Engine time of the end, where there is one.
+    pub(crate) fn ends_at(&self) -> Option<Nanoseconds> {
+        self.duration.map(|duration| self.start + duration)
+    }
+
     /// Whether the record `sequence` is beyond the end.
     pub(crate) fn finished(&self, sequence: u64, now: Nanoseconds) -> bool {
         if self.records.is_some_and(|records| sequence >= records) {

@@ -1,0 +1,177 @@
+//! Nothing spins, piles up or waits for itself: cycles of slots, waiting sources, small frames, deep queues.
+use crate::parts::*;
+use arrow_array::RecordBatch;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidemill_engine::{Run, RunOptions};
+use tidemill_operators::api::*;
+use tidemill_operators::record::*;
+use tidemill_spec::plan::LinkKind;
+
+fn expanding(id: &str, times: usize) -> BoundOperator {
+    struct Expand(usize);
+    impl Stateless for Expand {
+        fn process(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+            for index in 0..self.0 {
+                let metadata = Metadata::of(batch);
+                let ids: Vec<u8> = (0..batch.num_rows())
+                    .flat_map(|row| derive_id(3, &[metadata.id(row)], index as u32))
+                    .collect();
+                let mut columns = batch.columns().to_vec();
+                columns[0] = Arc::new(arrow_array::FixedSizeBinaryArray::new(16, ids.into(), None));
+                output.push(RecordBatch::try_new(batch.schema(), columns).expect("same schema"));
+            }
+            Ok(())
+        }
+    }
+    operator(id, Computation::Stateless, move || Instance::Stateless(Box::new(Expand(times))))
+}
+
+// 4. Two slots that send to each other: the budget stops the ingress that would free the other's egress.
+fn cycle(link: LinkKind) {
+    let mut b = Builder::new(link, &[1.0]);
+    b.byte_budget = 1 << 20;
+    b.program.plan.checkpoint_every = 50;
+    let (out, collected) = sink("out");
+    let rows: Vec<Row> = (0..1000)
+        .map(|i| Row { key: format!("{i:016384}"), value: i as i64, time: i as i64 * 1000 })
+        .collect();
+    b.source(rows_source("src", rows, None, Some(0), 8), "a");
+    b.operator("x", expanding("x", 20), "b", &[]).edge("src", "x", 0);
+    b.sink(out, "a").edge("x", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    // Not slowness: nothing at all happens between the 6th and the 12th second.
+    if run.wait_for(Duration::from_secs(6)).is_none() {
+        let (before, cpu) = (run.progress(), cpu_time());
+        std::thread::sleep(Duration::from_secs(6));
+        let (after, cpu) = (run.progress(), cpu_time() - cpu);
+        run.stopper().abort();
+        panic!("{before:?} at 6 s, {after:?} at 12 s, {cpu:?} of processor time between");
+    }
+    assert_eq!(collected.lock().expect("not poisoned").len(), 20_000);
+}
+
+#[test]
+fn a_cycle_of_slots_in_process() {
+    cycle(LinkKind::InProcess);
+}
+
+#[test]
+fn a_cycle_of_slots_over_memfd() {
+    cycle(LinkKind::Memfd);
+}
+
+// 6. A source that is ahead of what is durable spins.
+#[test]
+fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, _) = sink("out");
+    b.source(rows_source("slow", numbered(10), Some(1.0 / 3600.0), None, 40), "a");
+    b.source(rows_source("fast", numbered(1000), Some(20.0), None, 40), "b");
+    b.operator("j", join("j", 0), "c", &[]).edge("slow", "j", 0).edge("fast", "j", 1);
+    b.sink(out, "d").edge("j", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    std::thread::sleep(Duration::from_millis(500));
+    let before = cpu_time();
+    assert!(run.wait_for(Duration::from_secs(2)).is_none());
+    let used = cpu_time() - before;
+    run.stopper().abort();
+    run.wait().expect("aborts well");
+    assert!(used <= Duration::from_millis(200), "{used:?} of processor time in 2 s");
+}
+
+// 6b. The usual case: a file source in front of a slow model.
+#[test]
+fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, _) = sink("out");
+    b.source(rows_source("src", numbered(100_000), None, None, 256), "a");
+    b.operator("m", model("m", |_| std::thread::sleep(Duration::from_millis(20))), "b", &[])
+        .edge("src", "m", 0);
+    b.sink(out, "b").edge("m", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    std::thread::sleep(Duration::from_millis(1000));
+    let before = cpu_time();
+    assert!(run.wait_for(Duration::from_secs(2)).is_none());
+    let used = cpu_time() - before;
+    run.stopper().abort();
+    run.wait().expect("aborts well");
+    assert!(used <= Duration::from_millis(300), "{used:?} of processor time in 2 s");
+}
+
+// 7. Every scheduling of a waiting source adds one more deadline.
+fn waiting_source(slot: &str) {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, _) = sink("out");
+    let (other, _) = sink("other");
+    b.source(rows_source("slow", numbered(10), Some(1.0 / 3600.0), None, 40), slot);
+    b.sink(out, slot).edge("slow", "out", 0);
+    b.source(rows_source("fast", numbered(1_000_000), None, None, 256), "a");
+    let m = model("m", |batch| std::thread::sleep(Duration::from_millis(batch.num_rows() as u64)));
+    b.operator("m", m, "a", &[]).edge("fast", "m", 0);
+    b.sink(other, "a").edge("m", "other", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    std::thread::sleep(Duration::from_millis(1000));
+    let (before, cpu) = (resident(), cpu_time());
+    std::thread::sleep(Duration::from_secs(4));
+    let (grown, used) = (resident().saturating_sub(before), cpu_time() - cpu);
+    run.stopper().abort();
+    run.wait().expect("aborts well");
+    assert!(grown < 16 << 20, "{} MiB more after 4 s, {used:?} of processor time", grown >> 20);
+}
+
+#[test]
+fn alone_deadlines_do_not_pile_up() {
+    waiting_source("a");
+}
+
+/// The control: in a slot of its own the waiting source is not scheduled by the other one's starving.
+#[test]
+fn alone_control() {
+    waiting_source("b");
+}
+
+// 10. Small frames overflow the ring of a memfd link long before credits end; each overflowing frame takes a
+// descriptor. Run with `ulimit -n 1024` (the usual default).
+#[test]
+fn small_frames_do_not_use_up_the_descriptors() {
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    b.byte_budget = 1 << 12;
+    b.program.plan.checkpoint_every = 10;
+    let (out, collected) = sink("out");
+    b.source(rows_source("src", numbered(12_000), None, Some(0), 1), "a");
+    let first = AtomicBool::new(true);
+    let m = model("m", move |_| {
+        if first.swap(false, Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+    });
+    b.operator("m", m, "b", &[]).edge("src", "m", 0);
+    b.sink(out, "c").edge("m", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    std::thread::sleep(Duration::from_millis(2500));
+    let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    println!("{descriptors} descriptors");
+    ended(&run, 15);
+    assert_eq!(collected.lock().expect("not poisoned").len(), 12_000);
+    assert!(descriptors < 200, "{descriptors} descriptors");
+}
+
+// 21. Waiting batches are counted anew at every scheduling.
+#[test]
+fn alone_a_deep_queue_of_small_batches_costs_linear_time() {
+    let time = |rows: usize| {
+        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        b.program.plan.checkpoint_every = 1000;
+        let (out, _) = sink("out");
+        b.source(rows_source("src", numbered(rows), None, Some(0), 1), "a");
+        b.operator("m", model("m", |_| {}), "a", &[]).edge("src", "m", 0);
+        b.sink(out, "a").edge("m", "out", 0);
+        let before = cpu_time();
+        ended(&Run::start(b.program, RunOptions::default()).expect("starts"), 50);
+        cpu_time() - before
+    };
+    let (small, large) = (time(40_000), time(160_000));
+    assert!(large < 7 * small, "{small:?} for 40,000 records, {large:?} for 160,000");
+}
