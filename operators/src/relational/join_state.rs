@@ -245,7 +245,11 @@ impl Running {
             let row = *row as usize;
             let there = Metadata::of(&self.sides[1 - port].batches[&partner.batch].batch);
             let at = partner.row as usize;
-            ids.extend(derive_id(self.setup.operator, &[here.id(row), partner.id], 0));
+            // Where a stream is joined with itself, (a, b) and (b, a) are two results of the same two inputs.
+            let (left_id, right_id) =
+                if port == 0 { (here.id(row), partner.id) } else { (partner.id, here.id(row)) };
+            let swapped = u32::from(left_id > right_id);
+            ids.extend(derive_id(self.setup.operator, &[left_id, right_id], swapped));
             times.push(here.times.value(row).max(partner.time));
             intended.push(here.intended.value(row).max(there.intended.value(at)));
             let (left, at) = if port == 0 { (&here, row) } else { (&there, at) };

@@ -45,7 +45,7 @@ fn bounds_are_exact_and_metadata_is_as_documented() {
     let pairs = &output.batches[0];
     let metadata = Metadata::of(pairs);
     assert_eq!((pairs.num_rows(), metadata.times.value(0), metadata.intended.value(0)), (1, 110, 1100));
-    assert_eq!(metadata.id(0), derive_id(operator_number("op"), &[source_id(1, 2), source_id(0, 4)], 0));
+    assert_eq!(metadata.id(0), pair_id(source_id(0, 4), source_id(1, 2)));
     assert_eq!(
         (metadata.sources.value(0), metadata.sequences.value(0), metadata.classes.value(0)),
         (0, 4, 1)
@@ -109,6 +109,17 @@ fn many_pairs_come_in_several_batches() {
     assert!(output.batches.iter().all(|b| b.num_rows() <= 4096 && b.num_rows() > 0));
 }
 
+/// Whether the generated rows contain one record twice.
+fn rows_repeat(rows: &[(usize, Record)]) -> bool {
+    let records: std::collections::BTreeSet<_> = rows.iter().map(|(_, r)| (r.source, r.sequence)).collect();
+    records.len() < rows.len()
+}
+
+/// The identity of a pair: of the same two inputs, (a, b) and (b, a) are two results.
+fn pair_id(left: [u8; 16], right: [u8; 16]) -> [u8; 16] {
+    derive_id(operator_number("op"), &[left, right], u32::from(left > right))
+}
+
 /// What an obviously right join gives: ids of all pairs, with event times.
 fn reference(rows: &[(usize, Record)], within: i64) -> BTreeMap<[u8; 16], i64> {
     let mut pairs = BTreeMap::new();
@@ -118,8 +129,8 @@ fn reference(rows: &[(usize, Record)], within: i64) -> BTreeMap<[u8; 16], i64> {
                 && l.payload["k"] == r.payload["k"]
                 && (l.time - r.time).abs() <= within
             {
-                let ids = [source_id(l.source, l.sequence), source_id(r.source, r.sequence)];
-                pairs.insert(derive_id(operator_number("op"), &ids, 0), l.time.max(r.time));
+                let id = pair_id(source_id(l.source, l.sequence), source_id(r.source, r.sequence));
+                pairs.insert(id, l.time.max(r.time));
             }
         }
     }
@@ -174,6 +185,9 @@ proptest! {
         let expected: usize = both.iter().filter(|(p, _)| *p == 0).map(|(_, l)| both.iter().filter(|(p, r)| *p == 1
             && !l.payload["k"].is_null() && l.payload["k"] == r.payload["k"] && (l.time - r.time).abs() <= within).count()).sum();
         prop_assert_eq!(result.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), expected);
+        let ids = result.batches.iter().flat_map(|b| (0..b.num_rows()).map(|row| Metadata::of(b).id(row)));
+        let distinct: std::collections::BTreeSet<_> = ids.collect();
+        prop_assert!(distinct.len() == expected || rows_repeat(&rows), "{} ids of {expected} pairs", distinct.len());
     }
 }
 
