@@ -112,6 +112,17 @@ pub(crate) fn load_plan(
     findings.into_result(file.plan)
 }
 
+/// Checks that a plan gives what its workflow would give in one stage an operator; loads no models.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn check_plan(workflow: &Workflow, plan: Plan) -> Result<(), Diagnostics> {
+    let candidates = choice::candidates(workflow)?;
+    let pruned = choice::without_obstacles(workflow, &candidates, |_, _| false, |_| {});
+    let bound = bind_workflow(&pruned, &registry(), |id| choice_of(&plan, id))?;
+    program(workflow, bound, plan).map(drop)
+}
+
 fn choice_of(plan: &Plan, operator: &str) -> Choice {
     let stage = plan.stages.iter().find(|stage| stage.operator == operator);
     stage.map_or_else(Choice::default, stage_choice)
@@ -195,5 +206,11 @@ fn program(workflow: &Workflow, bound: BoundWorkflow, plan: Plan) -> Result<Prog
         (operator.id.value.clone(), reaction)
     });
     let on_panic = on_panic.collect();
-    errors.into_result(Program { plan, sources: bound.sources, operators, sinks: bound.sinks, on_panic })
+    let program = Program { plan, sources: bound.sources, operators, sinks: bound.sinks, on_panic };
+    if !errors.has_errors()
+        && let Err(error) = program.check_spread()
+    {
+        errors.push(Diagnostic::error("E0417", error.to_string()));
+    }
+    errors.into_result(program)
 }

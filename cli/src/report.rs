@@ -101,18 +101,19 @@ impl RunDocument<'_> {
 
     fn stages(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new(&[
-            ("stage", Side::Left),
+            ("stage (times: p50 / p99)", Side::Left),
             ("in", Side::Right),
             ("out", Side::Right),
             ("batches", Side::Right),
             ("mean size", Side::Right),
-            ("queue p50 / p99", Side::Right),
+            ("queue", Side::Right),
             ("compute", Side::Right),
             ("transfer", Side::Right),
         ]);
         for stage in &self.report.stages {
             let is_sink = self.report.sinks.iter().any(|sink| sink.sink == stage.operator);
-            let mean = stage.records_in as f64 / stage.batches.max(1) as f64;
+            // Of what was computed: records that were dropped before were in no batch.
+            let mean = stage.compute.count as f64 / stage.batches.max(1) as f64;
             let some = |shown: bool, text: String| if shown { text } else { String::new() };
             table.row([
                 stage.stage.clone(),

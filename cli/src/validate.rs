@@ -2,7 +2,7 @@
 use crate::arguments::{OutputForm, ValidateArguments};
 use crate::choice;
 use crate::exit::Exit;
-use crate::preparation::{check, load_plan};
+use crate::preparation::{check, check_plan, load_plan};
 use crate::terminal::Terminal;
 use serde_json::json;
 use std::io::{self, Write};
@@ -122,7 +122,8 @@ fn check_file(
                 let Ok(workflow) = Workflow::load(workflow) else { continue };
                 if workflow.name == *plan.workflow.name {
                     let candidates = choice::candidates(&workflow)?;
-                    load_plan(file, &workflow, &candidates)?;
+                    let plan = load_plan(file, &workflow, &candidates)?;
+                    check_plan(&workflow, plan)?;
                     return Ok(format!(" (for the workflow `{}`)", workflow.name));
                 }
             }

@@ -141,6 +141,22 @@ fn a_plan_is_checked_against_workflow_and_models() {
     }
 }
 
+/// Each of the two joins would see only a part of the partners.
+#[test]
+fn a_plan_whose_join_is_not_routed_by_its_key_is_refused() {
+    let place = Place::example("vqa");
+    place.change(
+        "workflow.yaml",
+        "    key: key\n    rate: 40/s\n    options: {path: data/images}",
+        "    rate: 40/s\n    options: {path: data/images}",
+    );
+    let (workflow, plan) = (place.argument("workflow.yaml"), place.argument("plan-two-workers.yaml"));
+    for arguments in [vec!["run", &workflow, "--plan", &plan], vec!["validate", &workflow, &plan]] {
+        let outcome = tidemill(&arguments).expect(78);
+        assert!(outcome.stderr.contains("source 'images' `key: key`"), "{}", outcome.stderr);
+    }
+}
+
 #[test]
 fn nobody_reading_is_success() {
     let place = Place::example("quickstart");
@@ -193,7 +209,7 @@ fn nothing_that_is_read_is_overwritten() {
 #[test]
 fn an_epoch_log_of_another_workflow_is_refused() {
     let place = Place::example("quickstart");
-    place.write("log.json", r#"{"images": {"cuts": {}, "end": 0}}"#);
+    place.write("log.json", r#"{"images": {"cuts": {}, "end": {"sequence": 0, "epoch": 0}}}"#);
     let arguments = ["run", &place.argument("workflow.yaml"), "--replay", &place.argument("log.json")];
     let outcome = tidemill(&arguments).expect(78);
     assert!(

@@ -32,6 +32,7 @@
 //! makes the result a dead letter `sum_overflow` (convert to float64 with a `map` before).
 //!
 //! ```
+//! use tidemill_operators::api::Spread;
 //! use std::path::Path;
 //! use tidemill_operators::registry::{InputPort, OperatorContext, Registry};
 //! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
