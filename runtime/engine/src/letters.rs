@@ -44,6 +44,8 @@ struct State {
     writer: Option<Box<dyn LetterWriter>>,
     /// By epoch, so that it can be forgotten when no replay can repeat it.
     told: BTreeMap<Epoch, HashSet<(String, u128)>>,
+    /// All letters of the epochs before it are told: a restarted slot may still repeat some of them.
+    durable: Epoch,
     samples: VecDeque<LetterSample>,
     error: Option<OperatorError>,
     total: u64,
@@ -67,7 +69,9 @@ impl Letters {
             None => xxh3_128(letter.detail.as_bytes()),
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.told.entry(epoch).or_default().insert((operator.to_owned(), identity)) {
+        if epoch < state.durable
+            || !state.told.entry(epoch).or_default().insert((operator.to_owned(), identity))
+        {
             return false;
         }
         state.total += 1;
@@ -89,6 +93,7 @@ impl Letters {
     /// All epochs before `epoch` are durable everywhere.
     pub(crate) fn durable(&self, epoch: Epoch) -> Result<(), OperatorError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.durable = state.durable.max(epoch);
         state.told = state.told.split_off(&epoch);
         if let Some(error) = state.error.take() {
             return Err(error);

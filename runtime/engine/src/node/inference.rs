@@ -19,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidemill_operators::record::{Metadata, batch_bytes};
+use tidemill_operators::record::{Metadata, RecordId, batch_bytes};
 
 /// Where a row of a job came from: its source record. Rows of one job with the same origin share their epoch.
 type Origin = (u32, u64);
@@ -31,6 +31,15 @@ struct InFlight {
     epochs: HashMap<Origin, Epoch>,
     /// When its rows came to the stage, with how many came together.
     arrivals: Vec<(Nanoseconds, u64)>,
+}
+
+impl InFlight {
+    /// Epoch of one of its records.
+    fn epoch_of(&self, id: RecordId) -> Option<Epoch> {
+        let metadata = Metadata::of(&self.batch);
+        let row = (0..self.batch.num_rows()).find(|row| metadata.id(*row) == id)?;
+        self.epochs.get(&(metadata.sources.value(row), metadata.sequences.value(row))).copied()
+    }
 }
 
 /// Settings of an inference stage.
@@ -219,6 +228,11 @@ impl InferenceNode {
                 metrics.batches.fetch_add(1, Ordering::Relaxed);
                 let smooth = if self.service == 0.0 { 1.0 } else { 0.2 };
                 self.service += smooth * (elapsed as f64 - self.service);
+                // Each letter at the epoch of its record: batches may be cut differently in a replay.
+                for letter in output.dead_letters.drain(..) {
+                    let epoch = letter.id.and_then(|id| job.epoch_of(id)).unwrap_or(job.first_epoch);
+                    self.stage.dead_letter(&self.slot, epoch, letter);
+                }
                 self.stage.account(&self.slot, job.first_epoch, &mut output);
                 for batch in output.batches {
                     emit_by_epoch(&job, batch, out);
