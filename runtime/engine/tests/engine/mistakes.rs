@@ -43,7 +43,7 @@ fn faulty(id: &str, act: impl Fn(usize) + Send + Sync + 'static) -> BoundSource 
     source
 }
 
-// 8. A source that panics looks like one that ended.
+/// A source that panics does not look like one that ended.
 #[test]
 fn a_panic_of_a_source_is_told() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -58,7 +58,7 @@ fn a_panic_of_a_source_is_told() {
     assert!(result.is_err(), "{result:?}");
 }
 
-// 8b. The same where the slot looks at the reader after the panic.
+/// The same where the slot looks at the reader after the panic.
 #[test]
 fn a_panic_of_a_source_that_reads_ahead_is_told() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -123,7 +123,7 @@ fn refusing(fails: bool) -> (Run, Arc<AtomicUsize>) {
     (Run::start(b.program, options).expect("starts"), commits)
 }
 
-// 11. Dead letters are made durable, and forgotten, only when a slot ends.
+/// Dead letters become durable while the run goes on.
 #[test]
 fn dead_letters_are_committed_with_checkpoints() {
     let (run, commits) = refusing(false);
@@ -142,7 +142,7 @@ fn dead_letters_that_cannot_be_written_stop_the_run() {
     assert!(matches!(result, Some(Err(_))), "goes on for 2 s");
 }
 
-// 12. `on_panic: restart` gives up at 64 bad records between two checkpoints.
+/// `on_panic: restart` goes on however many records of one checkpoint interval are bad.
 #[test]
 fn many_guilty_records_go_to_dead_letters() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -158,7 +158,7 @@ fn many_guilty_records_go_to_dead_letters() {
     assert_eq!((report.dead_letters, collected.lock().expect("not poisoned").len()), (100, 400));
 }
 
-// 13. A model that panics while it is made again ends its thread; nobody is told.
+/// A model that panics while it is made again fails the run.
 #[test]
 fn a_model_that_cannot_be_made_again_is_told() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -178,7 +178,7 @@ fn a_model_that_cannot_be_made_again_is_told() {
     assert!(result.is_err(), "{result:?}");
 }
 
-// 14. A plan without classes.
+/// A plan without classes is refused.
 #[test]
 fn a_plan_without_classes_is_refused_or_runs() {
     let mut b = Builder::new(LinkKind::InProcess, &[]);
@@ -194,7 +194,7 @@ fn a_plan_without_classes_is_refused_or_runs() {
     }
 }
 
-// 14b. Partitions of a source each read everything.
+/// Partitions of a source would each read everything.
 #[test]
 fn a_partitioned_source_is_refused_or_reads_once() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -211,7 +211,7 @@ fn a_partitioned_source_is_refused_or_reads_once() {
     }
 }
 
-// 15. A replay of a run that was stopped.
+/// Also the replay of a run that was stopped.
 #[test]
 fn a_replay_of_a_stopped_run_is_equal() {
     let build = || {

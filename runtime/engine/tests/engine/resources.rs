@@ -28,7 +28,7 @@ fn expanding(id: &str, times: usize) -> BoundOperator {
     operator(id, Computation::Stateless, move || Instance::Stateless(Box::new(Expand(times))))
 }
 
-// 4. Two slots that send to each other: the budget stops the ingress that would free the other's egress.
+// Two slots that send to each other: a full budget must not stop the ingress that frees the other's egress.
 fn cycle(link: LinkKind) {
     let mut b = Builder::new(link, &[1.0]);
     b.byte_budget = 1 << 20;
@@ -62,7 +62,7 @@ fn a_cycle_of_slots_over_memfd() {
     cycle(LinkKind::Memfd);
 }
 
-// 6. A source that is ahead of what is durable spins.
+/// A source that is as far ahead of what is durable as it may be sleeps.
 #[test]
 fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -81,7 +81,7 @@ fn alone_a_slow_source_beside_a_fast_one_does_not_spin() {
     assert!(used <= Duration::from_millis(200), "{used:?} of processor time in 2 s");
 }
 
-// 6b. The usual case: a file source in front of a slow model.
+/// The usual case: a file source in front of a slow model.
 #[test]
 fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -100,7 +100,7 @@ fn alone_a_file_source_in_front_of_a_slow_model_does_not_spin() {
     assert!(used <= Duration::from_millis(300), "{used:?} of processor time in 2 s");
 }
 
-// 7. Every scheduling of a waiting source adds one more deadline.
+// A waiting source has one deadline, however often it is scheduled.
 fn waiting_source(slot: &str) {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, _) = sink("out");
@@ -132,8 +132,7 @@ fn alone_control() {
     waiting_source("b");
 }
 
-// 10. Small frames overflow the ring of a memfd link long before credits end; each overflowing frame takes a
-// descriptor. Run with `ulimit -n 1024` (the usual default).
+/// Credits end before small frames fill the ring of a memfd link: a frame beyond it takes a descriptor.
 #[test]
 fn small_frames_do_not_use_up_the_descriptors() {
     let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
@@ -158,7 +157,7 @@ fn small_frames_do_not_use_up_the_descriptors() {
     assert!(descriptors < 200, "{descriptors} descriptors");
 }
 
-// 21. Waiting batches are counted anew at every scheduling.
+/// The work for a deep queue grows with its batches, not with their square.
 #[test]
 fn alone_a_deep_queue_of_small_batches_costs_linear_time() {
     let time = |rows: usize| {

@@ -41,7 +41,7 @@ impl Sink for SlowClose {
     }
 }
 
-// 1. A slot that ends while its sender is being restarted never tells the sender's new life.
+/// The sender's new life is told that its receiver has ended in the meantime.
 #[test]
 fn a_sender_restarted_while_its_receiver_ends() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -66,7 +66,7 @@ fn a_sender_restarted_while_its_receiver_ends() {
     assert_eq!(collected.lock().expect("not poisoned").len(), 100);
 }
 
-// 2. No snapshot is taken when a stateful stage's input ends, yet later epochs become durable behind it.
+/// The end of an input is a checkpoint too: later epochs become durable behind it.
 #[test]
 fn a_stateful_slot_dies_after_its_input_ended() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -82,7 +82,7 @@ fn a_stateful_slot_dies_after_its_input_ended() {
     assert_eq!(collected.lock().expect("not poisoned").len(), 1510);
 }
 
-// 2b. The same where the stage itself has finished and another of its slot has not.
+/// The same where the stage itself has finished and another of its slot has not.
 #[test]
 fn a_slot_dies_with_one_finished_stateful_stage() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -102,7 +102,7 @@ fn a_slot_dies_with_one_finished_stateful_stage() {
     assert_eq!(others.lock().expect("not poisoned").len(), 150);
 }
 
-// 3. After a stop a restarted source ends at once, instead of where it had ended.
+/// After a stop a restarted source ends where it had ended, not at once.
 #[test]
 fn a_source_restarted_after_a_stop_repeats_what_it_had_emitted() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -130,7 +130,7 @@ fn a_source_restarted_after_a_stop_repeats_what_it_had_emitted() {
     assert_eq!(collected.lock().expect("not poisoned").len() as u64, emitted);
 }
 
-// 3b. The same with --for and a source without a rate.
+/// The same with a duration and a source without a rate.
 #[test]
 fn a_source_restarted_after_the_duration_repeats_what_it_had_emitted() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -154,7 +154,7 @@ fn a_source_restarted_after_the_duration_repeats_what_it_had_emitted() {
     assert_eq!(collected.lock().expect("not poisoned").len() as u64, emitted);
 }
 
-// 3c. After a stop and a restart the last windows are never closed (or the engine panics).
+/// The last windows close after a stop and a restart.
 #[test]
 fn windows_close_after_a_stop_and_a_restart() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -172,22 +172,25 @@ fn windows_close_after_a_stop_and_a_restart() {
     assert_eq!(*collected.lock().expect("not poisoned"), ["w000000=3000000003"]);
 }
 
-// 5. Watermarks from before the restart are lost.
+/// A sparse source (rows, rate, slot) far ahead in event time, and a dense one whose every tenth row is 50 ms late.
+fn late_rows(b: &mut Builder, (rows, rate, slot): (i64, f64, &str), dense_slot: &str) {
+    let sparse =
+        (0..rows).map(|i| Row { key: "s".into(), value: 0, time: 1_000_000_000 + i * 1000 }).collect();
+    let dense = numbered(1500)
+        .into_iter()
+        .map(|row| if row.value % 10 == 9 { Row { time: row.time - 50_000, ..row } } else { row })
+        .collect();
+    b.source(rows_source("sparse", sparse, Some(rate), Some(0), 4), slot);
+    b.source(rows_source("dense", dense, Some(1000.0), Some(0), 4), dense_slot);
+}
+
+/// Watermarks from before the restart still hold.
 #[test]
 fn late_rows_are_dropped_the_same_after_a_restart() {
     let build = || {
         let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
         let (out, collected) = sink("out");
-        // A sparse source far ahead in event time ...
-        let sparse: Vec<Row> =
-            (0..4).map(|i| Row { key: "s".into(), value: 0, time: 1_000_000_000 + i * 1000 }).collect();
-        // ... and a dense one, whose every tenth row is late by 50 ms.
-        let dense: Vec<Row> = numbered(1500)
-            .into_iter()
-            .map(|row| if row.value % 10 == 9 { Row { time: row.time - 50_000, ..row } } else { row })
-            .collect();
-        b.source(rows_source("sparse", sparse, Some(2.0), Some(0), 4), "all");
-        b.source(rows_source("dense", dense, Some(1000.0), Some(0), 4), "all");
+        late_rows(&mut b, (4, 2.0, "all"), "all");
         b.operator("w", window("w", 20_000), "all", &[]).edge("sparse", "w", 0).edge("dense", "w", 0);
         b.sink(out, "all").edge("w", "out", 0);
         (b.program, collected)
@@ -211,7 +214,7 @@ fn late_rows_are_dropped_the_same_after_a_restart() {
     );
 }
 
-// 9. A restarted sender queues for a receiver that has finished until its budget is full.
+/// A restarted sender keeps nothing for a receiver that has finished.
 #[test]
 fn a_restarted_sender_does_not_queue_for_a_finished_receiver() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
@@ -236,7 +239,7 @@ fn a_restarted_sender_does_not_queue_for_a_finished_receiver() {
     assert_eq!(slow_out.lock().expect("not poisoned").len(), 400);
 }
 
-// Chaos over shapes that the suite does not have. These are searches; those that pass prove nothing.
+// Chaos over more shapes of plans.
 
 /// Rows with every seventh record unreadable.
 struct Patchy {
@@ -435,20 +438,13 @@ fn a_sink_that_is_not_exactly_once() {
     chaos(build, RunOptions::default, 30, 1, 3);
 }
 
-// 5b. The same over slots: the source's slot dies, later the join's.
+/// The same over slots: the source's slot dies, later the window's.
 #[test]
 fn late_rows_are_dropped_the_same_after_two_restarts() {
     let build = || {
         let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
         let (out, collected) = sink("out");
-        let sparse: Vec<Row> =
-            (0..3).map(|i| Row { key: "s".into(), value: 0, time: 1_000_000_000 + i * 1000 }).collect();
-        let dense: Vec<Row> = numbered(1500)
-            .into_iter()
-            .map(|row| if row.value % 10 == 9 { Row { time: row.time - 50_000, ..row } } else { row })
-            .collect();
-        b.source(rows_source("sparse", sparse, Some(1.25), Some(0), 4), "a");
-        b.source(rows_source("dense", dense, Some(1000.0), Some(0), 4), "b");
+        late_rows(&mut b, (3, 1.25, "a"), "b");
         b.operator("w", window("w", 20_000), "c", &[]).edge("sparse", "w", 0).edge("dense", "w", 0);
         b.sink(out, "d").edge("w", "out", 0);
         (b.program, collected)

@@ -1,0 +1,250 @@
+//! Builds the dataflow of a slot: its stages, the channels into and out of it, and who waits for whom.
+use super::{Slot, timely_worker};
+use crate::context::{Account, Room};
+use crate::executor::Notifier;
+use crate::failure::RunError;
+use crate::frame::Epoch;
+use crate::freshness::FreshnessQueue;
+use crate::graph::{InstancePlan, Work, drop_limit};
+use crate::node::egress::{Egress, EgressNode};
+use crate::node::inference::InferenceNode;
+use crate::node::ingress::{Ingress, IngressNode};
+use crate::node::sink::SinkNode;
+use crate::node::source::{Schedule, SourceNode, SourceSettings};
+use crate::node::stateful::StatefulNode;
+use crate::node::stateless::StatelessNode;
+use crate::node::{Input, Node, Rowstream, install};
+use crate::routing::Selector;
+use crate::watermark::Track;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tidemill_operators::api::Instance;
+use tidemill_spec::plan::Freshness;
+use timely::dataflow::Scope;
+
+impl Slot {
+    fn notifier(&mut self, node: usize) -> Notifier {
+        let flag = Arc::new(AtomicBool::new(false));
+        self.flags.push((Arc::clone(&flag), node));
+        Notifier { flag, waker: Arc::clone(&self.start.waker) }
+    }
+
+    pub(super) fn build(&mut self) -> Result<(), RunError> {
+        let mut worker = std::mem::replace(&mut self.worker, timely_worker());
+        let built = worker.dataflow(|scope: Scope<'_, Epoch>| self.build_in(scope));
+        self.worker = worker;
+        self.share_accounts();
+        built
+    }
+
+    fn build_in<'scope>(&mut self, scope: Scope<'scope, Epoch>) -> Result<(), RunError> {
+        let instances = self.start.plan.instances.clone();
+        let mut built: Vec<(Rowstream<'scope>, Track)> = Vec::with_capacity(instances.len());
+        self.accounts = vec![Vec::new(); instances.len()];
+        for (at, instance) in instances.into_iter().enumerate() {
+            let resume_at = self.durable[at].get();
+            let mut inputs = Vec::new();
+            let mut tracks = Vec::new();
+            let mut freshness = Freshness::Block;
+            for (number, port) in instance.ports.iter().enumerate() {
+                for (from, selector, policy) in &port.local {
+                    let (stream, track) = &built[*from];
+                    inputs.push(Input { stream: stream.clone(), port: number, selector: selector.clone() });
+                    tracks.push(track.clone());
+                    freshness = *policy;
+                }
+                if !port.remote.is_empty() {
+                    let (stream, track) = self.build_ingress(scope, &instance, port, at);
+                    inputs.push(Input { stream, port: number, selector: Selector::All });
+                    tracks.push(track);
+                    freshness = port.remote[0].1;
+                }
+            }
+            let input = Track::meet(tracks);
+            let name = instance.context.instance.clone();
+            let index = self.nodes.len();
+            let (node, output) = self.build_node(&instance, input, freshness, index, at)?;
+            let (stream, activator) = install(scope, &name, inputs, resume_at, Rc::clone(&node));
+            self.nodes.push((node, activator));
+            for out in &instance.outputs {
+                let channel = &self.start.channels[out.id];
+                let limit = drop_limit(self.start.plan.byte_budget);
+                let account = Account::default();
+                let egress = Rc::new(RefCell::new(Egress::new(
+                    Rc::clone(&self.context),
+                    Arc::clone(&channel.metrics),
+                    channel.name.clone(),
+                    output.clone(),
+                    account.clone(),
+                    self.start.incarnation,
+                    FreshnessQueue::new(out.freshness, limit),
+                    resume_at,
+                )));
+                let node: Rc<RefCell<dyn Node>> = Rc::new(RefCell::new(EgressNode(Rc::clone(&egress))));
+                let input = Input { stream: stream.clone(), port: 0, selector: out.selector.clone() };
+                let (_, activator) = install(scope, &channel.name, vec![input], resume_at, Rc::clone(&node));
+                self.nodes.push((node, activator));
+                self.egresses.insert(out.id, egress);
+                self.accounts[at].push(account);
+            }
+            if let Track::Own(_) = &output {
+                self.tracks.push((at, output.clone()));
+            }
+            built.push((stream, output));
+        }
+        Ok(())
+    }
+
+    fn build_ingress<'scope>(
+        &mut self,
+        scope: Scope<'scope, Epoch>,
+        instance: &InstancePlan,
+        port: &crate::graph::Port,
+        at: usize,
+    ) -> (Rowstream<'scope>, Track) {
+        let index = self.nodes.len();
+        let room = Room::default();
+        let mut tracks = Vec::new();
+        let mut channels = Vec::new();
+        for (id, _) in &port.remote {
+            let channel = &self.start.channels[*id];
+            let track = Track::own();
+            let ingress = Rc::new(RefCell::new(Ingress::new(
+                Rc::clone(&self.context),
+                Arc::clone(&channel.metrics),
+                channel.name.clone(),
+                track.clone(),
+                Rc::clone(&self.durable[at]),
+            )));
+            self.ingresses.insert(*id, (Rc::clone(&ingress), index));
+            self.tracks.push((at, track.clone()));
+            tracks.push(track);
+            channels.push(ingress);
+        }
+        let node: Rc<RefCell<dyn Node>> =
+            Rc::new(RefCell::new(IngressNode::new(Rc::clone(&self.context), channels, room.clone(), index)));
+        let name = format!("into {}", instance.context.instance);
+        let (stream, activator) = install(scope, &name, Vec::new(), 0, Rc::clone(&node));
+        self.nodes.push((node, activator));
+        self.takers.push((index, at, room));
+        (stream, Track::meet(tracks))
+    }
+
+    fn build_node(
+        &mut self,
+        instance: &InstancePlan,
+        input: Track,
+        freshness: Freshness,
+        index: usize,
+        at: usize,
+    ) -> Result<(Rc<RefCell<dyn Node>>, Track), RunError> {
+        let durable = Rc::clone(&self.durable[at]);
+        let slot = Rc::clone(&self.context);
+        let stage = instance.context.clone();
+        let failed = |error: tidemill_operators::api::OperatorError| RunError::Operator {
+            operator: instance.context.operator.clone(),
+            text: error.message,
+        };
+        let other_kind = || RunError::Plan(format!("stage '{}' made another kind of operator", stage.stage));
+        let shared = Arc::clone(&self.start.shared);
+        Ok(match &instance.work {
+            Work::Source { bound, number, classes, selector, replay } => {
+                let track = Track::own();
+                let notifier = self.notifier(index);
+                let room = Room::default();
+                self.takers.push((index, at, room.clone()));
+                self.sources.push(index);
+                let schedule = Schedule { rate: bound.rate_per_second, ..shared.schedule.clone() };
+                let settings = SourceSettings {
+                    number: *number,
+                    bound: bound.clone(),
+                    schedule,
+                    classes: classes.clone(),
+                    selector: selector.clone(),
+                    lead: 2 * shared.checkpoint_every.max(1),
+                    replay: replay.clone(),
+                };
+                let node = SourceNode::new(
+                    slot,
+                    stage,
+                    settings,
+                    track.clone(),
+                    notifier,
+                    Arc::clone(&shared.stop),
+                    durable,
+                    room,
+                    index,
+                );
+                (Rc::new(RefCell::new(node)), track)
+            }
+            Work::Stateless(make) => {
+                let Instance::Stateless(operator) = make().map_err(failed)? else { return Err(other_kind()) };
+                (Rc::new(RefCell::new(StatelessNode { slot, stage, operator, processing: None })), input)
+            }
+            Work::Stateful(make) => {
+                let Instance::Stateful(mut operator) = make().map_err(failed)? else {
+                    return Err(other_kind());
+                };
+                let done = durable.get();
+                if let Some(state) = shared.snapshots.at(&stage.instance, done) {
+                    operator.restore(&state).map_err(failed)?;
+                } else if done > 0 {
+                    let text = format!("no snapshot of '{}' for epoch {done}", stage.instance);
+                    return Err(RunError::System(text));
+                }
+                let output = Track::own();
+                let node =
+                    StatefulNode::new(slot, stage, operator, input, output.clone(), done).map_err(failed)?;
+                (Rc::new(RefCell::new(node)), output)
+            }
+            Work::Inference { executor, batching } => {
+                let generation = self.start.incarnation;
+                let account = Account::default();
+                self.accounts[at].push(account.clone());
+                executor.attach(self.notifier(index), generation);
+                let queue = FreshnessQueue::new(freshness, drop_limit(self.start.plan.byte_budget));
+                let node = InferenceNode::new(
+                    slot,
+                    stage,
+                    Arc::clone(executor),
+                    generation,
+                    *batching,
+                    queue,
+                    account,
+                    index,
+                );
+                (Rc::new(RefCell::new(node)), input)
+            }
+            Work::Sink { cell, metrics, truth } => {
+                let (cell, metrics) = (Arc::clone(cell), Arc::clone(metrics));
+                let node = Rc::new(RefCell::new(SinkNode::new(slot, stage, cell, metrics, truth.clone())));
+                self.sinks.insert(at, Rc::clone(&node));
+                (node, input)
+            }
+        })
+    }
+
+    /// Tells every taker which queues its records can reach in this slot.
+    fn share_accounts(&self) {
+        let instances = &self.start.plan.instances;
+        let mut reach: Vec<Vec<usize>> = vec![Vec::new(); instances.len()];
+        // Backwards, so that what comes behind an instance is known before it.
+        for at in (0..instances.len()).rev() {
+            let mut reached = vec![at];
+            for next in at + 1..instances.len() {
+                if instances[next].ports.iter().any(|port| port.local.iter().any(|local| local.0 == at)) {
+                    reached.extend(&reach[next]);
+                }
+            }
+            reached.sort_unstable();
+            reached.dedup();
+            reach[at] = reached;
+        }
+        for (_, at, room) in &self.takers {
+            let accounts = reach[*at].iter().flat_map(|instance| self.accounts[*instance].iter().cloned());
+            *room.accounts.borrow_mut() = accounts.collect();
+        }
+    }
+}
