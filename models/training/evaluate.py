@@ -1,146 +1,36 @@
 """Runs the models over generated pairs as their manifests say, and scores every combination.
 
-    python evaluate.py --data DIR [--models ../vqa] [--expected FILE] [--set-metrics] [--time]
+    python evaluate.py --data DIR --outputs CACHE [--also MANIFEST ...] [--results FILE]
+                       [--expected FILE] [--set-metrics] [--time]
 
-Uses nothing of the training code but the audio front end. Prints Markdown.
+Each model runs once per sample; its outputs stay in CACHE, and all combinations are scored on them:
+CACHE/NAME.npy is a [samples, features] array in the order of DIR/truth.csv, CACHE/NAME.jsonl has a
+line {"key": ..., "text": ...} per question. They are made again when the model's file is newer. A
+model that --also names and that this script cannot run needs its outputs there already, and its
+processor time in CACHE/cpu_ms.json, a map from name to milliseconds. Prints Markdown.
 """
 
 import argparse
 import collections
 import csv
 import itertools
+import json
 import math
 import pathlib
-import time
+import sys
 
 import numpy as np
-import onnxruntime
-import yaml
-from PIL import Image
 
-import frontend
+from runner import Model
 
-FEATURES = ["scene-features-small", "scene-features-large"]
-SPEECH = ["speech-small", "speech-large"]
-TEMPLATES = [
-    ("color", "what color"), ("shape", "what shape"), ("size", "what size"),
+QUESTION_KINDS = [
+    ("colour", "what color"), ("shape", "what shape"), ("size", "what size"),
     ("pattern", "what pattern"), ("count", "how many"), ("exists", "is there"),
-    ("more", "are there more"), ("fewer", "are there fewer"), ("same color", "do the"),
-    ("left of", " left of "), ("above", " above "),
+    ("more", "are there more"), ("fewer", "are there fewer"), ("as many", "are there as many"),
+    ("same colour", "same color"), ("same shape", "same shape"), ("left of", " left of "),
+    ("above", " above "), ("top half", "top half"),
 ]
-
-
-def read_wav(path):
-    import wave
-
-    with wave.open(str(path)) as source:
-        return np.frombuffer(source.readframes(source.getnframes()), "<i2"), source.getframerate()
-
-
-def preprocess_image(path, steps):
-    image = Image.open(path).convert("RGB")
-    for step in steps:
-        (name, value), = step.items()
-        if name == "resize":
-            if image.size != (value["width"], value["height"]):
-                image = image.resize((value["width"], value["height"]), Image.BILINEAR)
-        elif name == "normalize":
-            pixels = np.asarray(image, dtype=np.float32) / 255
-            pixels = (pixels - np.array(value["mean"], np.float32)) / np.array(
-                value["std"], np.float32)
-            image = np.ascontiguousarray(pixels.transpose(2, 0, 1))
-        else:
-            raise ValueError(f"unknown image step {name}")
-    return image
-
-
-def preprocess_audio(path, steps):
-    samples, rate = read_wav(path)
-    values = samples / 32768.0
-    for step in steps:
-        (name, value), = step.items()
-        if name == "pad_or_trim":
-            values = frontend.pad_or_trim(values, float(value["seconds"].removesuffix("s")), rate)
-        elif name == "log_mel":
-            if rate != value["sample_rate"]:
-                raise ValueError(f"{path}: {rate} Hz")
-            values = frontend.log_mel(values, **value)
-        elif name == "standardize":
-            values = frontend.standardize(values)
-        elif name == "transpose":
-            values = values.T
-        else:
-            raise ValueError(f"unknown audio step {name}")
-    return np.ascontiguousarray(values, dtype=np.float32)
-
-
-def preprocess_text(text, steps):
-    (step,) = steps
-    value = step["characters"]
-    ids = [value["alphabet"].index(c) + 1 for c in text.lower() if c in value["alphabet"]]
-    ids = ids[: value["length"]]
-    return np.array(ids + [0] * (value["length"] - len(ids)), np.int64)
-
-
-def postprocess(values, steps):
-    for step in steps:
-        (name, value), = step.items()
-        if name == "argmax":
-            values = [value["labels"][i] for i in values.argmax(axis=1)]
-        elif name == "ctc_decode":
-            texts = []
-            for best in values.argmax(axis=2):
-                kept = [k for k, _ in itertools.groupby(best.tolist()) if k != value["blank"]]
-                texts.append("".join(value["alphabet"][k - 1] for k in kept))
-            values = texts
-        else:
-            raise ValueError(f"unknown output step {name}")
-    return values
-
-
-PREPROCESS = {
-    "image": preprocess_image, "audio": preprocess_audio, "text": preprocess_text,
-    "tensor": lambda value, steps: value,
-}
-
-
-class Model:
-    """A manifest and the session of its ONNX file."""
-
-    def __init__(self, folder, name):
-        self.manifest = yaml.safe_load((folder / f"{name}.yaml").read_text())
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self.session = onnxruntime.InferenceSession(
-            str(folder / self.manifest["file"]), options, providers=["CPUExecutionProvider"]
-        )
-
-    def prepare(self, **columns):
-        feed = {}
-        for port in self.manifest["inputs"]:
-            make, steps = PREPROCESS[port["type"]], port.get("preprocess", [])
-            feed[port["name"]] = np.stack([make(v, steps) for v in columns[port["column"]]])
-        return feed
-
-    def run(self, batch=64, **columns):
-        (port,) = self.manifest["outputs"]
-        feed = self.prepare(**columns)
-        count = len(next(iter(feed.values())))
-        parts = [
-            self.session.run([port["name"]], {k: v[i:i + batch] for k, v in feed.items()})[0]
-            for i in range(0, count, batch)
-        ]
-        return postprocess(np.concatenate(parts), port.get("postprocess", []))
-
-    def cpu_ms(self, runs=300, **columns):
-        """Processor time of one sample, batch 1, one thread: the least of several runs."""
-        feed = {k: v[:1] for k, v in self.prepare(**columns).items()}
-        least = float("inf")
-        for _ in range(runs):
-            start = time.process_time_ns()
-            self.session.run(None, feed)
-            least = min(least, time.process_time_ns() - start)
-        return least / 1e6
+ROUNDS = 20  # of the timing, each model in turn
 
 
 def wilson(right, count):
@@ -151,8 +41,14 @@ def wilson(right, count):
     return middle - half, middle + half
 
 
+def words_of(text):
+    """Lower case, without punctuation, American spelling."""
+    kept = "".join(c if c.isalpha() or c in " '" else " " for c in text.lower())
+    return kept.replace("colour", "color").split()
+
+
 def word_errors(reference, hypothesis):
-    a, b = reference.split(), hypothesis.split()
+    a, b = words_of(reference), words_of(hypothesis)
     row = list(range(len(b) + 1))
     for i, word in enumerate(a, 1):
         previous, row[0] = row[0], i
@@ -172,38 +68,164 @@ def word_error_rate(references, hypotheses, draws=2000):
     return errors.sum() / words.sum(), rates[int(0.025 * draws)], rates[int(0.975 * draws)]
 
 
-def template_of(question):
-    return next((name for name, mark in TEMPLATES if mark in question), "other")
-
-
 def percent(share):
     return f"{100 * share:.1f}"
 
 
-def metric(name, value, low, high, samples):
+def metric(name, value, interval, samples):
     return {"name": name, "value": round(float(value), 4),
-            "interval": [round(float(low), 4), round(float(high), 4)], "samples": samples,
+            "interval": [round(float(limit), 4) for limit in interval], "samples": samples,
             "higher_is_better": name == "answer_accuracy"}
 
 
-def set_metrics(folder, metrics):
+def set_metric(path, values):
     """Replaces the metric, the last entry of a manifest."""
-    for name, values in metrics.items():
-        path = folder / f"{name}.yaml"
-        head = path.read_text().split("\nmetric:")[0]
-        lines = ["metric:"] + [
-            f"  {k}: {str(v).lower() if isinstance(v, bool) else v}" for k, v in values.items()
-        ]
-        path.write_text("\n".join([head] + lines) + "\n")
+    head = path.read_text().split("\nmetric:")[0]
+    lines = ["metric:"] + [
+        f"  {k}: {str(v).lower() if isinstance(v, bool) else v}" for k, v in values.items()
+    ]
+    path.write_text("\n".join([head] + lines) + "\n")
+
+
+def cached(path, model, make, save, load):
+    """Outputs of a model: as kept, or made and kept."""
+    runnable = model.file.exists()
+    if not path.exists() or (runnable and path.stat().st_mtime < model.file.stat().st_mtime):
+        if not runnable:
+            sys.exit(f"{path} is missing, and so is {model.file}, which could make it")
+        print(f"evaluate: {model.name}", file=sys.stderr, flush=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(path, make())
+    return load(path)
+
+
+def features_of(model, cache, images):
+    return cached(cache / f"{model.name}.npy", model, lambda: model.run(image=images),
+                  np.save, np.load)
+
+
+def texts_of(model, cache, keys, sounds):
+    def save(path, texts):
+        lines = [json.dumps({"key": key, "text": text}) for key, text in zip(keys, texts)]
+        path.write_text("\n".join(lines) + "\n")
+
+    def load(path):
+        found = {row["key"]: row["text"] for row in map(json.loads, path.read_text().splitlines())}
+        return [found[key] for key in keys]
+
+    return cached(cache / f"{model.name}.jsonl", model, lambda: model.run(audio=sounds),
+                  save, load)
+
+
+def measure(models, cache, columns):
+    """Adds to the kept processor times; the least ever seen stays, since the machine is shared."""
+    path = cache / "cpu_ms.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    for model in models:  # another file of the same name is another model
+        if known.get(f"{model.name} sha256") != model.manifest["sha256"] and model.file.exists():
+            known.pop(model.name, None)
+    for _ in range(ROUNDS if columns else 0):
+        for model in models:
+            if model.file.exists():
+                needs = {port["column"]: columns[port["column"]]
+                         for port in model.manifest["inputs"]}
+                known[model.name] = min(known.get(model.name, math.inf), model.cpu_ms(15, needs))
+                known[f"{model.name} sha256"] = model.manifest["sha256"]
+    path.write_text(json.dumps(known, indent=1))
+    return known
+
+
+def dominated(one, others):
+    """Whether another combination is as accurate and as cheap, and better in one of the two."""
+    cost = lambda c: (-c["correct"], c["cpu_ms"])
+    return any(all(x <= y for x, y in zip(cost(other), cost(one))) and cost(other) != cost(one)
+               for other in others)
+
+
+def score(models, outputs, truth, costs):
+    """All combinations, the cheapest first, with the answers of each."""
+    rows, answers = [], {}
+    for image, speech, answerer in itertools.product(*[models[kind] for kind in KINDS]):
+        given = answerer.run(batch=500, features=outputs[image.name],
+                             question=outputs[speech.name])
+        correct = sum(a == b for a, b in zip(given, truth))
+        names = image.name, speech.name, answerer.name
+        parts = [costs[name] for name in names] if all(n in costs for n in names) else []
+        rows.append({
+            "image": names[0], "speech": names[1], "answerer": names[2], "correct": correct,
+            "samples": len(truth), "accuracy": round(correct / len(truth), 4),
+            "interval": [round(limit, 4) for limit in wilson(correct, len(truth))],
+            "cpu_ms": round(sum(parts), 3) if parts else None,
+            "flops": image.flops + speech.flops + answerer.flops,
+        })
+        answers[names] = given
+    if all(row["cpu_ms"] for row in rows):
+        for row in rows:
+            row["dominated"] = dominated(row, rows)
+    return sorted(rows, key=lambda row: (row["cpu_ms"] or 0, row["flops"])), answers
+
+
+KINDS = ["image", "speech", "answerer"]
+
+
+def interval(limits):
+    return f"{percent(limits[0])} to {percent(limits[1])}"
+
+
+def print_models(facts):
+    print("| model | FLOPs per sample | parameters | file, kB | CPU ms | metric | value, % | "
+          "95 % interval |\n|---|---|---|---|---|---|---|---|")
+    for fact in facts:
+        cost = f"{fact['cpu_ms']:.2f}" if fact["cpu_ms"] else "not measured"
+        size = f"{fact['bytes'] / 1000:.0f}" if fact["bytes"] else "-"
+        name = fact["metric"]["name"].replace("_", " ")
+        print(f"| {fact['id']} | {fact['flops'] / 1e6:.1f} M | {fact['parameters']} | {size} | "
+              f"{cost} | {name} | {percent(fact['metric']['value'])} | "
+              f"{interval(fact['metric']['interval'])} |")
+
+
+def print_combinations(rows):
+    print("\n| image features | recogniser | answerer | CPU ms | answers right, % | "
+          "95 % interval | dominated |\n|---|---|---|---|---|---|---|")
+    for row in rows:
+        cost = f"{row['cpu_ms']:.2f}" if row["cpu_ms"] else "-"
+        print(f"| {row['image']} | {row['speech']} | {row['answerer']} | {cost} | "
+              f"{percent(row['accuracy'])} | {interval(row['interval'])} | "
+              f"{'yes' if row.get('dominated') else ''} |")
+
+
+def print_kinds(asked, truth, weak, best):
+    """Per kind of question: how the smallest and the largest combination do."""
+    groups = collections.defaultdict(list)
+    for i, question in enumerate(asked):
+        kind = next((name for name, mark in QUESTION_KINDS if mark in question), "other")
+        groups[kind].append(i)
+    common = {
+        kind: collections.Counter(truth[i] for i in members).most_common(1)[0][1]
+        for kind, members in groups.items()
+    }
+    print(f"\nAlways the most frequent answer of the question's kind: "
+          f"{percent(sum(common.values()) / len(asked))} %.\n")
+    print("| kind | pairs | most frequent answer, % | smallest models, % | largest models, % |"
+          "\n|---|---|---|---|---|")
+    for kind, members in sorted(groups.items(), key=lambda g: -len(g[1])):
+        share = lambda given: percent(np.mean([given[i] == truth[i] for i in members]))
+        print(f"| {kind} | {len(members)} | {percent(common[kind] / len(members))} | "
+              f"{share(weak)} | {share(best)} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--outputs", type=pathlib.Path, required=True,
+                        help="folder of the models' outputs on this data")
     parser.add_argument("--models", type=pathlib.Path,
                         default=pathlib.Path(__file__).resolve().parent.parent / "vqa")
+    parser.add_argument("--also", type=pathlib.Path, nargs="*", default=[],
+                        help="manifests of further image or speech models")
+    parser.add_argument("--results", type=pathlib.Path, help="write the tables to this JSON file")
     parser.add_argument("--expected", type=pathlib.Path,
-                        help="write key,recognised,answer of the large models to this file")
+                        help="write key,recognised,answer of the largest models to this file")
     parser.add_argument("--set-metrics", action="store_true",
                         help="put the measured metrics into the manifests")
     parser.add_argument("--time", action="store_true", help="measure processor time as well")
@@ -211,81 +233,57 @@ def main():
 
     with open(args.data / "truth.csv", newline="") as source:
         rows = list(csv.DictReader(source))
-    keys = [row["key"] for row in rows]
-    asked = [row["question"] for row in rows]
-    truth = [row["answer"] for row in rows]
+    keys, asked, truth = ([row[c] for row in rows] for c in ("key", "question", "answer"))
     images = [args.data / "images" / f"{key}.jpg" for key in keys]
     sounds = [args.data / "questions" / f"{key}.wav" for key in keys]
-    models = {name: Model(args.models, name) for name in FEATURES + SPEECH + ["answerer"]}
-    answerer = models["answerer"]
 
-    features = {name: models[name].run(image=images) for name in FEATURES}
-    heard = {name: models[name].run(audio=sounds) for name in SPEECH}
-    metrics = {}
+    shipped = [Model(path) for path in sorted(args.models.glob("*.yaml"))]
+    everyone = sorted(shipped + [Model(path) for path in args.also], key=lambda m: m.flops)
+    models = {kind: [m for m in everyone if m.kind == kind] for kind in KINDS}
+    largest = {kind: max((m for m in shipped if m.kind == kind), key=lambda m: m.flops).name
+               for kind in KINDS}
+    outputs = {m.name: features_of(m, args.outputs, images) for m in models["image"]}
+    outputs.update({m.name: texts_of(m, args.outputs, keys, sounds) for m in models["speech"]})
+    columns = {"image": images, "audio": sounds, "features": outputs[largest["image"]],
+               "question": asked}
+    costs = measure(everyone, args.outputs, columns if args.time else {})
+    combinations, answers = score(models, outputs, truth, costs)
 
-    print(f"{len(rows)} pairs.\n\n| recogniser | word error rate, % | 95 % interval | "
-          "questions without an error, % |\n|---|---|---|---|")
-    for name in SPEECH:
-        rate, low, high = word_error_rate(asked, heard[name])
-        metrics[name] = metric("word_error_rate", rate, low, high, len(rows))
-        exact = np.mean([a == b for a, b in zip(asked, heard[name])])
-        print(f"| {name} | {percent(rate)} | {percent(low)} to {percent(high)} | "
-              f"{percent(exact)} |")
+    # A model's own metric: word errors, or answers with the largest shipped models otherwise.
+    facts = []
+    for model in (m for kind in KINDS for m in models[kind]):
+        if model.kind == "speech":
+            rate, low, high = word_error_rate(asked, outputs[model.name])
+            measured = metric("word_error_rate", rate, (low, high), len(rows))
+        else:
+            names = {**largest, model.kind: model.name}
+            row = next(c for c in combinations if all(c[k] == names[k] for k in KINDS))
+            measured = metric("answer_accuracy", row["accuracy"], row["interval"], len(rows))
+        facts.append({
+            "id": model.name, "kind": model.kind, "shipped": model in shipped,
+            "flops": model.flops, "parameters": model.manifest["parameters"],
+            "bytes": model.file.stat().st_size if model.file.exists() else None,
+            "cpu_ms": round(costs[model.name], 3) if model.name in costs else None,
+            "metric": measured,
+        })
+        if args.set_metrics:
+            set_metric(model.path, measured)
 
-    print("\n| image features | question text | answers right, % | 95 % interval |\n"
-          "|---|---|---|---|")
-    texts = {**heard, "as typed (no recogniser)": asked}
-    answers = {}
-    for image_model, text_source in itertools.product(FEATURES, texts):
-        given = answerer.run(features=features[image_model], question=texts[text_source])
-        answers[image_model, text_source] = given
-        right = sum(a == b for a, b in zip(given, truth))
-        low, high = wilson(right, len(rows))
-        print(f"| {image_model} | {text_source} | {percent(right / len(rows))} | "
-              f"{percent(low)} to {percent(high)} |")
-        value = metric("answer_accuracy", right / len(rows), low, high, len(rows))
-        if text_source == "speech-large":
-            metrics[image_model] = value
-            if image_model == "scene-features-large":
-                metrics["answerer"] = value
-
-    groups = collections.defaultdict(list)
-    for i, question in enumerate(asked):
-        groups[template_of(question)].append(i)
-    blind = sum(
-        collections.Counter(truth[i] for i in members).most_common(1)[0][1]
-        for members in groups.values()
-    )
-    print(f"\nAlways the most frequent answer of the question's template: "
-          f"{percent(blind / len(rows))} %.\n")
-
-    best = answers["scene-features-large", "speech-large"]
-    weak = answers["scene-features-small", "speech-small"]
-    print("| template | pairs | most frequent answer, % | small + small, % | large + large, % |"
-          "\n|---|---|---|---|---|")
-    for name, members in sorted(groups.items(), key=lambda g: -len(g[1])):
-        share = lambda given: percent(np.mean([given[i] == truth[i] for i in members]))
-        common = collections.Counter(truth[i] for i in members).most_common(1)[0][1]
-        print(f"| {name} | {len(members)} | {percent(common / len(members))} | "
-              f"{share(weak)} | {share(best)} |")
-
-    if args.time:
-        print("\n| model | FLOPs per sample | parameters | file, kB | CPU ms |\n|---|---|---|---|---|")
-        samples = {"image": images[:1], "audio": sounds[:1],
-                   "features": features[FEATURES[0]][:1], "question": asked[:1]}
-        for name, model in models.items():
-            m = model.manifest
-            size = (args.models / m["file"]).stat().st_size / 1000
-            columns = {port["column"]: samples[port["column"]] for port in m["inputs"]}
-            print(f"| {name} | {m['flops'] / 1e6:.1f} M | {m['parameters']} | {size:.0f} | "
-                  f"{model.cpu_ms(**columns):.2f} |")
-    if args.set_metrics:
-        set_metrics(args.models, metrics)
+    print(f"{len(rows)} pairs.\n")
+    print_models(facts)
+    print_combinations(combinations)
+    smallest = tuple(min((m for m in shipped if m.kind == k), key=lambda m: m.flops).name
+                     for k in KINDS)
+    best = answers[tuple(largest[kind] for kind in KINDS)]
+    print_kinds(asked, truth, answers[smallest], best)
+    if args.results:
+        args.results.write_text(json.dumps(
+            {"samples": len(rows), "models": facts, "combinations": combinations}, indent=1) + "\n")
     if args.expected:
         with open(args.expected, "w", newline="") as target:
             writer = csv.writer(target, lineterminator="\n")
             writer.writerow(["key", "recognised", "answer"])
-            writer.writerows(zip(keys, heard["speech-large"], best))
+            writer.writerows(zip(keys, outputs[largest["speech"]], best))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ maps some of the groups shape, color, size and texture to a value; a group that 
 matches everything.
 """
 
-from scene import COLORS, GRID, GROUPS, SHAPES, SIZES, TEXTURES
+from scene import COLORS, GRID, GROUPS, MOST_OBJECTS, SHAPES, SIZES, TEXTURES
 
-NUMBERS = ["zero", "one", "two", "three", "four", "five"]
+NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"]
+HOW_OFTEN = [0.14, 0.2, 0.22, 0.17, 0.1, 0.06, 0.05, 0.03, 0.03]
+assert len(NUMBERS) == len(HOW_OFTEN) == 1 + MOST_OBJECTS
 ANSWERS = COLORS + SHAPES + SIZES + TEXTURES + NUMBERS + ["yes", "no"]
 
 # name -> (wording, how often)
@@ -22,7 +24,10 @@ TEMPLATES = {
     "fewer": ("are there fewer {as} than {bs}", 1.0),
     "left": ("is the {a} left of the {b}", 1.0),
     "above": ("is the {a} above the {b}", 1.0),
-    "same": ("do the {a} and the {b} have the same color", 1.0),
+    "same_color": ("do the {a} and the {b} have the same color", 1.0),
+    "same_shape": ("do the {a} and the {b} have the same shape", 1.0),
+    "equal": ("are there as many {as} as {bs}", 1.0),
+    "top": ("is the {a} in the top half", 0.7),
 }
 TEMPLATE_NAMES = list(TEMPLATES)
 WORD_ORDER = ["size", "texture", "color"]
@@ -64,16 +69,21 @@ def answer(program, objects):
         return NUMBERS[len(found)]
     if kind == "exists":
         return yes_no(found)
+    if kind == "top":
+        return yes_no(found[0]["cell"] // GRID < GRID // 2) if len(found) == 1 else None
     others = find(program["b"], objects)
     if kind == "more":
         return yes_no(len(found) > len(others))
     if kind == "fewer":
         return yes_no(len(found) < len(others))
+    if kind == "equal":
+        return yes_no(len(found) == len(others))
     if len(found) != 1 or len(others) != 1 or found[0] is others[0]:
         return None
     one, two = found[0], others[0]
-    if kind == "same":
-        return yes_no(one["color"] == two["color"])
+    if kind.startswith("same_"):
+        group = kind.removeprefix("same_")
+        return yes_no(one[group] == two[group])
     axis = 0 if kind == "above" else 1
     first = divmod(one["cell"], GRID)[axis]
     second = divmod(two["cell"], GRID)[axis]
@@ -97,12 +107,14 @@ def _describe(rng, objects, forbidden=(), most=2):
 def _candidate(rng, kind, objects):
     if kind in GROUPS:
         return {"template": kind, "a": _describe(rng, objects, [kind])}
+    if kind == "top":
+        return {"template": kind, "a": _describe(rng, objects)}
     if kind == "count":
         a = {} if rng.random() < 0.12 else _describe(rng, objects)
         return {"template": kind, "a": a}
     if kind == "exists":
         return {"template": kind, "a": _describe(rng, objects, most=3)}
-    forbidden = ["color"] if kind == "same" else []
+    forbidden = [kind.removeprefix("same_")] if kind.startswith("same_") else []
     a = _describe(rng, objects, forbidden)
     b = _describe(rng, objects, forbidden)
     return None if a == b else {"template": kind, "a": a, "b": b}
@@ -117,7 +129,7 @@ def random_question(rng, objects):
         kind = names[int(rng.choice(len(names), p=[w / total for w in weights]))]
         wanted = None
         if kind == "count":
-            wanted = NUMBERS[int(rng.choice(6, p=[0.16, 0.26, 0.28, 0.2, 0.06, 0.04]))]
+            wanted = NUMBERS[int(rng.choice(len(NUMBERS), p=HOW_OFTEN))]
         elif kind not in GROUPS:
             wanted = "yes" if rng.random() < 0.5 else "no"
         for _ in range(40):

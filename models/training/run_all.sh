@@ -8,7 +8,7 @@
 set -eu
 cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python3}
-WORK=${WORK:?a folder for generated data and checkpoints, 3 GB}
+WORK=${WORK:?a folder for generated data and checkpoints, 8 GB}
 STEPS=${STEPS:-data train sample results}
 JOBS=${JOBS:-2}
 SAMPLE=../../examples/vqa/data
@@ -22,24 +22,30 @@ generate() { # folder count seed voices [option]
 for step in $STEPS; do
     case $step in
     data)
-        generate "$WORK/train" 10000 1 train --annotations
+        generate "$WORK/train" 12000 1 train --annotations
         generate "$WORK/tune" 2000 2 tune --annotations
-        generate "$WORK/validation" 2000 5 validation
+        generate "$WORK/validation" 2400 5 validation --annotations
         ;;
     train)
         "$PYTHON" frontend.py --out ../testdata/logmel_reference.json
-        "$PYTHON" train_features.py --work "$WORK"
+        # Two at a time: the largest image model takes about as long as all others together.
+        "$PYTHON" train_features.py --work "$WORK" --only huge &
+        largest=$!
+        for size in tiny small medium large; do
+            "$PYTHON" train_features.py --work "$WORK" --only "$size"
+        done
         "$PYTHON" train_speech.py --work "$WORK"
+        wait "$largest"
         "$PYTHON" train_answerer.py --work "$WORK"
         ;;
     sample)
-        generate "$SAMPLE" 120 4 validation
+        generate "$SAMPLE" 200 4 validation
         ;;
     results)
-        "$PYTHON" evaluate.py --data "$WORK/validation" --set-metrics --time \
-            > "$WORK/validation.md"
-        "$PYTHON" evaluate.py --data "$SAMPLE" --expected ../testdata/vqa_expected.csv \
-            > "$WORK/sample.md"
+        "$PYTHON" evaluate.py --data "$WORK/validation" --outputs "$WORK/outputs/validation" \
+            --set-metrics --time --results ../vqa/results.json > "$WORK/validation.md"
+        "$PYTHON" evaluate.py --data "$SAMPLE" --outputs "$WORK/outputs/sample" \
+            --expected ../testdata/vqa_expected.csv > "$WORK/sample.md"
         sed -e "/^@validation@$/{r $WORK/validation.md
 d}" -e "/^@sample@$/{r $WORK/sample.md
 d}" results.template.md > ../vqa/RESULTS.md

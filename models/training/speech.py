@@ -1,6 +1,5 @@
-"""Spoken questions: espeak-ng, then 8 kHz mono 16-bit samples with some noise."""
+"""Spoken questions: espeak-ng, then 8 kHz mono 16-bit samples with noise."""
 
-import functools
 import io
 import subprocess
 import wave
@@ -15,8 +14,12 @@ VOICES = {
     "train": ["en-us", "en-gb", "en-us+m3", "en-us+f2", "en-gb+m4", "en-gb+f4",
               "en-gb-x-rp+m2", "en-us+f1"],
     "tune": ["en-us+m6", "en-gb+f3"],
-    "validation": ["en-us+m7", "en-gb+f5"],
+    "validation": ["en-us+m7", "en-gb+f5", "en-gb+m5"],
 }
+SPEEDS = (130, 230)  # words per minute
+PITCHES = (20, 80)
+NOISE_LEVELS = [5, 8, 12, 18, 26]  # dB of signal over noise
+NOISE_SLOPES = [0, -0.5, -1, 0.5]  # spectrum ~ frequency^slope: white, pink, brown, blue
 
 
 def _resample(samples, rate):
@@ -26,7 +29,6 @@ def _resample(samples, rate):
     return np.fft.irfft(spectrum, n=count) * (count / len(samples))
 
 
-@functools.lru_cache(maxsize=4096)
 def _espeak(text, voice, speed, pitch):
     output = subprocess.run(
         ["espeak-ng", "-v", voice, "-s", str(speed), "-p", str(pitch), "--stdout", text],
@@ -41,23 +43,34 @@ def _espeak(text, voice, speed, pitch):
     return samples[loud[0] : loud[-1] + 1]
 
 
+def _noise(count, rng):
+    """Coloured noise, in one of three cases with the hum of a power line."""
+    slope = NOISE_SLOPES[int(rng.integers(len(NOISE_SLOPES)))]
+    spectrum = np.fft.rfft(rng.normal(0, 1, size=count))
+    frequency = np.maximum(np.fft.rfftfreq(count, 1 / RATE), 60)
+    noise = np.fft.irfft(spectrum * frequency**slope, n=count)
+    noise /= np.sqrt(np.mean(noise**2))
+    if rng.random() < 1 / 3:
+        phase = 2 * np.pi * rng.choice([50, 60]) * np.arange(count) / RATE
+        noise += rng.uniform(0.3, 1.0) * (np.sin(phase) + 0.6 * np.sin(3 * phase))
+    return noise / np.sqrt(np.mean(noise**2))
+
+
 def speak(text, voices, rng):
     """The question as int16 samples."""
     voice = voices[int(rng.integers(len(voices)))]
-    speed = int(rng.integers(14, 21)) * 10
-    pitch = int(rng.integers(3, 8)) * 10
+    speed = int(rng.integers(SPEEDS[0], SPEEDS[1] + 1))
+    pitch = int(rng.integers(PITCHES[0], PITCHES[1] + 1))
     samples = _espeak(text, voice, speed, pitch)
     lead, tail = (rng.uniform(0.03, 0.15, size=2) * RATE).astype(int)
     if len(samples) + lead + tail > MAX_SECONDS * RATE:
         samples = _espeak(text, voice, 260, pitch)
     samples = np.concatenate([np.zeros(lead), samples, np.zeros(tail)])
     samples = samples[: int(MAX_SECONDS * RATE)]
-    samples = samples / np.sqrt(np.mean(samples**2)) * rng.uniform(0.05, 0.12)
-    snr = rng.uniform(14, 30)
-    noise = rng.normal(0, 1, size=len(samples))
-    if rng.random() < 0.5:  # a duller noise
-        noise = np.convolve(noise, [0.25, 0.5, 0.25], "same")
-    noise *= np.sqrt(np.mean(samples**2) / np.mean(noise**2)) * 10 ** (-snr / 20)
+    samples = samples / np.sqrt(np.mean(samples**2)) * rng.uniform(0.04, 0.12)
+    level = NOISE_LEVELS[int(rng.integers(len(NOISE_LEVELS)))] + rng.uniform(-1.5, 1.5)
+    noise = _noise(len(samples), rng)
+    noise *= np.sqrt(np.mean(samples**2)) * 10 ** (-level / 20)
     return np.clip((samples + noise) * 32767, -32768, 32767).astype("<i2")
 
 

@@ -1,10 +1,13 @@
-"""Trains the answerer: scene features and the question's characters to one of 23 answers.
+"""Trains the answerers: scene features and the question's characters to one of the answers.
 
-    python train_answerer.py --work WORK      (after train_features.py and train_speech.py)
+    python train_answerer.py --work WORK [--only small]     (after the other two scripts)
 
-It learns from the features of both image models and from questions as typed, as both recognisers
-heard them, and with errors like theirs put in.
+They learn from the features of all image models and from questions as typed, as all recognisers
+heard them, and with errors put in. So that they also serve other image models which predict the
+same descriptor, its probabilities are made flatter or sharper at random.
 """
+
+import json
 
 import numpy as np
 import torch
@@ -17,16 +20,22 @@ import scene
 import train_features
 import train_speech
 
-EPOCHS = 8
+SIZES = {
+    "small": {"embedding": 16, "width": 48, "queries": 2, "hidden": 64, "reason": 64},
+    "large": {"embedding": 32, "width": 128, "queries": 6, "hidden": 192, "reason": 256},
+}
+EPOCHS = {"small": 7, "large": 7}
 BATCH = 256
-QUESTIONS_PER_SCENE = 6
+QUESTIONS_PER_SCENE = 5
 HEARD_TIMES = 2
+SPELLINGS = {"color": "colour"}  # other recognisers write it so
 
 # Groups of the program that the text part predicts: the template, then for A and B each group of
 # properties, where class 0 means "any".
 GROUPS = list(scene.GROUPS)
-SIZES = [1 + len(scene.GROUPS[g]) for g in GROUPS]
-PROGRAM = [len(questions.TEMPLATES)] + SIZES + SIZES
+CELLS = scene.GRID * scene.GRID
+CHOICES = [1 + len(scene.GROUPS[g]) for g in GROUPS]
+PROGRAM = [len(questions.TEMPLATES)] + CHOICES + CHOICES
 
 
 def program_classes(program):
@@ -42,12 +51,12 @@ def program_classes(program):
 class Parser(nn.Module):
     """[batch, 64] characters to the logits of the program."""
 
-    def __init__(self, width=96, queries=4):
+    def __init__(self, embedding, width, queries, hidden):
         super().__init__()
-        self.embedding = nn.Embedding(1 + len(training_run.ALPHABET), 24)
+        self.embedding = nn.Embedding(1 + len(training_run.ALPHABET), embedding)
         self.down = nn.Sequential(
-            nn.Conv1d(24, 64, 5, stride=2, padding=2), nn.BatchNorm1d(64), nn.ReLU(),
-            nn.Conv1d(64, width, 5, stride=2, padding=2), nn.BatchNorm1d(width), nn.ReLU(),
+            nn.Conv1d(embedding, width, 5, stride=2, padding=2), nn.BatchNorm1d(width), nn.ReLU(),
+            nn.Conv1d(width, width, 5, stride=2, padding=2), nn.BatchNorm1d(width), nn.ReLU(),
         )
         self.blocks = nn.ModuleList([
             nn.Sequential(nn.Conv1d(width, width, 3, padding=d, dilation=d),
@@ -55,8 +64,8 @@ class Parser(nn.Module):
             for d in (1, 2, 4)
         ])
         self.attention = nn.Conv1d(width, queries, 1)
-        self.out = nn.Sequential(nn.Linear(width * queries, 160), nn.ReLU(), nn.Dropout(0.1),
-                                 nn.Linear(160, sum(PROGRAM)))
+        self.out = nn.Sequential(nn.Linear(width * queries, hidden), nn.ReLU(), nn.Dropout(0.1),
+                                 nn.Linear(hidden, sum(PROGRAM)))
 
     def forward(self, text):
         x = self.down(self.embedding(text).transpose(1, 2))
@@ -69,19 +78,18 @@ class Parser(nn.Module):
 class Answerer(nn.Module):
     """Finds the cells that each description fits, then answers from sums over them."""
 
-    def __init__(self, width=160):
+    def __init__(self, embedding, width, queries, hidden, reason):
         super().__init__()
-        self.parser = Parser()
-        cells = scene.GRID * scene.GRID
-        place = torch.zeros(cells, 2 * scene.GRID)
-        for cell in range(cells):
+        self.parser = Parser(embedding, width, queries, hidden)
+        place = torch.zeros(CELLS, 2 * scene.GRID)
+        for cell in range(CELLS):
             row, column = divmod(cell, scene.GRID)
             place[cell, row] = place[cell, scene.GRID + column] = 1
         self.register_buffer("place", place)
         summary = 2 * (2 + scene.CELL_WIDTH - 1 + 2 * scene.GRID) + len(GROUPS)
         self.reason = nn.Sequential(
-            nn.Linear(sum(PROGRAM) + summary, width), nn.ReLU(),
-            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, len(questions.ANSWERS)),
+            nn.Linear(sum(PROGRAM) + summary, reason), nn.ReLU(),
+            nn.Linear(reason, reason), nn.ReLU(), nn.Linear(reason, len(questions.ANSWERS)),
         )
 
     def summary(self, cells, choices):
@@ -98,7 +106,7 @@ class Answerer(nn.Module):
         return [count, sharp] + found + [where]
 
     def answer(self, features, program_logits):
-        cells = features.reshape(-1, scene.GRID * scene.GRID, scene.CELL_WIDTH)
+        cells = features.reshape(-1, CELLS, scene.CELL_WIDTH)
         cells = torch.split(cells, [1] + train_features.WIDTHS, dim=2)
         program = [torch.softmax(p, dim=1) for p in torch.split(program_logits, PROGRAM, dim=1)]
         a = self.summary(cells, program[1:1 + len(GROUPS)])
@@ -115,8 +123,9 @@ def corrupted(text, rng, mishearings, rate):
     """The question as a recogniser might write it."""
     words = []
     for word in text.split():
-        heard = mishearings.get(word)
-        words.append(heard[int(rng.integers(len(heard)))] if heard else word)
+        heard = mishearings.get(word) if rng.random() < 0.6 else None
+        word = heard[int(rng.integers(len(heard)))] if heard else word
+        words.append(SPELLINGS[word] if word in SPELLINGS and rng.random() < 0.2 else word)
     text = " ".join(words)
     draws = rng.random(len(text))
     letters = rng.integers(len(training_run.ALPHABET), size=len(text))
@@ -132,31 +141,30 @@ def corrupted(text, rng, mishearings, rate):
     return "".join(characters)
 
 
+def tempered(features, rng):
+    """The same descriptors, as a model would give them that is surer or less sure of itself."""
+    cells = features.reshape(-1, CELLS, scene.CELL_WIDTH)
+    power = torch.from_numpy(np.exp(rng.uniform(-0.7, 0.7, size=(len(cells), 1, 1)))).float()
+    parts = torch.split(cells, [1] + train_features.WIDTHS, dim=2)
+    there, not_there = parts[0] ** power, (1 - parts[0]) ** power
+    result = [there / (there + not_there)]
+    for part in parts[1:]:
+        part = part ** power
+        result.append(part / part.sum(dim=2, keepdim=True))
+    return torch.cat(result, dim=2).flatten(1)
+
+
 def outputs_of(args):
-    """What the trained models make of the generated scenes and questions."""
-    result = {"features": {}, "heard": {}, "pairs": {}}
+    """What the trained models made of the generated scenes and questions."""
+    result = {"pairs": {}, "features": {}, "heard": {}}
     for part in ("train", "tune"):
-        pixels, _ = train_features.load(args.work / part)
+        folder = args.work / "outputs" / part
         result["pairs"][part] = training_run.annotations(args.work / part)
-        values, _ = train_speech.load(args.work / part)
-        for size in train_features.EPOCHS:
-            state = torch.load(args.work / "checkpoints" / f"features-{size}.pt",
-                               weights_only=True)
-            model = train_features.FeatureModel(size)
-            model.load_state_dict(state["model"])
-            model.eval()
-            with torch.no_grad():
-                result["features"][part, size] = torch.cat([
-                    model(training_run.image_tensor(pixels[i:i + 200]))
-                    for i in range(0, len(pixels), 200)
-                ])
+        for size in train_features.SIZES:
+            result["features"][part, size] = torch.from_numpy(
+                np.load(folder / f"scene-features-{size}.npy"))
         for size in train_speech.SIZES:
-            state = torch.load(args.work / "checkpoints" / f"speech-{size}.pt",
-                               weights_only=True)
-            model = train_speech.Recogniser(**train_speech.SIZES[size])
-            model.load_state_dict(state["model"])
-            result["heard"][part, size] = train_speech.transcribe(model, values)
-        training_run.log(f"answerer: outputs of the other models on {part} ready")
+            result["heard"][part, size] = json.loads((folder / f"speech-{size}.json").read_text())
     return result
 
 
@@ -194,29 +202,20 @@ def build_samples(outputs, seed):
     return samples
 
 
-def main():
-    args = training_run.arguments("Trains the answerer.", seed=13)
-    epochs = args.epochs or EPOCHS
-    outputs = outputs_of(args)
-    features = [torch.cat([outputs["features"][part, size] for part in ("train", "tune")])
-                for size in train_features.EPOCHS]
-    features = torch.stack(features)
-    mishearings = mishearings_of(outputs)
-    samples = build_samples(outputs, args.seed)
-    training_run.log(f"answerer: {len(samples)} samples")
-
+def train(size, args, features, samples, mishearings):
+    epochs = args.epochs or EPOCHS[size]
     where = np.array([s[0] for s in samples])
     programs = torch.tensor([s[1] for s in samples])
     answers = torch.tensor([s[2] for s in samples])
     steps = len(samples) // BATCH
     torch.manual_seed(args.seed)
-    model = Answerer()
+    model = Answerer(**SIZES[size])
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, 3e-3, total_steps=epochs * steps, pct_start=0.15
     )
-    progress = training_run.Progress(args.work / "checkpoints" / "answerer.pt",
-                               model, optimizer, scheduler)
+    progress = training_run.Progress(args.work / "checkpoints" / f"answerer-{size}.pt",
+                                     model, optimizer, scheduler)
     while progress.epoch < epochs:
         rng = progress.rng(args.seed)
         model.train()
@@ -229,8 +228,8 @@ def main():
                 if samples[i][4] and rng.random() < 0.7:
                     text = corrupted(text, rng, mishearings, rng.choice([0.0, 0.03, 0.08]))
                 texts.append(training_run.tokens(text))
-            size = torch.from_numpy(rng.integers(0, len(features), size=len(chosen)))
-            x = features[size, torch.from_numpy(where[chosen])]
+            source = torch.from_numpy(rng.integers(0, len(features), size=len(chosen)))
+            x = tempered(features[source, torch.from_numpy(where[chosen])], rng)
             parsed = model.parser(torch.tensor(texts))
             loss = 0.0
             for j, part in enumerate(torch.split(parsed, PROGRAM, dim=1)):
@@ -244,16 +243,24 @@ def main():
             scheduler.step()
             total += loss.item()
             right += (scores.argmax(1) == answers[chosen]).sum().item()
+            training_run.pulse(f"answerer-{size}", progress.epoch, step, steps)
         progress.done_epoch()
-        training_run.log(f"answerer: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
-                   f"training accuracy {right / (steps * BATCH):.4f}")
+        training_run.log(f"answerer-{size}: epoch {progress.epoch}/{epochs} "
+                         f"loss {total / steps:.3f} "
+                         f"training accuracy {right / (steps * BATCH):.4f}")
+    export(size, model, args)
 
-    example = (torch.rand(2, scene.FEATURE_WIDTH), torch.ones(2, 64, dtype=torch.int64))
-    facts = training_run.export(model, example, "answerer", ["features", "question"], ["logits"])
+
+def export(size, model, args):
+    name = f"answerer-{size}"
+    example = (torch.rand(2, scene.FEATURE_WIDTH),
+               torch.ones(2, training_run.QUESTION_LENGTH, dtype=torch.int64))
+    facts = training_run.export(model, example, name, ["features", "question"], ["logits"])
     facts["flops"] //= 2  # the example has two samples
     training_run.write_manifest(
-        "answerer",
-        "Answers a question about a scene from its features and the question's characters.",
+        name,
+        "Answers a question about a scene from its features and the question's characters "
+        f"({size} network).",
         facts, "train_answerer.py", args.seed,
         inputs=[
             {"name": "features", "column": "features", "type": "tensor", "dtype": "float32",
@@ -270,6 +277,21 @@ def main():
         }],
         metric=training_run.pending("answer_accuracy"),
     )
+
+
+def main():
+    args = training_run.arguments("Trains the answerers.", 13, SIZES)
+    outputs = outputs_of(args)
+    features = torch.stack([
+        torch.cat([outputs["features"][part, size] for part in ("train", "tune")])
+        for size in train_features.SIZES
+    ])
+    mishearings = mishearings_of(outputs)
+    samples = build_samples(outputs, args.seed)
+    training_run.log(f"answerers: {len(samples)} samples")
+    for size in SIZES:
+        if args.only in (None, size):
+            train(size, args, features, samples, mishearings)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Trains the two speech recognisers: convolutions over log-mel frames, characters by CTC.
+"""Trains the speech recognisers: convolutions over log-mel frames, characters by CTC.
 
-    python train_speech.py --work WORK
+    python train_speech.py --work WORK [--only small]
 """
 
 import itertools
+import json
 
 import numpy as np
 import torch
@@ -15,8 +16,9 @@ import frontend
 import speech
 
 SIZES = {"small": {"width": 40, "blocks": 3, "kernel": 7},
-         "large": {"width": 96, "blocks": 5, "kernel": 7}}
-EPOCHS = {"small": 20, "large": 10}
+         "medium": {"width": 72, "blocks": 4, "kernel": 7},
+         "large": {"width": 128, "blocks": 6, "kernel": 7}}
+EPOCHS = {"small": 12, "medium": 12, "large": 12}
 BATCH = 32
 CLASSES = 1 + len(training_run.ALPHABET)
 
@@ -78,7 +80,7 @@ def log_mels(folder, keys):
             frontend.features(speech.read_wav(folder / "questions" / f"{key}.wav")).T
             for key in keys
         ]
-        np.save(cache, np.stack(values).astype(np.float16))
+        training_run.save_array(cache, np.stack(values).astype(np.float16))
     return np.load(cache)
 
 
@@ -142,6 +144,7 @@ def train(size, args, train_set, tune_set):
             optimizer.step()
             scheduler.step()
             total += loss.item()
+            training_run.pulse(f"speech-{size}", progress.epoch, step, steps)
         progress.done_epoch()
         found = transcribe(model, tune_set[0][:600])
         errors = sum(word_errors(a, b) for a, b in zip(tune_set[1], found))
@@ -149,6 +152,21 @@ def train(size, args, train_set, tune_set):
         training_run.log(f"speech-{size}: epoch {progress.epoch}/{epochs} loss {total / steps:.3f} "
                    f"word error rate {errors / words:.4f}  e.g. {found[0]!r}")
 
+    keep_outputs(size, model, args, {"train": train_set, "tune": tune_set})
+    export(size, model, args)
+
+
+def keep_outputs(size, model, args, sets):
+    """What is heard in the generated questions, which the answerers learn from."""
+    for part, (values, _) in sets.items():
+        path = args.work / "outputs" / part / f"speech-{size}.json"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(transcribe(model, values)))
+
+
+def export(size, model, args):
+    model.eval()
     frames = 1 + (int(frontend.SECONDS * 8000) - 200) // 80
     name = f"speech-{size}"
     example = torch.zeros(1, frontend.SETTINGS["mels"], frames)
@@ -182,7 +200,7 @@ def load(folder):
 
 
 def main():
-    args = training_run.arguments("Trains the two speech recognisers.", seed=11)
+    args = training_run.arguments("Trains the speech recognisers.", 11, SIZES)
     train_set, tune_set = load(args.work / "train"), load(args.work / "tune")
     for size in SIZES:
         if args.only in (None, size):

@@ -4,7 +4,9 @@ import argparse
 import csv
 import hashlib
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import time
 
@@ -21,13 +23,13 @@ ALPHABET = " abcdefghijklmnopqrstuvwxyz'"
 QUESTION_LENGTH = 64
 
 
-def arguments(description, seed):
+def arguments(description, seed, sizes):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--work", type=pathlib.Path, required=True,
                         help="folder of generated data and checkpoints")
     parser.add_argument("--seed", type=int, default=seed)
-    parser.add_argument("--epochs", type=int, help="instead of the default")
-    parser.add_argument("--only", help="train this model only")
+    parser.add_argument("--epochs", type=int, help="only the first so many")
+    parser.add_argument("--only", choices=list(sizes), help="train this model only")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
@@ -47,23 +49,47 @@ def truth(folder):
         return list(csv.DictReader(source))
 
 
-def load_images(folder, keys):
-    """[n, 128, 128, 3] bytes."""
-    return np.stack([
-        np.asarray(Image.open(folder / "images" / f"{key}.jpg").convert("RGB")) for key in keys
-    ])
+def save_array(path, values):
+    """Whole or not at all, so that a stopped run leaves no half of a file."""
+    temporary = path.with_suffix(f".{os.getpid()}.npy")
+    np.save(temporary, values)
+    temporary.replace(path)
+
+
+def load_images(folder, keys, side):
+    """[n, side, side, 3] bytes, kept beside the data; resized as the engine does."""
+    cache = folder / f"images_{side}.npy"
+    if not cache.exists():
+        log(f"{folder.name}: reading images at {side}x{side}")
+        pixels = np.empty((len(keys), side, side, 3), np.uint8)
+        for i, key in enumerate(keys):
+            image = Image.open(folder / "images" / f"{key}.jpg").convert("RGB")
+            pixels[i] = image if image.size == (side, side) else image.resize(
+                (side, side), Image.BILINEAR)
+        save_array(cache, pixels)
+    return np.load(cache, mmap_mode="r")
 
 
 def image_tensor(pixels):
     """Bytes [n, h, w, 3] to the models' input [n, 3, h, w]."""
-    values = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).float()
-    return ((values / 255 - MEAN) / STD).contiguous()
+    values = torch.from_numpy(np.ascontiguousarray(pixels)).float()
+    return ((values / 255 - MEAN) / STD).permute(0, 3, 1, 2)
 
 
 def tokens(text):
     """Index in the alphabet + 1; 0 fills up."""
     ids = [ALPHABET.index(c) + 1 for c in text.lower() if c in ALPHABET][:QUESTION_LENGTH]
     return ids + [0] * (QUESTION_LENGTH - len(ids))
+
+
+def pulse(name, epoch, step, steps, state={}):
+    """Says every minute how far an epoch is."""
+    if state.get("key") != (name, epoch):
+        state.update(key=(name, epoch), start=time.monotonic(), said=time.monotonic())
+    if time.monotonic() - state["said"] > 60:
+        state["said"] = time.monotonic()
+        left = (state["said"] - state["start"]) / step * (steps - step)
+        log(f"{name}: epoch {epoch + 1}, step {step}/{steps}, {left:.0f} s left of it")
 
 
 class Progress:
@@ -161,8 +187,20 @@ def _step(step):
     return {name: value}
 
 
+def commit():
+    """The commit of these scripts, which must be as committed."""
+    git = lambda *words: subprocess.run(
+        ["git", *words, "--", "*.py"], cwd=HERE, capture_output=True, text=True, check=False)
+    changed, last = git("status", "--porcelain"), git("log", "-1", "--format=%H")
+    if changed.returncode or changed.stdout or not last.stdout:
+        log("the scripts are not as committed: the manifest says `uncommitted`")
+        return "uncommitted"
+    return last.stdout.strip()
+
+
 def write_manifest(name, description, facts, script, seed, inputs, outputs, metric, note=None):
-    origin = {"kind": "trained", "script": f"models/training/{script}", "seed": seed}
+    origin = {"kind": "trained", "script": f"models/training/{script}", "commit": commit(),
+              "seed": seed}
     if note:
         origin["note"] = note
     ports = lambda items: [
