@@ -5,8 +5,8 @@
 
 Each model runs once per sample; its outputs stay in CACHE, and all combinations are scored on them:
 CACHE/NAME.npy is a [samples, features] array in the order of DIR/truth.csv, CACHE/NAME.jsonl has a
-line {"key": ..., "text": ...} per question. They are made again when the model's file is newer. A
-model that --also names and that this script cannot run needs its outputs there already, and its
+line {"key": ..., "text": ...} per question, CACHE/made_from.json says which files made them; they are
+made again when a model's file is another one. A model that --also names and that this script cannot run needs its outputs there already, and its
 processor time in CACHE/cpu_ms.json, a map from name to milliseconds. Prints Markdown.
 """
 
@@ -89,13 +89,15 @@ def set_metric(path, values):
 
 def cached(path, model, make, save, load):
     """Outputs of a model: as kept, or made and kept."""
-    runnable = model.file.exists()
-    if not path.exists() or (runnable and path.stat().st_mtime < model.file.stat().st_mtime):
-        if not runnable:
+    record = path.parent / "made_from.json"
+    made_from = json.loads(record.read_text()) if record.exists() else {}
+    digest = model.manifest["sha256"]
+    if not path.exists() or made_from.get(model.name, digest) != digest:
+        if not model.file.exists():
             sys.exit(f"{path} is missing, and so is {model.file}, which could make it")
         print(f"evaluate: {model.name}", file=sys.stderr, flush=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
         save(path, make())
+        record.write_text(json.dumps({**made_from, model.name: digest}, indent=1))
     return load(path)
 
 
@@ -237,6 +239,7 @@ def main():
     images = [args.data / "images" / f"{key}.jpg" for key in keys]
     sounds = [args.data / "questions" / f"{key}.wav" for key in keys]
 
+    args.outputs.mkdir(parents=True, exist_ok=True)
     shipped = [Model(path) for path in sorted(args.models.glob("*.yaml"))]
     everyone = sorted(shipped + [Model(path) for path in args.also], key=lambda m: m.flops)
     models = {kind: [m for m in everyone if m.kind == kind] for kind in KINDS}

@@ -35,8 +35,8 @@ for step in $STEPS; do
             "$PYTHON" train_features.py --work "$WORK" --only "$size"
         done
         "$PYTHON" train_speech.py --work "$WORK"
-        wait "$largest"
         "$PYTHON" train_answerer.py --work "$WORK"
+        wait "$largest"
         ;;
     sample)
         generate "$SAMPLE" 200 4 validation

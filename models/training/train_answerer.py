@@ -2,9 +2,10 @@
 
     python train_answerer.py --work WORK [--only small]     (after the other two scripts)
 
-They learn from the features of all image models and from questions as typed, as all recognisers
-heard them, and with errors put in. So that they also serve other image models which predict the
-same descriptor, its probabilities are made flatter or sharper at random.
+They learn from the features of the smaller image models and from what a perfect one would say, and
+from questions as typed, as the smaller recognisers heard them, and with errors put in. So that they
+also serve other image models which predict the same descriptor, its probabilities are made flatter
+or sharper at random; the larger models are such others, so that nobody has to wait for them.
 """
 
 import json
@@ -24,10 +25,12 @@ SIZES = {
     "small": {"embedding": 16, "width": 48, "queries": 2, "hidden": 64, "reason": 64},
     "large": {"embedding": 32, "width": 128, "queries": 6, "hidden": 192, "reason": 256},
 }
-EPOCHS = {"small": 7, "large": 7}
+EPOCHS = {"small": 4, "large": 4}
 BATCH = 256
-QUESTIONS_PER_SCENE = 5
+QUESTIONS_PER_SCENE = 4
 HEARD_TIMES = 2
+IMAGE_SOURCES = ["tiny", "small", "medium"]
+SPEECH_SOURCES = ["small", "medium"]
 SPELLINGS = {"color": "colour"}  # other recognisers write it so
 
 # Groups of the program that the text part predicts: the template, then for A and B each group of
@@ -141,6 +144,17 @@ def corrupted(text, rng, mishearings, rate):
     return "".join(characters)
 
 
+def exact(pairs):
+    """The descriptors of an almost perfect image model."""
+    targets = torch.from_numpy(train_features.targets_of(pairs))
+    parts = [0.02 + 0.96 * targets[:, :, :1].float()]
+    for i, width in enumerate(train_features.WIDTHS):
+        there = (targets[:, :, 1 + i] >= 0).float()[:, :, None]
+        right = F.one_hot(targets[:, :, 1 + i].clamp(min=0), width).float()
+        parts.append(there * (0.05 / width + 0.95 * right) + (1 - there) / width)
+    return torch.cat(parts, dim=2).flatten(1)
+
+
 def tempered(features, rng):
     """The same descriptors, as a model would give them that is surer or less sure of itself."""
     cells = features.reshape(-1, CELLS, scene.CELL_WIDTH)
@@ -160,10 +174,10 @@ def outputs_of(args):
     for part in ("train", "tune"):
         folder = args.work / "outputs" / part
         result["pairs"][part] = training_run.annotations(args.work / part)
-        for size in train_features.SIZES:
+        for size in IMAGE_SOURCES:
             result["features"][part, size] = torch.from_numpy(
                 np.load(folder / f"scene-features-{size}.npy"))
-        for size in train_speech.SIZES:
+        for size in SPEECH_SOURCES:
             result["heard"][part, size] = json.loads((folder / f"speech-{size}.json").read_text())
     return result
 
@@ -171,7 +185,7 @@ def outputs_of(args):
 def mishearings_of(outputs):
     """word -> what stood in its place where the number of words agrees."""
     found = {}
-    for size in train_speech.SIZES:
+    for size in SPEECH_SOURCES:
         for pair, heard in zip(outputs["pairs"]["tune"], outputs["heard"]["tune", size]):
             said, words = pair["question"].split(), heard.split()
             if len(said) == len(words):
@@ -190,7 +204,7 @@ def build_samples(outputs, seed):
             index = offset + i
             classes = program_classes(pair["program"])
             answer = questions.ANSWERS.index(pair["answer"])
-            for size in train_speech.SIZES:
+            for size in SPEECH_SOURCES:
                 text = outputs["heard"][part, size][i]
                 for _ in range(1 if part == "train" else HEARD_TIMES):
                     samples.append((index, classes, answer, text, False))
@@ -284,8 +298,8 @@ def main():
     outputs = outputs_of(args)
     features = torch.stack([
         torch.cat([outputs["features"][part, size] for part in ("train", "tune")])
-        for size in train_features.SIZES
-    ])
+        for size in IMAGE_SOURCES
+    ] + [torch.cat([exact(outputs["pairs"][part]) for part in ("train", "tune")])])
     mishearings = mishearings_of(outputs)
     samples = build_samples(outputs, args.seed)
     training_run.log(f"answerers: {len(samples)} samples")

@@ -18,7 +18,7 @@ import speech
 SIZES = {"small": {"width": 40, "blocks": 3, "kernel": 7},
          "medium": {"width": 72, "blocks": 4, "kernel": 7},
          "large": {"width": 128, "blocks": 6, "kernel": 7}}
-EPOCHS = {"small": 12, "medium": 12, "large": 12}
+EPOCHS = {"small": 5, "medium": 5, "large": 6}
 BATCH = 32
 CLASSES = 1 + len(training_run.ALPHABET)
 

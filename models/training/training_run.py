@@ -93,7 +93,10 @@ def pulse(name, epoch, step, steps, state={}):
 
 
 class Progress:
-    """Runs epochs and can be stopped and started again: the state is saved after each."""
+    """Runs epochs and can be stopped and started again: the state is saved after each.
+
+    With another number of epochs than before, a run goes on at the same step of the new schedule.
+    """
 
     def __init__(self, path, model, optimizer, scheduler):
         self.path, self.parts = path, {"model": model, "optimizer": optimizer,
@@ -102,6 +105,8 @@ class Progress:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             saved = torch.load(path, weights_only=True)
+            steps = {key: saved["scheduler"][key] for key in ("last_epoch", "_step_count")}
+            saved["scheduler"] = {**scheduler.state_dict(), **steps}
             for name, part in self.parts.items():
                 part.load_state_dict(saved[name])
             self.epoch = saved["epoch"]

@@ -1,0 +1,64 @@
+"""Tries an 8-bit version of an image model: static quantisation, calibrated on training pictures.
+
+    python quantize.py --work WORK --model scene-features-huge --out FOLDER
+
+Writes FOLDER/MODEL-int8.onnx and a manifest beside it, which evaluate.py takes with --also.
+"""
+
+import argparse
+import hashlib
+import pathlib
+import tempfile
+
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.calibrate import CalibrationDataReader
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+import training_run
+from runner import Model
+
+CALIBRATION = 128  # pictures
+
+
+class Pictures(CalibrationDataReader):
+    def __init__(self, model, folder):
+        keys = [row["key"] for row in training_run.truth(folder)][:CALIBRATION]
+        images = [folder / "images" / f"{key}.jpg" for key in keys]
+        self.feeds = iter([model.prepare({"image": [image]}) for image in images])
+
+    def get_next(self):
+        return next(self.feeds, None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    args = parser.parse_args()
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    model = Model(training_run.MODELS / f"{args.model}.yaml")
+    name = f"{args.model}-int8"
+    path = args.out / f"{name}.onnx"
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = pathlib.Path(folder) / "prepared.onnx"
+        quant_pre_process(str(model.file), str(prepared))
+        quantize_static(
+            str(prepared), str(path), Pictures(model, args.work / "train"),
+            quant_format=QuantFormat.QDQ, per_channel=True, activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8, op_types_to_quantize=["Conv", "Add", "AveragePool"],
+            calibrate_method=CalibrationMethod.MinMax,
+        )
+    text = model.path.read_text()
+    text = text.replace(f"id: {args.model}\n", f"id: {name}\n")
+    text = text.replace(f"file: {args.model}.onnx", f"file: {name}.onnx")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    text = text.replace(model.manifest["sha256"], digest)
+    text = text.replace("network).", "network, 8-bit).")
+    (args.out / f"{name}.yaml").write_text(text)
+    training_run.log(f"{path}: {path.stat().st_size} bytes, from {model.file.stat().st_size}")
+
+
+if __name__ == "__main__":
+    main()
