@@ -3,9 +3,9 @@
     python train_answerer.py --work WORK [--only small]     (after the other two scripts)
 
 They learn from the features of the smaller image models and from what a perfect one would say, and
-from questions as typed, as the smaller recognisers heard them, and with errors put in. So that they
-also serve other image models which predict the same descriptor, its probabilities are made flatter
-or sharper at random; the larger models are such others, so that nobody has to wait for them.
+from questions as typed, as two recognisers heard them, and with errors put in. So that they also
+serve other image models which predict the same descriptor, its probabilities are made flatter or
+sharper at random; the larger image models are such others, so that nobody has to wait for them.
 """
 
 import json
@@ -25,12 +25,12 @@ SIZES = {
     "small": {"embedding": 16, "width": 48, "queries": 2, "hidden": 64, "reason": 64},
     "large": {"embedding": 32, "width": 128, "queries": 6, "hidden": 192, "reason": 256},
 }
-EPOCHS = {"small": 4, "large": 4}
+EPOCHS = {"small": 6, "large": 6}
 BATCH = 256
 QUESTIONS_PER_SCENE = 4
 HEARD_TIMES = 2
 IMAGE_SOURCES = ["tiny", "small", "medium"]
-SPEECH_SOURCES = ["small", "medium"]
+SPEECH_SOURCES = ["small", "large"]
 SPELLINGS = {"color": "colour"}  # other recognisers write it so
 
 # Groups of the program that the text part predicts: the template, then for A and B each group of
