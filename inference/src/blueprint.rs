@@ -1,11 +1,13 @@
 //! A manifest checked against its model file, without any backend.
 use crate::error::{ModelError, Role};
 use crate::facts::{self, Dimension, ModelFacts, Port, PortElement};
+use crate::location;
+use crate::sequence::plan::{self, Plan};
 use crate::steps::{InputSteps, OutputSteps};
 use crate::tensor::element_name;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_spec::manifest::{self, Initial, Manifest, OutputType};
+use tidemill_spec::manifest::{self, Initial, Manifest, OriginKind, OutputType};
 use tidemill_spec::span::Span;
 use tidemill_spec::types::{Column, ColumnType, ElementType};
 
@@ -48,6 +50,8 @@ pub struct Blueprint {
     /// Positions in the file of the outputs that are read: those of the manifest, then the loop's states,
     /// then the loop's token scores.
     pub(crate) wanted: Vec<usize>,
+    /// What a decoder needs, if the manifest has one.
+    pub(crate) sequence: Option<Plan>,
 }
 
 impl Blueprint {
@@ -65,7 +69,11 @@ impl Blueprint {
     /// # Errors
     /// Everything that does not agree.
     pub fn check(manifest: Manifest, manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
-        let file = manifest_path.parent().unwrap_or(Path::new("")).join(&manifest.file.value);
+        let file = location::file(&manifest, manifest_path);
+        if !file.is_file() && manifest.origin.kind == OriginKind::Fetched {
+            let (id, span) = (manifest.id.value.clone(), manifest.file.span.clone());
+            return Err(vec![ModelError::NotFetched { id, span }]);
+        }
         let facts = facts::inspect(&file)
             .map_err(|cause| vec![ModelError::File { cause, span: manifest.file.span.clone() }])?;
         if facts.sha256 != manifest.sha256.value {
@@ -82,6 +90,12 @@ impl Blueprint {
         let inputs = comparison.inputs(&manifest);
         let wanted = comparison.wanted(&manifest);
         comparison.repeat(&manifest);
+        let folder = location::folder(&manifest, manifest_path);
+        let sequence = manifest.decoder.as_ref().and_then(|decoder| {
+            plan::check(&manifest, decoder, &facts, &folder)
+                .map_err(|errors| comparison.errors.extend(errors))
+                .ok()
+        });
         if !comparison.errors.is_empty() {
             return Err(comparison.errors);
         }
@@ -92,7 +106,8 @@ impl Blueprint {
                 .is_some_and(|d| matches!(d, Dimension::Fixed(_)))
         };
         Ok(Arc::new(Self {
-            one_by_one: facts.inputs.iter().any(fixed)
+            one_by_one: sequence.is_some()
+                || facts.inputs.iter().any(fixed)
                 || manifest
                     .inputs
                     .iter()
@@ -101,6 +116,7 @@ impl Blueprint {
             input_rows,
             output_rows,
             wanted,
+            sequence,
             manifest_path: manifest_path.to_owned(),
             manifest,
             facts,
@@ -120,7 +136,9 @@ impl Blueprint {
             .manifest
             .repeat
             .iter()
-            .map(|l| Column::new(l.collect.column.value.clone(), ColumnType::Text));
+            .map(|l| &l.collect.column)
+            .chain(self.manifest.decoder.iter().map(|decoder| &decoder.column))
+            .map(|column| Column::new(column.value.clone(), ColumnType::Text));
         outputs.chain(collected).collect()
     }
 }
@@ -219,6 +237,9 @@ impl<'a> Comparison<'a> {
 
     /// What feeds each input of the file.
     fn inputs(&mut self, manifest: &Manifest) -> Vec<FileInput> {
+        if manifest.decoder.is_some() {
+            return Vec::new(); // the plan says what feeds the encoder
+        }
         let mut inputs = Vec::new();
         for port in &self.facts.inputs {
             let column = manifest.inputs.iter().position(|i| i.name == port.name.as_str()).map(Feed::Column);
@@ -342,7 +363,7 @@ fn row_shape(shape: &[manifest::Dimension]) -> Vec<usize> {
         .skip(1)
         .map(|dimension| match dimension {
             manifest::Dimension::Fixed(size) => *size as usize,
-            manifest::Dimension::Batch => 1,
+            manifest::Dimension::Batch | manifest::Dimension::Any => 1,
         })
         .collect()
 }
@@ -376,6 +397,7 @@ fn fits(element: ElementType, shape: &[manifest::Dimension], port: &Port) -> boo
     found.len() == shape.len()
         && shape.iter().zip(found).all(|(expected, found)| match (expected, found) {
             (_, Dimension::Free(_)) => true,
+            (manifest::Dimension::Any, Dimension::Fixed(_)) => false,
             (manifest::Dimension::Batch, Dimension::Fixed(size)) => *size == 1,
             (manifest::Dimension::Fixed(expected), Dimension::Fixed(found)) => *expected as usize == *found,
         })

@@ -105,6 +105,22 @@ pub enum ModelError {
         /// Where the manifest says it.
         span: Span,
     },
+    /// The decoder does not fit the encoder or the manifest.
+    #[error("decoder: {message}")]
+    Decoder {
+        /// What was expected and what was found.
+        message: String,
+        /// Where the manifest says it.
+        span: Span,
+    },
+    /// The model comes from a package and was not fetched.
+    #[error("the model `{id}` is not fetched")]
+    NotFetched {
+        /// Id of the model.
+        id: String,
+        /// Where the manifest names its file.
+        span: Span,
+    },
     /// The manifest does not allow the backend that was asked for.
     #[error("the backend {asked} is not among those that the manifest allows: {}", list(allowed))]
     NotAllowed {
@@ -143,7 +159,8 @@ impl ModelError {
             ModelError::NoPort { .. } | ModelError::NotFed { .. } => "E0553",
             ModelError::PortType { .. } => "E0554",
             ModelError::Steps { .. } => "E0555",
-            ModelError::Loop { .. } => "E0556",
+            ModelError::Loop { .. } | ModelError::Decoder { .. } => "E0556",
+            ModelError::NotFetched { .. } => "E0561",
             ModelError::NotAllowed { .. } | ModelError::Backend(_) => "E0557",
             ModelError::Trial { .. } => "E0558",
         }
@@ -158,6 +175,8 @@ impl ModelError {
             | ModelError::PortType { span, .. }
             | ModelError::Steps { span, .. }
             | ModelError::Loop { span, .. }
+            | ModelError::Decoder { span, .. }
+            | ModelError::NotFetched { span, .. }
             | ModelError::NotAllowed { span, .. } => span.clone(),
             _ => Span::nowhere(),
         }
@@ -198,6 +217,11 @@ impl ModelError {
         let mut diagnostic = Diagnostic::error(self.code(), self.to_string()).at(self.span());
         if let Some(mend) = self.mend() {
             diagnostic = diagnostic.with_help(mend);
+        }
+        if let ModelError::NotFetched { id, .. } = &self {
+            diagnostic = diagnostic.with_help(format!(
+                "tidemill models fetch {id}\n(needs the network once; the models that ship work without)"
+            ));
         }
         match self {
             ModelError::Manifest(diagnostics) => diagnostics,

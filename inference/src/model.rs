@@ -4,9 +4,12 @@ use crate::blueprint::{Blueprint, Feed};
 use crate::decode_loop;
 use crate::error::ModelError;
 use crate::preprocess::Rejected;
+use crate::sequence::greedy::{self, Greedy};
+use crate::sequence::tokenizer::normalized;
 use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps};
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
+use tidemill_spec::manifest::{Dimension, ModelInput};
 use tidemill_spec::span::Span;
 
 /// A record's values as the model reads them, one for each input of the manifest.
@@ -18,7 +21,7 @@ pub struct PreparedRow(pub(crate) Vec<TensorData>);
 pub struct RawOutputs {
     /// One for each output of the manifest; the first dimension is the batch.
     pub tensors: Vec<Tensor>,
-    /// The text collected by a declared loop, one for each record.
+    /// The text collected by a declared loop or written by a decoder, one for each record.
     pub texts: Option<Vec<String>>,
 }
 
@@ -27,6 +30,7 @@ pub struct Model {
     blueprint: Arc<Blueprint>,
     backend: &'static str,
     session: Box<dyn Session>,
+    decoder: Option<Greedy>,
     before: Vec<InputSteps>,
     after: Vec<OutputSteps>,
 }
@@ -63,7 +67,13 @@ impl Model {
             })
             .collect::<Result<_, _>>()?;
         let session = backend.load(&blueprint.facts)?;
-        let mut model = Self { backend: backend.name(), session, before, after, blueprint };
+        let decoder = match &blueprint.sequence {
+            Some(plan) => {
+                Some(Greedy::new(backend.load(&plan.decoder)?, plan, blueprint.manifest.id.to_string()))
+            }
+            None => None,
+        };
+        let mut model = Self { backend: backend.name(), session, decoder, before, after, blueprint };
         for rows in [1, 2] {
             if rows == 1 || !model.blueprint.one_by_one {
                 model
@@ -84,9 +94,17 @@ impl Model {
         self.backend
     }
 
-    /// A record of zeros, for trials and probes.
+    /// A record of zeros, for trials and probes; for a model that takes sounds of any length, a second.
     pub fn zeros(&self) -> PreparedRow {
         let inputs = self.blueprint.manifest.inputs.iter().zip(&self.blueprint.input_rows);
+        if let Some(plan) = &self.blueprint.sequence {
+            let length =
+                |(input, row): (&ModelInput, &Vec<usize>)| match input.shape.contains(&Dimension::Any) {
+                    true => plan.sample_rate as usize,
+                    false => row.iter().product(),
+                };
+            return PreparedRow(inputs.map(|each| TensorData::zeros(each.0.dtype, length(each))).collect());
+        }
         PreparedRow(inputs.map(|(input, row)| TensorData::zeros(input.dtype, row.iter().product())).collect())
     }
 
@@ -97,7 +115,19 @@ impl Model {
     /// [`Rejected`] if the record cannot be used.
     pub fn prepare(&mut self, cells: &[Cell<'_>]) -> Result<PreparedRow, Rejected> {
         let values = self.before.iter_mut().zip(cells).map(|(steps, cell)| steps.apply(*cell));
-        Ok(PreparedRow(values.collect::<Result<_, _>>()?))
+        let row = PreparedRow(values.collect::<Result<_, _>>()?);
+        self.longer_than_a_text(&row).map_or(Ok(row), Err)
+    }
+
+    /// A sound that lasts longer than a decoder's largest text would be written down in part only.
+    fn longer_than_a_text(&self, row: &PreparedRow) -> Option<Rejected> {
+        let (plan, decoder) = (self.blueprint.sequence.as_ref()?, self.blueprint.manifest.decoder.as_ref()?);
+        let most = f64::from(decoder.max_tokens.value) / decoder.tokens_per_second.as_ref()?.value;
+        let seconds = row.0.first()?.len() as f64 / f64::from(plan.sample_rate);
+        (seconds > most).then(|| {
+            let detail = format!("it lasts {seconds:.1} s, the model writes down at most {most:.1} s");
+            Rejected::new("audio_too_long", detail)
+        })
     }
 
     /// Runs the model on prepared records: once for all, or one by one where the file has a batch dimension
@@ -106,8 +136,10 @@ impl Model {
     /// # Errors
     /// [`BackendError::Run`].
     pub fn run(&mut self, rows: &[PreparedRow]) -> Result<RawOutputs, BackendError> {
-        let steps = self.blueprint.manifest.repeat.as_ref().map_or(1, |repeat| repeat.max_steps.value);
-        self.run_steps(rows, steps)
+        let manifest = &self.blueprint.manifest;
+        let repeat = manifest.repeat.as_ref().map(|repeat| repeat.max_steps.value);
+        let decoder = manifest.decoder.as_ref().map(|decoder| decoder.max_tokens.value);
+        self.run_steps(rows, repeat.or(decoder).unwrap_or(1))
     }
 
     /// The columns of what the model gave, in the order of [`Blueprint::output_columns`].
@@ -140,7 +172,41 @@ impl Model {
         Ok(RawOutputs { tensors, texts })
     }
 
+    /// The text of each record.
+    fn write(&mut self, rows: &[PreparedRow], max_tokens: u32) -> Result<Option<RawOutputs>, BackendError> {
+        let (Some(greedy), Some(plan), Some(decoder)) =
+            (&mut self.decoder, &self.blueprint.sequence, &self.blueprint.manifest.decoder)
+        else {
+            return Ok(None);
+        };
+        let mut texts = Vec::with_capacity(rows.len());
+        for row in rows {
+            let Some(values) = row.0.first() else { continue };
+            let shape = match self.blueprint.input_rows.first() {
+                Some(row) if row.iter().product::<usize>() == values.len() => [&[1], row.as_slice()].concat(),
+                _ => vec![1, values.len()],
+            };
+            let failed = |error: crate::tensor::ShapeError| BackendError::Run {
+                backend: self.backend,
+                model: greedy.model.clone(),
+                reason: error.to_string(),
+            };
+            let record = Tensor::new(shape, values.clone()).map_err(failed)?;
+            let most = max_tokens.min(greedy::most_tokens(plan, decoder, values.len()));
+            let tokens = greedy.write(self.session.as_mut(), plan, decoder, &record, most)?;
+            let text = plan.tokenizer.text(&tokens);
+            texts.push(match &decoder.alphabet {
+                Some(alphabet) => normalized(&text, alphabet),
+                None => text,
+            });
+        }
+        Ok(Some(RawOutputs { tensors: Vec::new(), texts: Some(texts) }))
+    }
+
     fn run_batch(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
+        if let Some(written) = self.write(rows, max_steps)? {
+            return Ok(written);
+        }
         let inputs = self.inputs(rows)?;
         let (tensors, texts) = match &self.blueprint.manifest.repeat {
             Some(repeat) => {

@@ -3,9 +3,12 @@ use crate::postprocess::ctc::CtcDecoder;
 use crate::postprocess::scores;
 use crate::preprocess::characters::Characters;
 use crate::preprocess::mel::{LogMel, MelSettings};
+use crate::preprocess::resample::Resampler;
 use crate::preprocess::{Rejected, image, signal, wav};
 use crate::tensor::{TensorData, element_name};
-use tidemill_spec::manifest::{InputType, ModelInput, ModelOutput, OutputType, Postprocess, Preprocess};
+use tidemill_spec::manifest::{
+    Dimension, InputType, ModelInput, ModelOutput, OutputType, Postprocess, Preprocess,
+};
 use tidemill_spec::types::ElementType;
 
 /// One value of a record, as it comes out of a column.
@@ -41,9 +44,20 @@ pub struct InputSteps {
 
 enum InputKind {
     Image { resize: Option<(u32, u32)>, mean: [f32; 3], std: [f32; 3] },
-    Audio { sample_rate: u32, samples: Option<usize>, mel: Box<LogMel>, after: Vec<AfterMel> },
+    Audio(Box<AudioSteps>),
     Text(Characters),
     Tensor { element: ElementType, transpose: Option<usize> },
+}
+
+struct AudioSteps {
+    sample_rate: u32,
+    resample: bool,
+    /// For the rate of the sound before, which most often is that of the next one too.
+    resampler: Option<(u32, Resampler)>,
+    /// Length; `None` keeps that of the sound.
+    samples: Option<usize>,
+    mel: Option<LogMel>,
+    after: Vec<AfterMel>,
 }
 
 #[derive(Clone, Copy)]
@@ -94,35 +108,7 @@ impl InputSteps {
                 }
                 Ok(TensorData::Float32(image::normalize(&pixels, *mean, *std)))
             }
-            (InputKind::Audio { sample_rate, samples, mel, after }, Cell::Bytes(bytes)) => {
-                let mut sound = wav::decode(bytes, *sample_rate)?;
-                if let Some(samples) = *samples {
-                    sound = signal::pad_or_trim(sound, samples);
-                }
-                let mut values = mel.compute(&sound);
-                if values.len() != self.shape.iter().product::<usize>() {
-                    return Err(Rejected::new(
-                        "audio_wrong_length",
-                        format!(
-                            "{} samples give {} values, the model wants {:?}",
-                            sound.len(),
-                            values.len(),
-                            self.shape
-                        ),
-                    ));
-                }
-                let mut columns = mel.settings().mels;
-                for step in after {
-                    match step {
-                        AfterMel::Standardize => signal::standardize(&mut values),
-                        AfterMel::Transpose => {
-                            values = signal::transpose(&values, columns);
-                            columns = values.len() / columns;
-                        }
-                    }
-                }
-                Ok(TensorData::Float32(values))
-            }
+            (InputKind::Audio(steps), Cell::Bytes(bytes)) => steps.apply(bytes, &self.shape),
             (InputKind::Text(characters), Cell::Text(text)) => {
                 Ok(TensorData::Int64(characters.numbers(text)))
             }
@@ -133,6 +119,55 @@ impl InputSteps {
                 Ok(TensorData::Int64(transposed(values, &self.shape, *transpose)))
             }
             _ => Err(Rejected::new("wrong_type", "the value has another type than the manifest declares")),
+        }
+    }
+}
+
+impl AudioSteps {
+    fn apply(&mut self, bytes: &[u8], shape: &[usize]) -> Result<TensorData, Rejected> {
+        let mut sound = if self.resample {
+            let (sound, rate) = wav::decode_any(bytes)?;
+            self.resampler(rate)?.resample(&sound)
+        } else {
+            wav::decode(bytes, self.sample_rate)?
+        };
+        if let Some(samples) = self.samples {
+            sound = signal::pad_or_trim(sound, samples);
+        }
+        let Some(mel) = &mut self.mel else { return Ok(TensorData::Float32(sound)) };
+        let mut values = mel.compute(&sound);
+        if values.len() != shape.iter().product::<usize>() {
+            return Err(Rejected::new(
+                "audio_wrong_length",
+                format!("{} samples give {} values, the model wants {shape:?}", sound.len(), values.len()),
+            ));
+        }
+        let mut columns = mel.settings().mels;
+        for step in &self.after {
+            match step {
+                AfterMel::Standardize => signal::standardize(&mut values),
+                AfterMel::Transpose => {
+                    values = signal::transpose(&values, columns);
+                    columns = values.len() / columns;
+                }
+            }
+        }
+        Ok(TensorData::Float32(values))
+    }
+
+    fn resampler(&mut self, rate: u32) -> Result<&Resampler, Rejected> {
+        if self.resampler.as_ref().is_none_or(|(known, _)| *known != rate) {
+            let resampler = Resampler::new(rate, self.sample_rate).ok_or_else(|| {
+                Rejected::new(
+                    "audio_sample_rate",
+                    format!("it has {rate} samples a second, which no sound has"),
+                )
+            })?;
+            self.resampler = Some((rate, resampler));
+        }
+        match &self.resampler {
+            Some((_, resampler)) => Ok(resampler),
+            None => Err(Rejected::new("audio_sample_rate", "there is no rate")),
         }
     }
 }
@@ -213,9 +248,12 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
     if input.dtype != ElementType::Float32 {
         return wrong(format!("a sound becomes float32 values, the input is {}", element_name(input.dtype)));
     }
-    let (mut length, mut mel, mut after) = (None, None, Vec::new());
+    let (mut rate, mut length, mut mel, mut after) = (None, None, None, Vec::new());
     for step in &input.preprocess {
         match &step.value {
+            Preprocess::Resample { sample_rate } if rate.is_none() && length.is_none() && mel.is_none() => {
+                rate = Some(*sample_rate);
+            }
             Preprocess::PadOrTrim { seconds } if length.is_none() && mel.is_none() => {
                 length = Some(seconds.0)
             }
@@ -237,23 +275,53 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
             Preprocess::Transpose {} if mel.is_some() => after.push(AfterMel::Transpose),
             other => {
                 return wrong(format!(
-                    "a sound takes pad_or_trim, log_mel, then standardize and transpose; found {}",
+                    "a sound takes resample, pad_or_trim, log_mel, then standardize and transpose; found {}",
                     step_name(other)
                 ));
             }
         }
     }
-    let Some(mel) = mel else {
-        return wrong("a sound needs the step log_mel, which also says the sample rate");
+    let wanted = mel.as_ref().map(|mel: &LogMel| mel.settings().sample_rate);
+    let Some(sample_rate) = wanted.or(rate) else {
+        return wrong("a sound needs the step log_mel or resample, which also says the sample rate");
     };
-    let MelSettings { sample_rate, mels, .. } = *mel.settings();
+    if rate.is_some_and(|rate| rate != sample_rate) {
+        return wrong("resample and log_mel say different sample rates");
+    }
+    if rate.is_some_and(|rate| Resampler::new(rate, rate).is_none()) {
+        return wrong(format!("resample gives {sample_rate} samples a second, which no sound has"));
+    }
     let samples = length
         .map(|nanoseconds| (u128::from(nanoseconds) * u128::from(sample_rate) + 500_000_000) / 1_000_000_000);
     if samples.is_some_and(|samples| samples > u128::from(wav::MAX_SAMPLES)) {
         return wrong(format!("pad_or_trim gives more than {} samples", wav::MAX_SAMPLES));
     }
     let samples = samples.map(|samples| samples as usize);
-    let transposed = after.iter().filter(|step| matches!(step, AfterMel::Transpose)).count() % 2 == 1;
+    match &mel {
+        Some(mel) => {
+            let transposed = after.iter().filter(|step| matches!(step, AfterMel::Transpose)).count() % 2 == 1;
+            check_frames(mel, samples, transposed, shape)?;
+        }
+        None => {
+            let any = input.shape.get(1) == Some(&Dimension::Any);
+            if shape.len() != 1 || samples.map_or(!any, |samples| any || shape != [samples]) {
+                let given = samples.map_or_else(|| "any".to_owned(), |samples| samples.to_string());
+                return wrong(format!("the steps give [batch, {given}] samples, the shape says another"));
+            }
+        }
+    }
+    let resample = rate.is_some();
+    Ok(InputKind::Audio(Box::new(AudioSteps { sample_rate, resample, resampler: None, samples, mel, after })))
+}
+
+/// Whether the frames of a sound are those that the shape says.
+fn check_frames(
+    mel: &LogMel,
+    samples: Option<usize>,
+    transposed: bool,
+    shape: &[usize],
+) -> Result<(), StepsError> {
+    let mels = mel.settings().mels;
     let (&[first, second] | &[1, first, second]) = shape else {
         return wrong(format!("a sound becomes a matrix of frames and mels, the shape says {shape:?}"));
     };
@@ -264,7 +332,7 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
             "the steps give {wanted_frames} frames of {mels} mels, the shape says {frames} frames of {bands}"
         ));
     }
-    Ok(InputKind::Audio { sample_rate, samples, mel: Box::new(mel), after })
+    Ok(())
 }
 
 fn text_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
@@ -290,6 +358,7 @@ fn step_name(step: &Preprocess) -> &'static str {
     match step {
         Preprocess::Resize { .. } => "resize",
         Preprocess::Normalize { .. } => "normalize",
+        Preprocess::Resample { .. } => "resample",
         Preprocess::PadOrTrim { .. } => "pad_or_trim",
         Preprocess::LogMel { .. } => "log_mel",
         Preprocess::Standardize {} => "standardize",

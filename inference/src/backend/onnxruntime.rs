@@ -8,7 +8,7 @@ use crate::tensor::{Tensor, TensorData};
 use ort::environment::Environment;
 use ort::session::Session as OrtSession;
 use ort::session::builder::GraphOptimizationLevel;
-use ort::value::{DynValue, TensorElementType, TensorRef, ValueType};
+use ort::value::{DynValue, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -120,6 +120,7 @@ impl Backend for OnnxRuntime {
         let names = |ports: &[crate::facts::Port]| ports.iter().map(|port| port.name.clone()).collect();
         Ok(Box::new(OnnxRuntimeSession {
             session,
+            truth: facts.inputs.iter().map(|port| port.element.to_string() == "bool").collect(),
             inputs: names(&facts.inputs),
             outputs: names(&facts.outputs),
             name: model_name(&facts.path),
@@ -149,6 +150,8 @@ fn build(environment: &Environment, path: &Path) -> Result<OrtSession, String> {
 struct OnnxRuntimeSession {
     session: OrtSession,
     inputs: Vec<String>,
+    /// Which of them are truth values; they are fed with integers, of which 0 is false.
+    truth: Vec<bool>,
     outputs: Vec<String>,
     name: String,
 }
@@ -157,9 +160,13 @@ fn failed(model: &str, reason: impl ToString) -> BackendError {
     BackendError::Run { backend: NAME, model: model.to_owned(), reason: reason.to_string() }
 }
 
-fn value<'a>(tensor: &'a Tensor) -> ort::Result<ort::session::SessionInputValue<'a>> {
+fn value(tensor: &Tensor, truth: bool) -> ort::Result<ort::session::SessionInputValue<'_>> {
     let shape = tensor.shape().to_vec();
     Ok(match tensor.data() {
+        TensorData::Int64(values) if truth => {
+            let values: Vec<bool> = values.iter().map(|value| *value != 0).collect();
+            OrtTensor::from_array((shape, values))?.into()
+        }
         TensorData::Float32(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
         TensorData::Int64(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
     })
@@ -194,7 +201,10 @@ impl Session for OnnxRuntimeSession {
             .inputs
             .iter()
             .zip(inputs)
-            .map(|(port, tensor)| Ok((port.as_str(), value(tensor).map_err(|error| failed(name, error))?)))
+            .zip(&self.truth)
+            .map(|((port, tensor), truth)| {
+                Ok((port.as_str(), value(tensor, *truth).map_err(|error| failed(name, error))?))
+            })
             .collect::<Result<Vec<_>, BackendError>>()?;
         let results = self.session.run(values).map_err(|error| failed(name, error))?;
         outputs

@@ -3,6 +3,7 @@ pub mod characters;
 pub mod completeness;
 pub mod image;
 pub mod mel;
+pub mod resample;
 pub mod signal;
 pub mod wav;
 

@@ -13,7 +13,7 @@ pub const MAX_SAMPLES: u32 = 64 << 20;
 /// `audio_invalid`, `audio_truncated`, `audio_empty`, `audio_too_long`, or `audio_sample_rate` if the
 /// rate differs from `sample_rate` (in Hz), with what to do.
 pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
-    let mut reader = WavReader::new(Cursor::new(bytes)).map_err(|error| rejected(&error, bytes.len()))?;
+    let reader = WavReader::new(Cursor::new(bytes)).map_err(|error| rejected(&error, bytes.len()))?;
     let spec = reader.spec();
     if spec.sample_rate != sample_rate {
         return Err(Rejected::new(
@@ -25,6 +25,21 @@ pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
             ),
         ));
     }
+    samples(reader, bytes.len())
+}
+
+/// The same for a sound of any rate; gives its rate too.
+///
+/// # Errors
+/// As for [`decode`], but for the rate.
+pub fn decode_any(bytes: &[u8]) -> Result<(Vec<f32>, u32), Rejected> {
+    let reader = WavReader::new(Cursor::new(bytes)).map_err(|error| rejected(&error, bytes.len()))?;
+    let rate = reader.spec().sample_rate;
+    Ok((samples(reader, bytes.len())?, rate))
+}
+
+fn samples(mut reader: WavReader<Cursor<&[u8]>>, length: usize) -> Result<Vec<f32>, Rejected> {
+    let spec = reader.spec();
     let channels = usize::from(spec.channels);
     let samples = reader.len();
     if channels == 0 || samples == 0 {
@@ -37,11 +52,11 @@ pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
         ));
     }
     // The header may promise more than there is.
-    let mut interleaved = Vec::with_capacity((samples as usize).min(bytes.len()));
+    let mut interleaved = Vec::with_capacity((samples as usize).min(length));
     match spec.sample_format {
         SampleFormat::Float => {
             for sample in reader.samples::<f32>() {
-                let sample = sample.map_err(|error| rejected(&error, bytes.len()))?;
+                let sample = sample.map_err(|error| rejected(&error, length))?;
                 if !sample.is_finite() {
                     return Err(Rejected::new("audio_invalid", "a sample is not a finite number"));
                 }
@@ -51,7 +66,7 @@ pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
         SampleFormat::Int => {
             let scale = 1.0 / f64::from(spec.bits_per_sample.saturating_sub(1)).exp2();
             for sample in reader.samples::<i32>() {
-                let sample = sample.map_err(|error| rejected(&error, bytes.len()))?;
+                let sample = sample.map_err(|error| rejected(&error, length))?;
                 interleaved.push((f64::from(sample) * scale) as f32);
             }
         }
@@ -128,6 +143,13 @@ mod tests {
         let rejected = decode(&wav(spec(1, 16, SampleFormat::Int), &[0.5]), 16000).unwrap_err();
         assert_eq!(rejected.reason, "audio_sample_rate");
         assert!(rejected.detail.contains("8000") && rejected.detail.contains("-ar 16000"), "{rejected}");
+    }
+
+    #[test]
+    fn any_rate_is_told() {
+        let bytes = wav(spec(1, 16, SampleFormat::Int), &[0.5, -0.5]);
+        assert_eq!(decode_any(&bytes), Ok((vec![0.5, -0.5], 8000)));
+        assert_eq!(decode_any(&bytes[..bytes.len() - 1]).unwrap_err().reason, "audio_truncated");
     }
 
     #[test]

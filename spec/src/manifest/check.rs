@@ -14,14 +14,7 @@ impl Manifest {
     pub fn check(&self) -> Diagnostics {
         let mut found = Diagnostics::new();
         found.extend(identifier::check(&self.id, "."));
-        let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        if self.sha256.len() != 64 || !self.sha256.chars().all(hex) {
-            found.push(
-                Diagnostic::error("E0501", "this is not a sha256").at(self.sha256.span.clone()).with_help(
-                    "write the 64 small hexadecimal digits that `sha256sum` prints for the model file",
-                ),
-            );
-        }
+        digest(&self.sha256, &mut found);
         if self.backends.is_empty() {
             found.push(
                 Diagnostic::error("E0506", "no backend runs this model")
@@ -38,12 +31,18 @@ impl Manifest {
             steps::check_output(output, &mut found);
         }
         self.check_loop(&mut found);
+        self.check_decoder(&mut found);
         self.check_metric(&mut found);
         found
     }
 
+    /// Whether a loop or decoder gives a text besides the outputs.
+    fn gives_text(&self) -> bool {
+        self.repeat.is_some() || self.decoder.is_some()
+    }
+
     fn check_names(&self, found: &mut Diagnostics) {
-        if self.inputs.is_empty() || self.outputs.is_empty() && self.repeat.is_none() {
+        if self.inputs.is_empty() || self.outputs.is_empty() && !self.gives_text() {
             let what = if self.inputs.is_empty() { "inputs" } else { "outputs" };
             found.push(
                 Diagnostic::error("E0507", format!("the model has no {what}"))
@@ -54,9 +53,12 @@ impl Manifest {
         unique("input", self.inputs.iter().map(|input| &input.name), found);
         unique("output", self.outputs.iter().map(|output| &output.name), found);
         let collected = self.repeat.iter().map(|repeat| &repeat.collect.column);
+        let collected = collected.chain(self.decoder.iter().map(|decoder| &decoder.column));
         unique("output column", self.outputs.iter().map(|output| &output.column).chain(collected), found);
         let columns = self.inputs.iter().map(|input| &input.column);
-        for column in columns.chain(self.outputs.iter().map(|output| &output.column)).take(ENOUGH) {
+        let columns = columns.chain(self.outputs.iter().map(|output| &output.column));
+        let columns = columns.chain(self.decoder.iter().map(|decoder| &decoder.column));
+        for column in columns.take(ENOUGH) {
             if column.is_empty() || column.starts_with('_') {
                 found.push(
                     Diagnostic::error("E0508", format!("`{column}` cannot be the name of a column"))
@@ -108,6 +110,18 @@ impl Manifest {
     }
 }
 
+/// Checks the digest of a file.
+pub(super) fn digest(text: &Located<String>, found: &mut Diagnostics) {
+    let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    if text.len() != 64 || !text.chars().all(hex) {
+        found.push(
+            Diagnostic::error("E0501", "this is not a sha256")
+                .at(text.span.clone())
+                .with_help("write the 64 small hexadecimal digits that `sha256sum` prints for the file"),
+        );
+    }
+}
+
 impl Origin {
     fn check(&self, span: &Span, found: &mut Diagnostics) {
         let needed: &[(&str, bool)] = match self.kind {
@@ -117,6 +131,9 @@ impl Origin {
             }
             OriginKind::External => &[("note", self.note.is_some())],
         };
+        for sha256 in self.package_sha256.iter().chain(self.files.iter().map(|file| &file.sha256)) {
+            digest(sha256, found);
+        }
         for (key, _) in needed.iter().filter(|(_, there)| !there) {
             found.push(
                 Diagnostic::error("E0505", format!("an origin of this kind needs `{key}`"))

@@ -1,4 +1,4 @@
-//! One dimension of a model's tensor: `batch` or a number.
+//! One dimension of a model's tensor: `batch`, a number or `any`.
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,6 +12,8 @@ pub enum Dimension {
     Batch,
     /// This many.
     Fixed(u32),
+    /// As many as the record has.
+    Any,
 }
 
 impl fmt::Display for Dimension {
@@ -19,6 +21,7 @@ impl fmt::Display for Dimension {
         match self {
             Dimension::Batch => f.write_str("batch"),
             Dimension::Fixed(size) => size.fmt(f),
+            Dimension::Any => f.write_str("any"),
         }
     }
 }
@@ -28,6 +31,7 @@ impl Serialize for Dimension {
         match self {
             Dimension::Batch => serializer.serialize_str("batch"),
             Dimension::Fixed(size) => serializer.serialize_u32(*size),
+            Dimension::Any => serializer.serialize_str("any"),
         }
     }
 }
@@ -38,11 +42,12 @@ impl<'de> Deserialize<'de> for Dimension {
         impl Visitor<'_> for DimensionVisitor {
             type Value = Dimension;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`batch` or a whole number of 1 or more")
+                f.write_str("`batch`, `any` or a whole number of 1 or more")
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Dimension, E> {
                 match text {
                     "batch" => Ok(Dimension::Batch),
+                    "any" => Ok(Dimension::Any),
                     other => Err(E::invalid_value(Unexpected::Str(other), &self)),
                 }
             }
@@ -63,8 +68,8 @@ impl JsonSchema for Dimension {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "One dimension: `batch`, or a whole number.",
-            "anyOf": [{"const": "batch"}, {"type": "integer", "minimum": 1}]
+            "description": "One dimension: `batch`, a whole number, or `any` (as many as the record has).",
+            "anyOf": [{"enum": ["batch", "any"]}, {"type": "integer", "minimum": 1}]
         })
     }
 }

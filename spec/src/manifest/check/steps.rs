@@ -15,6 +15,7 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
         let (name, on): (&str, &[InputType]) = match &step.value {
             Preprocess::Resize { .. } => ("resize", &[InputType::Image]),
             Preprocess::Normalize { .. } => ("normalize", &[InputType::Image]),
+            Preprocess::Resample { .. } => ("resample", &[InputType::Audio]),
             Preprocess::PadOrTrim { .. } => ("pad_or_trim", &[InputType::Audio]),
             Preprocess::LogMel { .. } => ("log_mel", &[InputType::Audio]),
             Preprocess::Standardize {} => ("standardize", &[InputType::Audio]),
@@ -23,7 +24,8 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
         };
         if !on.contains(&input.input_type) {
             fits = false;
-            let help = "image: resize, normalize; audio: pad_or_trim, log_mel, standardize, transpose; text: characters";
+            let help = "image: resize, normalize; audio: resample, pad_or_trim, log_mel, standardize, \
+                        transpose; text: characters";
             unfit(found, step, format!("step `{name}` does not fit an input of this type"), help);
         }
         check_step(step, found);
@@ -82,6 +84,9 @@ fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
                 );
             }
         }
+        Preprocess::Resample { sample_rate: 0 } => {
+            unfit(found, step, "a sound without samples".to_string(), "write a rate such as 16000");
+        }
         Preprocess::PadOrTrim { seconds } if seconds.0 == 0 => {
             unfit(found, step, "a sound of length 0".to_string(), "write a length such as `4s`");
         }
@@ -112,11 +117,18 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
         InputType::Image => Some(vec![Some(3), None, None]),
         _ => None,
     };
-    let mut length = None;
+    let (mut length, mut rate) = (None, None);
     for step in &input.preprocess {
         match &step.value {
             Preprocess::Resize { width, height } => shape = Some(vec![Some(3), Some(*height), Some(*width)]),
-            Preprocess::PadOrTrim { seconds } => length = Some(seconds.0),
+            Preprocess::Resample { sample_rate } => {
+                rate = Some(*sample_rate);
+                shape = Some(vec![None]);
+            }
+            Preprocess::PadOrTrim { seconds } => {
+                length = Some(seconds.0);
+                shape = rate.map(|rate| vec![samples(seconds.0, rate).and_then(|n| u32::try_from(n).ok())]);
+            }
             Preprocess::LogMel { sample_rate, window, hop, mels, .. } => {
                 let frames = length.and_then(|length| frames(length, *sample_rate, *window, *hop));
                 shape = Some(vec![frames, Some(*mels)]);
@@ -136,13 +148,15 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
 
 /// Full frames in a sound of `length` nanoseconds; none if that is no whole number of samples or no frame at all.
 fn frames(length: u64, sample_rate: u32, window: u32, hop: u32) -> Option<u32> {
-    let scaled = u128::from(length) * u128::from(sample_rate);
-    if !scaled.is_multiple_of(1_000_000_000) {
-        return None;
-    }
-    let samples = scaled / 1_000_000_000;
-    let frames = samples.checked_sub(u128::from(window))?.checked_div(u128::from(hop))? + 1;
+    let frames =
+        samples(length, sample_rate)?.checked_sub(u128::from(window))?.checked_div(u128::from(hop))? + 1;
     u32::try_from(frames).ok()
+}
+
+/// Samples in a sound of `length` nanoseconds; none if that is no whole number.
+fn samples(length: u64, sample_rate: u32) -> Option<u128> {
+    let scaled = u128::from(length) * u128::from(sample_rate);
+    scaled.is_multiple_of(1_000_000_000).then_some(scaled / 1_000_000_000)
 }
 
 /// Compares without the batch dimension; a channel dimension of 1 may stand before a spectrogram.
@@ -155,8 +169,8 @@ fn matches(expected: &[Option<u32>], declared: &[Dimension]) -> bool {
     rest.len() == expected.len()
         && rest.iter().zip(expected).all(|(dimension, expected)| match (dimension, expected) {
             (Dimension::Fixed(size), Some(expected)) => size == expected,
-            (Dimension::Fixed(_), None) => true,
-            (Dimension::Batch, _) => false,
+            (Dimension::Fixed(_) | Dimension::Any, None) => true,
+            (Dimension::Any, Some(_)) | (Dimension::Batch, _) => false,
         })
 }
 
@@ -172,7 +186,7 @@ fn declared(shape: &[Dimension]) -> String {
 /// Checks an output: whether its steps end in what the column holds.
 pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
     if !matches!(output.shape.first(), Some(Dimension::Batch))
-        || output.shape[1..].contains(&Dimension::Batch)
+        || output.shape[1..].iter().any(|dimension| !matches!(dimension, Dimension::Fixed(_)))
     {
         found.push(
             Diagnostic::error("E0502", format!("output `{}` does not start with the batch", output.name))

@@ -1,0 +1,129 @@
+//! The loop of a decoder: always the most likely token, until the end token or the largest number of tokens.
+//!
+//! One record at a time: texts end at different lengths, and sounds have different ones.
+use super::plan::{DecoderFeed, EncoderFeed, Plan};
+use crate::backend::{BackendError, Session};
+use crate::postprocess::scores::argmax;
+use crate::tensor::{Tensor, TensorData};
+use tidemill_spec::manifest::Decoder;
+
+/// A decoder that is loaded.
+pub(crate) struct Greedy {
+    pub(crate) session: Box<dyn Session>,
+    pub(crate) model: String,
+    /// Outputs that are read after the first token and after the others: the token scores first.
+    first: Vec<usize>,
+    later: Vec<usize>,
+}
+
+impl Greedy {
+    /// A decoder for this plan; `model` is its name in messages.
+    pub(crate) fn new(session: Box<dyn Session>, plan: &Plan, model: String) -> Self {
+        let outputs = |all: bool| {
+            let cache = plan.cache.iter().filter(|tensor| all || !tensor.fixed).map(|tensor| tensor.output);
+            std::iter::once(plan.scores).chain(cache).collect()
+        };
+        Self { session, model, first: outputs(true), later: outputs(false) }
+    }
+
+    /// The tokens of one record, without the end token. `record`: the values of the encoder's input.
+    pub(crate) fn write(
+        &mut self,
+        encoder: &mut dyn Session,
+        plan: &Plan,
+        decoder: &Decoder,
+        record: &Tensor,
+        max_tokens: u32,
+    ) -> Result<Vec<usize>, BackendError> {
+        let ones = Tensor::new(record.shape().to_vec(), TensorData::Int64(vec![1; record.data().len()]))
+            .map_err(|error| self.failed(error.to_string()))?;
+        let feed = |feed: &EncoderFeed| match feed {
+            EncoderFeed::Record => record.clone(),
+            EncoderFeed::Mask => ones.clone(),
+        };
+        let inputs: Vec<Tensor> = plan.encoder_feeds.iter().map(feed).collect();
+        let encoded = encoder.run(&inputs, &[plan.encoded])?.pop();
+        let encoded = encoded.ok_or_else(|| self.failed("the encoder gave nothing".to_owned()))?;
+        drop(inputs);
+
+        let mut inputs = self.first_inputs(plan, decoder, &ones, encoded)?;
+        let mut tokens = Vec::new();
+        for step in 0..max_tokens {
+            let wanted = if step == 0 { &self.first } else { &self.later };
+            let mut results = self.session.run(&inputs, wanted)?.into_iter();
+            let token = self.likely(results.next())?;
+            if token == decoder.end as usize {
+                break;
+            }
+            tokens.push(token);
+            let mut cache: Vec<Option<Tensor>> = vec![None; plan.cache.len()];
+            let renewed = cache.iter_mut().zip(&plan.cache).filter(|(_, tensor)| step == 0 || !tensor.fixed);
+            for ((slot, _), result) in renewed.zip(results) {
+                *slot = Some(result);
+            }
+            for (input, feed) in inputs.iter_mut().zip(&plan.decoder_feeds) {
+                match feed {
+                    DecoderFeed::Token => *input = self.one(input.shape().to_vec(), token as i64)?,
+                    DecoderFeed::Flag => *input = self.one(input.shape().to_vec(), 1)?,
+                    DecoderFeed::Cache(i) => {
+                        if let Some(renewed) = cache[*i].take() {
+                            *input = renewed;
+                        }
+                    }
+                    DecoderFeed::Encoded | DecoderFeed::Mask => {}
+                }
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// What the decoder reads with the first token.
+    fn first_inputs(
+        &self,
+        plan: &Plan,
+        decoder: &Decoder,
+        ones: &Tensor,
+        encoded: Tensor,
+    ) -> Result<Vec<Tensor>, BackendError> {
+        let mut encoded = Some(encoded);
+        let input = |feed: &DecoderFeed| match feed {
+            DecoderFeed::Token => self.one(vec![1, 1], i64::from(decoder.feed.start)),
+            DecoderFeed::Encoded => {
+                encoded.take().ok_or_else(|| self.failed("the encoder's output is read twice".to_owned()))
+            }
+            DecoderFeed::Mask => Ok(ones.clone()),
+            DecoderFeed::Flag => self.one(vec![1], 0),
+            DecoderFeed::Cache(i) => {
+                Tensor::new(plan.cache[*i].empty.clone(), TensorData::Float32(Vec::new()))
+                    .map_err(|error| self.failed(format!("the empty cache: {error}")))
+            }
+        };
+        plan.decoder_feeds.iter().map(input).collect()
+    }
+
+    /// The most likely token by the scores of the last step.
+    fn likely(&self, scores: Option<Tensor>) -> Result<usize, BackendError> {
+        let width = scores.as_ref().and_then(|scores| scores.shape().last().copied()).unwrap_or(0);
+        let values = scores.as_ref().and_then(Tensor::as_f32).unwrap_or_default();
+        if width == 0 || values.len() < width {
+            return Err(self.failed("the token scores are no float32 values for each token".to_owned()));
+        }
+        Ok(argmax(&values[values.len() - width..]))
+    }
+
+    fn one(&self, shape: Vec<usize>, value: i64) -> Result<Tensor, BackendError> {
+        Tensor::new(shape, TensorData::Int64(vec![value])).map_err(|error| self.failed(error.to_string()))
+    }
+
+    fn failed(&self, reason: String) -> BackendError {
+        BackendError::Run { backend: "decoder", model: self.model.clone(), reason }
+    }
+}
+
+/// Tokens that a record of so many samples may have.
+pub(crate) fn most_tokens(plan: &Plan, decoder: &Decoder, samples: usize) -> u32 {
+    let most = decoder.max_tokens.value;
+    let Some(rate) = &decoder.tokens_per_second else { return most };
+    let seconds = samples as f64 / f64::from(plan.sample_rate);
+    most.min((seconds * rate.value).ceil() as u32)
+}
