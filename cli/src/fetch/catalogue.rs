@@ -1,0 +1,96 @@
+//! The third-party models that can be fetched, and the scripts that fetch them: all of it is in the program, so that
+//! an installed one needs no clone of the repository.
+use serde_json::{Value, json};
+use std::io;
+use std::path::Path;
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::manifest::Manifest;
+
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_bytes!(concat!("../../../models/third_party/", $name)).as_slice())),*]
+    };
+}
+
+const MANIFESTS: &[(&str, &[u8])] =
+    &embedded!["efficientnet-lite0.yaml", "moonshine-tiny.yaml", "moonshine-base.yaml",];
+
+const SCRIPTS: &[(&str, &[u8])] = &embedded![
+    "convert.py",
+    "efficientnet-lite0-head.npz",
+    "efficientnet_lite.py",
+    "fetch.py",
+    "moonshine.py",
+    "requirements.txt",
+    "state_dict.py",
+];
+
+/// A model that can be fetched.
+pub(super) struct Fetchable {
+    /// Its manifest.
+    pub(super) manifest: Manifest,
+    /// The manifest's text, to be put beside the model.
+    text: String,
+}
+
+/// All of them, in the order of their names.
+///
+/// # Errors
+/// None that a user can meet: the manifests are part of the program, and a test reads them.
+pub(super) fn all() -> Result<Vec<Fetchable>, Diagnostics> {
+    let read = |(name, bytes): &(&str, &[u8])| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        Ok(Fetchable { manifest: Manifest::parse(&text, name)?, text })
+    };
+    MANIFESTS.iter().map(read).collect()
+}
+
+/// Writes the scripts into a folder.
+pub(super) fn write_scripts(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    SCRIPTS.iter().try_for_each(|(name, bytes)| std::fs::write(folder.join(name), bytes))
+}
+
+impl Fetchable {
+    /// What the script needs to know of the model.
+    pub(super) fn job(&self) -> Value {
+        let manifest = &self.manifest;
+        let origin = &manifest.origin;
+        let decoder = manifest.decoder.iter().flat_map(|decoder| {
+            [(&decoder.file, &decoder.sha256), (&decoder.tokenizer.file, &decoder.tokenizer.sha256)]
+        });
+        let results = std::iter::once((&manifest.file, &manifest.sha256)).chain(decoder);
+        let results: Vec<Value> =
+            results.map(|(name, sha256)| json!({"name": name.value, "sha256": sha256.value})).collect();
+        json!({
+            "id": manifest.id.value, "licence": manifest.licence, "manifest": self.text,
+            "package": origin.package, "package_version": origin.package_version,
+            "package_file": origin.package_file,
+            "package_sha256": origin.package_sha256.as_ref().map(|sha256| &sha256.value),
+            "files": origin.files.iter().map(|f| json!({"path": f.path, "sha256": f.sha256.value})).collect::<Vec<_>>(),
+            "results": results,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_manifest_says_all_that_fetching_needs() {
+        let all = all().unwrap_or_else(|errors| panic!("{errors}"));
+        assert!(!all.is_empty());
+        for (model, (file, _)) in all.iter().zip(MANIFESTS) {
+            assert_eq!(format!("{}.yaml", model.manifest.id), *file);
+            let job = model.job();
+            for key in ["package", "package_version", "package_file", "package_sha256", "licence"] {
+                assert!(job[key].as_str().is_some_and(|text| !text.is_empty()), "{file}: {key}");
+            }
+            assert!(!job["files"].as_array().unwrap().is_empty(), "{file}");
+            let names: Vec<&str> =
+                job["results"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+            assert!(names.iter().all(|name| !name.contains('/')), "{names:?}: results lie in one folder");
+        }
+    }
+}

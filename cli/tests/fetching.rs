@@ -1,0 +1,158 @@
+//! Third-party models: absent ones are skipped, fetched ones run; fetching says why it cannot. Nothing here uses
+//! the network.
+use crate::command::{Outcome, Place, command, root};
+use std::path::Path;
+use std::process::Command;
+
+/// With a cache folder of its own.
+fn cached(arguments: &[&str], cache: &Path, more: &[(&str, &str)]) -> Outcome {
+    let mut command = command(arguments);
+    let output = command.env("TIDEMILL_CACHE", cache).envs(more.iter().copied()).output().unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A recogniser that was fetched, by its manifest: the parrot of the inference crate's tests.
+const PARROT: &[&str] = &["parrot_encoder.onnx", "parrot_decoder.onnx", "parrot_tokens.bin"];
+
+/// Two variants of which only the parrot can be fetched, and one sound.
+fn speech(place: &Place, variants: &str) {
+    let testdata = root().join("inference/testdata");
+    let manifest = std::fs::read_to_string(testdata.join("parrot.yaml")).unwrap();
+    let made = "origin: {kind: trained, script: inference/testdata/make_testdata.py, seed: 0}";
+    assert!(manifest.contains(made));
+    place.write(
+        "parrot.yaml",
+        manifest.replace(made, "origin: {kind: fetched, package: parrot, package_version: '1'}"),
+    );
+    let again = manifest.replace("id: parrot", "id: other");
+    let folder = testdata.display();
+    let again = PARROT.iter().fold(again, |text, name| text.replace(name, &format!("{folder}/{name}")));
+    place.write("other.yaml", again);
+    // Samples 3/8, 4/8 and 6/8 of 16 bits: "What is?"
+    let mut wav =
+        b"RIFF\x2a\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0data\x06\0\0\0"
+            .to_vec();
+    wav.extend([0x00, 0x30, 0x00, 0x40, 0x00, 0x60]);
+    place.write("sounds/a.wav", wav);
+    place.write(
+        "workflow.yaml",
+        format!(
+            "version: 1
+name: one
+sources: [{{id: sounds, kind: wav_directory, options: {{path: sounds}}}}]
+operators: [{{id: speech, kind: ml, input: sounds, variants: [{variants}]}}]
+sinks: [{{id: out, kind: jsonl, input: speech, options: {{path: out/texts.jsonl}}}}]
+"
+        ),
+    );
+}
+
+const COMMAND: &str = "tidemill models fetch parrot";
+
+#[test]
+fn an_absent_model_is_skipped_with_the_command() {
+    let place = Place::empty("speech");
+    speech(&place, "parrot.yaml, other.yaml");
+    let workflow = place.argument("workflow.yaml");
+    let cache = tempfile::tempdir().unwrap();
+    for arguments in [vec!["validate", &workflow], vec!["run", &workflow]] {
+        let told = cached(&arguments, cache.path(), &[]).expect(0).stderr;
+        assert!(told.contains(&format!("parrot: not fetched, skipped ({COMMAND})")), "{told}");
+        assert!(!told.contains("warning"), "{told}");
+    }
+    assert_eq!(place.rows("out/texts.jsonl")[0]["question"], "What is?");
+    // Who names it needs it.
+    for arguments in [
+        vec!["run", &workflow, "--set", "speech=parrot"],
+        vec!["run", &workflow, "--set", "speech=parrot.yaml"],
+    ] {
+        let told = cached(&arguments, cache.path(), &[]).expect(78).stderr;
+        assert!(told.contains("the model `parrot` is not fetched") && told.contains(COMMAND), "{told}");
+    }
+    speech(&place, "parrot.yaml");
+    for verb in ["validate", "run"] {
+        let told = cached(&[verb, &workflow], cache.path(), &[]).expect(78).stderr;
+        assert!(told.contains("E0561") && told.contains(COMMAND), "{told}");
+    }
+    let manifest = place.argument("parrot.yaml");
+    assert!(cached(&["validate", &manifest], cache.path(), &[]).expect(0).stdout.contains("not fetched"));
+    assert!(cached(&["models", "inspect", &manifest], cache.path(), &[]).expect(78).stderr.contains(COMMAND));
+    let told = cached(&["models", "verify", &manifest], cache.path(), &[]).expect(1).stderr;
+    assert!(told.contains(COMMAND), "{told}");
+}
+
+#[test]
+fn a_fetched_model_runs_from_the_cache() {
+    let place = Place::empty("speech");
+    speech(&place, "other.yaml, parrot.yaml");
+    let cache = tempfile::tempdir().unwrap();
+    let folder = cache.path().join("models/parrot");
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in PARROT {
+        std::fs::copy(root().join("inference/testdata").join(name), folder.join(name)).unwrap();
+    }
+    let workflow = place.argument("workflow.yaml");
+    let told = cached(&["run", &workflow, "--set", "speech=parrot"], cache.path(), &[]).expect(0).stderr;
+    assert!(told.contains("speech: parrot (as set)") && !told.contains("skipped"), "{told}");
+    assert_eq!(place.rows("out/texts.jsonl")[0]["question"], "What is?");
+    let listed =
+        cached(&["models", "ls", place.path("").to_str().unwrap()], cache.path(), &[]).expect(0).stdout;
+    assert!(
+        listed.lines().any(|line| line.starts_with("parrot ") && line.contains("audio -> question")),
+        "{listed}"
+    );
+    // A file of it is lost: it has to be fetched again.
+    std::fs::remove_file(folder.join("parrot_decoder.onnx")).unwrap();
+    let told = cached(&["run", &workflow], cache.path(), &[]).expect(0).stderr;
+    assert!(told.contains("parrot: not fetched, skipped"), "{told}");
+}
+
+#[test]
+fn absent_models_are_listed_and_nothing_is_wrong_with_them() {
+    let cache = tempfile::tempdir().unwrap();
+    let listed = cached(&["models", "ls", "models/third_party"], cache.path(), &[]).expect(0);
+    let line = listed.stdout.lines().find(|line| line.starts_with("moonshine-tiny ")).unwrap();
+    assert!(line.contains("not fetched"), "{line}");
+    assert!(listed.stderr.contains("tidemill models fetch") && listed.stderr.contains("moonshine-tiny"));
+    let document =
+        cached(&["models", "ls", "models/third_party", "--output", "json"], cache.path(), &[]).json();
+    assert!(
+        document["models"].as_array().unwrap().iter().all(|m| m["fetch"].is_string() && m["bytes"].is_null())
+    );
+    cached(&["models", "verify", "models/third_party"], cache.path(), &[]).expect(0);
+}
+
+#[test]
+fn fetching_says_why_it_cannot() {
+    let cache = tempfile::tempdir().unwrap();
+    let told = cached(&["models", "fetch", "moonshine-tny"], cache.path(), &[]).expect(2).stderr;
+    assert!(told.contains("did you mean `moonshine-tiny`?"), "{told}");
+    let told = cached(&["models", "fetch", "moonshine-tiny"], cache.path(), &[("PATH", "/nowhere")])
+        .expect(69)
+        .stderr;
+    assert!(told.contains("apt-get install -y python3") && told.contains("ship"), "{told}");
+    assert!(!cache.path().join("models").exists());
+    let blocked = cache.path().join("a file");
+    std::fs::write(&blocked, "").unwrap();
+    let told = cached(&["models", "fetch"], &blocked, &[]).expect(69).stderr;
+    assert!(told.contains("TIDEMILL_CACHE"), "{told}");
+    let lock = std::fs::File::create(cache.path().join("fetch/lock")).unwrap();
+    lock.lock().unwrap();
+    let told = cached(&["models", "fetch"], cache.path(), &[]).expect(69).stderr;
+    assert!(told.contains("another"), "{told}");
+}
+
+/// The reader of weights and the fetching itself have tests of their own, in Python.
+#[test]
+fn the_scripts_hold() {
+    let output = Command::new("python3")
+        .args(["-B", "-m", "unittest", "-v", "test_fetch"])
+        .current_dir(root().join("models/third_party"))
+        .output()
+        .expect("python3, which `make setup` asks for");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
