@@ -18,6 +18,7 @@ const MANIFESTS: &[(&str, &[u8])] =
 const SCRIPTS: &[(&str, &[u8])] = &embedded![
     "convert.py",
     "efficientnet-lite0-head.npz",
+    "efficientnet-lite1-head.npz",
     "efficientnet_lite.py",
     "fetch.py",
     "moonshine.py",

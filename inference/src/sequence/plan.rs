@@ -166,7 +166,7 @@ impl Comparison {
                 }
                 _ => None,
             })
-            .last();
+            .next_back();
         Some(Plan {
             decoder: facts,
             tokenizer,
