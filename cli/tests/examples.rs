@@ -21,34 +21,52 @@ fn all_examples_are_valid() {
     assert!(document["files"].as_array().unwrap().iter().all(|file| file["ok"] == true), "{document}");
 }
 
-/// Count and sum of valid readings by window and sensor, computed from the file without Tidemill.
-fn expected_windows(csv: &str) -> BTreeMap<(i64, String), (i64, f64)> {
+/// Count and sum of valid readings by window (start in milliseconds) and sensor, computed from the file without
+/// Tidemill. Windows are ten seconds long and start every `slide` milliseconds.
+fn expected_windows(csv: &str, slide: i64) -> BTreeMap<(i64, String), (i64, f64)> {
     let mut windows: BTreeMap<(i64, String), (i64, f64)> = BTreeMap::new();
     for line in csv.lines().skip(1) {
         let fields: Vec<&str> = line.split(',').collect();
         if fields[3] == "true" {
             let time: i64 = fields[0].parse().unwrap();
-            let window = windows.entry((time - time % 10_000, fields[1].to_owned())).or_default();
-            window.0 += 1;
-            window.1 += fields[2].parse::<f64>().unwrap();
+            for start in (time - 9_999..=time).filter(|start| start % slide == 0) {
+                let window = windows.entry((start, fields[1].to_owned())).or_default();
+                window.0 += 1;
+                window.1 += fields[2].parse::<f64>().unwrap();
+            }
         }
     }
     windows
+}
+
+#[track_caller]
+fn check_windows(found: &[Value], expected: &BTreeMap<(i64, String), (i64, f64)>) {
+    assert_eq!(found.len(), expected.len());
+    for row in found {
+        let key = (row["window_start"].as_i64().unwrap(), row["sensor"].as_str().unwrap().to_owned());
+        let (count, sum) = expected[&key];
+        assert_eq!(row["readings"], count, "{row}");
+        assert!((row["mean_temperature"].as_f64().unwrap() - sum / count as f64).abs() < 1e-9, "{row}");
+    }
+}
+
+#[test]
+fn sliding_windows_give_a_result_every_two_seconds() {
+    let place = Place::example("quickstart");
+    tidemill(&["run", &place.argument("sliding.yaml")]).expect(0);
+    let found = place.rows("out/sliding.jsonl");
+    check_windows(&found, &expected_windows(&place.read("readings.csv"), 2_000));
+    let starts: Vec<i64> = found.iter().map(|row| row["window_start"].as_i64().unwrap()).collect();
+    assert!(starts.is_sorted());
+    assert_eq!(starts[0], 1_759_999_992_000, "eight seconds before the first reading's two seconds");
 }
 
 #[test]
 fn quickstart_gives_the_windows_of_its_readings() {
     let place = Place::example("quickstart");
     let outcome = tidemill(&["run", &place.argument("workflow.yaml")]).expect(0);
-    let expected = expected_windows(&place.read("readings.csv"));
     let found = place.rows("out/averages.jsonl");
-    assert_eq!(found.len(), expected.len());
-    for row in &found {
-        let key = (row["window_start"].as_i64().unwrap(), row["sensor"].as_str().unwrap().to_owned());
-        let (count, sum) = expected[&key];
-        assert_eq!(row["readings"], count, "{row}");
-        assert!((row["mean_temperature"].as_f64().unwrap() - sum / count as f64).abs() < 1e-9, "{row}");
-    }
+    check_windows(&found, &expected_windows(&place.read("readings.csv"), 10_000));
     // stdout belongs to the sink `screen`; the report is on stderr.
     let warm = rows(&outcome.stdout);
     let expected_warm = found.iter().filter(|row| row["mean_temperature"].as_f64().unwrap() > 20.0);

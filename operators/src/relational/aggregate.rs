@@ -94,19 +94,43 @@ impl Aggregate {
                 sum.add(float());
                 *values += 1;
             }
-            Accumulator::Int(best) => {
-                let (value, least) = (int(), self.function == Function::Min);
-                *best = Some(best.map_or(value, |b| if least { b.min(value) } else { b.max(value) }));
+            Accumulator::Int(best) => self.take_int(best, int()),
+            Accumulator::Float(best) => self.take_float(best, float()),
+        }
+    }
+
+    /// Adds what another accumulator of this aggregate has seen.
+    pub(crate) fn merge(&self, accumulator: &mut Accumulator, other: &Accumulator) {
+        use Accumulator::{Count, Float, FloatSum, Int, IntSum};
+        match (accumulator, other) {
+            (Count(count), Count(more)) => *count += more,
+            (IntSum { sum, values }, IntSum { sum: more, values: n }) => {
+                *sum += more;
+                *values += n;
             }
-            Accumulator::Float(best) => {
-                // One NaN for all, so that the total order has a single largest value.
-                let value = Some(float()).filter(|v| !v.is_nan()).unwrap_or(f64::NAN.abs());
-                let less = best.is_some_and(|b| value.total_cmp(&b).is_lt());
-                let least = self.function == Function::Min;
-                if best.is_none_or(|b| value.total_cmp(&b).is_ne() && less == least) {
-                    *best = Some(value);
-                }
+            (FloatSum { sum, values }, FloatSum { sum: more, values: n }) => {
+                sum.merge(more);
+                *values += n;
             }
+            (Int(best), Int(Some(value))) => self.take_int(best, *value),
+            (Float(best), Float(Some(value))) => self.take_float(best, *value),
+            (Int(_), Int(None)) | (Float(_), Float(None)) => {}
+            _ => unreachable!("all accumulators of an aggregate start the same"),
+        }
+    }
+
+    fn take_int(&self, best: &mut Option<i64>, value: i64) {
+        let least = self.function == Function::Min;
+        *best = Some(best.map_or(value, |b| if least { b.min(value) } else { b.max(value) }));
+    }
+
+    fn take_float(&self, best: &mut Option<f64>, value: f64) {
+        // One NaN for all, so that the total order has a single largest value.
+        let value = Some(value).filter(|v| !v.is_nan()).unwrap_or(f64::NAN.abs());
+        let less = best.is_some_and(|b| value.total_cmp(&b).is_lt());
+        let least = self.function == Function::Min;
+        if best.is_none_or(|b| value.total_cmp(&b).is_ne() && less == least) {
+            *best = Some(value);
         }
     }
 

@@ -57,6 +57,20 @@ impl ExactSum {
         }
     }
 
+    /// Adds another sum.
+    pub fn merge(&mut self, other: &Self) {
+        let mut carry = false;
+        for (word, more) in self.words.iter_mut().zip(other.words.iter()) {
+            let (sum, one) = word.overflowing_add(*more);
+            let (sum, two) = sum.overflowing_add(u64::from(carry));
+            *word = sum;
+            carry = one || two;
+        }
+        for (special, other) in self.special.iter_mut().zip(other.special) {
+            *special |= other;
+        }
+    }
+
     fn carry_in(&mut self, first: usize, low: u64, high: u64) {
         let (word, mut carry) = self.words[first].overflowing_add(low);
         self.words[first] = word;
@@ -237,6 +251,14 @@ mod tests {
                 two.add(*value);
             }
             prop_assert_eq!(&one, &two);
+            let (front, back) = values.split_at(cut.min(values.len()));
+            let [mut merged, rest] = [front, back].map(|part| {
+                let mut sum = ExactSum::default();
+                part.iter().for_each(|v| sum.add(*v));
+                sum
+            });
+            merged.merge(&rest);
+            prop_assert_eq!(&one, &merged);
             prop_assert_eq!(one.value().to_bits(), two.value().to_bits());
         }
     }

@@ -7,6 +7,7 @@ pub mod join;
 mod join_state;
 mod keys;
 pub mod map;
+mod panes;
 mod snapshot;
 mod typing;
 pub mod window;

@@ -1,4 +1,4 @@
-//! `window`: counts, sums, means, least and largest values over tumbling windows of event time.
+//! `window`: counts, sums, means, least and largest values over tumbling or sliding windows of event time.
 //!
 //! ```yaml
 //! - id: by_colour
@@ -6,16 +6,22 @@
 //!   input: readings
 //!   options:
 //!     size: 10s                    # whole milliseconds
+//!     slide: 2s                    # default: as long as `size`, so that windows do not overlap
 //!     group_by: [colour]           # text, int64 or bool columns; default: one group of all rows
 //!     aggregates:
 //!       - {function: count, as: n}
 //!       - {function: mean, column: v, as: mean_v}    # `as` may be left out: mean_v
 //!     allowed_lateness: 0s
 //! ```
-//! Windows start at whole multiples of `size` since 1970-01-01 and take rows with `start <= time < start + size`. A
-//! window closes when the watermark reaches its end plus `allowed_lateness`: from then on no row of it is expected.
-//! Rows of closed windows are counted as drops `late`. Nothing depends on wall time, on the order of arrival, on how
-//! epochs are cut or on restarts.
+//! Windows start at whole multiples of `slide` since 1970-01-01 and take rows with `start <= time < start + size`. With
+//! a `slide` below `size` they overlap, and a row counts in each one that it is in, `size / slide` of them. A window
+//! closes when the watermark reaches its end plus `allowed_lateness`: from then on no row of it is expected. A row that
+//! comes later counts in those of its windows that are open; when none is, it is counted as a drop `late`. Nothing
+//! depends on wall time, on the order of arrival, on how epochs are cut or on restarts.
+//!
+//! The state holds each group at most twice a slide (see [`super::panes`]), however many windows overlap; a result
+//! costs a merge of what its window has of that group. So results cost most where `slide` is small: more than
+//! 3,600 windows over one another are refused.
 //!
 //! Output columns: `window_start` and `window_end` (int64, milliseconds since 1970), the group columns, the
 //! aggregates. The event time of a result is the last microsecond of its window; results come by window start, then
@@ -55,6 +61,7 @@
 //! ```
 use super::aggregate::{Aggregate, Function};
 use super::keys::is_key_type;
+use super::panes::Windows;
 use super::window_state::{Running, Setup};
 use crate::api::{BoundOperator, Computation, Instance, Spread};
 use crate::columns::declared_name;
@@ -79,6 +86,10 @@ pub struct Window;
 struct Options {
     /// Length of a window, for instance `10s`; whole milliseconds.
     size: Located<TimeSpan>,
+    /// From the start of one window to the start of the next, for instance `2s`; whole milliseconds, at most `size`.
+    /// Default: as `size`, windows do not overlap.
+    #[serde(default)]
+    slide: Option<Located<TimeSpan>>,
     /// Columns whose values make the groups. Default: none, all rows of a window together.
     #[serde(default)]
     group_by: Vec<Located<String>>,
@@ -103,13 +114,16 @@ struct Listed {
     name: Option<Located<String>>,
 }
 
+/// Windows that a row may be in. One row can give that many results at once, when the stream ends.
+const MOST_WINDOWS: i64 = 3600;
+
 impl OperatorKind for Window {
     fn kind(&self) -> &'static str {
         "window"
     }
 
     fn summary(&self) -> &'static str {
-        "Counts, sums, means, least and largest values over tumbling windows of event time."
+        "Counts, sums, means, least and largest values over tumbling or sliding windows of event time."
     }
 
     fn options_schema(&self) -> schemars::Schema {
@@ -126,9 +140,9 @@ impl OperatorKind for Window {
         let options: Options = options.deserialize_into()?;
         let port = &inputs[0];
         let mut errors = Diagnostics::new();
-        let size = window_size(&options.size).unwrap_or_else(|error| {
+        let (size, slide) = size_and_slide(&options).unwrap_or_else(|error| {
             errors.push(error);
-            1000
+            (1000, 1000)
         });
         let mut columns = vec![
             Column::new("window_start", ColumnType::Int64),
@@ -180,9 +194,12 @@ impl OperatorKind for Window {
         let output = StreamType::new(columns);
         let setup = Arc::new(Setup {
             operator: operator_number(context.id),
-            size,
-            // Rounded up: a watermark is a whole microsecond.
-            lateness: i64::try_from(options.allowed_lateness.0.div_ceil(1000)).unwrap_or(i64::MAX),
+            windows: Windows {
+                size,
+                slide,
+                // Rounded up: a watermark is a whole microsecond.
+                lateness: i64::try_from(options.allowed_lateness.0.div_ceil(1000)).unwrap_or(i64::MAX),
+            },
             group_types: output.columns[2..2 + group_by.len()]
                 .iter()
                 .map(|c| c.column_type.clone())
@@ -203,13 +220,42 @@ impl OperatorKind for Window {
     }
 }
 
-/// The size in microseconds.
-fn window_size(size: &Located<TimeSpan>) -> Result<i64, Diagnostic> {
-    let nanoseconds = size.value.0;
+/// Size and slide in microseconds.
+fn size_and_slide(options: &Options) -> Result<(i64, i64), Diagnostic> {
+    let size = microseconds(&options.size, "a window of")?;
+    let Some(written) = &options.slide else { return Ok((size, size)) };
+    let slide = microseconds(written, "a slide of")?;
+    let wrong = |message: String, help: String| {
+        let error = Diagnostic::error("E0606", message).at(written.span.clone()).with_help(help);
+        Err(error.with_related(options.size.span.clone(), "the size of a window"))
+    };
+    let (size_text, slide_text) = (options.size.value, written.value);
+    if slide > size {
+        return wrong(
+            format!("between windows of {size_text} every {slide_text}, rows would be in none"),
+            format!("write a slide of at most {size_text}, or put a `filter` in front that drops those rows"),
+        );
+    }
+    let over = size.div_euclid(slide) + i64::from(size % slide != 0);
+    if over > MOST_WINDOWS {
+        let least = TimeSpan((size as u64).div_ceil(MOST_WINDOWS as u64).div_ceil(1000) * 1_000_000);
+        return wrong(
+            format!(
+                "with windows of {size_text} every {slide_text}, each row would be in {over} of them; \
+                 at most {MOST_WINDOWS} are possible"
+            ),
+            format!("write a slide of at least {least}, or smaller windows"),
+        );
+    }
+    Ok((size, slide))
+}
+
+fn microseconds(span: &Located<TimeSpan>, what: &str) -> Result<i64, Diagnostic> {
+    let nanoseconds = span.value.0;
     match i64::try_from(nanoseconds / 1000) {
         Ok(microseconds) if nanoseconds > 0 && nanoseconds.is_multiple_of(1_000_000) => Ok(microseconds),
-        _ => Err(Diagnostic::error("E0606", format!("a window of {} is not possible", size.value))
-            .at(size.span.clone())
+        _ => Err(Diagnostic::error("E0606", format!("{what} {} is not possible", span.value))
+            .at(span.span.clone())
             .with_help("write whole milliseconds, more than none, such as `10s` or `250ms`")),
     }
 }
@@ -255,3 +301,7 @@ fn bind_aggregate(
 #[cfg(test)]
 #[path = "window_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "sliding_tests.rs"]
+mod sliding_tests;

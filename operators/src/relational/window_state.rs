@@ -1,6 +1,8 @@
-//! The state of running windows: for every open window and group, its aggregates so far.
+//! The state of running windows: for every pane that an open window still needs (see [`super::panes`]) and every
+//! group, its aggregates so far. Panes are merged when a window closes and forgotten with the last window they are in.
 use super::aggregate::{Accumulator, Aggregate};
 use super::keys::{Key, KeyPart, Keys};
+use super::panes::Windows;
 use super::snapshot;
 use crate::api::{DeadLetter, OperatorError, Output, Stateful};
 use crate::columns::ScalarBuilder;
@@ -12,6 +14,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::mem::size_of;
 use std::sync::Arc;
 use tidemill_spec::types::ColumnType;
@@ -25,10 +28,8 @@ const TAG: [u8; 8] = *b"WINDOW01";
 /// What all copies of one window operator share.
 pub(super) struct Setup {
     pub(super) operator: u64,
-    /// Microseconds, a multiple of 1000.
-    pub(super) size: i64,
-    /// Microseconds.
-    pub(super) lateness: i64,
+    /// Size and slide are multiples of 1000.
+    pub(super) windows: Windows,
     /// Payload positions.
     pub(super) group_by: Vec<usize>,
     pub(super) group_types: Vec<ColumnType>,
@@ -37,17 +38,6 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Start of the window of a time; `None` if its end is out of range.
-    fn start(&self, time: EventTime) -> Option<EventTime> {
-        let start = time.div_euclid(self.size).checked_mul(self.size)?;
-        start.checked_add(self.size)?;
-        Some(start)
-    }
-
-    fn is_closed(&self, start: EventTime, watermark: EventTime) -> bool {
-        watermark >= (start + self.size).saturating_add(self.lateness) || watermark == EventTime::MAX
-    }
-
     /// Identity of the result of a window and group: the same after every replay.
     fn id(&self, start: EventTime, key: &Key) -> RecordId {
         let mut bytes = b"window".to_vec();
@@ -77,7 +67,7 @@ impl Setup {
     }
 }
 
-/// One group of one window.
+/// One group of one pane, or of a whole window.
 #[derive(Debug, Clone, PartialEq)]
 struct Group {
     /// Time and id of the first row by (time, id), whatever came first: the result takes its metadata from it.
@@ -90,10 +80,25 @@ struct Group {
     state: Vec<Accumulator>,
 }
 
+impl Group {
+    /// Takes in the same group of another pane.
+    fn merge(&mut self, other: &Self, aggregates: &[Aggregate]) {
+        if other.first < self.first {
+            (self.first, self.source, self.sequence, self.class) =
+                (other.first, other.source, other.sequence, other.class);
+        }
+        self.intended = self.intended.max(other.intended);
+        for ((aggregate, state), other) in aggregates.iter().zip(&mut self.state).zip(&other.state) {
+            aggregate.merge(state, other);
+        }
+    }
+}
+
 /// Running windows.
 pub(super) struct Running {
     setup: Arc<Setup>,
-    open: BTreeMap<EventTime, BTreeMap<Key, Group>>,
+    /// By start.
+    panes: BTreeMap<EventTime, BTreeMap<Key, Group>>,
     watermark: EventTime,
     bytes: usize,
 }
@@ -111,7 +116,35 @@ fn broken(error: arrow_schema::ArrowError) -> OperatorError {
 
 impl Running {
     pub(super) fn new(setup: Arc<Setup>) -> Self {
-        Self { setup, open: BTreeMap::new(), watermark: EventTime::MIN, bytes: 0 }
+        Self { setup, panes: BTreeMap::new(), watermark: EventTime::MIN, bytes: 0 }
+    }
+
+    /// The groups of a window that closes, all earlier ones being closed. Panes that no later window needs go.
+    fn close(&mut self, start: EventTime) -> BTreeMap<Key, Group> {
+        let Windows { size, slide, .. } = self.setup.windows;
+        let aggregates = &self.setup.aggregates;
+        let mut merged: BTreeMap<Key, Group> = BTreeMap::new();
+        while let Some(entry) = self.panes.first_entry().filter(|entry| *entry.key() < start + slide) {
+            let groups = entry.remove();
+            self.bytes -= groups.iter().map(|(key, group)| group_bytes(key, group)).sum::<usize>();
+            if merged.is_empty() {
+                merged = groups;
+                continue;
+            }
+            for (key, group) in groups {
+                match merged.entry(key) {
+                    Entry::Vacant(entry) => drop(entry.insert(group)),
+                    Entry::Occupied(mut entry) => entry.get_mut().merge(&group, aggregates),
+                }
+            }
+        }
+        for (key, group) in self.panes.range(start + slide..start + size).flat_map(|(_, groups)| groups) {
+            match merged.get_mut(key) {
+                Some(window) => window.merge(group, aggregates),
+                None => drop(merged.insert(Arc::clone(key), group.clone())),
+            }
+        }
+        merged
     }
 
     /// Result rows of closed windows.
@@ -133,7 +166,7 @@ impl Running {
                 }
                 Err(detail) => output.dead_letters.push(DeadLetter {
                     id: Some(setup.id(*start, key)),
-                    time: Some(start + setup.size - 1),
+                    time: Some(start + setup.windows.size - 1),
                     reason: "sum_overflow",
                     detail,
                 }),
@@ -150,12 +183,12 @@ impl Running {
             Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
             Arc::new(UInt32Array::from_iter_values(kept.iter().map(|(.., group)| group.source))),
             Arc::new(UInt64Array::from_iter_values(kept.iter().map(|(.., group)| group.sequence))),
-            each(&|(start, ..)| start + setup.size - 1),
+            each(&|(start, ..)| start + setup.windows.size - 1),
             each(&|(.., group)| group.intended),
             Arc::new(UInt32Array::from_iter_values(kept.iter().map(|(.., group)| group.class))),
             Arc::new(Int8Array::from(vec![1; kept.len()])),
             each(&|(start, ..)| start.div_euclid(1000)),
-            each(&|(start, ..)| (start + setup.size).div_euclid(1000)),
+            each(&|(start, ..)| (start + setup.windows.size).div_euclid(1000)),
         ];
         for (index, group_type) in setup.group_types.iter().enumerate() {
             let mut builder = ScalarBuilder::new(group_type, kept.len());
@@ -176,19 +209,20 @@ impl Stateful for Running {
         let mut late = 0;
         for row in 0..batch.num_rows() {
             let time = metadata.times.value(row);
-            let Some(start) = setup.start(time) else {
+            let Some(pane) = setup.windows.pane(time) else {
                 let detail = format!("the event time {time} us is out of range");
                 output.dead_letters.push(super::dead_row(batch, row, "bad_time", detail));
                 continue;
             };
-            if setup.is_closed(start, self.watermark) {
+            // As long as one of its windows is open, the row counts in that one.
+            if setup.windows.is_closed(setup.windows.last(pane), self.watermark) {
                 late += 1;
                 continue;
             }
             let first = (time, metadata.id(row));
             let (source, sequence) = (metadata.sources.value(row), metadata.sequences.value(row));
             let (class, intended) = (metadata.classes.value(row), metadata.intended.value(row));
-            let groups = self.open.entry(start).or_default();
+            let groups = self.panes.entry(pane).or_default();
             let key = keys.get(row);
             if !groups.contains_key(&key) {
                 let state = setup.aggregates.iter().map(Aggregate::start).collect();
@@ -210,17 +244,18 @@ impl Stateful for Running {
     }
 
     fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError> {
+        let windows = self.setup.windows;
+        // What was closed before gave its results then; rows that came later went into other windows only.
+        let mut next = windows.first_open(self.watermark);
         self.watermark = self.watermark.max(watermark);
         let mut rows = Vec::new();
-        while let Some(entry) = self.open.first_entry() {
-            let start = *entry.key();
-            if !self.setup.is_closed(start, self.watermark) {
+        while let Some((pane, _)) = self.panes.first_key_value() {
+            let start = windows.first(*pane).max(next);
+            if !windows.is_closed(start, self.watermark) {
                 break;
             }
-            for (key, group) in entry.remove() {
-                self.bytes -= group_bytes(&key, &group);
-                rows.push((start, key, group));
-            }
+            next = start + windows.slide;
+            rows.extend(self.close(start).into_iter().map(|(key, group)| (start, key, group)));
             if rows.len() >= CHUNK_ROWS {
                 for chunk in rows.chunks(CHUNK_ROWS) {
                     self.emit(chunk, output)?;
@@ -231,10 +266,14 @@ impl Stateful for Running {
         self.emit(&rows, output)
     }
 
+    fn output_watermark(&self, watermark: EventTime) -> EventTime {
+        self.setup.windows.output_watermark(watermark)
+    }
+
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
         let schema = self.setup.snapshot_schema();
         let all: Vec<(EventTime, &Key, &Group)> =
-            self.open.iter().flat_map(|(s, groups)| groups.iter().map(|(k, g)| (*s, k, g))).collect();
+            self.panes.iter().flat_map(|(s, groups)| groups.iter().map(|(k, g)| (*s, k, g))).collect();
         let mut batches = Vec::new();
         for chunk in all.chunks(CHUNK_ROWS) {
             let ids: Vec<u8> = chunk.iter().flat_map(|(.., g)| g.first.1).collect();
@@ -293,7 +332,7 @@ impl Stateful for Running {
                 };
                 let key = keys.get(row);
                 restored.bytes += group_bytes(&key, &group);
-                restored.open.entry(int(0).value(row)).or_default().insert(key, group);
+                restored.panes.entry(int(0).value(row)).or_default().insert(key, group);
             }
         }
         *self = restored;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
-fn readings() -> StreamType {
+pub(super) fn readings() -> StreamType {
     StreamType::new([
         Column::new("colour", ColumnType::Text),
         Column::new("n", ColumnType::Int64),
@@ -16,22 +16,23 @@ fn readings() -> StreamType {
     ])
 }
 
-const ALL: &str = "size: 1ms\ngroup_by: [colour]\naggregates: [{function: count, as: rows}, {function: count, column: v}, \
+/// Every kind of aggregate.
+pub(super) const ALL: &str = "\ngroup_by: [colour]\naggregates: [{function: count, as: rows}, {function: count, column: v}, \
     {function: sum, column: n}, {function: sum, column: v}, {function: mean, column: n}, {function: mean, column: v}, \
     {function: min, column: n}, {function: max, column: v}]";
 
-fn record(sequence: u64, time: i64, payload: Json) -> Record {
+pub(super) fn record(sequence: u64, time: i64, payload: Json) -> Record {
     Record { source: 0, sequence, time, payload }
 }
 
-fn make(yaml: &str) -> Box<dyn Stateful> {
+pub(super) fn make(yaml: &str) -> Box<dyn Stateful> {
     let bound = bind(&Window, &[readings()], yaml).unwrap();
     let Ok(Instance::Stateful(window)) = (bound.make)() else { panic!("stateful") };
     window
 }
 
 /// Results as JSON rows, in the order of emission.
-fn rows_of(batches: &[RecordBatch]) -> Vec<Json> {
+pub(super) fn rows_of(batches: &[RecordBatch]) -> Vec<Json> {
     let mut all = Vec::new();
     for batch in batches {
         let schema = batch.schema();
@@ -116,6 +117,13 @@ fn wrong_options() {
     for (yaml, code, message) in [
         ("size: 1ms\naggregates: []", "E0606", "computes nothing"),
         ("size: 10us\naggregates: [{function: count}]", "E0606", "not possible"),
+        ("size: 1s\nslide: 0s\naggregates: [{function: count}]", "E0606", "a slide of 0s is not possible"),
+        ("size: 1s\nslide: 2s\naggregates: [{function: count}]", "E0606", "rows would be in none"),
+        (
+            "size: 1h\nslide: 999ms\naggregates: [{function: count}]",
+            "E0606",
+            "each row would be in 3604 of them",
+        ),
         ("size: 1s\naggregates: [{function: sum}]", "E0606", "needs a column"),
         (
             "size: 1s\naggregates: [{function: sum, column: colour}]",
@@ -148,29 +156,29 @@ fn reference(rows: &[(usize, Record)]) -> Vec<Json> {
         let colour = row.payload["colour"].as_str().map(str::to_owned);
         groups.entry((row.time.div_euclid(1000), colour)).or_default().push(row);
     }
-    let mut results = Vec::new();
-    for ((start, colour), mut rows) in groups {
-        rows.sort_by_key(|row| row.sequence);
-        let ints: Vec<i64> = rows.iter().filter_map(|r| r.payload["n"].as_i64()).collect();
-        let floats: Vec<f64> = rows.iter().filter_map(|r| r.payload["v"].as_f64()).collect();
-        // The values are multiples of 2^-20 below 2^20: plain arithmetic on them is exact.
-        let (int_sum, float_sum) = (ints.iter().sum::<i64>(), floats.iter().sum::<f64>());
-        let or_null = |empty: bool, value: Json| if empty { Json::Null } else { value };
-        results.push(json!({
-            "window_start": start, "window_end": start + 1, "colour": colour,
-            "rows": rows.len(), "count_v": floats.len(),
-            "sum_n": or_null(ints.is_empty(), json!(int_sum)),
-            "sum_v": or_null(floats.is_empty(), json!(float_sum)),
-            "mean_n": or_null(ints.is_empty(), json!(int_sum as f64 / ints.len() as f64)),
-            "mean_v": or_null(floats.is_empty(), json!(float_sum / floats.len() as f64)),
-            "min_n": ints.iter().min(),
-            "max_v": floats.iter().copied().reduce(f64::max),
-        }));
-    }
-    results
+    groups.into_iter().map(|((start, colour), rows)| result(start, start + 1, colour, &rows)).collect()
 }
 
-fn rows() -> impl Strategy<Value = Vec<(usize, Record)>> {
+/// The result of a window (milliseconds) and group that has these rows.
+pub(super) fn result(start: i64, end: i64, colour: Option<String>, rows: &[&Record]) -> Json {
+    let ints: Vec<i64> = rows.iter().filter_map(|r| r.payload["n"].as_i64()).collect();
+    let floats: Vec<f64> = rows.iter().filter_map(|r| r.payload["v"].as_f64()).collect();
+    // The values are multiples of 2^-20 below 2^20: plain arithmetic on them is exact.
+    let (int_sum, float_sum) = (ints.iter().sum::<i64>(), floats.iter().sum::<f64>());
+    let or_null = |empty: bool, value: Json| if empty { Json::Null } else { value };
+    json!({
+        "window_start": start, "window_end": end, "colour": colour,
+        "rows": rows.len(), "count_v": floats.len(),
+        "sum_n": or_null(ints.is_empty(), json!(int_sum)),
+        "sum_v": or_null(floats.is_empty(), json!(float_sum)),
+        "mean_n": or_null(ints.is_empty(), json!(int_sum as f64 / ints.len() as f64)),
+        "mean_v": or_null(floats.is_empty(), json!(float_sum / floats.len() as f64)),
+        "min_n": ints.iter().min(),
+        "max_v": floats.iter().copied().reduce(f64::max),
+    })
+}
+
+pub(super) fn rows() -> impl Strategy<Value = Vec<(usize, Record)>> {
     let colour = prop::sample::select(vec![json!("red"), json!("blue"), Json::Null]);
     let n = prop::option::of(-1000i64..1000);
     let v = prop::option::of((-(1i64 << 30)..1 << 30).prop_map(|v| v as f64 / f64::from(1 << 20)));
@@ -191,7 +199,7 @@ proptest! {
     fn results_are_right_for_any_order_epochs_watermarks_and_restarts(
         rows in rows(), bound in 0i64..3000, random in any::<u64>(),
     ) {
-        let operator = bind(&Window, &[readings()], ALL).unwrap();
+        let operator = bind(&Window, &[readings()], &format!("size: 1ms{ALL}")).unwrap();
         let Feed { epochs, .. } = feed(&rows, bound, random);
         let result = run_epochs(&operator, &[readings()], &epochs, random);
         prop_assert_eq!(rows_of(&result.batches), reference(&rows));
@@ -204,7 +212,7 @@ proptest! {
     ) {
         let rows: Vec<(usize, Record)> = values.iter().enumerate()
             .map(|(i, (time, v))| (0, record(i as u64, *time, json!({"colour": "red", "v": v})))).collect();
-        let operator = bind(&Window, &[readings()], ALL).unwrap();
+        let operator = bind(&Window, &[readings()], &format!("size: 1ms{ALL}")).unwrap();
         let [one, two] = [a, b].map(|random| {
             let output = run_epochs(&operator, &[readings()], &feed(&rows, 1500, random).epochs, random);
             let metadata: Vec<_> = output.batches.iter().flat_map(|batch| {
