@@ -2,10 +2,10 @@
 # once `make setup` has run.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long bench lint book
+.PHONY: help setup demo test test-long bench lint book check-aarch64
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing on this machine (demo and test call it)
 	@scripts/setup.sh
@@ -27,3 +27,6 @@ lint: setup ## licences, versions and sources of the dependencies; shell scripts
 
 book: setup ## build the book into target/book
 	@scripts/book.sh
+
+check-aarch64: setup ## compile everything for 64-bit ARM, without linking
+	@scripts/check-aarch64.sh

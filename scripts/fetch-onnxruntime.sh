@@ -15,7 +15,8 @@ SHA256_X86_64=fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3
 say() { printf 'fetch-onnxruntime: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Without a name the script came through a pipe, and DIR says where to.
+here=$(cd "$(dirname "${BASH_SOURCE[0]:-.}")/.." && pwd)
 directory=${1:-$here/.tidemill/lib}
 library=$directory/libonnxruntime.so.$VERSION
 

@@ -8,6 +8,7 @@ use tidemill_spec::units::{Rate, TimeSpan};
 #[derive(Debug, Parser)]
 #[command(name = "tidemill", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
+  tidemill init my-project                 start a project that runs as it is
   tidemill validate workflow.yaml          check a workflow, read and run nothing
   tidemill run workflow.yaml               run it and report rate, latency and accuracy
   tidemill graph workflow.yaml             draw it
@@ -71,6 +72,75 @@ pub(crate) enum Verb {
     },
     /// Print versions: of this program and of the inference backends found here.
     Version(VersionArguments),
+    /// Start a project that runs as it is.
+    Init(InitArguments),
+    /// Look at this machine: what Tidemill uses, what is missing, and how to mend it.
+    Doctor(DoctorArguments),
+    /// Print a script that completes `tidemill` commands in a shell.
+    Completions(CompletionsArguments),
+    /// Print the manual page, or write those of all verbs to a folder.
+    Man(ManArguments),
+}
+
+/// `tidemill init`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill init                            the quickstart, into this folder
+  tidemill init my-project
+  tidemill init pictures --template vqa    questions about pictures, with models and data
+  tidemill init my-project --output json
+
+Nothing that is there is overwritten. Works without network and outside the repository.")]
+pub(crate) struct InitArguments {
+    /// The folder; it is made if it is not there.
+    #[arg(default_value = ".", value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// What to start from.
+    #[arg(long, short, value_name = "NAME", default_value = "quickstart")]
+    pub(crate) template: Template,
+    /// Form of the answer on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill doctor
+  tidemill doctor --fix              also install ONNX Runtime into the user's cache (needs network, bash, python3)
+  tidemill doctor --output json
+
+Each line is ok, a note (something works less well, or is needed for one thing only) or a problem. Exit code 1
+if there is a problem.")]
+pub(crate) struct DoctorArguments {
+    /// Install the ONNX Runtime library if it is missing.
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Form of the answer on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill completions bash > ~/.local/share/bash-completion/completions/tidemill
+  tidemill completions zsh > ~/.zfunc/_tidemill        and `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  tidemill completions fish > ~/.config/fish/completions/tidemill.fish")]
+pub(crate) struct CompletionsArguments {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// `tidemill man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill man | man -l -
+  tidemill man --out ~/.local/share/man/man1    then `man tidemill-run` and the like")]
+pub(crate) struct ManArguments {
+    /// Write a page for each verb into this folder instead.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// `tidemill validate`.
@@ -225,14 +295,18 @@ Exit code 1 if a model cannot be used.")]
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
-    /// Show what a model file reads and gives; for a bare ONNX file also a manifest to start from.
+    /// Show what a model file reads and gives, or print a manifest to start from.
     #[command(after_help = "Examples:
   tidemill models inspect model.onnx
+  tidemill models inspect model.onnx --manifest > model.yaml
   tidemill models inspect models/vqa/answerer.yaml
   tidemill models inspect model.onnx --output json")]
     Inspect {
         /// An ONNX file or a manifest.
         file: PathBuf,
+        /// Print a manifest to start from instead: what the file knows; the rest is in capitals.
+        #[arg(long, conflicts_with = "output")]
+        manifest: bool,
         /// Form of the answer.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
@@ -281,6 +355,27 @@ pub(crate) enum SchemaFile {
     Plan,
     /// Model manifests.
     Model,
+}
+
+impl SchemaFile {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            SchemaFile::Workflow => "workflow",
+            SchemaFile::Infrastructure => "infrastructure",
+            SchemaFile::Plan => "plan",
+            SchemaFile::Model => "model",
+        }
+    }
+}
+
+/// A project to start from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Template {
+    /// Sensor readings from a CSV file, averaged over windows.
+    Quickstart,
+    /// Questions about ten pictures, answered by two small models and scored.
+    Vqa,
 }
 
 /// When to use colour.

@@ -3,13 +3,16 @@
 mod arguments;
 mod choice;
 mod default_plan;
+mod doctor;
 mod drawing;
 mod exit;
 mod fetch;
 mod figures;
 mod graph;
+mod init;
 mod interrupt;
 mod letters;
+mod manual;
 mod metrics;
 mod models;
 mod outline;
@@ -20,6 +23,7 @@ mod run;
 mod schema;
 mod slo;
 mod table;
+mod templates;
 mod terminal;
 mod validate;
 mod version;
@@ -41,6 +45,10 @@ fn main() -> std::process::ExitCode {
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),
         Verb::Version(arguments) => version::version(&arguments),
+        Verb::Init(arguments) => init::init(&arguments),
+        Verb::Doctor(arguments) => doctor::doctor(&arguments, &terminal),
+        Verb::Completions(arguments) => manual::completions(&arguments),
+        Verb::Man(arguments) => manual::manual(&arguments),
     };
     result.unwrap_or_else(|error| exit::explain(&error, &terminal)).into()
 }

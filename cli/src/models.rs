@@ -23,7 +23,8 @@ pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<E
         ModelsVerb::Ls { folder, output } => list(folder, *output, terminal),
         ModelsVerb::Fetch { names, output } => fetch(names, *output, terminal),
         ModelsVerb::Verify { path, output } => verify_all(path, *output, terminal),
-        ModelsVerb::Inspect { file, output } => inspect_file(file, *output),
+        ModelsVerb::Inspect { file, manifest: true, .. } => print_skeleton(file),
+        ModelsVerb::Inspect { file, output, .. } => inspect_file(file, *output),
     }
 }
 
@@ -190,9 +191,29 @@ fn verify_all(path: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::R
     Ok(if all_usable { Exit::Success } else { Exit::No })
 }
 
+fn has_manifest_name(file: &Path) -> bool {
+    file.extension().is_some_and(|end| end == "yaml" || end == "yml")
+}
+
+fn facts(model: &Path) -> Result<ModelFacts, Failure> {
+    inspect(model).map_err(|error| Failure::new(Exit::Configuration, error.to_string()))
+}
+
+fn print_skeleton(file: &Path) -> anyhow::Result<Exit> {
+    if has_manifest_name(file) {
+        return Err(Failure::new(Exit::Usage, format!("{} is a manifest already", file.display()))
+            .with_help("name the ONNX file")
+            .into());
+    }
+    let text = skeleton(&facts(file)?);
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
 fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
-    let is_manifest = file.extension().is_some_and(|end| end == "yaml" || end == "yml");
-    let manifest = if is_manifest { Some(Manifest::load(file)?) } else { None };
+    let manifest = if has_manifest_name(file) { Some(Manifest::load(file)?) } else { None };
     let model = match &manifest {
         Some(manifest) => match location::command(manifest).filter(|_| is_absent(file).is_some()) {
             Some(command) => {
@@ -203,7 +224,7 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
         },
         None => file.to_path_buf(),
     };
-    let facts = inspect(&model).map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
+    let facts = facts(&model)?;
     let port = |port: &Port| {
         let shape = port.shape.as_ref().map(|s| s.iter().map(ToString::to_string).collect::<Vec<_>>());
         json!({"name": port.name, "dtype": port.element.to_string(), "shape": shape})
@@ -227,7 +248,7 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
                     if same { "as in the manifest" } else { "DIFFERS from the manifest" }
                 )
             }
-            None => writeln!(out, "\nA manifest to start from:\n\n{}", skeleton(&facts)),
+            None => Ok(()),
         }
     })
 }

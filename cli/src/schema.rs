@@ -9,23 +9,19 @@ use tidemill_spec::schema::{self, Section};
 
 /// Prints a schema.
 pub(crate) fn print(arguments: &SchemaArguments) -> anyhow::Result<Exit> {
-    let text = match arguments.file {
-        SchemaFile::Workflow => schema::to_text(&workflow()),
-        SchemaFile::Infrastructure => named("infrastructure"),
-        SchemaFile::Plan => named("plan"),
-        SchemaFile::Model => named("model"),
-    };
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(text(arguments.file).as_bytes())?;
     out.flush()?;
     Ok(Exit::Success)
 }
 
-fn named(name: &str) -> String {
-    schema::all()
-        .into_iter()
-        .find(|(found, _)| *found == name)
-        .map_or_else(String::new, |(_, s)| schema::to_text(&s))
+/// The schema of a kind of file, as JSON.
+pub(crate) fn text(file: SchemaFile) -> String {
+    if file == SchemaFile::Workflow {
+        return schema::to_text(&workflow());
+    }
+    let found = schema::all().into_iter().find(|(name, _)| *name == file.name());
+    found.map_or_else(String::new, |(_, schema)| schema::to_text(&schema))
 }
 
 /// The schema of workflows with the options of all kinds that this program has.

@@ -14,6 +14,10 @@ fn every_verb_has_help_with_examples() {
         &["models", "verify"],
         &["models", "inspect"],
         &["version"],
+        &["init"],
+        &["doctor"],
+        &["completions"],
+        &["man"],
     ] {
         let outcome = tidemill(&[verb, &["--help"]].concat()).expect(0);
         assert!(outcome.stdout.contains("Examples:\n  tidemill "), "{verb:?}: {}", outcome.stdout);

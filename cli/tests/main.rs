@@ -1,6 +1,7 @@
 //! End to end, through the built binary.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod command;
+mod doctor;
 mod examples;
 mod exit_codes;
 mod fetching;
@@ -8,5 +9,7 @@ mod graphs;
 mod help;
 mod live;
 mod losses;
+mod manual;
 mod model_verbs;
+mod new_project;
 mod schemas;

@@ -34,8 +34,12 @@ fn a_changed_model_file_does_not_pass() {
 fn a_bare_model_gives_a_manifest_to_start_from() {
     let text = tidemill(&["models", "inspect", "models/vqa/speech-small.onnx"]).expect(0).stdout;
     assert!(text.contains("log_mel") && text.contains("[batch, 40, 398] float32"), "{text}");
+    assert!(!text.contains("SPDX-IDENTIFIER"), "the manifest has a flag of its own: {text}");
+    let text =
+        tidemill(&["models", "inspect", "models/vqa/speech-small.onnx", "--manifest"]).expect(0).stdout;
+    tidemill(&["models", "inspect", "models/vqa/speech-small.yaml", "--manifest"]).expect(2);
     let place = Place::empty("models");
-    place.write("m.yaml", text.split("start from:").nth(1).unwrap());
+    place.write("m.yaml", text);
     place
         .write("speech-small.onnx", std::fs::read(place.path("../../models/vqa/speech-small.onnx")).unwrap());
     // Only what its maker knows is missing, and the checks say so.

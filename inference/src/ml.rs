@@ -28,10 +28,10 @@ use std::sync::Arc;
 use tidemill_operators::api::{
     BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output, Spread,
 };
+use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
 use tidemill_operators::record::{
     METADATA_COLUMNS, Metadata, derive_metadata, operator_number, record_schema,
 };
-use tidemill_operators::registry::{InputPort, OperatorContext, OperatorKind};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
 use tidemill_spec::types::{ColumnType, StreamType};
@@ -57,6 +57,10 @@ impl OperatorKind for MlKind {
 
     fn options_schema(&self) -> schemars::Schema {
         schemars::schema_for!(Options)
+    }
+
+    fn runs_models(&self) -> bool {
+        true
     }
 
     fn bind(

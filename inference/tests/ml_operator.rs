@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use tidemill_inference::MlKind;
 use tidemill_operators::api::{BoundOperator, Instance, Output};
+use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
 use tidemill_operators::record::{
     METADATA_COLUMNS, Metadata, derive_id, operator_number, record_schema, source_id, tensor_f32, text,
 };
-use tidemill_operators::registry::{InputPort, OperatorContext, OperatorKind};
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::span::Span;
 use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};

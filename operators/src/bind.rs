@@ -15,6 +15,7 @@
 //! | `E0610` | ground truth that cannot be read |
 //! | `E0611` | a file that is written twice, or written and read |
 //! | `E0612` | both inputs of a join send a column of the same name |
+//! | `E0613` | `variants`, `backend` or `batching` on an operator that runs no model |
 //!
 //! ```
 //! use tidemill_operators::{bind::{Choice, bind_workflow}, registry::Registry};
@@ -39,7 +40,8 @@ mod files;
 
 use crate::api::{BoundOperator, BoundSink, BoundSource, GroundTruth};
 use crate::ground_truth;
-use crate::registry::{EndContext, InputPort, OperatorContext, Registry};
+use crate::kind::{EndContext, InputPort, OperatorContext};
+use crate::registry::Registry;
 use crate::sources::repeat::repeated;
 use files::Files;
 use std::collections::{BTreeMap, BTreeSet};
@@ -294,6 +296,9 @@ fn bind_one(
         .with_help("list them as `inputs: [first, second]`")
         .into());
     }
+    if !kind.runs_models() {
+        without_models(operator)?;
+    }
     let context = OperatorContext {
         id: &operator.id,
         base: &workflow.directory.0,
@@ -305,6 +310,28 @@ fn bind_one(
             .or_else(|| operator.backend.as_ref().map(|b| backend_name(b.value))),
     };
     kind.bind(&context, ports, &operator.options)
+}
+
+/// Refuses what only an operator with models makes use of: it would be without any effect.
+fn without_models(operator: &Operator) -> Result<(), Diagnostics> {
+    let places = [
+        ("variants", operator.variants.first().map(|variant| &variant.span)),
+        ("backend", operator.backend.as_ref().map(|backend| &backend.span)),
+        ("batching", operator.batching.as_ref().map(|batching| &batching.max_batch.span)),
+    ];
+    let mut errors = Diagnostics::new();
+    for (key, place) in places.into_iter().filter_map(|(key, place)| Some((key, place?))) {
+        // A `batching` without `max_batch` has no place of its own.
+        let place = if place.source().is_some() { place } else { &operator.id.span };
+        let message =
+            format!("`{}` runs no model: `{key}` has no effect on kind `{}`", operator.id, operator.kind);
+        errors.push(
+            Diagnostic::error("E0613", message)
+                .at(place.clone())
+                .with_help(format!("take `{key}` out, or write `kind: ml`")),
+        );
+    }
+    errors.into_result(())
 }
 
 fn backend_name(backend: BackendChoice) -> &'static str {

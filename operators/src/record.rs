@@ -80,7 +80,8 @@ pub fn payload_schema(stream: &StreamType) -> SchemaRef {
     Arc::new(Schema::new(stream.columns.iter().map(payload_field).collect::<Vec<_>>()))
 }
 
-fn payload_field(column: &tidemill_spec::types::Column) -> Field {
+/// The field of one payload column.
+pub(crate) fn payload_field(column: &tidemill_spec::types::Column) -> Field {
     Field::new(&column.name, arrow_type(&column.column_type), true)
         .with_metadata(HashMap::from([("tidemill.type".to_owned(), column.column_type.to_string())]))
 }

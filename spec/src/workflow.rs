@@ -122,7 +122,7 @@ pub struct Operator {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendChoice {
-    /// The first backend that the model and the machine allow.
+    /// The one that a short measurement on this machine found faster, of those that model and machine have.
     #[default]
     Auto,
     /// RTen, pure Rust.
@@ -177,7 +177,7 @@ pub struct Sink {
     pub ground_truth: Option<GroundTruth>,
 }
 
-/// A CSV file with the right answers.
+/// A file with the right answers: CSV with a header line, or JSONL.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroundTruth {

@@ -24,8 +24,8 @@ pub enum Found {
 }
 
 /// Looks for the library: the variables, `.tidemill/lib` of `directory`, of the current directory and of
-/// the folders above each, `lib` of [`cache_folder`], the folder of the program, and the system's
-/// folders. In a folder, newer versions come first.
+/// the folders above each, `lib` of [`cache_folder`] and of the user's data (`~/.local/share/tidemill/lib`), the folder of the program and the `lib` and `lib/tidemill` beside it,
+/// `LD_LIBRARY_PATH`, and the system's folders. In a folder, newer versions come first.
 pub fn find(directory: &Path) -> Found {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     for name in VARIABLES {
@@ -38,9 +38,9 @@ pub fn find(directory: &Path) -> Found {
     for start in [std::path::absolute(directory).unwrap_or_default(), current] {
         folders.extend(start.ancestors().map(|folder| folder.join(".tidemill/lib")));
     }
-    folders.extend(cache_folder().map(|folder| folder.join("lib")));
+    folders.extend([cache_folder(), data_folder()].into_iter().flatten().map(|folder| folder.join("lib")));
     if let Ok(program) = std::env::current_exe() {
-        folders.extend(program.parent().map(Path::to_owned));
+        folders.extend(beside(&program));
     }
     if let Some(paths) = variable("LD_LIBRARY_PATH") {
         folders.extend(std::env::split_paths(&paths).filter(|folder| folder.is_absolute()));
@@ -55,13 +55,29 @@ pub fn find(directory: &Path) -> Found {
 /// Tidemill's folder for what can be had again: `$TIDEMILL_CACHE`, `$XDG_CACHE_HOME/tidemill` or
 /// `~/.cache/tidemill`.
 pub fn cache_folder() -> Option<PathBuf> {
+    let given = std::env::var_os("TIDEMILL_CACHE").map(PathBuf::from).filter(|path| path.is_absolute());
+    given.or_else(|| user_folder("XDG_CACHE_HOME", ".cache"))
+}
+
+/// Tidemill's folder in the user's data: `$XDG_DATA_HOME/tidemill` or `~/.local/share/tidemill`.
+fn data_folder() -> Option<PathBuf> {
+    user_folder("XDG_DATA_HOME", ".local/share")
+}
+
+fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    if let Some(cache) = folder("TIDEMILL_CACHE") {
-        return Some(cache);
+    let parent = folder(variable).or_else(|| folder("HOME").map(|home| home.join(in_home)));
+    parent.map(|parent| parent.join("tidemill"))
+}
+
+/// Where an installed program has its libraries: with itself, or in `lib` next to `bin`.
+fn beside(program: &Path) -> Vec<PathBuf> {
+    let Some(folder) = program.parent() else { return Vec::new() };
+    let mut folders = vec![folder.to_owned()];
+    if let Some(prefix) = folder.parent() {
+        folders.extend([prefix.join("lib/tidemill"), prefix.join("lib")]);
     }
-    folder("XDG_CACHE_HOME")
-        .or_else(|| folder("HOME").map(|home| home.join(".cache")))
-        .map(|cache| cache.join("tidemill"))
+    folders
 }
 
 fn search(folders: Vec<PathBuf>) -> Found {
@@ -118,6 +134,13 @@ mod tests {
             .collect();
         assert_eq!(names, ["libonnxruntime.so.1.31.1", "libonnxruntime.so.1.9.0", "libonnxruntime.so"]);
         assert!(libraries(Path::new("/no/such/folder")).is_empty());
+    }
+
+    #[test]
+    fn an_installed_program_has_its_libraries_beside_it() {
+        let folders = beside(Path::new("/opt/tidemill/bin/tidemill"));
+        let expected = ["/opt/tidemill/bin", "/opt/tidemill/lib/tidemill", "/opt/tidemill/lib"];
+        assert_eq!(folders, expected.map(PathBuf::from));
     }
 
     #[test]

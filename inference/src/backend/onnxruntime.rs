@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 pub const NAME: &str = "ort";
 /// Oldest ONNX Runtime 1.N that the bindings accept.
 const OLDEST: u32 = ort::MINOR_VERSION;
-const MEND: &str = "run `make setup` or scripts/fetch-onnxruntime.sh, or set TIDEMILL_ONNXRUNTIME to the \
+const MEND: &str = "run `tidemill doctor --fix` (needs network and python3), or set TIDEMILL_ONNXRUNTIME to the \
                     library file; models also run on the backend rten";
 
 /// The backend.

@@ -1,7 +1,8 @@
 //! Tests of [`super::bind_workflow`].
 use super::*;
 use crate::api::{Computation, Instance, OperatorError, SourceRead, Spread};
-use crate::registry::{OperatorKind, Role};
+use crate::kind::OperatorKind;
+use crate::registry::Role;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
@@ -141,6 +142,21 @@ sinks:
 }
 
 #[test]
+fn what_only_models_use_is_refused_elsewhere() {
+    let folder = folder();
+    let found = bind(
+        folder.path(),
+        "operators:\n  - {id: high, kind: filter, input: readings, options: {where: 'true'},\n     \
+         backend: rten,\n     batching: {max_batch: 4}}\n\
+         sinks: [{id: out, kind: stdout, input: high}]",
+    );
+    let errors: Vec<Diagnostic> = found.err().unwrap().into_iter().collect();
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), ["E0613", "E0613"], "{errors:?}");
+    assert!(errors[0].message.contains("`backend` has no effect on kind `filter`"), "{}", errors[0]);
+    assert!(errors[1].line() > errors[0].line(), "each at its own line");
+}
+
+#[test]
 fn keys_must_be_columns() {
     let folder = folder();
     for (key, code) in [("sight", "E0605"), ("v", "E0601")] {
@@ -194,6 +210,9 @@ impl OperatorKind for Model {
     }
     fn options_schema(&self) -> schemars::Schema {
         schemars::schema_for!(Nothing)
+    }
+    fn runs_models(&self) -> bool {
+        true
     }
     fn bind(
         &self,

@@ -9,7 +9,8 @@
 //!
 //! ```
 //! use std::path::Path;
-//! use tidemill_operators::registry::{InputPort, OperatorContext, Registry};
+//! use tidemill_operators::kind::{InputPort, OperatorContext};
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
 //! let registry = Registry::builtin();
 //! let readings = InputPort {
@@ -26,8 +27,8 @@
 use super::expression::{Cell, Expression};
 use super::{dead_row, expression_diagnostic};
 use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Spread, Stateless};
+use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{derive_metadata, operator_number};
-use crate::registry::{InputPort, OperatorContext, OperatorKind};
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_buffer::BooleanBufferBuilder;
 use arrow_select::filter::filter_record_batch;
@@ -37,7 +38,6 @@ use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Located;
 use tidemill_spec::types::ColumnType;
-use tidemill_spec::value::Value;
 
 /// The kind `filter`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -46,31 +46,22 @@ pub struct Filter;
 /// Options of `filter`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub struct Options {
     /// An expression of type bool over the columns of the input: rows for which it is true are kept.
     r#where: Located<String>,
 }
 
-impl OperatorKind for Filter {
-    fn kind(&self) -> &'static str {
-        "filter"
-    }
+impl TypedOperatorKind for Filter {
+    type Options = Options;
+    const KIND: &'static str = "filter";
+    const SUMMARY: &'static str = "Keeps the rows for which an expression holds.";
 
-    fn summary(&self) -> &'static str {
-        "Keeps the rows for which an expression holds."
-    }
-
-    fn options_schema(&self) -> schemars::Schema {
-        schemars::schema_for!(Options)
-    }
-
-    fn bind(
+    fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
-        options: &Value,
+        options: Located<Options>,
     ) -> Result<BoundOperator, Diagnostics> {
-        let options: Options = options.deserialize_into()?;
         let port = &inputs[0];
         let condition = Expression::compile(&options.r#where, &port.stream)
             .map_err(|e| expression_diagnostic(e, context.id, port, &options.r#where.span))?;
@@ -87,7 +78,7 @@ impl OperatorKind for Filter {
         let operator = operator_number(context.id);
         Ok(BoundOperator {
             id: context.id.value.clone(),
-            kind: self.kind().into(),
+            kind: Self::KIND.into(),
             output: port.stream.clone(),
             computation: Computation::Stateless,
             spread: Spread::Any,

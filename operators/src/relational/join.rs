@@ -15,7 +15,8 @@
 //!
 //! ```
 //! use std::path::Path;
-//! use tidemill_operators::registry::{InputPort, OperatorContext, Registry};
+//! use tidemill_operators::kind::{InputPort, OperatorContext};
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
 //! let port = |from: &str, column: &str| InputPort {
 //!     from: from.into(),
@@ -34,8 +35,8 @@ use super::join_state::{Running, Setup};
 use super::keys::is_key_type;
 use crate::api::{BoundOperator, Computation, Instance, Spread};
 use crate::columns::OneOrMany;
+use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{operator_number, record_schema};
-use crate::registry::{InputPort, OperatorContext, OperatorKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -43,7 +44,6 @@ use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::StreamType;
 use tidemill_spec::units::TimeSpan;
-use tidemill_spec::value::Value;
 
 /// The kind `join`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,7 @@ pub struct Join;
 /// Options of `join`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub struct Options {
     /// Key column of both inputs, or a list of columns.
     #[serde(default)]
     key: Option<OneOrMany>,
@@ -80,31 +80,19 @@ enum SameNames {
     KeepFirst,
 }
 
-impl OperatorKind for Join {
-    fn kind(&self) -> &'static str {
-        "join"
-    }
+impl TypedOperatorKind for Join {
+    type Options = Options;
+    const KIND: &'static str = "join";
+    const SUMMARY: &'static str = "Pairs rows of two inputs with equal keys and near event times.";
+    const INPUTS: std::ops::RangeInclusive<usize> = 2..=2;
 
-    fn summary(&self) -> &'static str {
-        "Pairs rows of two inputs with equal keys and near event times."
-    }
-
-    fn options_schema(&self) -> schemars::Schema {
-        schemars::schema_for!(Options)
-    }
-
-    fn inputs(&self) -> std::ops::RangeInclusive<usize> {
-        2..=2
-    }
-
-    fn bind(
+    fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
-        options: &Value,
+        options: Located<Options>,
     ) -> Result<BoundOperator, Diagnostics> {
-        let place = options.span.clone();
-        let options: Options = options.deserialize_into()?;
+        let Located { value: options, span: place, .. } = options;
         let (left_names, right_names) = key_names(context, &options, &place)?;
         let (left, right) = (&inputs[0], &inputs[1]);
         let mut errors = Diagnostics::new();
@@ -168,7 +156,7 @@ impl OperatorKind for Join {
         });
         Ok(BoundOperator {
             id: context.id.value.clone(),
-            kind: self.kind().into(),
+            kind: Self::KIND.into(),
             output,
             computation: Computation::Stateful,
             spread: Spread::RouteKey(route_keys),

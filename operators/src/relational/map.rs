@@ -21,7 +21,8 @@
 //!
 //! ```
 //! use std::path::Path;
-//! use tidemill_operators::registry::{InputPort, OperatorContext, Registry};
+//! use tidemill_operators::kind::{InputPort, OperatorContext};
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
 //! let registry = Registry::builtin();
 //! let readings = InputPort {
@@ -40,8 +41,8 @@ use super::expression::Expression;
 use super::{dead_row, expression_diagnostic};
 use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Spread, Stateless};
 use crate::columns::{ScalarBuilder, ScalarType, declared_name};
+use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
-use crate::registry::{InputPort, OperatorContext, OperatorKind};
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
@@ -61,7 +62,7 @@ pub struct Map;
 /// Options of `map`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub struct Options {
     /// New columns by name: an expression, or `{expression: ..., type: ...}`.
     #[schemars(with = "BTreeMap<String, ColumnSchema>")]
     columns: Value,
@@ -90,26 +91,17 @@ struct LongColumn {
     r#type: Option<Located<ScalarType>>,
 }
 
-impl OperatorKind for Map {
-    fn kind(&self) -> &'static str {
-        "map"
-    }
+impl TypedOperatorKind for Map {
+    type Options = Options;
+    const KIND: &'static str = "map";
+    const SUMMARY: &'static str = "Computes new columns from the columns of a row.";
 
-    fn summary(&self) -> &'static str {
-        "Computes new columns from the columns of a row."
-    }
-
-    fn options_schema(&self) -> schemars::Schema {
-        schemars::schema_for!(Options)
-    }
-
-    fn bind(
+    fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
-        options: &Value,
+        options: Located<Options>,
     ) -> Result<BoundOperator, Diagnostics> {
-        let options: Options = options.deserialize_into()?;
         let port = &inputs[0];
         let mut errors = Diagnostics::new();
         let mut columns: Vec<(Column, Origin)> = Vec::new();
@@ -163,7 +155,7 @@ impl OperatorKind for Map {
         let types: Arc<[ColumnType]> = output.columns.iter().map(|c| c.column_type.clone()).collect();
         Ok(BoundOperator {
             id: context.id.value.clone(),
-            kind: self.kind().into(),
+            kind: Self::KIND.into(),
             output,
             computation: Computation::Stateless,
             spread: Spread::Any,

@@ -14,8 +14,8 @@ pub mod window;
 mod window_state;
 
 use crate::api::DeadLetter;
+use crate::kind::InputPort;
 use crate::record::Metadata;
-use crate::registry::InputPort;
 use arrow_array::RecordBatch;
 use expression::ExpressionError;
 use tidemill_spec::diagnostic::Diagnostic;
@@ -47,7 +47,7 @@ fn expression_diagnostic(
 #[cfg(test)]
 pub(crate) mod test {
     use crate::api::{BoundOperator, Instance, Output};
-    use crate::registry::{InputPort, OperatorContext, OperatorKind};
+    use crate::kind::{InputPort, OperatorContext, OperatorKind};
     use crate::testing::{Record, id, options, records};
     use arrow_array::RecordBatch;
     use std::path::Path;

@@ -128,6 +128,15 @@ impl<'a> Typing<'a> {
         ExpressionError::new(format!("{message}{place}"))
     }
 
+    fn wrong_pattern(&self, here: &IdedExpr, pattern: &str, error: &regex::Error) -> ExpressionError {
+        // The library draws the place over several lines; the last one says what is wrong.
+        let text = error.to_string();
+        let why = text.lines().last().unwrap_or_default().trim();
+        let why = why.strip_prefix("error: ").unwrap_or(why);
+        self.wrong(here, format!("`{pattern}` is no regular expression: {why}"))
+            .with_help("a character that means itself has a backslash before it, as in `\\\\(` within quotes")
+    }
+
     /// Type of a node; inserts conversions below it.
     pub(crate) fn check(&mut self, node: &mut IdedExpr) -> Result<Kind, ExpressionError> {
         // The node is taken apart while errors still name it by its id.
@@ -385,6 +394,7 @@ impl<'a> Typing<'a> {
                 .wrong(here, format!("`{name}` is not called as `{wrong}`"))
                 .with_help(format!("write `{right}`")));
         }
+        let mut as_pattern = false;
         for (argument, wanted) in arguments.into_iter().zip(*wanted) {
             let kind = self.check(argument)?;
             let fits = match wanted {
@@ -409,6 +419,15 @@ impl<'a> Typing<'a> {
             if *wanted == Argument::Float && kind == Kind::Int {
                 widen(argument);
             }
+            // The receiver is a column or the like; a pattern is nearly always written out.
+            if name == "matches"
+                && as_pattern
+                && let Expr::Literal(LiteralValue::String(pattern)) = &argument.expr
+                && let Err(error) = regex::Regex::new(pattern.inner())
+            {
+                return Err(self.wrong_pattern(here, pattern.inner(), &error));
+            }
+            as_pattern = true;
         }
         Ok(result.clone())
     }

@@ -40,7 +40,8 @@
 //! ```
 //! use tidemill_operators::api::Spread;
 //! use std::path::Path;
-//! use tidemill_operators::registry::{InputPort, OperatorContext, Registry};
+//! use tidemill_operators::kind::{InputPort, OperatorContext};
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
 //! let readings = InputPort {
 //!     from: "readings".into(),
@@ -65,8 +66,8 @@ use super::panes::Windows;
 use super::window_state::{Running, Setup};
 use crate::api::{BoundOperator, Computation, Instance, Spread};
 use crate::columns::declared_name;
+use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{operator_number, record_schema};
-use crate::registry::{InputPort, OperatorContext, OperatorKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -74,7 +75,6 @@ use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::units::TimeSpan;
-use tidemill_spec::value::Value;
 
 /// The kind `window`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +83,7 @@ pub struct Window;
 /// Options of `window`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub struct Options {
     /// Length of a window, for instance `10s`; whole milliseconds.
     size: Located<TimeSpan>,
     /// From the start of one window to the start of the next, for instance `2s`; whole milliseconds, at most `size`.
@@ -117,27 +117,19 @@ struct Listed {
 /// Windows that a row may be in. One row can give that many results at once, when the stream ends.
 const MOST_WINDOWS: i64 = 3600;
 
-impl OperatorKind for Window {
-    fn kind(&self) -> &'static str {
-        "window"
-    }
+impl TypedOperatorKind for Window {
+    type Options = Options;
+    const KIND: &'static str = "window";
+    const SUMMARY: &'static str =
+        "Counts, sums, means, least and largest values over tumbling or sliding windows of event time.";
 
-    fn summary(&self) -> &'static str {
-        "Counts, sums, means, least and largest values over tumbling or sliding windows of event time."
-    }
-
-    fn options_schema(&self) -> schemars::Schema {
-        schemars::schema_for!(Options)
-    }
-
-    fn bind(
+    fn bind_typed(
         &self,
         context: &OperatorContext<'_>,
         inputs: &[InputPort],
-        options: &Value,
+        options: Located<Options>,
     ) -> Result<BoundOperator, Diagnostics> {
-        let place = options.span.clone();
-        let options: Options = options.deserialize_into()?;
+        let Located { value: options, span: place, .. } = options;
         let port = &inputs[0];
         let mut errors = Diagnostics::new();
         let (size, slide) = size_and_slide(&options).unwrap_or_else(|error| {
@@ -210,7 +202,7 @@ impl OperatorKind for Window {
         });
         Ok(BoundOperator {
             id: context.id.value.clone(),
-            kind: self.kind().into(),
+            kind: Self::KIND.into(),
             output,
             computation: Computation::Stateful,
             // All rows of a group have the same value in the first group column, so they meet in one partition.

@@ -7,7 +7,8 @@
 //! have to be, empty values are empty fields. The header is written once, also when there are no rows.
 //!
 //! ```
-//! use tidemill_operators::registry::{EndContext, InputPort, Registry};
+//! use tidemill_operators::kind::{EndContext, InputPort};
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
 //! let folder = tempfile::tempdir().unwrap();
 //! let counts = InputPort {
@@ -23,59 +24,29 @@
 //! writer.commit(1).unwrap();
 //! assert_eq!(std::fs::read_to_string(folder.path().join("counts.csv")).unwrap(), "colour,n\n");
 //! ```
-use super::jsonl::Options;
 use super::rows::Rows;
-use super::staging::Staging;
-use crate::api::{BoundSink, OperatorError, Sink};
-use crate::registry::{EndContext, InputPort, SinkKind};
+use super::text_file::{self, FileOptions, TextFormat};
+use crate::api::{BoundSink, OperatorError};
+use crate::kind::{EndContext, InputPort, TypedSinkKind};
 use arrow_array::RecordBatch;
-use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
-use tidemill_spec::value::Value;
 
 /// The kind `csv`; see the module.
 #[derive(Debug, Clone, Copy)]
 pub struct Csv;
 
-impl SinkKind for Csv {
-    fn kind(&self) -> &'static str {
-        "csv"
-    }
+impl TypedSinkKind for Csv {
+    type Options = FileOptions;
+    const KIND: &'static str = "csv";
+    const SUMMARY: &'static str = "A table with a header line.";
 
-    fn summary(&self) -> &'static str {
-        "A table with a header line."
-    }
-
-    fn options_schema(&self) -> schemars::Schema {
-        schemars::schema_for!(Options)
-    }
-
-    fn bind(
+    fn bind_typed(
         &self,
         context: &EndContext<'_>,
         input: &InputPort,
-        options: &Value,
+        options: FileOptions,
     ) -> Result<BoundSink, Diagnostics> {
-        let options: Options = options.deserialize_into()?;
-        let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;
-        let path = context.path(&options.path);
-        Ok(BoundSink {
-            id: context.id.value.clone(),
-            kind: self.kind().into(),
-            input: input.stream.clone(),
-            ground_truth: None,
-            files: vec![path.clone()],
-            make: Arc::new(move || {
-                let mut staging = Staging::create(&path, options.overwrite)?;
-                // Not staged: a rollback must not take the header away.
-                let mut header = csv::Writer::from_writer(staging.buffer());
-                header.write_record(rows.names()).map_err(broken)?;
-                header.flush().map_err(broken)?;
-                drop(header);
-                staging.commit()?;
-                Ok(Box::new(Writer { rows: rows.clone(), staging }))
-            }),
-        })
+        text_file::bind(Self::KIND, CommaSeparated, context, input, &options)
     }
 }
 
@@ -83,37 +54,22 @@ fn broken(error: impl std::fmt::Display) -> OperatorError {
     OperatorError::new(format!("csv: {error}"))
 }
 
-struct Writer {
-    rows: Rows,
-    staging: Staging,
-}
+struct CommaSeparated;
 
-impl Sink for Writer {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
-        let mut writer = csv::Writer::from_writer(self.staging.buffer());
+impl TextFormat for CommaSeparated {
+    fn header(&self, rows: &Rows, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+        let mut writer = csv::Writer::from_writer(out);
+        writer.write_record(rows.names()).map_err(broken)?;
+        writer.flush().map_err(broken)
+    }
+
+    fn append(&self, rows: &Rows, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+        let mut writer = csv::Writer::from_writer(out);
         for row in 0..batch.num_rows() {
-            self.rows.fields(batch, row, |field| writer.write_field(field).map_err(broken))?;
+            rows.fields(batch, row, |field| writer.write_field(field).map_err(broken))?;
             writer.write_record(None::<&[u8]>).map_err(broken)?;
         }
-        writer.flush().map_err(broken)?;
-        drop(writer);
-        self.staging.spill()
-    }
-
-    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
-        self.staging.commit()
-    }
-
-    fn rollback(&mut self) -> Result<(), OperatorError> {
-        self.staging.rollback()
-    }
-
-    fn close(&mut self) -> Result<(), OperatorError> {
-        self.staging.close()
-    }
-
-    fn exactly_once(&self) -> bool {
-        true
+        writer.flush().map_err(broken)
     }
 }
 

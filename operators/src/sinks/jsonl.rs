@@ -11,7 +11,8 @@
 //! existing file is an error. Missing folders are created.
 //!
 //! ```
-//! use tidemill_operators::registry::{EndContext, InputPort, Registry};
+//! use tidemill_operators::kind::{EndContext, InputPort};
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
 //! let folder = tempfile::tempdir().unwrap();
 //! let answer = InputPort {
@@ -27,103 +28,37 @@
 //! assert!((sink.make)().unwrap().exactly_once());
 //! ```
 use super::rows::Rows;
-use super::staging::Staging;
-use crate::api::{BoundSink, OperatorError, Sink};
-use crate::registry::{EndContext, InputPort, SinkKind};
+use super::text_file::{self, FileOptions, TextFormat};
+use crate::api::{BoundSink, OperatorError};
+use crate::kind::{EndContext, InputPort, TypedSinkKind};
 use arrow_array::RecordBatch;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
-use tidemill_spec::span::Located;
-use tidemill_spec::value::Value;
 
 /// The kind `jsonl`; see the module.
 #[derive(Debug, Clone, Copy)]
 pub struct Jsonl;
 
-/// Options of the file sinks.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Options {
-    /// The file, relative to the workflow file.
-    pub(super) path: Located<String>,
-    /// Columns to write, in this order. Default: all.
-    #[serde(default)]
-    pub(super) columns: Option<Vec<Located<String>>>,
-    /// Whether `_id` and `_time` (event time, microseconds) are written too. Default: false.
-    #[serde(default)]
-    pub(super) metadata: bool,
-    /// Whether the file of an earlier run is replaced; else it is an error. Default: true.
-    #[serde(default = "yes")]
-    pub(super) overwrite: bool,
-}
+impl TypedSinkKind for Jsonl {
+    type Options = FileOptions;
+    const KIND: &'static str = "jsonl";
+    const SUMMARY: &'static str = "A file with one JSON object a line.";
 
-fn yes() -> bool {
-    true
-}
-
-impl SinkKind for Jsonl {
-    fn kind(&self) -> &'static str {
-        "jsonl"
-    }
-
-    fn summary(&self) -> &'static str {
-        "A file with one JSON object a line."
-    }
-
-    fn options_schema(&self) -> schemars::Schema {
-        schemars::schema_for!(Options)
-    }
-
-    fn bind(
+    fn bind_typed(
         &self,
         context: &EndContext<'_>,
         input: &InputPort,
-        options: &Value,
+        options: FileOptions,
     ) -> Result<BoundSink, Diagnostics> {
-        let options: Options = options.deserialize_into()?;
-        let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;
-        let path = context.path(&options.path);
-        Ok(BoundSink {
-            id: context.id.value.clone(),
-            kind: self.kind().into(),
-            input: input.stream.clone(),
-            ground_truth: None,
-            files: vec![path.clone()],
-            make: Arc::new(move || {
-                let staging = Staging::create(&path, options.overwrite)?;
-                Ok(Box::new(Writer { rows: rows.clone(), staging }))
-            }),
-        })
+        text_file::bind(Self::KIND, JsonLines, context, input, &options)
     }
 }
 
-struct Writer {
-    rows: Rows,
-    staging: Staging,
-}
+/// One JSON object a line.
+pub(super) struct JsonLines;
 
-impl Sink for Writer {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
-        self.rows.json(batch, self.staging.buffer())?;
-        self.staging.spill()
-    }
-
-    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
-        self.staging.commit()
-    }
-
-    fn rollback(&mut self) -> Result<(), OperatorError> {
-        self.staging.rollback()
-    }
-
-    fn close(&mut self) -> Result<(), OperatorError> {
-        self.staging.close()
-    }
-
-    fn exactly_once(&self) -> bool {
-        true
+impl TextFormat for JsonLines {
+    fn append(&self, rows: &Rows, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+        rows.json(batch, out)
     }
 }
 

@@ -1,9 +1,13 @@
 //! Sinks: files and the terminal.
 pub mod csv;
 pub mod jsonl;
+mod lock;
+pub mod parquet;
 mod rows;
 pub(crate) mod staging;
 pub mod stdout;
+mod text_file;
+mod whole_file;
 
 #[cfg(test)]
 pub(crate) mod test;

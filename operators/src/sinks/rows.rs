@@ -1,18 +1,20 @@
-//! Rows as text: which columns a sink writes and how each value looks.
+//! Rows as sinks write them: which columns, and how each value looks as text or in formats that keep types.
 use crate::api::OperatorError;
-use crate::record::{METADATA_COLUMNS, Metadata};
-use crate::registry::{EndContext, InputPort};
+use crate::kind::{EndContext, InputPort};
+use crate::record::{METADATA_COLUMNS, Metadata, payload_field};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int64Type};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use std::io::Write;
+use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Located;
-use tidemill_spec::types::{ColumnType, StreamType};
+use tidemill_spec::types::{Column, ColumnType, StreamType};
 
 /// One column to write.
 #[derive(Debug, Clone, PartialEq)]
-enum Written {
+pub(super) enum Written {
     /// The record's identity, in hexadecimal.
     Id,
     /// The event time in microseconds.
@@ -59,6 +61,43 @@ impl Rows {
             }
         }
         errors.into_result(Self { columns })
+    }
+
+    /// Names and what stands there, in order.
+    pub(super) fn columns(&self) -> &[(String, Written)] {
+        &self.columns
+    }
+
+    /// The columns as Arrow fields, for formats that keep types.
+    pub(super) fn arrow_schema(&self) -> SchemaRef {
+        let fields = self.columns.iter().map(|(name, written)| match written {
+            Written::Id => Field::new(name, DataType::Utf8, false),
+            Written::Time => {
+                Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false)
+            }
+            Written::Payload(_, column_type) => exported_field(name, column_type),
+        });
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
+
+    /// The columns of a batch as [`Rows::arrow_schema`] has them.
+    pub(super) fn arrays(&self, batch: &RecordBatch) -> Vec<ArrayRef> {
+        let metadata = Metadata::of(batch);
+        let array = |written: &Written| -> ArrayRef {
+            match written {
+                Written::Id => Arc::new(StringArray::from_iter_values((0..batch.num_rows()).map(|row| {
+                    let mut text = Vec::with_capacity(32);
+                    hexadecimal(&metadata.id(row), &mut text);
+                    String::from_utf8(text).expect("digits are UTF-8")
+                }))),
+                Written::Time => {
+                    let times = TimestampMicrosecondArray::new(metadata.times.values().clone(), None);
+                    Arc::new(times.with_timezone("UTC"))
+                }
+                Written::Payload(index, _) => Arc::clone(batch.column(METADATA_COLUMNS + index)),
+            }
+        };
+        self.columns.iter().map(|(_, written)| array(written)).collect()
     }
 
     /// Names in order.
@@ -108,6 +147,16 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+/// The field of a payload column. Other programs know the shape of a tensor by Arrow's own extension type.
+fn exported_field(name: &str, column_type: &ColumnType) -> Field {
+    let field = payload_field(&Column::new(name, column_type.clone()));
+    let ColumnType::Tensor { shape, .. } = column_type else { return field };
+    let mut metadata = field.metadata().clone();
+    metadata.insert("ARROW:extension:name".to_owned(), "arrow.fixed_shape_tensor".to_owned());
+    metadata.insert("ARROW:extension:metadata".to_owned(), serde_json::json!({"shape": shape}).to_string());
+    field.with_metadata(metadata)
 }
 
 fn all(stream: &StreamType) -> impl Iterator<Item = (String, Written)> {
@@ -194,13 +243,11 @@ mod tests {
     use super::*;
     use crate::record::record_schema;
     use crate::testing::{batch, id};
-    use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array};
-    use arrow_schema::{DataType, Field};
+    use arrow_array::{FixedSizeListArray, Float32Array};
     use serde_json::json;
     use std::path::Path;
-    use std::sync::Arc;
     use tidemill_spec::span::Span;
-    use tidemill_spec::types::{Column, ElementType};
+    use tidemill_spec::types::ElementType;
 
     #[test]
     fn every_type_in_json_and_in_tables() {

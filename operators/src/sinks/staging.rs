@@ -2,7 +2,8 @@
 //!
 //! Staged bytes stay in memory up to a limit, then go to a temporary file without a name on the same disk: nothing is
 //! left of it, however the run ends. A commit appends them to the target and syncs it. If a commit fails half-way (a
-//! full disk), the target is cut back to what was committed before.
+//! full disk), the target is cut back to what was committed before. While a run writes it, no other one can.
+use super::lock::lock;
 use crate::api::OperatorError;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -32,11 +33,16 @@ impl Staging {
         let mut options = OpenOptions::new();
         options.write(true);
         if overwrite {
-            options.create(true).truncate(true);
+            options.create(true).truncate(false);
         } else {
             options.create_new(true);
         }
         let target = options.open(path).map_err(failed)?;
+        lock(&target, path)?;
+        // Only now: what another run is writing is left alone. A device has no length.
+        if target.metadata().is_ok_and(|found| found.is_file()) {
+            target.set_len(0).map_err(failed)?;
+        }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let spill_path = path.with_file_name(format!(".{name}.staged"));
         Ok(Self { path: path.into(), target, committed: 0, memory: Vec::new(), spill_path, spill: None })
@@ -117,8 +123,10 @@ impl Staging {
         self.spill = None;
     }
 
-    /// Removes temporaries.
+    /// Removes temporaries and lets other runs write the file.
     pub(crate) fn close(&mut self) -> Result<(), OperatorError> {
+        // A file system that knows no locks has none to give back.
+        let _ = self.target.unlock();
         self.rollback()
     }
 }
@@ -194,6 +202,21 @@ mod tests {
         assert!(error.message.contains("folder"), "{error}");
         let error = Staging::create(&path.join("below"), true).err().unwrap();
         assert!(error.message.contains("choose another path"), "{error}");
+    }
+
+    #[test]
+    fn a_second_run_leaves_the_file_of_the_first_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.txt");
+        let mut first = Staging::create(&path, true).unwrap();
+        first.buffer().extend_from_slice(b"row");
+        first.commit().unwrap();
+        let error = Staging::create(&path, true).err().unwrap();
+        assert!(error.message.contains("is being written by"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"row");
+        first.close().unwrap();
+        drop(Staging::create(&path, true).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 
     #[test]

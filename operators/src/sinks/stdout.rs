@@ -8,7 +8,8 @@
 //! A reader that has seen enough (`| head`) is no failure.
 //!
 //! ```
-//! use tidemill_operators::registry::{EndContext, InputPort, Registry};
+//! use tidemill_operators::kind::{EndContext, InputPort};
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::Span, types::StreamType, value::Value};
 //! let port = InputPort { from: "answer".into(), stream: StreamType::default(), span: Span::nowhere() };
 //! let id = "show".into();
@@ -16,9 +17,11 @@
 //! let sink = Registry::builtin().sink("stdout").unwrap().bind(&context, &port, &Value::empty_map()).unwrap();
 //! assert!(!(sink.make)().unwrap().exactly_once());
 //! ```
+use super::jsonl::JsonLines;
 use super::rows::Rows;
+use super::text_file::TextFormat;
 use crate::api::{BoundSink, OperatorError, Sink};
-use crate::registry::{EndContext, InputPort, SinkKind};
+use crate::kind::{EndContext, InputPort, TypedSinkKind};
 use arrow_array::RecordBatch;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -26,7 +29,6 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::span::Located;
-use tidemill_spec::value::Value;
 
 /// The kind `stdout`; see the module.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +37,7 @@ pub struct Stdout;
 /// Options of `stdout`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {
+pub struct Options {
     /// jsonl or table. Default: jsonl.
     #[serde(default)]
     format: Format,
@@ -58,52 +60,75 @@ enum Format {
     Table,
 }
 
-impl SinkKind for Stdout {
-    fn kind(&self) -> &'static str {
-        "stdout"
+impl Format {
+    fn text(self) -> Box<dyn TextFormat> {
+        match self {
+            Format::Jsonl => Box::new(JsonLines),
+            Format::Table => Box::new(TabSeparated),
+        }
     }
+}
 
-    fn summary(&self) -> &'static str {
-        "Rows on the terminal or into a pipe."
-    }
+impl TypedSinkKind for Stdout {
+    type Options = Options;
+    const KIND: &'static str = "stdout";
+    const SUMMARY: &'static str = "Rows on the terminal or into a pipe.";
 
-    fn options_schema(&self) -> schemars::Schema {
-        schemars::schema_for!(Options)
-    }
-
-    fn bind(
+    fn bind_typed(
         &self,
         context: &EndContext<'_>,
         input: &InputPort,
-        options: &Value,
+        options: Options,
     ) -> Result<BoundSink, Diagnostics> {
-        let options: Options = options.deserialize_into()?;
         let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;
-        Ok(BoundSink {
-            id: context.id.value.clone(),
-            kind: self.kind().into(),
-            input: input.stream.clone(),
-            ground_truth: None,
-            files: Vec::new(),
-            make: Arc::new(move || {
-                Ok(Box::new(Printer::new(rows.clone(), options.format, Box::new(io::stdout()))))
-            }),
-        })
+        let make = move || {
+            let printer = Printer::new(rows.clone(), options.format, Box::new(io::stdout()));
+            Ok(Box::new(printer) as Box<dyn Sink>)
+        };
+        Ok(context.sink(Self::KIND, input, Vec::new(), Arc::new(make)))
+    }
+}
+
+/// A header line, then columns between tabs.
+struct TabSeparated;
+
+impl TextFormat for TabSeparated {
+    fn header(&self, rows: &Rows, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+        out.extend(rows.names().collect::<Vec<_>>().join("\t").as_bytes());
+        out.push(b'\n');
+        Ok(())
+    }
+
+    fn append(&self, rows: &Rows, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+        for row in 0..batch.num_rows() {
+            let mut first = true;
+            rows.fields(batch, row, |field| {
+                if !std::mem::take(&mut first) {
+                    out.push(b'\t');
+                }
+                // One row stays one line, whatever is in it.
+                out.extend(field.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b }));
+                Ok(())
+            })?;
+            out.push(b'\n');
+        }
+        Ok(())
     }
 }
 
 struct Printer {
     rows: Rows,
-    format: Format,
+    format: Box<dyn TextFormat>,
     out: Box<dyn Write + Send>,
-    header: bool,
+    /// Nothing was printed yet.
+    first: bool,
     /// The reader went away: nothing is printed any more.
     closed: bool,
 }
 
 impl Printer {
     fn new(rows: Rows, format: Format, out: Box<dyn Write + Send>) -> Self {
-        Self { rows, format, out, header: format == Format::Table, closed: false }
+        Self { rows, format: format.text(), out, first: true, closed: false }
     }
 
     fn print(&mut self, text: &[u8]) -> Result<(), OperatorError> {
@@ -124,26 +149,10 @@ impl Sink for Printer {
             return Ok(());
         }
         let mut text = Vec::new();
-        if self.format == Format::Jsonl {
-            self.rows.json(batch, &mut text)?;
-            return self.print(&text);
+        if std::mem::take(&mut self.first) {
+            self.format.header(&self.rows, &mut text)?;
         }
-        if std::mem::take(&mut self.header) {
-            text.extend(self.rows.names().collect::<Vec<_>>().join("\t").as_bytes());
-            text.push(b'\n');
-        }
-        for row in 0..batch.num_rows() {
-            let mut first = true;
-            self.rows.fields(batch, row, |field| {
-                if !std::mem::take(&mut first) {
-                    text.push(b'\t');
-                }
-                // One row stays one line, whatever is in it.
-                text.extend(field.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b }));
-                Ok(())
-            })?;
-            text.push(b'\n');
-        }
+        self.format.append(&self.rows, batch, &mut text)?;
         self.print(&text)
     }
 

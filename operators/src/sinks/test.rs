@@ -1,6 +1,6 @@
 //! What tests of all sinks need.
 use crate::api::BoundSink;
-use crate::registry::{EndContext, InputPort, SinkKind};
+use crate::kind::{EndContext, InputPort, SinkKind};
 use crate::testing::{id, options};
 use std::path::Path;
 use tidemill_spec::diagnostic::Diagnostics;

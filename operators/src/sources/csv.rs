@@ -17,7 +17,8 @@
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
-//! use tidemill_operators::registry::{EndContext, Registry};
+//! use tidemill_operators::kind::EndContext;
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::SourceFile, yaml};
 //! let folder = tempfile::tempdir().unwrap();
 //! std::fs::write(folder.path().join("r.csv"), "sensor,at,t\na,1000,20.5\nb,oops,1\n").unwrap();
@@ -34,7 +35,7 @@
 use super::lines::{Found, Lines};
 use super::table::{self, Field, Format, Options, Refusal, from_text};
 use crate::api::BoundSource;
-use crate::registry::{EndContext, SourceKind};
+use crate::kind::{EndContext, SourceKind};
 use csv_core::ReadRecordResult;
 use std::str;
 use tidemill_spec::diagnostic::{Diagnostics, suggestion};

@@ -4,8 +4,8 @@
 //! that start with a dot; one whose name is not UTF-8, so that it cannot be a key, is a dead letter. The position is the index of the next file and its name, so that a folder that has
 //! changed meanwhile is noticed.
 use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
+use crate::kind::EndContext;
 use crate::record::payload_schema;
-use crate::registry::EndContext;
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;

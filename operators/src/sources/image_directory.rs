@@ -11,7 +11,8 @@
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
-//! use tidemill_operators::registry::{EndContext, Registry};
+//! use tidemill_operators::kind::EndContext;
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::SourceFile, yaml};
 //! let folder = tempfile::tempdir().unwrap();
 //! std::fs::write(folder.path().join("broken.png"), "no picture").unwrap();
@@ -26,7 +27,7 @@
 //! ```
 use super::directory::Folder;
 use crate::api::BoundSource;
-use crate::registry::{EndContext, SourceKind};
+use crate::kind::{EndContext, SourceKind};
 use image::ImageReader;
 use schemars::JsonSchema;
 use serde::Deserialize;

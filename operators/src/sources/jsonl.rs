@@ -10,7 +10,8 @@
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
-//! use tidemill_operators::registry::{EndContext, Registry};
+//! use tidemill_operators::kind::EndContext;
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::SourceFile, yaml};
 //! let folder = tempfile::tempdir().unwrap();
 //! std::fs::write(folder.path().join("r.jsonl"), "{\"t\": 20.5, \"x\": []}\n{\"t\": \"cold\"}\n").unwrap();
@@ -26,7 +27,7 @@
 use super::lines::Lines;
 use super::table::{self, Field, Format, Options, Refusal, shorten};
 use crate::api::BoundSource;
-use crate::registry::{EndContext, SourceKind};
+use crate::kind::{EndContext, SourceKind};
 use serde_json::Value as Json;
 use std::str;
 use tidemill_spec::diagnostic::Diagnostics;

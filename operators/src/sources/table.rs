@@ -2,8 +2,8 @@
 use super::lines::{Found, Lines, Place};
 use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
 use crate::columns::{ScalarBuilder, ScalarType, declared_name};
+use crate::kind::EndContext;
 use crate::record::{EventTime, payload_schema};
-use crate::registry::EndContext;
 use crate::relational::expression::Cell;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -33,7 +33,8 @@ pub(super) struct Options {
     /// Columns to read, each with its type: int64, float64, text or bool.
     #[schemars(with = "BTreeMap<String, ScalarType>")]
     pub(super) columns: Value,
-    /// Column with the event time, of type int64 or float64. Default: the time of reading.
+    /// Column with the event time, of type int64 or float64. Default: none; record number i has the time
+    /// i / `rate`, or i milliseconds without a rate.
     #[serde(default)]
     pub(super) event_time: Option<Located<String>>,
     /// Unit of the event time, counted from 1970: s, ms or us. Default: ms.

@@ -1,6 +1,6 @@
 //! What tests of all sources need.
 use crate::api::{BoundSource, DeadLetter, Source, SourcePosition, SourceRead};
-use crate::registry::{EndContext, SourceKind};
+use crate::kind::{EndContext, SourceKind};
 use crate::testing::{id, options};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;

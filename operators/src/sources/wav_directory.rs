@@ -10,7 +10,8 @@
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
-//! use tidemill_operators::registry::{EndContext, Registry};
+//! use tidemill_operators::kind::EndContext;
+//! use tidemill_operators::registry::Registry;
 //! use tidemill_spec::{span::SourceFile, yaml};
 //! let folder = tempfile::tempdir().unwrap();
 //! std::fs::write(folder.path().join("hum.wav"), "no sound").unwrap();
@@ -24,7 +25,7 @@
 //! ```
 use super::directory::Folder;
 use crate::api::BoundSource;
-use crate::registry::{EndContext, SourceKind};
+use crate::kind::{EndContext, SourceKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;

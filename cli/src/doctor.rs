@@ -1,0 +1,155 @@
+//! `tidemill doctor`: looks at this machine and says how to mend what is missing.
+//!
+//! Only what a run of this version really uses is a problem. What makes it slower, or serves one purpose only, is a
+//! note that says which.
+mod limits;
+mod machine;
+mod programs;
+mod storage;
+
+use crate::arguments::{DoctorArguments, OutputForm};
+use crate::exit::{Exit, Failure};
+use crate::terminal::Terminal;
+use serde::Serialize;
+use serde_json::json;
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+use tidemill_inference::backend::library;
+
+/// How a thing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// Something works less well, or one purpose lacks something.
+    Note,
+    /// Runs fail or are wrong.
+    Problem,
+}
+
+/// What was found about one thing.
+#[derive(Debug, Clone, Serialize)]
+struct Finding {
+    state: State,
+    name: &'static str,
+    detail: String,
+    /// A command, or what to do in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<String>,
+}
+
+impl Finding {
+    fn ok(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { state: State::Ok, name, detail: detail.into(), mend: None }
+    }
+
+    fn note(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { state: State::Note, ..Self::ok(name, detail) }
+    }
+
+    fn problem(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { state: State::Problem, ..Self::ok(name, detail) }
+    }
+
+    fn mend(mut self, mend: impl Into<String>) -> Self {
+        self.mend = Some(mend.into());
+        self
+    }
+}
+
+/// Looks at everything and reports.
+pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    if arguments.fix {
+        install_onnxruntime(terminal)?;
+    }
+    let mut findings = machine::look();
+    findings.extend(programs::look());
+    findings.extend(storage::look());
+    findings.extend(limits::look());
+    let problems = findings.iter().filter(|finding| finding.state == State::Problem).count();
+    let mut out = io::stdout().lock();
+    match arguments.output {
+        OutputForm::Table => {
+            write_findings(&mut out, &findings)?;
+            let notes = findings.iter().filter(|finding| finding.state == State::Note).count();
+            writeln!(out, "\n{problems} problem{}, {notes} note{}", plural(problems), plural(notes))?;
+        }
+        OutputForm::Json => {
+            let document = json!({"version": 1, "problems": problems, "findings": findings});
+            serde_json::to_writer_pretty(&mut out, &document)?;
+            writeln!(out)?;
+        }
+    }
+    out.flush()?;
+    Ok(if problems == 0 { Exit::Success } else { Exit::No })
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+fn write_findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
+    let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
+    for finding in findings {
+        let state = match finding.state {
+            State::Ok => "ok",
+            State::Note => "note",
+            State::Problem => "PROBLEM",
+        };
+        writeln!(out, "{state:<8} {:<width$}  {}", finding.name, finding.detail)?;
+        if let Some(mend) = &finding.mend {
+            writeln!(out, "{:8} {:<width$}  mend: {mend}", "", "")?;
+        }
+    }
+    Ok(())
+}
+
+/// The script that also `make setup` runs; it checks the digest and changes nothing if the library is there.
+const FETCH: &str = include_str!("../../scripts/fetch-onnxruntime.sh");
+
+/// Puts the library into the user's cache, where every project finds it.
+fn install_onnxruntime(terminal: &Terminal) -> Result<(), Failure> {
+    let failed = |text: String| {
+        Failure::new(Exit::Unavailable, format!("ONNX Runtime was not installed: {text}"))
+            .with_help("models run on the built-in backend `rten` without it")
+    };
+    let folder =
+        library::cache_folder().ok_or_else(|| failed("neither HOME nor XDG_CACHE_HOME is set".to_owned()))?;
+    let mut child = Command::new("bash")
+        .args(["-s", "--"])
+        .arg(folder.join("lib"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(format!("bash cannot be started: {error}")))?;
+    if let Some(mut script) = child.stdin.take() {
+        // A script that ends early closes the pipe; its words say why.
+        let _ = script.write_all(FETCH.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if !output.status.success() {
+        return Err(failed(words));
+    }
+    terminal.note(&words);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_a_finding_and_its_mend_below() {
+        let findings =
+            [Finding::ok("cores", "2"), Finding::problem("open files", "only 16").mend("ulimit -n 1024")];
+        let mut text = Vec::new();
+        write_findings(&mut text, &findings).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "ok       cores       2\nPROBLEM  open files  only 16\n                     mend: ulimit -n 1024\n"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! Libraries and programs.
+use super::Finding;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tidemill_inference::backend::library::{self, Found};
+use tidemill_inference::backend::onnxruntime::OnnxRuntime;
+
+pub(super) fn look() -> Vec<Finding> {
+    let mut findings =
+        vec![Finding::ok("rten", "built in: models run without any library"), onnxruntime(Path::new("."))];
+    findings.extend(python());
+    findings.push(program(
+        "espeak-ng",
+        "only needed to make the training data of the shipped speech models again",
+        "sudo apt-get install espeak-ng",
+    ));
+    findings.push(program(
+        "ffmpeg",
+        "no part of this version needs it; sources that read videos will",
+        "sudo apt-get install ffmpeg",
+    ));
+    findings
+}
+
+fn onnxruntime(directory: &Path) -> Finding {
+    let name = "ONNX Runtime";
+    let found = library::find(directory);
+    match (OnnxRuntime::open(directory), found) {
+        (Ok(runtime), _) => {
+            let version = tidemill_inference::backend::Backend::version(&runtime);
+            Finding::ok(name, format!("{version}, {}", runtime.library().display()))
+        }
+        // Somebody wanted exactly this file, and no other is tried.
+        (Err(error), Found::Named { variable, .. }) => {
+            Finding::problem(name, error.to_string()).mend(format!("unset {variable}, or name another file"))
+        }
+        (Err(error), Found::Searched { candidates, folders }) => {
+            let looked: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+            let why = match candidates.is_empty() {
+                true => format!("not found in {}", looked.join(", ")),
+                false => error.to_string(),
+            };
+            Finding::note(name, format!("{why}. Models run on `rten`, which is slower"))
+                .mend("tidemill doctor --fix")
+        }
+    }
+}
+
+fn python() -> Vec<Finding> {
+    let purpose = "only needed to fetch models and ONNX Runtime";
+    let install = "sudo apt-get install python3 python3-venv python3-pip";
+    let Some(path) = in_path("python3") else {
+        return vec![Finding::note("python3", format!("not in PATH; {purpose}")).mend(install)];
+    };
+    let mut findings = vec![match first_line(&path, &["--version"]) {
+        Some(version) => Finding::ok("python3", format!("{version}, {}", path.display())),
+        None => Finding::note("python3", format!("{} does not run; {purpose}", path.display())).mend(install),
+    }];
+    // Debian ships the module `venv` without what makes it work.
+    let complete = runs(&path, &["-c", "import venv, ensurepip"]);
+    findings.push(match complete {
+        true => Finding::ok("python3 venv", "there"),
+        false => Finding::note("python3 venv", format!("missing; {purpose}")).mend(install),
+    });
+    findings
+}
+
+fn program(name: &'static str, purpose: &str, install: &str) -> Finding {
+    match in_path(name) {
+        Some(path) => Finding::ok(name, path.display().to_string()),
+        None => Finding::note(name, format!("not in PATH; {purpose}")).mend(install),
+    }
+}
+
+/// A program as a shell would find it.
+fn in_path(name: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let executable = |path: &PathBuf| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(executable)
+}
+
+fn runs(program: &Path, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn first_line(program: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    output.status.success().then(|| text.lines().next().map(str::to_owned)).flatten()
+}

@@ -1,0 +1,336 @@
+//! What a kind of operator, source or sink says of itself and how it is bound: its name, its options, its types.
+//!
+//! Most kinds have options of a fixed form and implement [`TypedOperatorKind`] or [`TypedSinkKind`].
+use crate::api::{BoundOperator, BoundSink, BoundSource, MakeSink};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::{Located, Span};
+use tidemill_spec::types::{Column, ColumnType, StreamType};
+use tidemill_spec::value::Value;
+
+/// What an operator kind knows about the operator that is bound.
+#[derive(Debug, Clone, Copy)]
+pub struct OperatorContext<'a> {
+    /// Operator id in the workflow, with its place.
+    pub id: &'a Located<String>,
+    /// Folder of the workflow file; relative paths in the options start there.
+    pub base: &'a Path,
+    /// Manifest paths as written in the workflow (relative to `base`); empty for operators without models.
+    pub variants: &'a [Located<String>],
+    /// Which variant to bind: the path as written or the manifest's id; `None` is the first of `variants`.
+    pub variant: Option<&'a str>,
+    /// Which backend to bind (`rten`, `ort`, `auto`); `None` leaves it to the kind.
+    pub backend: Option<&'a str>,
+}
+
+/// What a source or sink kind knows about the source or sink that is bound.
+#[derive(Debug, Clone, Copy)]
+pub struct EndContext<'a> {
+    /// Id in the workflow, with its place.
+    pub id: &'a Located<String>,
+    /// Folder of the workflow file; relative paths in the options start there.
+    pub base: &'a Path,
+}
+
+impl EndContext<'_> {
+    /// A path from the options, relative to the workflow file.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.base.join(path)
+    }
+
+    /// A bound sink without ground truth, which the caller of the kind adds.
+    pub fn sink(&self, kind: &str, input: &InputPort, files: Vec<PathBuf>, make: MakeSink) -> BoundSink {
+        BoundSink {
+            id: self.id.value.clone(),
+            kind: kind.to_owned(),
+            input: input.stream.clone(),
+            ground_truth: None,
+            files,
+            make,
+        }
+    }
+}
+
+/// One input of an operator or sink: what arrives there and where the workflow says so.
+#[derive(Debug, Clone)]
+pub struct InputPort {
+    /// Id of the source or operator that sends.
+    pub from: String,
+    /// What it sends.
+    pub stream: StreamType,
+    /// Where the input stands in the workflow file.
+    pub span: Span,
+}
+
+impl InputPort {
+    /// Position of the column `name` in the payload, if it is there and `accepts` its type.
+    ///
+    /// # Errors
+    /// `E0605` if there is no such column; `E0601`, naming both ports, what was found and what is expected
+    /// (`expected`, in words), if it has another type.
+    pub fn column(
+        &self,
+        receiver: &str,
+        port: usize,
+        name: &Located<String>,
+        expected: &str,
+        accepts: impl Fn(&ColumnType) -> bool,
+    ) -> Result<(usize, &Column), Diagnostic> {
+        let Some(index) = self.stream.index_of(name) else {
+            let names = self.stream.columns.iter().map(|c| c.name.as_str());
+            return Err(Diagnostic::error(
+                "E0605",
+                format!("there is no column `{name}` in what `{receiver}` receives from `{}`", self.from),
+            )
+            .at(self.place(&name.span))
+            .with_label(format!("`{}` sends {}", self.from, self.stream))
+            .with_help(tidemill_spec::diagnostic::suggestion(
+                name,
+                names,
+                &format!("columns of `{}`", self.from),
+            )));
+        };
+        let column = &self.stream.columns[index];
+        if accepts(&column.column_type) {
+            return Ok((index, column));
+        }
+        let found = &column.column_type;
+        let error = Diagnostic::error(
+            "E0601",
+            format!(
+                "output of `{}` does not fit input {port} of `{receiver}`: column `{name}` is {found}, \
+                 expected {expected}",
+                self.from
+            ),
+        )
+        .at(self.span.clone())
+        .with_label(format!("`{}` sends {}", self.from, self.stream))
+        .with_help(self.conversion_help(receiver, name, expected, &accepts));
+        Err(match name.span.source() {
+            Some(_) => error.with_related(name.span.clone(), format!("`{receiver}` needs {expected} here")),
+            None => error,
+        })
+    }
+
+    /// The place in the options if it is known, else that of the input.
+    fn place(&self, option: &Span) -> Span {
+        if option.source().is_some() { option.clone() } else { self.span.clone() }
+    }
+
+    fn conversion_help(
+        &self,
+        receiver: &str,
+        name: &str,
+        expected: &str,
+        accepts: &impl Fn(&ColumnType) -> bool,
+    ) -> String {
+        let fitting: Vec<String> = self
+            .stream
+            .columns
+            .iter()
+            .filter(|c| accepts(&c.column_type))
+            .map(|c| format!("`{}`", c.name))
+            .collect();
+        let convert = [
+            (ColumnType::Text, "string"),
+            (ColumnType::Int64, "int"),
+            (ColumnType::Float64, "double"),
+            (ColumnType::Bool, "bool"),
+        ]
+        .into_iter()
+        .find(|(column_type, _)| accepts(column_type));
+        let scalar = self.stream.column(name).is_some_and(|c| {
+            matches!(c.column_type, ColumnType::Text | ColumnType::Int64 | ColumnType::Float64)
+        });
+        match (fitting.is_empty(), convert) {
+            (false, _) => format!("columns of `{}` that fit: {}", self.from, fitting.join(", ")),
+            (true, Some((_, function))) if scalar => format!(
+                "put a `map` between them: options: {{columns: {{{name}: \"{function}({name})\"}}}}, \
+                 or connect `{receiver}` to an operator that sends {expected}"
+            ),
+            _ => format!("connect `{receiver}` to a source or operator that sends {expected}"),
+        }
+    }
+}
+
+/// A kind of operator.
+pub trait OperatorKind: Send + Sync {
+    /// Name in workflow files.
+    fn kind(&self) -> &'static str;
+    /// One sentence for lists of kinds.
+    fn summary(&self) -> &'static str;
+    /// Schema of the options, for editors and documentation.
+    fn options_schema(&self) -> schemars::Schema;
+    /// How many inputs it takes.
+    fn inputs(&self) -> RangeInclusive<usize> {
+        1..=1
+    }
+    /// Whether it runs models: only then `variants`, `backend` and `batching` mean something.
+    fn runs_models(&self) -> bool {
+        false
+    }
+    /// Checks options and input types. `inputs` has a length that [`OperatorKind::inputs`] allows.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the options or the inputs, each at its place in the workflow.
+    fn bind(
+        &self,
+        context: &OperatorContext<'_>,
+        inputs: &[InputPort],
+        options: &Value,
+    ) -> Result<BoundOperator, Diagnostics>;
+}
+
+/// An operator kind whose options are a type of its own; it is an [`OperatorKind`] by that.
+pub trait TypedOperatorKind: Send + Sync {
+    /// Its options, read from the workflow file; each field's comment explains it to the user.
+    type Options: DeserializeOwned + JsonSchema;
+    /// See [`OperatorKind::kind`].
+    const KIND: &'static str;
+    /// See [`OperatorKind::summary`].
+    const SUMMARY: &'static str;
+    /// See [`OperatorKind::inputs`].
+    const INPUTS: RangeInclusive<usize> = 1..=1;
+    /// See [`OperatorKind::bind`]; the options come with their place in the file.
+    ///
+    /// # Errors
+    /// As there.
+    fn bind_typed(
+        &self,
+        context: &OperatorContext<'_>,
+        inputs: &[InputPort],
+        options: Located<Self::Options>,
+    ) -> Result<BoundOperator, Diagnostics>;
+}
+
+impl<T: TypedOperatorKind> OperatorKind for T {
+    fn kind(&self) -> &'static str {
+        T::KIND
+    }
+
+    fn summary(&self) -> &'static str {
+        T::SUMMARY
+    }
+
+    fn options_schema(&self) -> schemars::Schema {
+        schemars::schema_for!(T::Options)
+    }
+
+    fn inputs(&self) -> RangeInclusive<usize> {
+        T::INPUTS
+    }
+
+    fn bind(
+        &self,
+        context: &OperatorContext<'_>,
+        inputs: &[InputPort],
+        options: &Value,
+    ) -> Result<BoundOperator, Diagnostics> {
+        self.bind_typed(context, inputs, Located::new(options.deserialize_into()?, options.span.clone()))
+    }
+}
+
+/// A kind of source. What all sources have in common (`key`, `rate`, `repeat`) is added by the caller.
+pub trait SourceKind: Send + Sync {
+    /// Name in workflow files.
+    fn kind(&self) -> &'static str;
+    /// One sentence for lists of kinds.
+    fn summary(&self) -> &'static str;
+    /// Schema of the options, for editors and documentation.
+    fn options_schema(&self) -> schemars::Schema;
+    /// Checks the options; `key`, `rate_per_second` of the result are not set.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the options, each at its place in the workflow.
+    fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics>;
+}
+
+/// A kind of sink. Ground truth is added by the caller.
+pub trait SinkKind: Send + Sync {
+    /// Name in workflow files.
+    fn kind(&self) -> &'static str;
+    /// One sentence for lists of kinds.
+    fn summary(&self) -> &'static str;
+    /// Schema of the options, for editors and documentation.
+    fn options_schema(&self) -> schemars::Schema;
+    /// Checks the options and the type of the input; writes nothing.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the options or the input, each at its place in the workflow.
+    fn bind(
+        &self,
+        context: &EndContext<'_>,
+        input: &InputPort,
+        options: &Value,
+    ) -> Result<BoundSink, Diagnostics>;
+}
+
+/// A sink kind whose options are a type of its own; it is a [`SinkKind`] by that.
+pub trait TypedSinkKind: Send + Sync {
+    /// Its options, read from the workflow file; each field's comment explains it to the user.
+    type Options: DeserializeOwned + JsonSchema;
+    /// See [`SinkKind::kind`].
+    const KIND: &'static str;
+    /// See [`SinkKind::summary`].
+    const SUMMARY: &'static str;
+    /// See [`SinkKind::bind`].
+    ///
+    /// # Errors
+    /// As there.
+    fn bind_typed(
+        &self,
+        context: &EndContext<'_>,
+        input: &InputPort,
+        options: Self::Options,
+    ) -> Result<BoundSink, Diagnostics>;
+}
+
+impl<T: TypedSinkKind> SinkKind for T {
+    fn kind(&self) -> &'static str {
+        T::KIND
+    }
+
+    fn summary(&self) -> &'static str {
+        T::SUMMARY
+    }
+
+    fn options_schema(&self) -> schemars::Schema {
+        schemars::schema_for!(T::Options)
+    }
+
+    fn bind(
+        &self,
+        context: &EndContext<'_>,
+        input: &InputPort,
+        options: &Value,
+    ) -> Result<BoundSink, Diagnostics> {
+        self.bind_typed(context, input, options.deserialize_into()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_of_another_type_names_both_ports_and_a_fix() {
+        let port = InputPort {
+            from: "readings".into(),
+            stream: StreamType::new([Column::new("v", ColumnType::Text)]),
+            span: Span::nowhere(),
+        };
+        let error = port
+            .column("by_v", 0, &"v".into(), "int64 or float64", |t| *t == ColumnType::Float64)
+            .unwrap_err();
+        assert_eq!(error.code, "E0601");
+        assert_eq!(
+            error.message,
+            "output of `readings` does not fit input 0 of `by_v`: column `v` is text, expected int64 or float64"
+        );
+        assert!(error.help.unwrap().contains("double(v)"));
+        assert_eq!(port.column("by_v", 0, &"w".into(), "text", |_| true).unwrap_err().code, "E0605");
+    }
+}

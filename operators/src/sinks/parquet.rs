@@ -1,0 +1,195 @@
+//! `parquet`: an Apache Parquet file, for pandas, Polars, DuckDB, Spark and the like.
+//!
+//! ```yaml
+//! - {id: features, kind: parquet, input: scene, options: {path: out/features.parquet}}
+//! ```
+//! | column | in the file |
+//! |---|---|
+//! | text, int64, float64, bool | string, int64, double, boolean; empty values are null |
+//! | image, audio | binary: the whole file as it was read |
+//! | tensor | fixed-size list of float or int64, as Arrow's extension type `arrow.fixed_shape_tensor` |
+//! | `_id`, `_time` (`metadata: true`) | string (hexadecimal), timestamp in microseconds, UTC |
+//!
+//! The workflow's own type of a column is in its Arrow metadata, `tidemill.type`. Pages are compressed with Snappy.
+//!
+//! A Parquet file is readable only when its end is written. So the file appears when the run ends, whole, in the place
+//! of an older one; also when the run is stopped or fails, with what the last complete checkpoint committed. A run
+//! that is killed leaves the older file, or an empty one where there was none. Rows are in it once, also after restarts
+//! of parts of the run. In memory are the rows of one checkpoint and one row group, which ends at
+//! 32 MiB or 1,048,576 rows.
+//!
+//! ```
+//! use tidemill_operators::kind::{EndContext, InputPort};
+//! use tidemill_operators::registry::Registry;
+//! use tidemill_spec::{span::{SourceFile, Span}, types::{Column, ColumnType, StreamType}, yaml};
+//! let folder = tempfile::tempdir().unwrap();
+//! let answer = InputPort {
+//!     from: "answer".into(),
+//!     stream: StreamType::new([Column::new("answer", ColumnType::Text)]),
+//!     span: Span::nowhere(),
+//! };
+//! let id = "answers".into();
+//! let context = EndContext { id: &id, base: folder.path() };
+//! let options = yaml::parse(&SourceFile::new("workflow.yaml", "path: answers.parquet")).unwrap();
+//! let sink = Registry::builtin().sink("parquet").unwrap().bind(&context, &answer, &options).unwrap();
+//! let mut writer = (sink.make)().unwrap();
+//! writer.commit(1).unwrap();
+//! writer.close().unwrap();
+//! assert!(std::fs::read(folder.path().join("answers.parquet")).unwrap().ends_with(b"PAR1"));
+//! ```
+use super::rows::{Rows, Written};
+use super::staging::write_error;
+use super::text_file::FileOptions;
+use super::whole_file::WholeFile;
+use crate::api::{BoundSink, OperatorError, Sink};
+use crate::kind::{EndContext, InputPort, TypedSinkKind};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::types::ColumnType;
+
+/// Bytes of a row group, encoded; it waits in memory until it is full.
+const ROW_GROUP_BYTES: usize = 32 << 20;
+/// Rows of a row group, at most.
+const ROW_GROUP_ROWS: usize = 1 << 20;
+
+/// The kind `parquet`; see the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Parquet;
+
+impl TypedSinkKind for Parquet {
+    type Options = FileOptions;
+    const KIND: &'static str = "parquet";
+    const SUMMARY: &'static str = "An Apache Parquet file, which appears when the run ends.";
+
+    fn bind_typed(
+        &self,
+        context: &EndContext<'_>,
+        input: &InputPort,
+        options: FileOptions,
+    ) -> Result<BoundSink, Diagnostics> {
+        let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;
+        let (path, overwrite) = (context.path(&options.path), options.overwrite);
+        let files = vec![path.clone()];
+        let make = move || {
+            let writer = Writer::create(&path, overwrite, rows.clone(), ROW_GROUP_BYTES)?;
+            Ok(Box::new(writer) as Box<dyn Sink>)
+        };
+        Ok(context.sink(Self::KIND, input, files, Arc::new(make)))
+    }
+}
+
+/// The file being written; it is gone once the file is finished or a commit failed.
+struct Open {
+    file: WholeFile,
+    writer: ArrowWriter<File>,
+}
+
+struct Writer {
+    path: PathBuf,
+    rows: Rows,
+    schema: SchemaRef,
+    staged: Vec<RecordBatch>,
+    open: Option<Open>,
+}
+
+impl Writer {
+    fn create(
+        path: &Path,
+        overwrite: bool,
+        rows: Rows,
+        row_group_bytes: usize,
+    ) -> Result<Self, OperatorError> {
+        let file = WholeFile::create(path, overwrite)?;
+        let content = file.content().map_err(|e| write_error(path, &e))?;
+        let schema = rows.arrow_schema();
+        let mut properties = WriterProperties::builder()
+            .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_compression(Compression::SNAPPY)
+            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+            .set_max_row_group_bytes(Some(row_group_bytes));
+        for (name, written) in rows.columns() {
+            // Values that hardly repeat: a dictionary of them would only be built to be thrown away.
+            let path = match written {
+                Written::Payload(_, ColumnType::Image | ColumnType::Audio) | Written::Id => {
+                    vec![name.clone()]
+                }
+                Written::Payload(_, ColumnType::Tensor { .. }) => {
+                    vec![name.clone(), "list".to_owned(), "item".to_owned()]
+                }
+                _ => continue,
+            };
+            properties = properties.set_column_dictionary_enabled(ColumnPath::new(path), false);
+        }
+        let writer = ArrowWriter::try_new(content, Arc::clone(&schema), Some(properties.build()))
+            .map_err(|e| failure(path, &e))?;
+        Ok(Self {
+            path: path.to_owned(),
+            rows,
+            schema,
+            staged: Vec::new(),
+            open: Some(Open { file, writer }),
+        })
+    }
+}
+
+fn failure(path: &Path, error: &ParquetError) -> OperatorError {
+    let cause = match error {
+        ParquetError::External(cause) => cause.downcast_ref::<std::io::Error>(),
+        _ => None,
+    };
+    match cause {
+        Some(cause) => write_error(path, cause),
+        None => OperatorError::new(format!("`{}` cannot be written: {error}", path.display())),
+    }
+}
+
+impl Sink for Writer {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let arrays = self.rows.arrays(batch);
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), arrays)
+            .map_err(|e| OperatorError::new(format!("parquet: {e}")))?;
+        self.staged.push(batch);
+        Ok(())
+    }
+
+    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        for batch in std::mem::take(&mut self.staged) {
+            if let Err(error) = open.writer.write(&batch) {
+                // Half a row group may be on the disk: no footer can make a file of it.
+                self.open = None;
+                return Err(failure(&self.path, &error));
+            }
+        }
+        Ok(())
+    }
+
+    fn rollback(&mut self) -> Result<(), OperatorError> {
+        self.staged.clear();
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), OperatorError> {
+        self.staged.clear();
+        let Some(Open { file, writer }) = self.open.take() else { return Ok(()) };
+        writer.close().map_err(|e| failure(&self.path, &e))?;
+        file.finish()
+    }
+
+    fn exactly_once(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+#[path = "parquet_tests.rs"]
+mod tests;

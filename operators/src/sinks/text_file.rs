@@ -1,0 +1,94 @@
+//! What file sinks share: their options, and for text formats all but the format.
+use super::rows::Rows;
+use super::staging::Staging;
+use crate::api::{BoundSink, OperatorError, Sink};
+use crate::kind::{EndContext, InputPort};
+use arrow_array::RecordBatch;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::Arc;
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::span::Located;
+
+/// Options of the file sinks.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileOptions {
+    /// The file, relative to the workflow file.
+    pub(super) path: Located<String>,
+    /// Columns to write, in this order. Default: all.
+    #[serde(default)]
+    pub(super) columns: Option<Vec<Located<String>>>,
+    /// Whether `_id` and `_time` (event time, microseconds) are written too. Default: false.
+    #[serde(default)]
+    pub(super) metadata: bool,
+    /// Whether the file of an earlier run is replaced; else it is an error. Default: true.
+    #[serde(default = "yes")]
+    pub(super) overwrite: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// How rows look as text.
+pub(super) trait TextFormat: Send + Sync {
+    /// Appends what stands in front of all rows.
+    fn header(&self, rows: &Rows, out: &mut Vec<u8>) -> Result<(), OperatorError> {
+        let _ = (rows, out);
+        Ok(())
+    }
+    /// Appends the rows of a batch.
+    fn append(&self, rows: &Rows, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError>;
+}
+
+/// A sink that writes a file in this format.
+pub(super) fn bind(
+    kind: &str,
+    format: impl TextFormat + 'static,
+    context: &EndContext<'_>,
+    input: &InputPort,
+    options: &FileOptions,
+) -> Result<BoundSink, Diagnostics> {
+    let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;
+    let (path, overwrite) = (context.path(&options.path), options.overwrite);
+    let format: Arc<dyn TextFormat> = Arc::new(format);
+    let files = vec![path.clone()];
+    let make = move || {
+        let mut staging = Staging::create(&path, overwrite)?;
+        // Not staged: a rollback must not take the header away.
+        format.header(&rows, staging.buffer())?;
+        staging.commit()?;
+        Ok(Box::new(Writer { rows: rows.clone(), format: Arc::clone(&format), staging }) as Box<dyn Sink>)
+    };
+    Ok(context.sink(kind, input, files, Arc::new(make)))
+}
+
+struct Writer {
+    rows: Rows,
+    format: Arc<dyn TextFormat>,
+    staging: Staging,
+}
+
+impl Sink for Writer {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+        self.format.append(&self.rows, batch, self.staging.buffer())?;
+        self.staging.spill()
+    }
+
+    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
+        self.staging.commit()
+    }
+
+    fn rollback(&mut self) -> Result<(), OperatorError> {
+        self.staging.rollback()
+    }
+
+    fn close(&mut self) -> Result<(), OperatorError> {
+        self.staging.close()
+    }
+
+    fn exactly_once(&self) -> bool {
+        true
+    }
+}
