@@ -86,7 +86,7 @@ fn an_interrupt_abandons_inference_and_a_second_one_waits_for_nothing() {
     place.change("workflow.yaml", "    rate: 40/s\n", "    rate: 40/s\n    repeat: true\n");
     for signals in [1, 2] {
         let child = command(&["run", &place.argument("workflow.yaml")]).spawn().unwrap();
-        until(|| place.path("out/dead_letters.jsonl").exists());
+        until(|| place.path("out/answers.jsonl").exists());
         std::thread::sleep(Duration::from_millis(300));
         for _ in 0..signals {
             interrupt(&child);

@@ -119,6 +119,8 @@ fn every_type_is_kept() {
         &[12.1, 13.1, 14.1, 15.1, 16.1, 17.1]
     );
     let schema = rows.schema();
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    assert_eq!(*schema.field(7).data_type(), DataType::FixedSizeList(item, 6));
     assert_eq!(schema.field(7).metadata()["tidemill.type"], "tensor<float32>[2, 3]");
     assert_eq!(schema.field(7).metadata()["ARROW:extension:metadata"], "{\"shape\":[2,3]}");
 }

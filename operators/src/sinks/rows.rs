@@ -4,7 +4,7 @@ use crate::kind::{EndContext, InputPort};
 use crate::record::{METADATA_COLUMNS, Metadata, payload_field};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int64Type};
-use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_array::{Array, ArrayRef, FixedSizeListArray, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use std::io::Write;
 use std::sync::Arc;
@@ -94,6 +94,11 @@ impl Rows {
                     let times = TimestampMicrosecondArray::new(metadata.times.values().clone(), None);
                     Arc::new(times.with_timezone("UTC"))
                 }
+                Written::Payload(index, ColumnType::Tensor { .. }) => {
+                    let tensors = batch.column(METADATA_COLUMNS + index).as_fixed_size_list();
+                    let (item, size, values, empty) = tensors.clone().into_parts();
+                    Arc::new(FixedSizeListArray::new(nullable(&item), size, values, empty))
+                }
                 Written::Payload(index, _) => Arc::clone(batch.column(METADATA_COLUMNS + index)),
             }
         };
@@ -152,11 +157,21 @@ impl Rows {
 /// The field of a payload column. Other programs know the shape of a tensor by Arrow's own extension type.
 fn exported_field(name: &str, column_type: &ColumnType) -> Field {
     let field = payload_field(&Column::new(name, column_type.clone()));
-    let ColumnType::Tensor { shape, .. } = column_type else { return field };
+    let (ColumnType::Tensor { shape, .. }, DataType::FixedSizeList(item, size)) =
+        (column_type, field.data_type())
+    else {
+        return field;
+    };
+    let storage = DataType::FixedSizeList(nullable(item), *size);
     let mut metadata = field.metadata().clone();
     metadata.insert("ARROW:extension:name".to_owned(), "arrow.fixed_shape_tensor".to_owned());
     metadata.insert("ARROW:extension:metadata".to_owned(), serde_json::json!({"shape": shape}).to_string());
-    field.with_metadata(metadata)
+    field.with_data_type(storage).with_metadata(metadata)
+}
+
+/// The extension type is told by its storage, of which others expect elements that may be null.
+fn nullable(item: &Field) -> Arc<Field> {
+    Arc::new(item.clone().with_nullable(true))
 }
 
 fn all(stream: &StreamType) -> impl Iterator<Item = (String, Written)> {
@@ -243,7 +258,7 @@ mod tests {
     use super::*;
     use crate::record::record_schema;
     use crate::testing::{batch, id};
-    use arrow_array::{FixedSizeListArray, Float32Array};
+    use arrow_array::Float32Array;
     use serde_json::json;
     use std::path::Path;
     use tidemill_spec::span::Span;
