@@ -487,6 +487,26 @@ mod tests {
     }
 
     #[test]
+    fn the_command_line_takes_every_example_of_the_help_texts() {
+        fn collect(command: &clap::Command, examples: &mut Vec<String>) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
+            examples.extend(lines.filter(|line| line.starts_with("tidemill ")).map(str::to_owned));
+            command.get_subcommands().for_each(|verb| collect(verb, examples));
+        }
+        let mut examples = Vec::new();
+        collect(&Arguments::command(), &mut examples);
+        assert!(examples.len() > 30, "{examples:?}");
+        for example in examples {
+            // Behind two blanks stands what it does; behind a bar or an angle the shell has the word.
+            let words = example.split("  ").next().unwrap_or_default();
+            let words = words.split(['|', '>']).next().unwrap_or_default();
+            let parsed = Arguments::try_parse_from(words.split_whitespace());
+            assert!(parsed.is_ok(), "{example}: {}", parsed.err().unwrap());
+        }
+    }
+
+    #[test]
     fn values_have_units() {
         assert_eq!(parse_rate("40/s"), Ok(RateChoice::PerSecond(40.0)));
         assert_eq!(parse_rate("max"), Ok(RateChoice::Max));

@@ -81,7 +81,7 @@ fn a_library_that_was_named_and_is_not_there_is_a_problem() {
 fn few_open_files_are_a_problem() {
     let program = env!("CARGO_BIN_EXE_tidemill");
     let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -n 40; exec \"$0\" doctor --output json", program]).stdin(Stdio::null());
+    shell.args(["-c", "ulimit -n 24; exec \"$0\" doctor --output json", program]).stdin(Stdio::null());
     let found = outcome(&mut shell);
     assert_eq!(found.code, Some(1), "{}", found.stderr);
     let document = found.json();

@@ -19,7 +19,7 @@
 //! comes later counts in those of its windows that are open; when none is, it is counted as a drop `late`. Nothing
 //! depends on wall time, on the order of arrival, on how epochs are cut or on restarts.
 //!
-//! The state holds each group at most twice a slide (see [`super::panes`]), however many windows overlap; a result
+//! The state holds each group at most twice a slide (see `panes.rs`), however many windows overlap; a result
 //! costs a merge of what its window has of that group. So results cost most where `slide` is small: more than
 //! 3,600 windows over one another are refused.
 //!

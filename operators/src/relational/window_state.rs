@@ -1,4 +1,4 @@
-//! The state of running windows: for every pane that an open window still needs (see [`super::panes`]) and every
+//! The state of running windows: for every pane that an open window still needs (see `panes.rs`) and every
 //! group, its aggregates so far. Panes are merged when a window closes and forgotten with the last window they are in.
 use super::aggregate::{Accumulator, Aggregate};
 use super::keys::{Key, KeyPart, Keys};
