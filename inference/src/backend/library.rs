@@ -24,8 +24,9 @@ pub enum Found {
 }
 
 /// Looks for the library: the variables, `.tidemill/lib` of `directory`, of the current directory and of
-/// the folders above each, `lib` of [`cache_folder`] and of the user's data (`~/.local/share/tidemill/lib`), the folder of the program and the `lib` and `lib/tidemill` beside it,
-/// `LD_LIBRARY_PATH`, and the system's folders. In a folder, newer versions come first.
+/// the folders above each, `lib` of [`cache_folder`] and of the user's data (`~/.local/share/tidemill/lib`),
+/// the folder of the program and the `lib` and `lib/tidemill` beside it, `LD_LIBRARY_PATH`, and the system's
+/// folders. In a folder, newer versions come first.
 pub fn find(directory: &Path) -> Found {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     for name in VARIABLES {
