@@ -12,13 +12,19 @@ macro_rules! embedded {
     };
 }
 
-const MANIFESTS: &[(&str, &[u8])] =
-    &embedded!["efficientnet-lite0.yaml", "moonshine-tiny.yaml", "moonshine-base.yaml",];
+const MANIFESTS: &[(&str, &[u8])] = &embedded![
+    "efficientnet-lite0.yaml",
+    "efficientnet-lite1.yaml",
+    "efficientnet-lite2.yaml",
+    "moonshine-tiny.yaml",
+    "moonshine-base.yaml",
+];
 
 const SCRIPTS: &[(&str, &[u8])] = &embedded![
     "convert.py",
     "efficientnet-lite0-head.npz",
     "efficientnet-lite1-head.npz",
+    "efficientnet-lite2-head.npz",
     "efficientnet_lite.py",
     "fetch.py",
     "moonshine.py",
@@ -81,7 +87,10 @@ mod tests {
     #[test]
     fn every_manifest_says_all_that_fetching_needs() {
         let all = all().unwrap_or_else(|errors| panic!("{errors}"));
-        assert!(!all.is_empty());
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/third_party");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        let manifests = files.filter(|file| file.extension().is_some_and(|end| end == "yaml")).count();
+        assert_eq!(all.len(), manifests, "every manifest of the folder can be fetched");
         for (model, (file, _)) in all.iter().zip(MANIFESTS) {
             assert_eq!(format!("{}.yaml", model.manifest.id), *file);
             let job = model.job();
