@@ -51,7 +51,7 @@ mod tests {
             "version: 1\nid: linear\ndescription: x\nfile: linear.onnx\nsha256: {}\nlicence: MIT\norigin: {origin}\n\
              backends: [rten]\ninputs: [{{name: x, column: x, type: tensor, dtype: float32, shape: [batch, 4]}}]\n\
              outputs: [{{name: y, column: y, type: tensor, dtype: float32, shape: [batch, 3]}}]\n",
-            "0".repeat(64)
+            "a".repeat(64)
         );
         Manifest::parse(&text, "m.yaml").unwrap_or_else(|error| panic!("{error}"))
     }
