@@ -19,8 +19,8 @@ test: setup ## format, clippy and all tests
 test-long: setup ## a million mutated inputs and long chaos; writes docs/benchmarks/test-long.md
 	@scripts/test-long.sh
 
-bench: setup ## measure; writes docs/benchmarks
-	@scripts/bench.sh
+bench: setup ## measure; writes docs/benchmarks; BENCH="vqa-loop --rounds 2" for a part
+	@scripts/bench.sh $(BENCH)
 
 lint: setup ## licences, versions and sources of the dependencies; shell scripts
 	@scripts/lint.sh

@@ -7,6 +7,7 @@ mod parts;
 mod result;
 mod slot_to_slot;
 mod start_up;
+mod vqa_loop;
 
 use clap::Parser;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 /// Runs benchmarks and writes their results.
 #[derive(Parser)]
 struct Arguments {
-    /// operator-overhead, slot-to-slot, link-throughput, start-up, or all.
+    /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, or all.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -22,10 +23,17 @@ struct Arguments {
     /// The tidemill binary, for start-up.
     #[arg(long, default_value = "target/debug/tidemill")]
     binary: PathBuf,
+    #[command(flatten)]
+    vqa_loop: vqa_loop::Options,
+    #[command(flatten)]
+    rival: vqa_loop::RivalOptions,
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    if arguments.question == "vqa-rival" {
+        return vqa_loop::run_rival(&arguments.rival);
+    }
     let asked = |name: &str| arguments.question == "all" || arguments.question == name;
     let mut results = Vec::new();
     if asked("operator-overhead") {
@@ -39,6 +47,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);
+    }
+    if asked("vqa-loop") {
+        results.push(vqa_loop::run(&arguments.vqa_loop)?);
     }
     anyhow::ensure!(!results.is_empty(), "no such benchmark: {}", arguments.question);
     for result in results {

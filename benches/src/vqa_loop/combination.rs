@@ -1,0 +1,38 @@
+//! Which models are compared: of those that a workflow names, all smallest, all of middle size, all largest.
+use anyhow::{Context, anyhow, ensure};
+use std::path::{Path, PathBuf};
+use tidemill_spec::manifest::{InputType, Manifest};
+use tidemill_spec::workflow::Workflow;
+
+/// Manifests of an image model, a speech model and an answerer, for up to three sizes; models that are not here,
+/// write their text token by token or do not run on all `backends` are left out.
+pub(super) fn of_workflow(workflow: &Path, backends: &[String]) -> anyhow::Result<Vec<[PathBuf; 3]>> {
+    let workflow = Workflow::load(workflow).map_err(|found| anyhow!("{}", found.render(false)))?;
+    let mut families: [Vec<(u64, PathBuf)>; 3] = Default::default();
+    for written in workflow.operators.iter().flat_map(|operator| &operator.variants) {
+        let path = workflow.resolve(&written.value);
+        let Ok(manifest) = Manifest::load(&path) else { continue };
+        let runs = |backend: &String| manifest.backends.iter().any(|allowed| allowed.to_string() == *backend);
+        if manifest.repeat.is_some() || manifest.decoder.is_some() || !backends.iter().all(runs) {
+            continue;
+        }
+        let kind = match manifest.inputs.first().map(|input| input.input_type) {
+            Some(InputType::Image) => 0,
+            Some(InputType::Audio) => 1,
+            _ => 2,
+        };
+        families[kind].push((manifest.flops.unwrap_or(0), path));
+    }
+    for (family, what) in families.iter_mut().zip(["image model", "speech model", "answerer"]) {
+        ensure!(!family.is_empty(), "the workflow names no {what} that runs on {}", backends.join(" and "));
+        family.sort();
+    }
+    let most = families.iter().map(Vec::len).max().context("three families")?.min(3);
+    let place = |size: usize, count: usize| match most {
+        1 => 0,
+        // The ends, and between them the upper middle.
+        _ => (size * (count - 1)).div_ceil(most - 1),
+    };
+    let of_size = |size: usize| families.each_ref().map(|family| family[place(size, family.len())].1.clone());
+    Ok((0..most).map(of_size).collect())
+}

@@ -1,0 +1,86 @@
+//! Runs a program pinned to some cores and tells what it cost, from outside.
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How often the memory is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Unit of the times in `/proc/PID/stat`: Linux shows all programs hundredths of a second.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What a process cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    /// User and system time, seconds.
+    pub(super) cpu: f64,
+    /// Most memory in use at any time, MiB.
+    pub(super) memory: f64,
+}
+
+/// Runs `program` on the processors `cores` (a list as `taskset -c` takes it) to its end.
+pub(super) fn run_pinned(
+    cores: &str,
+    program: &Path,
+    arguments: &[String],
+    folder: &Path,
+) -> anyhow::Result<Cost> {
+    let mut child = Command::new("taskset")
+        .args(["-c", cores])
+        .arg(program)
+        .args(arguments)
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .context("cannot start taskset (package util-linux)")?;
+    let pid = Pid::from_child(&child);
+    let proc = Path::new("/proc").join(child.id().to_string());
+    let mut memory = 0.0;
+    loop {
+        if let Some(now) = peak_memory(&proc) {
+            memory = now;
+        }
+        // Left as it is, so that its times can still be read.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if waitid(WaitId::Pid(pid), options)?.is_some() {
+            break;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let cpu = cpu_seconds(&proc)?;
+    let status = child.wait()?;
+    ensure!(status.success(), "{} {arguments:?} ended with {status}", program.display());
+    Ok(Cost { cpu, memory })
+}
+
+/// `VmHWM`, MiB; none once the process has given its memory back.
+fn peak_memory(proc: &Path) -> Option<f64> {
+    let status = std::fs::read_to_string(proc.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
+}
+
+fn cpu_seconds(proc: &Path) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(proc.join("stat"))?;
+    // The name, in brackets, may hold anything; utime and stime are the 12th and 13th field behind it.
+    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    Ok(ticks.sum::<Result<f64, _>>()? / TICKS_PER_SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_used_is_seen() {
+        let shell = Path::new("/bin/sh");
+        let busy = ["-c".to_owned(), "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done".to_owned()];
+        let cost = run_pinned("0", shell, &busy, Path::new("/")).expect("sh and taskset are there");
+        assert!(cost.cpu > 0.0 && cost.memory > 0.1, "{cost:?}");
+        let failing = ["-c".to_owned(), "exit 3".to_owned()];
+        assert!(run_pinned("0", shell, &failing, Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,364 @@
+//! The rival: a loop over files and models as somebody writes it who wants it to win. One thread (or several that
+//! share nothing but the list of files), the same decoders, backends and models as the workflow; everything in
+//! batches of the size that suits each model best, buffers are used again, files are read when they are needed,
+//! nothing is checked twice and nothing is kept for recovery.
+use crate::parts::cpu_microseconds;
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tidemill_engine::clock::{Clock, WallClock};
+use tidemill_inference::backend::{Session, backend};
+use tidemill_inference::blueprint::Blueprint;
+use tidemill_inference::error::ModelError;
+use tidemill_inference::steps::{Cell, InputSteps, OutputColumn, OutputSteps};
+use tidemill_inference::tensor::{Tensor, TensorData};
+use tidemill_spec::manifest::Dimension;
+
+/// Batch sizes that are tried.
+pub(crate) const SIZES: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Pairs that a thread takes at once; a multiple of all sizes.
+const BLOCK: usize = 32;
+
+/// Which models to run, and in which batches.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Models {
+    pub(crate) images: PathBuf,
+    pub(crate) speech: PathBuf,
+    pub(crate) answerer: PathBuf,
+    pub(crate) backend: String,
+}
+
+/// Records a run of each model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BatchSizes {
+    pub(crate) images: usize,
+    pub(crate) speech: usize,
+    pub(crate) answerer: usize,
+}
+
+/// What the loop says of itself when it has ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) pairs: usize,
+    /// From the first file to the last line, models loaded before.
+    pub(crate) seconds: f64,
+}
+
+/// One input of a model: its steps and the batch that they fill.
+struct Feed {
+    column: String,
+    steps: InputSteps,
+    row: Vec<usize>,
+    batch: TensorData,
+}
+
+/// A model with its batch.
+struct Stage {
+    session: Box<dyn Session>,
+    /// In the order of the file.
+    feeds: Vec<Feed>,
+    after: OutputSteps,
+    wanted: [usize; 1],
+    rows: usize,
+}
+
+impl Stage {
+    fn load(manifest: &Path, backend_name: &str) -> anyhow::Result<Self> {
+        let blueprint = Blueprint::read(manifest)
+            .map_err(|errors| anyhow!("{}", ModelError::collect(errors).render(false)))?;
+        let manifest = &blueprint.manifest;
+        let [output] = manifest.outputs.as_slice() else { bail!("`{}` has several outputs", manifest.id) };
+        let plain = manifest.repeat.is_none() && manifest.decoder.is_none() && !blueprint.one_by_one;
+        ensure!(plain, "`{}` takes no batches", manifest.id);
+        let feeds = blueprint.facts.inputs.iter().map(|port| -> anyhow::Result<Feed> {
+            let input = manifest.inputs.iter().find(|input| input.name.value == port.name);
+            let input = input.with_context(|| format!("nothing feeds `{}`", port.name))?;
+            let row = row_shape(&input.shape);
+            let steps = InputSteps::new(input, &row)?;
+            let batch = TensorData::zeros(input.dtype, 0);
+            Ok(Feed { column: input.column.to_string(), steps, row, batch })
+        });
+        let wanted = blueprint.facts.outputs.iter().position(|port| output.name.value == port.name);
+        Ok(Self {
+            feeds: feeds.collect::<anyhow::Result<_>>()?,
+            after: OutputSteps::new(output, &row_shape(&output.shape))?,
+            wanted: [wanted.context("the output is not in the file")?],
+            session: backend(backend_name, Path::new("."))?.load(&blueprint.facts)?,
+            rows: 0,
+        })
+    }
+
+    /// Adds a record; `cell` gives the value of a column.
+    fn push<'a>(&mut self, cell: impl Fn(&str) -> Cell<'a>) -> anyhow::Result<()> {
+        for feed in &mut self.feeds {
+            let row = feed.steps.apply(cell(&feed.column)).map_err(|rejected| anyhow!("{rejected}"))?;
+            feed.batch.append(row)?;
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Runs what was added and empties the batch.
+    fn run(&mut self) -> anyhow::Result<OutputColumn> {
+        let mut inputs = Vec::with_capacity(self.feeds.len());
+        for feed in &mut self.feeds {
+            let mut shape = Vec::with_capacity(feed.row.len() + 1);
+            shape.push(self.rows);
+            shape.extend_from_slice(&feed.row);
+            let empty = TensorData::zeros(feed.batch.element(), 0);
+            inputs.push(Tensor::new(shape, std::mem::replace(&mut feed.batch, empty))?);
+        }
+        let mut outputs = self.session.run(&inputs, &self.wanted)?;
+        for (feed, tensor) in self.feeds.iter_mut().zip(inputs) {
+            feed.batch = tensor.into_data();
+            match &mut feed.batch {
+                TensorData::Float32(values) => values.clear(),
+                TensorData::Int64(values) => values.clear(),
+            }
+        }
+        self.rows = 0;
+        let output = outputs.pop().context("the model gave nothing")?;
+        Ok(self.after.apply(output.into_data()))
+    }
+}
+
+fn row_shape(shape: &[Dimension]) -> Vec<usize> {
+    let fixed = |dimension: &Dimension| match dimension {
+        Dimension::Fixed(size) => Some(*size as usize),
+        _ => None,
+    };
+    shape.iter().skip(1).filter_map(fixed).collect()
+}
+
+/// Files of one pair.
+pub(crate) struct Pair {
+    key: String,
+    image: PathBuf,
+    sound: PathBuf,
+}
+
+/// The pairs of two folders: files of the same name but for the ending, in order.
+pub(crate) fn pairs(images: &Path, sounds: &Path) -> anyhow::Result<Vec<Pair>> {
+    let mut pairs = Vec::new();
+    for entry in std::fs::read_dir(images).with_context(|| images.display().to_string())? {
+        let image = entry?.path();
+        let key = image.file_stem().and_then(|stem| stem.to_str()).context("a name is not UTF-8")?.to_owned();
+        let sound = sounds.join(format!("{key}.wav"));
+        if sound.exists() {
+            pairs.push(Pair { key, image, sound });
+        }
+    }
+    pairs.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(pairs)
+}
+
+/// All models of one thread, and what it uses again for every pair.
+struct Loop {
+    images: Stage,
+    speech: Stage,
+    answerer: Stage,
+    sizes: BatchSizes,
+    bytes: Vec<u8>,
+    features: Vec<f32>,
+    questions: Vec<String>,
+    answers: Vec<String>,
+}
+
+impl Loop {
+    fn load(models: &Models, sizes: BatchSizes) -> anyhow::Result<Self> {
+        let mut all = Self {
+            images: Stage::load(&models.images, &models.backend)?,
+            speech: Stage::load(&models.speech, &models.backend)?,
+            answerer: Stage::load(&models.answerer, &models.backend)?,
+            sizes,
+            bytes: Vec::new(),
+            features: Vec::new(),
+            questions: Vec::new(),
+            answers: Vec::new(),
+        };
+        // As a workflow does before its first record: the first run of a session sets it up.
+        for stage in [&mut all.images, &mut all.speech, &mut all.answerer] {
+            for rows in [1, 2] {
+                for feed in &mut stage.feeds {
+                    let length = rows * feed.row.iter().product::<usize>();
+                    feed.batch = TensorData::zeros(feed.batch.element(), length);
+                }
+                stage.rows = rows;
+                stage.run()?;
+            }
+        }
+        Ok(all)
+    }
+
+    fn read(&mut self, path: &Path) -> anyhow::Result<()> {
+        self.bytes.clear();
+        let mut file = File::open(path).with_context(|| path.display().to_string())?;
+        file.read_to_end(&mut self.bytes)?;
+        Ok(())
+    }
+
+    fn images(&mut self, block: &[Pair]) -> anyhow::Result<()> {
+        self.features.clear();
+        for part in block.chunks(self.sizes.images) {
+            for pair in part {
+                self.read(&pair.image)?;
+                self.images.push(|_| Cell::Bytes(&self.bytes))?;
+            }
+            let OutputColumn::Tensor(TensorData::Float32(features)) = self.images.run()? else {
+                bail!("the image model gives no float32 features")
+            };
+            self.features.extend_from_slice(&features);
+        }
+        Ok(())
+    }
+
+    fn speech(&mut self, block: &[Pair]) -> anyhow::Result<()> {
+        self.questions.clear();
+        for part in block.chunks(self.sizes.speech) {
+            for pair in part {
+                self.read(&pair.sound)?;
+                self.speech.push(|_| Cell::Bytes(&self.bytes))?;
+            }
+            let OutputColumn::Text(mut texts) = self.speech.run()? else {
+                bail!("the speech model gives no text")
+            };
+            self.questions.append(&mut texts);
+        }
+        Ok(())
+    }
+
+    /// Answers a block and appends its lines.
+    fn answer(&mut self, block: &[Pair], lines: &mut Vec<u8>) -> anyhow::Result<()> {
+        self.images(block)?;
+        self.speech(block)?;
+        self.answers.clear();
+        let width = self.features.len() / block.len();
+        for start in (0..block.len()).step_by(self.sizes.answerer) {
+            for at in start..block.len().min(start + self.sizes.answerer) {
+                let features = &self.features[at * width..(at + 1) * width];
+                let question = self.questions[at].as_str();
+                self.answerer.push(|column| match column {
+                    "question" => Cell::Text(question),
+                    _ => Cell::Float32(features),
+                })?;
+            }
+            let OutputColumn::Text(mut texts) = self.answerer.run()? else {
+                bail!("the answerer gives no text")
+            };
+            self.answers.append(&mut texts);
+        }
+        for (pair, (question, answer)) in block.iter().zip(self.questions.iter().zip(&self.answers)) {
+            lines.extend_from_slice(b"{\"key\":");
+            serde_json::to_writer(&mut *lines, &pair.key)?;
+            lines.extend_from_slice(b",\"question\":");
+            serde_json::to_writer(&mut *lines, question)?;
+            lines.extend_from_slice(b",\"answer\":");
+            serde_json::to_writer(&mut *lines, answer)?;
+            lines.extend_from_slice(b"}\n");
+        }
+        Ok(())
+    }
+}
+
+/// Answers all pairs and writes the lines to `out`, in order.
+pub(crate) fn run(
+    models: &Models,
+    sizes: BatchSizes,
+    pairs: &[Pair],
+    threads: usize,
+    out: &Path,
+) -> anyhow::Result<Outcome> {
+    let clock = WallClock::new();
+    let mut file = File::create(out).with_context(|| out.display().to_string())?;
+    let mut loops = (0..threads).map(|_| Loop::load(models, sizes)).collect::<anyhow::Result<Vec<_>>>()?;
+    let started = clock.now();
+    if let [one] = loops.as_mut_slice() {
+        let mut lines = Vec::new();
+        for block in pairs.chunks(BLOCK) {
+            lines.clear();
+            one.answer(block, &mut lines)?;
+            file.write_all(&lines)?;
+        }
+    } else {
+        let next = AtomicUsize::new(0);
+        let work = |mut own: Loop| -> anyhow::Result<Vec<(usize, Vec<u8>)>> {
+            let mut parts = Vec::new();
+            loop {
+                let at = next.fetch_add(BLOCK, Ordering::Relaxed);
+                let Some(rest) = pairs.get(at..).filter(|rest| !rest.is_empty()) else {
+                    return Ok(parts);
+                };
+                let mut lines = Vec::new();
+                own.answer(&rest[..rest.len().min(BLOCK)], &mut lines)?;
+                parts.push((at, lines));
+            }
+        };
+        let work = &work;
+        let parts = std::thread::scope(|scope| {
+            let threads: Vec<_> = loops.drain(..).map(|own| scope.spawn(move || work(own))).collect();
+            let joined = threads.into_iter().map(|thread| match thread.join() {
+                Ok(parts) => parts,
+                Err(_) => Err(anyhow!("a thread died")),
+            });
+            joined.collect::<anyhow::Result<Vec<_>>>()
+        })?;
+        let mut parts: Vec<(usize, Vec<u8>)> = parts.into_iter().flatten().collect();
+        parts.sort_unstable_by_key(|(at, _)| *at);
+        for (_, lines) in parts {
+            file.write_all(&lines)?;
+        }
+    }
+    file.flush()?;
+    Ok(Outcome { pairs: pairs.len(), seconds: (clock.now() - started) as f64 / 1e9 })
+}
+
+/// Processor time of a record, microseconds, at each of [`SIZES`], for each model: median over `rounds` rounds that go
+/// through all sizes. Real records, prepared before.
+pub(crate) fn sweep(models: &Models, pairs: &[Pair], rounds: usize) -> anyhow::Result<[Vec<f64>; 3]> {
+    let one = BatchSizes { images: 1, speech: 1, answerer: 1 };
+    let mut own = Loop::load(models, one)?;
+    let block = &pairs[..pairs.len().min(BLOCK)];
+    ensure!(block.len() == BLOCK, "a sweep needs {BLOCK} pairs");
+    own.answer(block, &mut Vec::new())?;
+    let (features, questions) = (own.features.clone(), own.questions.clone());
+    let width = features.len() / BLOCK;
+    let mut costs: [Vec<Vec<f64>>; 3] = std::array::from_fn(|_| vec![Vec::new(); SIZES.len()]);
+    for _ in 0..rounds {
+        for (place, size) in SIZES.into_iter().enumerate() {
+            for (model, costs) in costs.iter_mut().enumerate() {
+                let mut microseconds = 0.0;
+                for start in (0..BLOCK).step_by(size) {
+                    for (at, pair) in block.iter().enumerate().skip(start).take(size) {
+                        match model {
+                            0 => own.read(&pair.image)?,
+                            1 => own.read(&pair.sound)?,
+                            _ => {}
+                        }
+                        let bytes = Cell::Bytes(&own.bytes);
+                        match model {
+                            0 => own.images.push(|_| bytes)?,
+                            1 => own.speech.push(|_| bytes)?,
+                            _ => own.answerer.push(|column| match column {
+                                "question" => Cell::Text(&questions[at]),
+                                _ => Cell::Float32(&features[at * width..(at + 1) * width]),
+                            })?,
+                        }
+                    }
+                    let stage = [&mut own.images, &mut own.speech, &mut own.answerer].into_iter().nth(model);
+                    let before = cpu_microseconds();
+                    stage.context("three models")?.run()?;
+                    microseconds += cpu_microseconds() - before;
+                }
+                costs[place].push(microseconds / BLOCK as f64);
+            }
+        }
+    }
+    let median = |mut samples: Vec<f64>| {
+        samples.sort_by(f64::total_cmp);
+        samples[samples.len() / 2]
+    };
+    Ok(costs.map(|sizes| sizes.into_iter().map(median).collect()))
+}
