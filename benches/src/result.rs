@@ -77,8 +77,8 @@ impl Answer {
             let goal = m.goal.map_or(String::new(), |goal| format!("   goal {goal}"));
             let role = if m.baseline { "   (baseline)" } else { "" };
             println!(
-                "  {:<58} median {:>10.3}  p99 {:>10.3} {}{goal}{role}",
-                m.name, m.median, m.p99, m.unit
+                "  {:<58} median {:>10.3}  p99 {:>10.3}  ({:.3} to {:.3}) {}{goal}{role}",
+                m.name, m.median, m.p99, m.min, m.max, m.unit
             );
         }
     }
