@@ -285,7 +285,7 @@ Exit codes: 0 all are there; 1 a wrong checksum; 69 no Python, network or space,
     /// Check manifests against their model files: digest, types, shapes, a trial run on each backend.
     #[command(after_help = "Examples:
   tidemill models verify models/
-  tidemill models verify models/vqa/answerer.yaml
+  tidemill models verify models/vqa/answerer-large.yaml
 
 Exit code 1 if a model cannot be used.")]
     Verify {
@@ -299,7 +299,7 @@ Exit code 1 if a model cannot be used.")]
     #[command(after_help = "Examples:
   tidemill models inspect model.onnx
   tidemill models inspect model.onnx --manifest > model.yaml
-  tidemill models inspect models/vqa/answerer.yaml
+  tidemill models inspect models/vqa/answerer-large.yaml
   tidemill models inspect model.onnx --output json")]
     Inspect {
         /// An ONNX file or a manifest.

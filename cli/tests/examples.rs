@@ -89,16 +89,24 @@ fn a_replay_gives_the_same_bytes() {
     assert!(outcome.stderr.contains("is no epoch log"), "{}", outcome.stderr);
 }
 
-/// Answers by key of `models/testdata/vqa_expected.csv`: those of the two large models.
-fn expected_answers() -> BTreeMap<String, String> {
+/// Recognised text and answer by key, of `models/testdata/vqa_expected.csv`: what the evaluation in Python made of
+/// the sample with the three largest models.
+fn expected_answers() -> BTreeMap<String, [String; 2]> {
     let text = std::fs::read_to_string(root().join("models/testdata/vqa_expected.csv")).unwrap();
+    let fields = text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    fields.map(|fields| (fields[0].clone(), [fields[1].clone(), fields[2].clone()])).collect()
+}
+
+/// Key and true answer of the sample.
+fn truth() -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(root().join("examples/vqa/data/truth.csv")).unwrap();
     let fields = text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
     fields.map(|fields| (fields[0].to_owned(), fields[fields.len() - 1].to_owned())).collect()
 }
 
-fn answers(rows: &[Value]) -> BTreeMap<String, String> {
+fn answers(rows: &[Value]) -> BTreeMap<String, [String; 2]> {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
-    rows.iter().map(|row| (text(row, "key"), text(row, "answer"))).collect()
+    rows.iter().map(|row| (text(row, "key"), [text(row, "question"), text(row, "answer")])).collect()
 }
 
 #[test]
@@ -110,14 +118,25 @@ fn vqa_answers_as_expected_with_and_without_a_plan() {
         let report = tidemill(&arguments).expect(0).json();
         (report, place.rows("out/answers.jsonl"))
     };
-    let large = ["--set", "scene_features=scene-features-large", "--set", "speech=speech-large"];
-    let (report, mut rows) = run(&large);
-    let (expected, found) = (expected_answers(), answers(&rows));
-    assert_eq!((rows.len(), found.len()), (expected.len(), expected.len()));
-    let same = expected.iter().filter(|(key, answer)| found.get(*key) == Some(answer)).count();
-    assert!(same * 100 >= expected.len() * 98, "{same} of {}", expected.len());
+    let (report, mut rows) = run(&[]);
+    for (stage, variant) in [
+        ("scene_features", "scene-features-huge"),
+        ("speech", "speech-large"),
+        ("answerer", "answerer-large"),
+    ] {
+        let stages = report["stages"].as_array().unwrap();
+        let found = stages.iter().find(|found| found["operator"] == stage).unwrap();
+        assert_eq!(found["variant"], variant, "{found}");
+    }
+    let (expected, found, truth) = (expected_answers(), answers(&rows), truth());
+    assert_eq!((rows.len(), found.len(), expected.len(), truth.len()), (200, 200, 200, 200));
+    let same = |part: usize| expected.iter().filter(|(key, row)| found[*key][part] == row[part]).count();
+    // Another decoder rounds pixels differently, which may turn a close decision.
+    assert!(same(0) >= 199 && same(1) >= 198, "{} texts, {} answers as expected", same(0), same(1));
+    let right = expected.iter().filter(|(key, row)| truth[*key] == row[1]).count();
     let accuracy = report["sinks"][0]["accuracy_percent"].as_f64().unwrap();
-    assert!(accuracy > 80.0, "{accuracy} %; the most frequent answers alone give about 40 %");
+    let there = right as f64 / 2.0;
+    assert!((accuracy - there).abs() <= 1.0, "{accuracy} %, in the evaluation {there} %");
     let interval = &report["sinks"][0]["accuracy_interval_percent"];
     assert!(interval[0].as_f64().unwrap() < accuracy && accuracy < interval[1].as_f64().unwrap());
     assert!(place.files("out").iter().all(|name| name.ends_with(".jsonl")), "{:?}", place.files("out"));
@@ -130,7 +149,7 @@ fn vqa_answers_as_expected_with_and_without_a_plan() {
             .map(|s| s["records_out"].as_u64().unwrap())
             .collect::<Vec<_>>()
     };
-    assert_eq!(in_both("pair").iter().sum::<u64>(), 120);
+    assert_eq!(in_both("pair").iter().sum::<u64>(), 200);
     assert!(in_both("pair").iter().all(|records| *records > 0));
     let by_key = |row: &Value| row["key"].as_str().unwrap().to_owned();
     rows.sort_by_key(by_key);

@@ -53,7 +53,7 @@ fn a_bad_model_stops_everything() {
             format!("{}{}{}", &text[..start], digit(&text[start..]), &text[start + 1..])
         }),
         ("expected", &|text| {
-            text.replace("file: scene-features-small.onnx", &format!("file: {SMALL}")).replace("256]", "255]")
+            text.replace("file: scene-features-small.onnx", &format!("file: {SMALL}")).replace("384]", "383]")
         }),
         ("is not an ONNX model", &|text| {
             text.replace("file: scene-features-small.onnx", "file: workflow.yaml")

@@ -20,11 +20,11 @@ fn models_are_listed_with_what_matters() {
 fn a_changed_model_file_does_not_pass() {
     tidemill(&["models", "verify", "models"]).expect(0);
     let place = Place::empty("models");
-    place.write("m.yaml", std::fs::read(place.path("../../models/vqa/answerer.yaml")).unwrap());
-    let mut bytes = std::fs::read(place.path("../../models/vqa/answerer.onnx")).unwrap();
+    place.write("m.yaml", std::fs::read(place.path("../../models/vqa/answerer-large.yaml")).unwrap());
+    let mut bytes = std::fs::read(place.path("../../models/vqa/answerer-large.onnx")).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    place.write("answerer.onnx", bytes);
+    place.write("answerer-large.onnx", bytes);
     let outcome = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(1);
     assert!(outcome.stdout.contains("FAILED"), "{}", outcome.stdout);
     assert!(outcome.stderr.contains("sha256") && outcome.stderr.contains("m.yaml:"), "{}", outcome.stderr);

@@ -28,20 +28,24 @@ fn text(column: OutputColumn) -> String {
     texts.remove(0)
 }
 
+/// `key,recognised,answer` of `models/testdata/vqa_expected.csv`: what the evaluation in Python made of the sample
+/// with the three largest models.
+fn expected() -> Vec<[String; 3]> {
+    let text = std::fs::read_to_string(repository().join("models/testdata/vqa_expected.csv")).unwrap();
+    let rows = text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    rows.map(|row| row.try_into().unwrap()).collect()
+}
+
 #[test]
-fn sample_questions_are_heard_and_answered() {
+fn sample_questions_are_heard_and_answered_as_by_the_evaluation() {
     let data = repository().join("examples/vqa/data");
-    if !data.join("truth.csv").exists() || !repository().join("models/vqa/answerer.yaml").exists() {
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "the sample data or models are missing");
-        eprintln!("left out: the sample data or models are missing");
-        return;
-    }
     let truth = std::fs::read_to_string(data.join("truth.csv")).unwrap();
     let (mut features, mut speech, mut answerer) =
-        (model("scene-features-large"), model("speech-large"), model("answerer"));
-    let (mut heard, mut answered, mut all) = (0, 0, 0);
-    for line in truth.lines().skip(1) {
-        let [key, question, answer] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        (model("scene-features-huge"), model("speech-large"), model("answerer-large"));
+    let (mut heard, mut answered, mut right, mut right_there) = (0, 0, 0, 0);
+    let expected = expected();
+    assert_eq!((expected.len(), truth.lines().count()), (200, 201));
+    for (line, [key, recognised, answer]) in truth.lines().skip(1).zip(&expected) {
         let image = std::fs::read(data.join(format!("images/{key}.jpg"))).unwrap();
         let sound = std::fs::read(data.join(format!("questions/{key}.wav"))).unwrap();
         let OutputColumn::Tensor(TensorData::Float32(vector)) = run(&mut features, &[Cell::Bytes(&image)])
@@ -49,12 +53,16 @@ fn sample_questions_are_heard_and_answered() {
             panic!("features are float32")
         };
         let words = text(run(&mut speech, &[Cell::Bytes(&sound)]));
-        heard += usize::from(words == question);
-        answered +=
-            usize::from(text(run(&mut answerer, &[Cell::Float32(&vector), Cell::Text(&words)])) == answer);
-        all += 1;
+        let given = text(run(&mut answerer, &[Cell::Float32(&vector), Cell::Text(&words)]));
+        heard += usize::from(words == *recognised);
+        answered += usize::from(given == *answer);
+        let said = line.rsplit(',').next().unwrap();
+        assert!(line.starts_with(key.as_str()), "{line} and {key}");
+        right += usize::from(given == said);
+        right_there += usize::from(answer == said);
     }
-    println!("{heard} of {all} questions heard without an error, {answered} answered rightly");
-    // The validation set gives 98 % and 99 %; 90 % leaves room for a sample of this size.
-    assert!(all >= 100 && heard * 10 >= all * 9 && answered * 10 >= all * 9, "{heard}, {answered} of {all}");
+    println!("as expected: {heard} texts and {answered} answers of 200; right: {right}, there {right_there}");
+    // Another decoder rounds pixels differently, which may turn a close decision.
+    assert!(heard >= 199 && answered >= 198, "{heard} texts and {answered} answers of 200 as expected");
+    assert!(right.abs_diff(right_there) <= 2, "{right} right answers, {right_there} in the evaluation");
 }

@@ -25,7 +25,7 @@ SIZES = {
     "small": {"embedding": 16, "width": 48, "queries": 2, "hidden": 64, "reason": 64},
     "large": {"embedding": 32, "width": 128, "queries": 6, "hidden": 192, "reason": 256},
 }
-EPOCHS = {"small": 6, "large": 6}
+EPOCHS = {"small": 4, "large": 4}
 BATCH = 256
 QUESTIONS_PER_SCENE = 4
 HEARD_TIMES = 2

@@ -117,6 +117,9 @@ pub struct Origin {
     /// Script that trained it (`trained`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+    /// Commit of the script when it trained the model (`trained`), as a hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// Seed of the training (`trained`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
