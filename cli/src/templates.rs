@@ -22,12 +22,12 @@ impl ProjectFile {
 // The models of the template `vqa`: the smallest of their families in models/vqa. Change them here and nowhere else.
 macro_rules! scene_model {
     () => {
-        "scene-features-small"
+        "scene-features-tiny"
     };
 }
 macro_rules! answer_model {
     () => {
-        "answerer"
+        "answerer-small"
     };
 }
 

@@ -70,7 +70,7 @@ fn the_vqa_project_is_valid_and_runs_and_scores_its_answers() {
     }
     let models = files.iter().filter(|file| file.ends_with(".onnx"));
     let bytes: u64 = models.map(|file| project.join(file).metadata().unwrap().len()).sum();
-    assert!(bytes < 1_500_000, "{bytes} bytes of models are part of the program");
+    assert!(bytes < 450_000, "{bytes} bytes of models are part of the program");
 }
 
 #[test]
