@@ -304,7 +304,7 @@ Exit code 1 if a model cannot be used.")]
     Inspect {
         /// An ONNX file or a manifest.
         file: PathBuf,
-        /// Print a manifest to start from instead: what the file knows; the rest is in capitals.
+        /// Print a manifest to start from instead: what the file knows and its shapes suggest; the rest is in capitals.
         #[arg(long, conflicts_with = "output")]
         manifest: bool,
         /// Form of the answer.

@@ -61,7 +61,11 @@ pub(crate) fn candidates(workflow: &Workflow) -> Result<Candidates, Diagnostics>
                     let obstacle = backends.obstacle(operator, &path, &manifest);
                     list.push(Candidate { written: written.value.clone(), manifest, obstacle, absent });
                 }
-                Err(found) => errors.append(found),
+                // A manifest that cannot be opened has no place of its own.
+                Err(found) => errors.extend(found.into_iter().map(|finding| match finding.span.source() {
+                    None => finding.at(written.span.clone()),
+                    Some(_) => finding,
+                })),
             }
         }
         all.insert(operator.id.value.clone(), list);

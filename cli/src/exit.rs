@@ -2,7 +2,8 @@
 use crate::terminal::Terminal;
 use std::fmt;
 use std::process::ExitCode;
-use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::Span;
 
 /// How the command ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +52,19 @@ pub(crate) struct Failure {
     exit: Exit,
     message: String,
     help: Option<String>,
+    place: Span,
 }
 
 impl Failure {
     /// An error with this code and text.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), help: None }
+        Self { exit, message: message.into(), help: None, place: Span::nowhere() }
+    }
+
+    /// The same with the place in a file that it is about.
+    pub(crate) fn at(mut self, place: Span) -> Self {
+        self.place = place;
+        self
     }
 
     /// The same with how to mend it.
@@ -88,7 +96,13 @@ pub(crate) fn explain(error: &anyhow::Error, terminal: &Terminal) -> Exit {
         return Exit::Configuration;
     }
     if let Some(failure) = error.downcast_ref::<Failure>() {
-        terminal.error(&failure.message, failure.help.as_deref());
+        if failure.place.source().is_some() {
+            let mut finding = Diagnostic::error("E0701", &failure.message).at(failure.place.clone());
+            finding.help.clone_from(&failure.help);
+            terminal.findings(&finding.into());
+        } else {
+            terminal.error(&failure.message, failure.help.as_deref());
+        }
         return failure.exit;
     }
     terminal.error(&format!("{error:#}"), None);

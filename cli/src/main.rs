@@ -21,6 +21,7 @@ mod progress;
 mod report;
 mod run;
 mod schema;
+mod skeleton;
 mod slo;
 mod table;
 mod templates;

@@ -4,6 +4,7 @@ use crate::choice::metric_text;
 use crate::exit::{Exit, Failure};
 use crate::fetch::fetch;
 use crate::figures::{bytes, grouped, short};
+use crate::skeleton;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tidemill_inference::backend;
 use tidemill_inference::error::ModelError;
-use tidemill_inference::facts::{Dimension, ModelFacts, Port, PortElement};
+use tidemill_inference::facts::{ModelFacts, Port};
 use tidemill_inference::{inspect, location, verify};
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::manifest::Manifest;
@@ -168,9 +169,14 @@ fn verify_all(path: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::R
                     "manifest": file, "id": report.id, "usable": usable, "backends": backends,
                     "output": report.output.to_string(),
                 }));
-                let failed = report.backends.into_iter().filter_map(|backend| backend.result.err());
+                let absent = |error: &ModelError| {
+                    matches!(error, ModelError::Backend(backend::BackendError::Unavailable { .. }))
+                };
+                let (absent, failed): (Vec<_>, Vec<_>) =
+                    report.backends.into_iter().filter_map(|backend| backend.result.err()).partition(absent);
+                // A backend that is not there says nothing about the model, unless there is no other.
                 if !usable {
-                    reasons.append(ModelError::collect(failed));
+                    reasons.append(ModelError::collect(if failed.is_empty() { absent } else { failed }));
                 }
             }
             Err(errors) => {
@@ -205,7 +211,7 @@ fn print_skeleton(file: &Path) -> anyhow::Result<Exit> {
             .with_help("name the ONNX file")
             .into());
     }
-    let text = skeleton(&facts(file)?);
+    let text = skeleton::manifest(&facts(file)?, &file.with_file_name(""));
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;
@@ -234,7 +240,7 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
         "parameters": facts.parameters, "nodes": facts.nodes, "opset": facts.opset, "producer": facts.producer,
         "inputs": facts.inputs.iter().map(port).collect::<Vec<_>>(),
         "outputs": facts.outputs.iter().map(port).collect::<Vec<_>>(),
-        "manifest": manifest,
+        "metadata": facts.metadata, "manifest": manifest,
     });
     print(output, &document, |out| {
         write_facts(out, &facts)?;
@@ -271,48 +277,13 @@ fn write_facts(out: &mut dyn Write, facts: &ModelFacts) -> io::Result<()> {
             table.row([what.to_owned(), port.name.clone(), port.type_text()]);
         }
     }
-    table.write(out)
-}
-
-/// A manifest with everything that the file knows; what only its maker knows is in capitals.
-fn skeleton(facts: &ModelFacts) -> String {
-    let stem = facts.path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let id: String = stem
-        .to_ascii_lowercase()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' })
-        .collect();
-    let file = facts.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let mut text = format!(
-        "version: 1\nid: {id}\ndescription: WHAT IT DOES IN ONE SENTENCE\nfile: {file}\nsha256: {}\n\
-         licence: SPDX-IDENTIFIER\norigin: {{kind: external, note: FROM WHERE}}\nparameters: {}\n\
-         backends: [ort, rten]\n",
-        facts.sha256, facts.parameters
-    );
-    for (key, ports) in [("inputs", &facts.inputs), ("outputs", &facts.outputs)] {
-        text.push_str(&format!("{key}:\n"));
-        for port in ports {
-            text.push_str(&format!("  - name: {}\n    column: COLUMN\n    type: tensor\n", port.name));
-            let dtype = match &port.element {
-                PortElement::Known(_) => port.element.to_string(),
-                PortElement::Other(name) => format!("float32 # the file has {name}, which cannot be fed"),
-            };
-            text.push_str(&format!("    dtype: {dtype}\n    shape: {}\n", skeleton_shape(port)));
-        }
+    for (key, text) in &facts.metadata {
+        let lines = text.lines().count();
+        let shown: String = text.chars().take(40).collect();
+        let shown = if lines > 1 { format!("{} lines", grouped(lines as u64)) } else { shown };
+        table.row(["metadata".to_owned(), key.clone(), shown]);
     }
-    text
-}
-
-fn skeleton_shape(port: &Port) -> String {
-    let Some(shape) = &port.shape else { return "[batch] # the file does not say".to_owned() };
-    let all = shape.iter().enumerate().map(|(at, size)| match size {
-        Dimension::Fixed(size) => size.to_string(),
-        Dimension::Free(_) if at == 0 => "batch".to_owned(),
-        Dimension::Free(name) => {
-            format!("SIZE{}", if name.is_empty() { String::new() } else { format!("-OF-{name}") })
-        }
-    });
-    format!("[{}]", all.collect::<Vec<_>>().join(", "))
+    table.write(out)
 }
 
 fn print(

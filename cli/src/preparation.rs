@@ -34,6 +34,33 @@ pub(crate) struct Prepared {
     pub(crate) models: Vec<String>,
 }
 
+/// Codes of what can be said of a workflow of which some keys were left out.
+const INDEPENDENT: &[&str] = &["E0102", "E0103", "E0604", "E0609", "E0610"];
+
+/// Reads and checks a workflow; warnings go to the terminal. Where only keys are unknown or units wrong, missing files
+/// are reported with them.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn load(file: &Path, terminal: &Terminal) -> Result<Workflow, Diagnostics> {
+    match Workflow::load_or_rest(file) {
+        Ok(workflow) => {
+            terminal.warnings(&workflow.check());
+            Ok(workflow)
+        }
+        Err((mut found, None)) => {
+            found.sort();
+            Err(found)
+        }
+        Err((mut found, Some(rest))) => {
+            let more = check(&rest, |_| {}).err().unwrap_or_default();
+            found.extend(more.into_iter().filter(|finding| INDEPENDENT.contains(&finding.code)));
+            found.sort();
+            Err(found)
+        }
+    }
+}
+
 /// Checks the types of a workflow without loading its models.
 ///
 /// # Errors
@@ -54,7 +81,7 @@ pub(crate) fn prepare(
     settings: &[Setting],
     terminal: &Terminal,
 ) -> anyhow::Result<Prepared> {
-    let workflow = Workflow::load(workflow_file)?;
+    let workflow = load(workflow_file, terminal)?;
     let candidates = choice::candidates(&workflow)?;
     let (mut plan, reasons) = match plan_file {
         Some(file) => (load_plan(file, &workflow, &candidates)?, BTreeMap::new()),

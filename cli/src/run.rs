@@ -15,6 +15,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 use tidemill_engine::{EpochLog, Program, Run, RunError, RunOptions, RunReport};
+use tidemill_spec::span::Span;
+use tidemill_spec::workflow::Workflow;
 
 /// How often the progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -49,7 +51,8 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         keep_epoch_log: epoch_file.is_some(),
         ..RunOptions::default()
     };
-    let run = Run::start(prepared.program.clone(), options).map_err(|error| not_started(&error))?;
+    let run = Run::start(prepared.program.clone(), options)
+        .map_err(|error| not_started(&error, &prepared.workflow))?;
     interrupt.ends(run.stopper());
     if let Some(port) = port {
         if let Some(address) = port.address() {
@@ -61,11 +64,11 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let expected = Expected::of(&prepared.program, arguments.records, arguments.duration);
     let report = match watch(&run, &interrupt, ProgressLine::new(*terminal, expected)) {
         Err(error) if is_broken_pipe(&error) => return Ok(Exit::Success),
-        result => result.map_err(|error| failed(&error))?,
+        result => result.map_err(|error| failed(&error, &prepared.workflow))?,
     };
-    if let Some(file) = &mut epoch_file {
-        serde_json::to_writer(&mut *file, &run.epoch_log())?;
-        file.flush()?;
+    if let (Some(file), Some(path)) = (&mut epoch_file, &arguments.epoch_log) {
+        let written = serde_json::to_writer(&mut *file, &run.epoch_log()).map_err(io::Error::from);
+        written.and_then(|()| file.flush()).map_err(|error| unwritten(path, &error))?;
     }
     let verdicts = verdicts(&prepared.workflow.slo, &report, &prepared.program, &run.observer());
     let missed = verdicts.iter().any(|verdict| !verdict.met);
@@ -76,11 +79,10 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         report: &report,
         slo: &verdicts,
     };
-    if let Some(file) = &mut report_file {
-        document.write_json(file)?;
-        file.flush()?;
-    }
     show(&document, arguments.output, &prepared, terminal)?;
+    if let (Some(file), Some(path)) = (&mut report_file, &arguments.report_json) {
+        document.write_json(file).and_then(|()| file.flush()).map_err(|error| unwritten(path, &error))?;
+    }
     Ok(match (interrupt.is_wanted(), arguments.require_slo && missed) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::No,
@@ -131,8 +133,21 @@ fn show(
 
 fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
     File::create(path).map(BufWriter::new).map_err(|error| {
-        Failure::new(Exit::Configuration, format!("cannot write {}: {error}", path.display()))
+        let failure =
+            Failure::new(Exit::Configuration, format!("`{}` cannot be written: {error}", path.display()));
+        failure.with_help(match error.kind() {
+            io::ErrorKind::NotFound => "make its folder first, or choose another path",
+            io::ErrorKind::PermissionDenied => "allow writing to the folder or choose another path",
+            io::ErrorKind::IsADirectory => "this is a folder: write the path of a file",
+            _ => "choose another path",
+        })
     })
+}
+
+/// The run is over, but what it should leave could not be written.
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(Exit::Unavailable, format!("`{}` cannot be written: {error}", path.display()))
+        .with_help("the run itself is complete; free some space or choose another path, and run again")
 }
 
 fn read_epoch_log(path: &Path, program: &Program) -> Result<BTreeMap<String, EpochLog>, Failure> {
@@ -164,23 +179,39 @@ fn read_epoch_log(path: &Path, program: &Program) -> Result<BTreeMap<String, Epo
 }
 
 /// Before the first record was read: the files or the plan are wrong.
-fn not_started(error: &RunError) -> Failure {
+fn not_started(error: &RunError, workflow: &Workflow) -> Failure {
     match error {
         RunError::System(_) => Failure::new(Exit::Unavailable, error.to_string()),
-        _ => Failure::new(Exit::Configuration, error.to_string()),
+        _ => Failure::new(Exit::Configuration, error.to_string()).at(place(error, workflow)),
     }
 }
 
-fn failed(error: &RunError) -> Failure {
+/// Where the workflow says what failed: the path of a sink, else its id.
+fn place(error: &RunError, workflow: &Workflow) -> Span {
+    let (RunError::Operator { operator, .. } | RunError::Panic { operator, .. }) = error else {
+        return Span::nowhere();
+    };
+    let ends = workflow.sinks.iter().map(|sink| (&sink.id, Some(&sink.options)));
+    let ends = ends.chain(workflow.sources.iter().map(|source| (&source.id, Some(&source.options))));
+    let operators = workflow.operators.iter().map(|operator| (&operator.id, None));
+    let found = ends.chain(operators).find(|(id, _)| id.value == *operator);
+    found.map_or_else(Span::nowhere, |(id, options)| {
+        let path = options.and_then(|options| options.get("path"));
+        path.map_or_else(|| id.span.clone(), |path| path.span.clone())
+    })
+}
+
+fn failed(error: &RunError, workflow: &Workflow) -> Failure {
     let kept = "what the last complete checkpoint committed is kept";
-    match error {
+    let failure = match error {
         // A source or sink lost its file or its disk.
         RunError::Operator { .. } | RunError::System(_) => {
             Failure::new(Exit::Unavailable, error.to_string()).with_help(kept)
         }
         RunError::Panic { .. } | RunError::Plan(_) => Failure::new(Exit::Bug, error.to_string())
             .with_help(format!("{kept}; `on_panic: restart` goes on after panics")),
-    }
+    };
+    failure.at(place(error, workflow))
 }
 
 /// Somebody read enough of what a sink writes to stdout.

@@ -76,6 +76,13 @@ impl Terminal {
         }
     }
 
+    /// Warnings, rustc-style.
+    pub(crate) fn warnings(&self, findings: &Diagnostics) {
+        if !self.quiet && !findings.is_empty() {
+            line(&format!("{}\n", findings.render(self.colour)));
+        }
+    }
+
     fn painted(&self, text: &str, style: &str) -> String {
         if self.colour { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
     }

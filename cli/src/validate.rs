@@ -2,7 +2,7 @@
 use crate::arguments::{OutputForm, ValidateArguments};
 use crate::choice;
 use crate::exit::Exit;
-use crate::preparation::{check, check_plan, load_plan};
+use crate::preparation::{check, check_plan, load, load_plan};
 use crate::terminal::Terminal;
 use serde_json::json;
 use std::io::{self, Write};
@@ -108,7 +108,7 @@ fn check_file(
 ) -> Result<String, Diagnostics> {
     match kind {
         FileKind::Workflow => {
-            let workflow = Workflow::load(file)?;
+            let workflow = load(file, terminal)?;
             check(&workflow, |skipped| terminal.skipped(&skipped))?;
             let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
             Ok(format!(

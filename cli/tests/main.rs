@@ -1,5 +1,6 @@
 //! End to end, through the built binary.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod book;
 mod command;
 mod doctor;
 mod examples;
@@ -10,6 +11,9 @@ mod help;
 mod live;
 mod losses;
 mod manual;
+mod mistakes;
 mod model_verbs;
 mod new_project;
+mod reference;
 mod schemas;
+mod session;

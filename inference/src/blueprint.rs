@@ -1,6 +1,7 @@
 //! A manifest checked against its model file, without any backend.
+use crate::alphabet;
 use crate::error::{ModelError, Role};
-use crate::facts::{self, Dimension, ModelFacts, Port, PortElement};
+use crate::facts::{self, Dimension, FactsError, ModelFacts, Port, PortElement};
 use crate::location;
 use crate::sequence::plan::{self, Plan};
 use crate::steps::{InputSteps, OutputSteps};
@@ -74,8 +75,7 @@ impl Blueprint {
             let (id, span) = (manifest.id.value.clone(), manifest.file.span.clone());
             return Err(vec![ModelError::NotFetched { id, span }]);
         }
-        let facts = facts::inspect(&file)
-            .map_err(|cause| vec![ModelError::File { cause, span: manifest.file.span.clone() }])?;
+        let facts = facts::inspect(&file).map_err(|cause| vec![unreadable(cause, &file, &manifest)])?;
         if facts.sha256 != manifest.sha256.value {
             // Nothing else is compared: all of it would be about another file.
             return Err(vec![ModelError::Checksum {
@@ -85,6 +85,7 @@ impl Blueprint {
                 span: manifest.sha256.span.clone(),
             }]);
         }
+        let manifest = alphabet::filled_in(manifest, &facts)?;
         let mut comparison = Comparison { facts: &facts, errors: Vec::new() };
         let (input_rows, output_rows) = comparison.ports(&manifest);
         let inputs = comparison.inputs(&manifest);
@@ -141,6 +142,14 @@ impl Blueprint {
             .map(|column| Column::new(column.value.clone(), ColumnType::Text));
         outputs.chain(collected).collect()
     }
+}
+
+/// A file that is no model is most often a damaged one, which its digest tells.
+fn unreadable(cause: FactsError, file: &Path, manifest: &Manifest) -> ModelError {
+    let no_model = matches!(cause, FactsError::NotOnnx { .. });
+    let other = |bytes: Vec<u8>| facts::sha256_text(&bytes) != manifest.sha256.value;
+    let damaged = no_model && std::fs::read(file).is_ok_and(other);
+    ModelError::File { cause, damaged, span: manifest.file.span.clone() }
 }
 
 struct Comparison<'a> {

@@ -36,6 +36,8 @@ pub enum ModelError {
     File {
         /// What is wrong with it.
         cause: FactsError,
+        /// Whether its digest is another than the manifest's too.
+        damaged: bool,
         /// Where the manifest names it.
         span: Span,
     },
@@ -185,6 +187,9 @@ impl ModelError {
     /// What to do.
     fn mend(&self) -> Option<&'static str> {
         match self {
+            ModelError::File { damaged: true, .. } => Some(
+                "its sha256 is not the one in the manifest: the file is damaged or another one, fetch or train it again",
+            ),
             ModelError::File { .. } => Some(
                 "the path is relative to the manifest; models/training/run_all.sh makes the models that ship",
             ),
@@ -225,6 +230,10 @@ impl ModelError {
         }
         match self {
             ModelError::Manifest(diagnostics) => diagnostics,
+            ModelError::Backend(BackendError::Unavailable { backend, reason, mend }) => {
+                diagnostic.message = format!("the backend {backend} is not available: {reason}");
+                diagnostic.with_help(mend).into()
+            }
             _ => diagnostic.into(),
         }
     }

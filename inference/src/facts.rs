@@ -1,6 +1,6 @@
 //! What an ONNX file says of itself, read without a backend.
 use crate::wire::{FieldValue, Fields, WireError};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidemill_spec::types::ElementType;
@@ -87,6 +87,8 @@ pub struct ModelFacts {
     pub nodes: usize,
     /// The program that wrote it.
     pub producer: Option<String>,
+    /// What its maker wrote into it, by name: an alphabet, labels, a licence.
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// Why a file could not be read as a model.
@@ -151,6 +153,7 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
         parameters,
         nodes,
         producer: description.producer.filter(|name| !name.is_empty()),
+        metadata: description.metadata,
     })
 }
 
@@ -172,6 +175,7 @@ struct Description {
     opset: Option<i64>,
     has_graph: bool,
     graph: Graph,
+    metadata: BTreeMap<String, String>,
 }
 
 #[derive(Default)]
@@ -191,6 +195,17 @@ fn describe(bytes: &[u8]) -> Result<Description, WireError> {
             (7, value) => {
                 found.has_graph = true;
                 found.graph = graph(value.message())?;
+            }
+            (14, value) => {
+                let (mut key, mut text) = (None, None);
+                for field in value.message() {
+                    match field? {
+                        (1, value) => key = value.text(),
+                        (2, value) => text = value.text(),
+                        _ => {}
+                    }
+                }
+                found.metadata.extend(key.zip(text));
             }
             (8, value) => {
                 let (mut domain, mut version) = (String::new(), None);
@@ -215,7 +230,10 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
     let mut found = Graph::default();
     for field in fields {
         match field? {
-            (1, _) => found.nodes += 1,
+            (1, value) => {
+                found.nodes += 1;
+                found.parameters = found.parameters.saturating_add(constant(value.message())?);
+            }
             (5, value) => {
                 let (name, elements) = weight(value.message())?;
                 found.weights.insert(name);
@@ -227,6 +245,25 @@ fn graph(fields: Fields<'_>) -> Result<Graph, WireError> {
         }
     }
     Ok(found)
+}
+
+/// Number of elements that a node holds as a constant: some exporters keep the weights so.
+fn constant(fields: Fields<'_>) -> Result<u64, WireError> {
+    let (mut is_constant, mut elements) = (false, 0u64);
+    for field in fields {
+        match field? {
+            (4, value) => is_constant = value.text().is_some_and(|name| name == "Constant"),
+            (5, value) => {
+                for field in value.message() {
+                    if let (5, tensor) = field? {
+                        elements = elements.saturating_add(weight(tensor.message())?.1);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(if is_constant { elements } else { 0 })
 }
 
 /// Name and number of elements of a tensor.

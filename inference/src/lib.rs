@@ -4,6 +4,7 @@
 //! The library of a backend is found at run time, so one program serves machines with and without it.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
 
+pub mod alphabet;
 pub mod backend;
 pub mod blueprint;
 pub mod choice;
@@ -24,3 +25,8 @@ mod wire;
 pub use facts::{ModelFacts, inspect};
 pub use ml::MlKind;
 pub use verify::verify;
+
+/// The page of the book about backends; its code is a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/backend.md")]
+mod book {}

@@ -2,6 +2,7 @@
 use crate::postprocess::ctc::CtcDecoder;
 use crate::postprocess::scores;
 use crate::preprocess::characters::Characters;
+use crate::preprocess::fit::FitSteps;
 use crate::preprocess::mel::{LogMel, MelSettings};
 use crate::preprocess::resample::Resampler;
 use crate::preprocess::{Rejected, image, signal, wav};
@@ -45,6 +46,7 @@ pub struct InputSteps {
 enum InputKind {
     Image { resize: Option<(u32, u32)>, mean: [f32; 3], std: [f32; 3] },
     Audio(Box<AudioSteps>),
+    Fitted(FitSteps),
     Text(Characters),
     Tensor { element: ElementType, transpose: Option<usize> },
 }
@@ -109,6 +111,7 @@ impl InputSteps {
                 Ok(TensorData::Float32(image::normalize(&pixels, *mean, *std)))
             }
             (InputKind::Audio(steps), Cell::Bytes(bytes)) => steps.apply(bytes, &self.shape),
+            (InputKind::Fitted(steps), Cell::Bytes(bytes)) => Ok(TensorData::Float32(steps.apply(bytes)?)),
             (InputKind::Text(characters), Cell::Text(text)) => {
                 Ok(TensorData::Int64(characters.numbers(text)))
             }
@@ -210,6 +213,9 @@ fn image_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
     let &[3, height, width] = shape else {
         return wrong(format!("an image becomes [3, height, width] values, the shape says {shape:?}"));
     };
+    if let Some(steps) = FitSteps::of(input, shape)? {
+        return Ok(InputKind::Fitted(steps));
+    }
     let (mut resize, mut normalize) = (None, None);
     for step in &input.preprocess {
         match &step.value {
@@ -357,6 +363,8 @@ fn text_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsErr
 fn step_name(step: &Preprocess) -> &'static str {
     match step {
         Preprocess::Resize { .. } => "resize",
+        Preprocess::FitHeight { .. } => "fit_height",
+        Preprocess::Bgr {} => "bgr",
         Preprocess::Normalize { .. } => "normalize",
         Preprocess::Resample { .. } => "resample",
         Preprocess::PadOrTrim { .. } => "pad_or_trim",
@@ -422,7 +430,7 @@ impl OutputSteps {
                     }
                     text = Some(TextStep::Labels(labels.clone()));
                 }
-                Postprocess::CtcDecode { alphabet, blank } => {
+                Postprocess::CtcDecode { alphabet, blank, .. } => {
                     let decoder = CtcDecoder::new(alphabet, *blank as usize, width);
                     let Some(decoder) = decoder.filter(|_| shape.len() == 2) else {
                         return wrong(format!(

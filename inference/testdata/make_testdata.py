@@ -26,11 +26,12 @@ def constant(name, values, kind):
     return numpy_helper.from_array(np.array(values, dtype=kind), name)
 
 
-def save(name, nodes, inputs, outputs, constants=()):
+def save(name, nodes, inputs, outputs, constants=(), metadata=None):
     graph = helper.make_graph(nodes, name, inputs, outputs, list(constants))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
                               producer_name="tidemill-testdata")
     model.ir_version = 8
+    helper.set_model_props(model, metadata or {})
     onnx.checker.check_model(model, full_check=True)
     (HERE / f"{name}.onnx").write_bytes(model.SerializeToString())
 
@@ -126,6 +127,20 @@ def counter():
          [constant("zero", [[0]], np.float32), constant("one", [[1]], np.float32),
           constant("three", [[3]], np.float32), constant("five", [[5]], np.float32),
           constant("classes", [range(7)], np.float32)])
+
+
+def line_reader():
+    """[batch, 3, 4, width] image, blue first, to scores of 5 classes for each column: blank, `r`, `g`, `b`, white.
+    The letters stand in the file's metadata, one a line, as recognisers of text have them."""
+    blue, green, red, white = [0, 0, 0, 1, 0.6], [0, 0, 1, 0, 0.6], [0, 1, 0, 0, 0.6], [0.1, 0, 0, 0, 0]
+    save("line_reader",
+         [helper.make_node("ReduceMean", ["image"], ["columns"], axes=[2], keepdims=0),
+          helper.make_node("Transpose", ["columns"], ["steps"], perm=[0, 2, 1]),
+          helper.make_node("MatMul", ["steps", "weights"], ["products"]),
+          helper.make_node("Add", ["products", "bias"], ["scores"])],
+         [tensor("image", FLOAT, ["batch", 3, 4, "width"])], [tensor("scores", FLOAT, ["batch", "steps", 5])],
+         [constant("weights", [blue, green, red], np.float32), constant("bias", white, np.float32)],
+         {"character": "r\ng\nb"})
 
 
 def parrot():
@@ -245,6 +260,6 @@ def write_digests(manifest, names):
 
 if __name__ == "__main__":
     for make in (identity, fixed_batch, linear, image_means, convolution, text_sum, ctc,
-                 counter, parrot, resampled):
+                 counter, line_reader, parrot, resampled):
         make()
     write_digests("parrot.yaml", ["parrot_encoder.onnx", "parrot_decoder.onnx", "parrot_tokens.bin"])

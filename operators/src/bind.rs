@@ -37,6 +37,7 @@
 //! assert_eq!(bound.inputs["out"], ["high"]);
 //! ```
 mod files;
+mod rest;
 
 use crate::api::{BoundOperator, BoundSink, BoundSource, GroundTruth};
 use crate::ground_truth;
@@ -202,7 +203,7 @@ fn bind_source(
         return Err(unknown_kind("source", &source.kind, registry, crate::registry::Role::Source));
     };
     let context = EndContext { id: &source.id, base: &workflow.directory.0 };
-    let mut bound = kind.bind(&context, &source.options)?;
+    let mut bound = rest::bind(&source.options, |options| kind.bind(&context, options))?;
     if let Some(key) = &source.key {
         check_key(&source.id, key, &bound.output)?;
         bound.key = Some(key.value.clone());
@@ -309,7 +310,7 @@ fn bind_one(
             .as_deref()
             .or_else(|| operator.backend.as_ref().map(|b| backend_name(b.value))),
     };
-    kind.bind(&context, ports, &operator.options)
+    rest::bind(&operator.options, |options| kind.bind(&context, ports, options))
 }
 
 /// Refuses what only an operator with models makes use of: it would be without any effect.
@@ -353,7 +354,7 @@ fn bind_sink(
     };
     let context = EndContext { id: &sink.id, base: &workflow.directory.0 };
     let port = port(&sink.input, stream);
-    let mut bound = kind.bind(&context, &port, &sink.options)?;
+    let mut bound = rest::bind(&sink.options, |options| kind.bind(&context, &port, options))?;
     if let Some(truth) = &sink.ground_truth {
         let mut errors = Diagnostics::new();
         let scored = |t: &ColumnType| matches!(t, ColumnType::Text | ColumnType::Int64 | ColumnType::Bool);

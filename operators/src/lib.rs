@@ -14,3 +14,8 @@ pub mod sinks;
 pub mod sources;
 #[cfg(test)]
 mod testing;
+
+/// The page of the book about operators; its code is a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/operator.md")]
+mod book {}

@@ -49,12 +49,19 @@ fn id_of(value: &Value) -> NodeId {
 
 /// Converts a tree; finds as many errors as it can.
 pub(crate) fn deserialize_recovering<T: DeserializeOwned>(value: &Value) -> Result<T, Diagnostics> {
+    match deserialize_partly(value) {
+        (Some(result), found) if found.is_empty() => Ok(result),
+        (_, found) => Err(found),
+    }
+}
+
+/// Converts a tree and leaves out what is wrong in it; nothing if the rest does not make a whole.
+pub(crate) fn deserialize_partly<T: DeserializeOwned>(value: &Value) -> (Option<T>, Diagnostics) {
     let mut left_out = LeftOut::default();
     let mut found = Diagnostics::new();
     for _ in 0..MOST_ERRORS {
         let failure = match T::deserialize(Reader { value, left_out: &left_out }) {
-            Ok(result) if found.is_empty() => return Ok(result),
-            Ok(_) => break,
+            Ok(result) => return (Some(result), found),
             Err(failure) => failure,
         };
         let (node, span) = failure.place.clone().unwrap_or_else(|| (id_of(value), value.span.clone()));
@@ -67,7 +74,7 @@ pub(crate) fn deserialize_recovering<T: DeserializeOwned>(value: &Value) -> Resu
             break;
         }
     }
-    Err(found)
+    (None, found)
 }
 
 /// Nodes that were complained about already.

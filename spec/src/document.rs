@@ -1,6 +1,7 @@
 //! What all specification files have in common: read, parse, convert, check.
+use crate::deserializer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::span::SourceFile;
+use crate::span::{SourceFile, Span};
 use crate::value::{Node, Value};
 use crate::yaml;
 use serde::de::DeserializeOwned;
@@ -18,7 +19,11 @@ pub(crate) fn tree(source: &Arc<SourceFile>, what: &str) -> Result<Value, Diagno
     }
     let Node::Map(_) = value.node else {
         let found = value.kind();
-        return Err(value.error("E0105", format!("a {what} is a map of keys, found {found}")).into());
+        let first = Span::new(source, 0, source.text().lines().next().map_or(0, str::len));
+        return Err(Diagnostic::error("E0105", format!("a {what} is a map of keys, found {found}"))
+            .at(first)
+            .with_help(format!("a {what} starts with `version: 1`; is this the right file?"))
+            .into());
     };
     // Files of another version may differ everywhere: only the version is reported then.
     if let Some(version) = value.get("version")
@@ -43,4 +48,32 @@ pub(crate) fn convert<T: DeserializeOwned>(
         errors.sort();
         errors
     })
+}
+
+/// Codes of errors that leave the rest of a file as it was meant: a key too many, a value without its unit.
+const HARMLESS: &[&str] = &["E0103", "E0106"];
+
+/// As [`convert`]; where only keys were unknown and units wrong, gives the rest of the file too, in which others can
+/// look for more.
+pub(crate) fn convert_partly<T: DeserializeOwned>(
+    tree: &Value,
+    check: impl FnOnce(&T) -> Diagnostics,
+) -> Result<T, (Diagnostics, Option<T>)> {
+    let (result, mut found) = deserializer::deserialize_partly::<T>(tree);
+    let harmless = found.iter().all(|finding| HARMLESS.contains(&finding.code));
+    let Some(value) = result.filter(|_| harmless) else {
+        found.sort();
+        return Err((found, None));
+    };
+    if found.is_empty() {
+        return match check(&value).into_result(()) {
+            Ok(()) => Ok(value),
+            Err(mut found) => {
+                found.sort();
+                Err((found, None))
+            }
+        };
+    }
+    found.sort();
+    Err((found, Some(value)))
 }

@@ -211,6 +211,16 @@ pub enum Preprocess {
         /// Height in pixels.
         height: u32,
     },
+    /// Image: scale to this height and keep the ratio of the sides, as for lines of text. It stands on the left, the
+    /// rest of the width is 0 after all steps; an image that would be wider is squeezed to the width.
+    FitHeight {
+        /// Height in pixels.
+        height: u32,
+        /// Width of the model's input in pixels.
+        width: u32,
+    },
+    /// Image: blue, green, red instead of red, green, blue; `mean` and `std` of `normalize` have that order too.
+    Bgr {},
     /// Image: `(value / 255 - mean) / std` per channel.
     Normalize {
         /// Mean of each channel.
@@ -307,8 +317,12 @@ pub enum Postprocess {
     },
     /// Greedy CTC decoding: text.
     CtcDecode {
-        /// All characters in order.
+        /// All characters in order, or those that follow the ones of `alphabet_metadata`.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         alphabet: String,
+        /// Name of an entry in the model file's own metadata that has the characters, one a line.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        alphabet_metadata: Option<String>,
         /// Index of the blank.
         blank: u32,
     },

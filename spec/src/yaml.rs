@@ -2,7 +2,7 @@
 //!
 //! Limits hold before and while parsing, so that hostile files fail fast: 4 MiB of text, 64 levels of nesting,
 //! 250 000 nodes, 1 000 aliases that repeat at most 100 000 events.
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, nearest};
 use crate::span::{Located, SourceFile, Span};
 use crate::value::{Entry, Node, Text, Value};
 use serde::de::{MapAccess, SeqAccess, Visitor};
@@ -11,9 +11,11 @@ use serde_saphyr::{Location, Spanned};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
-use std::io::Read;
-use std::path::Path;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+mod syntax;
 
 /// Largest file that is read.
 pub const LARGEST_FILE: u64 = 4 << 20;
@@ -30,8 +32,13 @@ pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
                 .with_help("check the path and the permissions"),
         )
     };
-    let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
-    let size = file.metadata().map_err(|error| unreadable(&error))?.len();
+    let file = std::fs::File::open(path).map_err(|error| unopened(path, &error))?;
+    let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+    if metadata.is_dir() {
+        let folder = Diagnostic::error("E0102", format!("`{name}` is a folder, a YAML file is needed"));
+        return Err(folder.with_help(files_of(path)).into());
+    }
+    let size = metadata.len();
     if size > LARGEST_FILE {
         return Err(too_large(&name, size).into());
     }
@@ -41,8 +48,77 @@ pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
     if bytes.len() as u64 > LARGEST_FILE {
         return Err(too_large(&name, bytes.len() as u64).into());
     }
-    let text = String::from_utf8(bytes).map_err(|error| unreadable(&error))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        Diagnostic::error("E0102", format!("`{name}` is no text: it has bytes that are not UTF-8"))
+            .with_help("is this the right file? If it is, save it with the encoding UTF-8")
+    })?;
     Ok(SourceFile::new(name, text))
+}
+
+/// Why a file cannot be opened, and what to do.
+fn unopened(path: &Path, error: &std::io::Error) -> Diagnostic {
+    let name = path.display();
+    match error.kind() {
+        ErrorKind::NotFound => {
+            let help = similar_file(path).map(|found| format!("did you mean `{}`?", found.display()));
+            Diagnostic::error("E0102", format!("the file `{name}` does not exist"))
+                .with_help(help.unwrap_or_else(|| missing_part(path)))
+        }
+        ErrorKind::PermissionDenied => {
+            Diagnostic::error("E0102", format!("the file `{name}` cannot be read: permission denied"))
+                .with_help(format!("allow reading, for instance with `chmod u+r {name}`"))
+        }
+        _ => Diagnostic::error("E0102", format!("cannot read `{name}`: {error}"))
+            .with_help("check the path and the disk"),
+    }
+}
+
+/// A file or folder that exists and whose name is near to that of `path`, in the same folder.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("readings.csv"), "")?;
+/// let found = tidemill_spec::yaml::similar_file(&folder.path().join("reading.csv"));
+/// assert_eq!(found, Some(folder.path().join("readings.csv")));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn similar_file(path: &Path) -> Option<PathBuf> {
+    let wanted = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).ok()?.take(2_000).flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    nearest(wanted, names.iter().map(String::as_str)).map(|name| path.with_file_name(name))
+}
+
+/// Which part of a path is missing.
+fn missing_part(path: &Path) -> String {
+    let missing = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+    match missing.filter(|folder| !folder.exists()).last() {
+        Some(folder) => format!("there is no folder `{}`; check the path", folder.display()),
+        None => {
+            let here =
+                std::env::current_dir().map_or_else(|_| "here".to_owned(), |d| d.display().to_string());
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            match folder {
+                Some(folder) => format!("there is no such file in `{}`; check the path", folder.display()),
+                None => format!("there is no such file in the current folder, `{here}`"),
+            }
+        }
+    }
+}
+
+/// The YAML files of a folder, as advice.
+fn files_of(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let mut names: Vec<String> = entries.filter(yaml).map(|path| format!("`{}`", path.display())).collect();
+    names.sort();
+    names.truncate(5);
+    match names.is_empty() {
+        true => "name a file; this folder has no YAML files".to_owned(),
+        false => format!("name a file in it: {}", names.join(", ")),
+    }
 }
 
 fn too_large(name: &str, size: u64) -> Diagnostic {
@@ -74,7 +150,13 @@ pub fn parse(source: &Arc<SourceFile>) -> Result<Value, Diagnostics> {
         with_snippet: false,
     };
     match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(source.text(), options) {
-        Ok(Some(raw)) => Ok(positioned(raw, source)),
+        Ok(Some(raw)) => {
+            let value = positioned(raw, source);
+            match source.text().contains(" !").then(|| tag(&value)).flatten() {
+                Some(slip) => Err(slip.into()),
+                None => Ok(value),
+            }
+        }
         Ok(None) => Ok(Value { node: Node::Null, span: Span::new(source, 0, 0) }),
         Err(error) => Err(syntax_error(&error, source).into()),
     }
@@ -104,8 +186,7 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
             format!("this goes beyond the limits: {}", first_line(error.to_string())),
         )
         .with_help("use fewer levels of nesting and fewer aliases"),
-        other => Diagnostic::error("E0101", format!("this is not YAML: {}", first_line(other.to_string())))
-            .with_help("check indentation, quotes and brackets just before this place"),
+        other => return syntax::explained(&first_line(other.to_string()), span, source),
     }
     .at(span)
 }
@@ -224,6 +305,15 @@ fn positioned(raw: Spanned<Raw>, source: &Arc<SourceFile>) -> Value {
         }
     };
     Value { node, span }
+}
+
+/// A text of which the library took the first word for a tag.
+fn tag(value: &Value) -> Option<Diagnostic> {
+    match &value.node {
+        Node::List(items) => items.iter().find_map(tag),
+        Node::Map(entries) => entries.iter().find_map(|entry| tag(&entry.value)),
+        _ => syntax::dropped_tag(&value.span),
+    }
 }
 
 /// A list or map is shown by its first line: the whole of it would bury the message.

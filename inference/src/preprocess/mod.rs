@@ -1,6 +1,7 @@
 //! From a record's values to a model's input: one file for each kind of step.
 pub mod characters;
 pub mod completeness;
+pub mod fit;
 pub mod image;
 pub mod mel;
 pub mod resample;

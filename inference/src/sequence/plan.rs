@@ -68,7 +68,7 @@ pub(crate) fn check(
 ) -> Result<Plan, Vec<ModelError>> {
     let path = folder.join(&decoder.file.value);
     let facts = facts::inspect(&path)
-        .map_err(|cause| vec![ModelError::File { cause, span: decoder.file.span.clone() }])?;
+        .map_err(|cause| vec![ModelError::File { cause, damaged: false, span: decoder.file.span.clone() }])?;
     if facts.sha256 != decoder.sha256.value {
         return Err(vec![changed(path, &decoder.sha256, facts.sha256)]);
     }

@@ -98,10 +98,9 @@ impl Expression {
         check_size(text)?;
         let program = ENVIRONMENT.compile(text).map_err(|errors| {
             let first = errors.errors.first();
-            let place = first.map_or(String::new(), |e| format!(" at character {}", e.pos.1.max(1)));
+            let place = first.map_or(String::new(), |e| format!("at character {}", e.pos.1.max(1)));
             let what = first.map_or("it does not parse", |e| e.msg.as_str());
-            ExpressionError::new(format!("`{text}` is not an expression: {what}{place}"))
-                .with_help("expressions look like `temperature > 20 && site == 'north'`")
+            not_parsed(text, what, &place)
         })?;
         let mut tree = program.expression().clone();
         let mut typing = Typing::new(text, input, program.source_info());
@@ -244,6 +243,33 @@ impl VariableResolver for Row<'_> {
             Typed::Bool(array) => CowVal::owned(CelBool::from(array.value(row))),
         })
     }
+}
+
+/// What is wrong with a text that does not parse; `what` and `place` are those of the parser.
+fn not_parsed(text: &str, what: &str, place: &str) -> ExpressionError {
+    if let Some((ours, changes)) = super::slips::mended(text)
+        && ENVIRONMENT.compile(&ours).is_ok()
+    {
+        let changes: Vec<String> =
+            changes.iter().map(|(theirs, ours)| format!("`{theirs}` is written `{ours}`")).collect();
+        // In YAML a text with `: ` in it needs quotes.
+        let shown = if ours.contains(": ") { format!("\"{ours}\"") } else { ours };
+        return ExpressionError::new(format!("`{text}` is not an expression: {}", changes.join(", ")))
+            .with_help(format!("write `{shown}`"));
+    }
+    // The parser lists everything that could stand there, by inner names.
+    let what = what.strip_prefix("Syntax error: ").unwrap_or(what);
+    let what = what.split(" expecting {").next().unwrap_or(what);
+    let found = match what.strip_prefix("mismatched input ").or(what.strip_prefix("extraneous input ")) {
+        Some("'<EOF>'") => "something is missing at its end".to_owned(),
+        Some(token) => format!("{} does not fit {place}", token.trim_end_matches(" expecting <EOF>")),
+        None if what.contains("at '<EOF>'") => {
+            format!("something is missing at its end: {}", what.trim_end_matches(" at '<EOF>'"))
+        }
+        None => format!("{what} {place}"),
+    };
+    ExpressionError::new(format!("`{text}` is not an expression: {found}"))
+        .with_help("expressions look like `temperature > 20 && site == 'north'`")
 }
 
 /// Refuses texts on which the recursive parser could exhaust the stack.

@@ -8,6 +8,7 @@ mod join_state;
 mod keys;
 pub mod map;
 mod panes;
+mod slips;
 mod snapshot;
 mod typing;
 pub mod window;

@@ -1,6 +1,7 @@
 //! Static types of expressions: every node gets a type from the columns below it, and whole numbers beside floats
 //! are turned into floats in the tree (CEL has no such conversions and would fail at run time).
 use super::expression::ExpressionError;
+use super::slips;
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators as op};
 use cel::common::types::CelDouble;
@@ -188,11 +189,13 @@ impl<'a> Typing<'a> {
     fn column(&mut self, here: &IdedExpr, name: &str) -> Result<Kind, ExpressionError> {
         let Some(index) = self.input.index_of(name) else {
             let names = self.input.columns.iter().map(|c| c.name.as_str());
-            return Err(self.wrong(here, format!("there is no column `{name}`")).with_help(suggestion(
-                name,
-                names,
-                "columns of the input",
-            )));
+            let mut help = suggestion(name, names, "columns of the input");
+            if let Some(constant) = slips::constant(name) {
+                help = format!("did you mean `{constant}`?");
+            } else if !help.starts_with("did you mean") {
+                help.push_str(&format!("; a text is written in quotes: `'{name}'`"));
+            }
+            return Err(self.wrong(here, format!("there is no column `{name}`")).with_help(help));
         };
         let kind = match &self.input.columns[index].column_type {
             ColumnType::Text => Kind::Text,
@@ -309,8 +312,17 @@ impl<'a> Typing<'a> {
         }
         let error =
             self.wrong(here, format!("`{}` needs two numbers or two texts, found {ka} and {kb}", sign(name)));
-        Err(match name == op::ADD && (ka == Kind::Text || kb == Kind::Text) {
-            true => error.with_help("turn the other side into text with `string(x)`"),
+        let one_text = ka == Kind::Text || kb == Kind::Text;
+        let number = |expression: &IdedExpr| {
+            let Expr::Literal(LiteralValue::String(text)) = &expression.expr else { return false };
+            text.inner().parse::<f64>().is_ok()
+        };
+        Err(match one_text {
+            true if name == op::ADD => error.with_help("turn the other side into text with `string(x)`"),
+            true if number(a) || number(b) => error.with_help("a number is written without quotes"),
+            true => error.with_help(
+                "compare a text with a text, `'20'`, or turn the text into a number with `double(x)`",
+            ),
             false => error,
         })
     }
@@ -371,11 +383,8 @@ impl<'a> Typing<'a> {
         let named: Vec<_> = FUNCTIONS.iter().filter(|(n, ..)| *n == name).collect();
         if named.is_empty() {
             let names: BTreeSet<&str> = FUNCTIONS.iter().map(|(n, ..)| *n).chain(["math.abs"]).collect();
-            return Err(self.wrong(here, format!("there is no function `{name}`")).with_help(suggestion(
-                &name,
-                names,
-                "functions",
-            )));
+            let help = slips::function(&name).unwrap_or_else(|| suggestion(&name, names, "functions"));
+            return Err(self.wrong(here, format!("there is no function `{name}`")).with_help(help));
         }
         let Some((_, wanted, result)) = named.iter().find(|(_, wanted, _)| wanted.len() == arguments.len())
         else {

@@ -79,7 +79,10 @@ impl Folder {
         let entries = std::fs::read_dir(&self.path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => (
                 format!("the folder `{shown}` does not exist"),
-                "write a path relative to the workflow file, or create the folder".to_owned(),
+                super::missing_help(
+                    &self.path,
+                    "write a path relative to the workflow file, or create the folder",
+                ),
             ),
             ErrorKind::NotADirectory => (
                 format!("`{shown}` is not a folder"),

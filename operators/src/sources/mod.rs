@@ -8,5 +8,15 @@ pub mod repeat;
 mod table;
 pub mod wav_directory;
 
+use std::path::Path;
+
+/// What to do about a file or folder that is not there: the name that was probably meant, else `otherwise`.
+fn missing_help(path: &Path, otherwise: &str) -> String {
+    match tidemill_spec::yaml::similar_file(path).as_deref().and_then(Path::file_name) {
+        Some(name) => format!("did you mean `{}`? {otherwise}", name.to_string_lossy()),
+        None => otherwise.to_owned(),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod test;

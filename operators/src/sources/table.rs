@@ -218,7 +218,7 @@ impl<F: Format> Reader<F> {
             Lines::open(&table.path, table.limit, quotes).map_err(|error| match error.kind() {
                 ErrorKind::NotFound => (
                     format!("the file `{shown}` does not exist"),
-                    "write a path relative to the workflow file".to_owned(),
+                    super::missing_help(&table.path, "write a path relative to the workflow file"),
                 ),
                 ErrorKind::PermissionDenied => (
                     format!("the file `{shown}` cannot be read: permission denied"),

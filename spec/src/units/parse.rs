@@ -52,6 +52,47 @@ fn error<T>(message: String, help: impl Into<String>) -> Result<T, UnitError> {
     Err(UnitError { message, help: help.into() })
 }
 
+/// What people write for a unit in other places.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("sec", "s"),
+    ("secs", "s"),
+    ("second", "s"),
+    ("seconds", "s"),
+    ("msec", "ms"),
+    ("msecs", "ms"),
+    ("millis", "ms"),
+    ("milliseconds", "ms"),
+    ("usec", "us"),
+    ("\u{b5}s", "us"),
+    ("\u{3bc}s", "us"),
+    ("m", "min"),
+    ("mins", "min"),
+    ("minute", "min"),
+    ("minutes", "min"),
+    ("hr", "h"),
+    ("hour", "h"),
+    ("hours", "h"),
+    ("Hz", "/s"),
+    ("hz", "/s"),
+    ("/sec", "/s"),
+    ("/second", "/s"),
+    ("per second", "/s"),
+    ("rps", "/s"),
+    ("qps", "/s"),
+    ("/minute", "/min"),
+    ("/hour", "/h"),
+    ("Ki", "KiB"),
+    ("Mi", "MiB"),
+    ("Gi", "GiB"),
+    ("K", "kB"),
+    ("k", "kB"),
+    ("M", "MB"),
+    ("G", "GB"),
+    ("Mbit/s", "Mbps"),
+    ("Gbit/s", "Gbps"),
+    ("percent", "%"),
+];
+
 /// `text` without an infinitely long tail, for messages.
 fn shown(text: &str) -> String {
     if text.chars().count() <= 60 {
@@ -110,7 +151,9 @@ fn unknown_unit<'a, T>(
     // Upper and lower case differ in meaning (`MB`, `mb`), so a wrong case is not guessed silently.
     let other_case = units.clone().find(|name| name.eq_ignore_ascii_case(unit));
     let number = shown(number);
-    let help = match other_case.or_else(|| nearest(unit, units.clone())) {
+    let meant = OTHER_NAMES.iter().find(|(name, _)| *name == unit).map(|(_, name)| *name);
+    let meant = meant.filter(|meant| units.clone().any(|name| name == *meant));
+    let help = match meant.or(other_case).or_else(|| nearest(unit, units.clone())) {
         Some(found) => format!("did you mean `{number}{found}`?"),
         None => format!("possible units: {}", units.collect::<Vec<_>>().join(", ")),
     };

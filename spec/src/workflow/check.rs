@@ -11,11 +11,18 @@ impl Workflow {
         let mut found = Diagnostics::new();
         found.extend(identifier::check(&self.name, ""));
         self.check_not_empty(&mut found);
-        self.check_ids(&mut found);
+        let unique = self.check_ids(&mut found);
         self.check_references(&mut found);
-        self.check_cycle(&mut found);
-        self.check_unused(&mut found);
+        // Which of two operators of one id an input means cannot be told, so cycles through them are not looked for.
+        if unique {
+            self.check_cycle(&mut found);
+        }
+        // After any of these, that nothing reads an output only follows from the mistake.
+        if !found.has_errors() {
+            self.check_unused(&mut found);
+        }
         self.check_numbers(&mut found);
+        self.check_accuracy(&mut found);
         self.check_variants(&mut found);
         found
     }
@@ -51,14 +58,17 @@ impl Workflow {
         }
     }
 
-    fn check_ids(&self, found: &mut Diagnostics) {
+    /// True if no id is given twice.
+    fn check_ids(&self, found: &mut Diagnostics) -> bool {
         let mut firsts = HashMap::new();
+        let mut unique = true;
         for id in self.producers().chain(self.sinks.iter().map(|sink| &sink.id)) {
             if found.len() >= ENOUGH {
-                return;
+                return false;
             }
             found.extend(identifier::check(id, ""));
             if let Some(first) = firsts.insert(id.as_str(), id) {
+                unique = false;
                 found.push(
                     Diagnostic::error("E0203", format!("the id `{id}` is given twice"))
                         .at(id.span.clone())
@@ -67,6 +77,7 @@ impl Workflow {
                 );
             }
         }
+        unique
     }
 
     fn check_references(&self, found: &mut Diagnostics) {
@@ -196,6 +207,25 @@ impl Workflow {
                 &self.run.checkpoint_every.span,
                 "a checkpoint every 0 ticks".to_string(),
                 "write 1 or more",
+            );
+        }
+    }
+
+    /// A warning only: what plans a workflow may know its accuracy from elsewhere.
+    fn check_accuracy(&self, found: &mut Diagnostics) {
+        if let Some(accuracy) = &self.slo.accuracy
+            && self.sinks.iter().all(|sink| sink.ground_truth.is_none())
+        {
+            found.push(
+                Diagnostic::warning(
+                    "E0213",
+                    format!("an accuracy of {} is wanted, but no sink has `ground_truth`", accuracy.value),
+                )
+                .at(accuracy.span.clone())
+                .with_help(
+                    "a run cannot measure it then; add to a sink `ground_truth: {path: truth.csv, key: COLUMN, \
+                     prediction: COLUMN, truth: COLUMN}`",
+                ),
             );
         }
     }

@@ -2,6 +2,7 @@
 use super::{Workflow, WorkflowDirectory};
 use crate::diagnostic::Diagnostics;
 use crate::span::SourceFile;
+use crate::value::Value;
 use crate::variables::{self, Lookup};
 use crate::{document, yaml};
 use sha2::{Digest, Sha256};
@@ -18,6 +19,28 @@ impl Workflow {
         let mut workflow = Self::from_source(&yaml::read(path)?, &variables::environment)?;
         workflow.directory = WorkflowDirectory(path.parent().map(Path::to_path_buf).unwrap_or_default());
         Ok(workflow)
+    }
+
+    /// As [`Workflow::load`]; where only keys are unknown or units wrong, the rest of the workflow comes with the
+    /// findings, so that others can look for more.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn load_or_rest(path: impl AsRef<Path>) -> Result<Self, (Diagnostics, Option<Box<Self>>)> {
+        let path = path.as_ref();
+        let directory = WorkflowDirectory(path.parent().map(Path::to_path_buf).unwrap_or_default());
+        let tree = yaml::read(path).and_then(|source| Self::tree(&source, &variables::environment));
+        let tree = tree.map_err(|found| (found, None))?;
+        match document::convert_partly(&tree, Self::check) {
+            Ok(workflow) => Ok(Self { directory, ..workflow }),
+            Err((found, rest)) => Err((found, rest.map(|rest| Box::new(Self { directory, ..rest })))),
+        }
+    }
+
+    fn tree(source: &Arc<SourceFile>, lookup: Lookup<'_>) -> Result<Value, Diagnostics> {
+        let mut tree = document::tree(source, "workflow")?;
+        variables::fill_in(&mut tree, lookup)?;
+        Ok(tree)
     }
 
     /// Parses and checks the text of a workflow; `file_name` is shown in errors. Relative paths start at the
@@ -38,9 +61,7 @@ impl Workflow {
     }
 
     fn from_source(source: &Arc<SourceFile>, lookup: Lookup<'_>) -> Result<Self, Diagnostics> {
-        let mut tree = document::tree(source, "workflow")?;
-        variables::fill_in(&mut tree, lookup)?;
-        document::convert(&tree, Self::check)
+        document::convert(&Self::tree(source, lookup)?, Self::check)
     }
 
     /// A path of the workflow file, seen from the current directory.

@@ -14,6 +14,8 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
     for step in &input.preprocess {
         let (name, on): (&str, &[InputType]) = match &step.value {
             Preprocess::Resize { .. } => ("resize", &[InputType::Image]),
+            Preprocess::FitHeight { .. } => ("fit_height", &[InputType::Image]),
+            Preprocess::Bgr {} => ("bgr", &[InputType::Image]),
             Preprocess::Normalize { .. } => ("normalize", &[InputType::Image]),
             Preprocess::Resample { .. } => ("resample", &[InputType::Audio]),
             Preprocess::PadOrTrim { .. } => ("pad_or_trim", &[InputType::Audio]),
@@ -24,7 +26,7 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
         };
         if !on.contains(&input.input_type) {
             fits = false;
-            let help = "image: resize, normalize; audio: resample, pad_or_trim, log_mel, standardize, \
+            let help = "image: resize, fit_height, bgr, normalize; audio: resample, pad_or_trim, log_mel, standardize, \
                         transpose; text: characters";
             unfit(found, step, format!("step `{name}` does not fit an input of this type"), help);
         }
@@ -59,7 +61,9 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
 
 fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {
     match &step.value {
-        Preprocess::Resize { width, height } if *width == 0 || *height == 0 => {
+        Preprocess::Resize { width, height } | Preprocess::FitHeight { width, height }
+            if *width == 0 || *height == 0 =>
+        {
             unfit(
                 found,
                 step,
@@ -120,7 +124,9 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
     let (mut length, mut rate) = (None, None);
     for step in &input.preprocess {
         match &step.value {
-            Preprocess::Resize { width, height } => shape = Some(vec![Some(3), Some(*height), Some(*width)]),
+            Preprocess::Resize { width, height } | Preprocess::FitHeight { width, height } => {
+                shape = Some(vec![Some(3), Some(*height), Some(*width)]);
+            }
             Preprocess::Resample { sample_rate } => {
                 rate = Some(*sample_rate);
                 shape = Some(vec![None]);
@@ -140,7 +146,7 @@ fn expected_shape(input: &ModelInput) -> Option<Vec<Option<u32>>> {
                 }
             }
             Preprocess::Characters { length, .. } => shape = Some(vec![Some(*length)]),
-            Preprocess::Normalize { .. } | Preprocess::Standardize {} => {}
+            Preprocess::Normalize { .. } | Preprocess::Bgr {} | Preprocess::Standardize {} => {}
         }
     }
     shape
@@ -210,7 +216,17 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
                 let message = format!("{} labels for {classes} values", labels.len());
                 unfit(found, step, message, "write one label for each value of the last dimension");
             }
-            Postprocess::CtcDecode { alphabet, blank } => {
+            Postprocess::CtcDecode { alphabet, alphabet_metadata: None, .. } if alphabet.is_empty() => {
+                unfit(
+                    found,
+                    step,
+                    "`ctc_decode` has no characters".to_string(),
+                    "write `alphabet: \"abc...\"`, or `alphabet_metadata: NAME` if the model file has them",
+                );
+            }
+            // How many characters the file has is compared when it is read.
+            Postprocess::CtcDecode { alphabet_metadata: Some(_), .. } => {}
+            Postprocess::CtcDecode { alphabet, blank, .. } => {
                 // The blank may have a character of its own in the alphabet, or none.
                 let characters = alphabet.chars().count() as u64;
                 if characters != u64::from(classes) && characters + 1 != u64::from(classes) {

@@ -1,0 +1,202 @@
+//! Images whose ratio of width to height counts, such as lines of text: scaled to the model's height, filled up on
+//! the right. Also the order of the colours.
+use super::{Rejected, image};
+use crate::steps::StepsError;
+use ::image::RgbImage;
+use tidemill_spec::manifest::{ModelInput, Preprocess};
+
+/// The way from an encoded image to values, for inputs with the steps `fit_height` or `bgr`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FitSteps {
+    height: u32,
+    width: u32,
+    scaling: Scaling,
+    bgr: bool,
+    mean: [f32; 3],
+    std: [f32; 3],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Scaling {
+    /// It must have the size already.
+    None,
+    /// To the size, whatever its ratio.
+    Stretch,
+    /// To the height; the rest of the width is 0.
+    Fit,
+}
+
+impl FitSteps {
+    /// The steps of an image input of `[3, height, width]` values; nothing if neither `fit_height` nor `bgr` is
+    /// among them.
+    ///
+    /// # Errors
+    /// Steps in another order than `resize` or `fit_height`, `bgr`, `normalize`, or that give another size.
+    pub fn of(input: &ModelInput, shape: &[usize]) -> Result<Option<Self>, StepsError> {
+        let ours = |step: &Preprocess| matches!(step, Preprocess::FitHeight { .. } | Preprocess::Bgr {});
+        let &[3, height, width] = shape else { return Ok(None) };
+        if !input.preprocess.iter().any(|step| ours(step)) {
+            return Ok(None);
+        }
+        let wrong = |message: String| Err(StepsError { message });
+        let size = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        let mut steps = Self {
+            height: size(height),
+            width: size(width),
+            scaling: Scaling::None,
+            bgr: false,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+        };
+        // Each step has a place in the order; the next one must come behind it.
+        let mut place = 0;
+        for step in &input.preprocess {
+            let (this, given) = match &step.value {
+                Preprocess::Resize { width, height } => (1, Some((*width, *height, Scaling::Stretch))),
+                Preprocess::FitHeight { width, height } => (1, Some((*width, *height, Scaling::Fit))),
+                Preprocess::Bgr {} => (2, None),
+                Preprocess::Normalize { .. } => (3, None),
+                _ => (0, None),
+            };
+            if this <= place {
+                return wrong(
+                    "an image takes resize or fit_height, then bgr, then normalize, each once".into(),
+                );
+            }
+            place = this;
+            steps.bgr |= this == 2;
+            if let Some((width, height, scaling)) = given {
+                steps.scaling = scaling;
+                if (width, height) != (steps.width, steps.height)
+                    || width > image::MAX_SIDE
+                    || height > image::MAX_SIDE
+                {
+                    let (w, h) = (steps.width, steps.height);
+                    return wrong(format!("the step gives {width}x{height}, the shape says {w}x{h}"));
+                }
+            }
+            if let Preprocess::Normalize { mean, std } = &step.value {
+                let (&[a, b, c], &[d, e, f]) = (mean.as_slice(), std.as_slice()) else {
+                    return wrong("normalize: mean and std need 3 values each".into());
+                };
+                if [d, e, f].iter().any(|value| value.is_nan() || *value <= 0.0) {
+                    return wrong("normalize: std must be above 0".into());
+                }
+                steps.mean = [a as f32, b as f32, c as f32];
+                steps.std = [d as f32, e as f32, f as f32];
+            }
+        }
+        Ok(Some(steps))
+    }
+
+    /// The values of one image: channel, row, column.
+    ///
+    /// # Errors
+    /// [`Rejected`] if it cannot be decoded or, without scaling, has another size.
+    pub fn apply(&self, bytes: &[u8]) -> Result<Vec<f32>, Rejected> {
+        let pixels = image::decode(bytes)?;
+        let pixels = match self.scaling {
+            Scaling::Stretch => image::resize(pixels, self.width, self.height),
+            Scaling::Fit => {
+                let width = self.fitted_width(pixels.width(), pixels.height());
+                image::resize(pixels, width, self.height)
+            }
+            Scaling::None if pixels.dimensions() == (self.width, self.height) => pixels,
+            Scaling::None => {
+                let (w, h) = pixels.dimensions();
+                let message = format!("it is {w}x{h}, the model wants {}x{}", self.width, self.height);
+                return Err(Rejected::new("image_wrong_size", message));
+            }
+        };
+        Ok(self.values(&pixels))
+    }
+
+    /// Width of an image of this size once it has the model's height; a wider one than there is room is squeezed.
+    fn fitted_width(&self, width: u32, height: u32) -> u32 {
+        let scaled = (u64::from(width) * u64::from(self.height)).div_ceil(u64::from(height.max(1)));
+        u32::try_from(scaled).unwrap_or(u32::MAX).clamp(1, self.width)
+    }
+
+    /// What the image does not fill stays 0, which after `normalize` is the mean.
+    fn values(&self, pixels: &RgbImage) -> Vec<f32> {
+        let (width, height) = (self.width as usize, self.height as usize);
+        let given = pixels.width() as usize;
+        let mut values = vec![0.0; 3 * height * width];
+        for channel in 0..3 {
+            let (mean, scale) = (self.mean[channel], 1.0 / self.std[channel]);
+            let from = if self.bgr { 2 - channel } else { channel };
+            let rows = values[channel * height * width..].chunks_exact_mut(width);
+            for (row, source) in rows.zip(pixels.as_raw().chunks_exact(3 * given)) {
+                for (value, pixel) in row.iter_mut().zip(source.iter().skip(from).step_by(3)) {
+                    *value = (f32::from(*pixel) / 255.0 - mean) * scale;
+                }
+            }
+        }
+        values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::image::{ImageFormat, Rgb};
+    use std::io::Cursor;
+
+    fn steps(text: &str, width: u32) -> Result<Option<FitSteps>, StepsError> {
+        let text = format!(
+            "{{name: x, column: image, type: image, dtype: float32, shape: [batch, 3, 4, {width}], preprocess: [{text}]}}"
+        );
+        let source = tidemill_spec::span::SourceFile::new("input.yaml", text);
+        let input: ModelInput = tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap();
+        FitSteps::of(&input, &[3, 4, width as usize])
+    }
+
+    fn png(width: u32, height: u32, colour: [u8; 3]) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        RgbImage::from_pixel(width, height, Rgb(colour)).write_to(&mut bytes, ImageFormat::Png).unwrap();
+        bytes.into_inner()
+    }
+
+    #[test]
+    fn a_line_keeps_its_ratio_and_the_rest_is_zero() {
+        let fit = steps(
+            "fit_height: {height: 4, width: 6}, normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}",
+            6,
+        );
+        let fit = fit.unwrap().unwrap();
+        let values = fit.apply(&png(4, 8, [255, 0, 255])).unwrap();
+        // 4x8 becomes 2x4.
+        let red: Vec<f32> = values[..24].to_vec();
+        for row in red.chunks(6) {
+            assert_eq!(row, [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        }
+        assert_eq!(values[24], -1.0, "green");
+        assert_eq!(fit.fitted_width(100, 4), 6, "a line that is too wide is squeezed");
+        assert_eq!(fit.fitted_width(1, 4000), 1);
+        assert_eq!(fit.fitted_width(5, 8), 3, "half a pixel counts");
+    }
+
+    #[test]
+    fn blue_may_come_first() {
+        let steps = steps("fit_height: {height: 4, width: 6}, bgr: {}", 6).unwrap().unwrap();
+        let values = steps.apply(&png(6, 4, [255, 0, 51])).unwrap();
+        assert_eq!((values[0], values[24], values[48]), (0.2, 0.0, 1.0));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert!(steps("resize: {height: 4, width: 6}", 6).unwrap().is_none());
+        for text in [
+            "bgr: {}, fit_height: {height: 4, width: 6}",
+            "fit_height: {height: 4, width: 6}, bgr: {}, bgr: {}",
+            "fit_height: {height: 4, width: 7}, bgr: {}",
+            "bgr: {}, normalize: {mean: [0, 0], std: [1, 1]}",
+            "bgr: {}, normalize: {mean: [0, 0, 0], std: [1, 1, 0]}",
+        ] {
+            assert!(steps(text, 6).is_err(), "{text}");
+        }
+        let unscaled = steps("bgr: {}", 6).unwrap().unwrap();
+        assert_eq!(unscaled.apply(&png(5, 4, [0; 3])).unwrap_err().reason, "image_wrong_size");
+        assert_eq!(unscaled.apply(&png(6, 4, [0; 3])).unwrap().len(), 72);
+    }
+}

@@ -1,0 +1,372 @@
+//! What to say of text that is not YAML: the library names the rule that is broken, people want to know what to
+//! write. Looks at the lines around the place for the usual slips; where none is found, the library's words stay.
+use crate::diagnostic::Diagnostic;
+use crate::span::{SourceFile, Span};
+use std::sync::Arc;
+
+/// A line of the file.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    /// Counted from 1.
+    number: usize,
+    /// Byte at which it starts.
+    start: usize,
+    text: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn content(&self) -> &'a str {
+        self.text.trim_start()
+    }
+
+    fn indent(&self) -> usize {
+        self.text.len() - self.content().len()
+    }
+
+    fn is_blank(&self) -> bool {
+        let content = self.content();
+        content.is_empty() || content.starts_with('#')
+    }
+
+    /// Column of the first key behind all `- `, counted from 1, and that key.
+    fn key(&self) -> Option<(usize, &'a str)> {
+        let mut rest = self.content();
+        while let Some(item) = rest.strip_prefix("- ") {
+            rest = item.trim_start();
+        }
+        let key = rest.split(':').next()?.trim_end();
+        let plain = !key.is_empty() && key.len() < rest.len() && !key.contains([' ', '{', '[', '"', '\'']);
+        plain.then(|| (self.text.len() - rest.len() + 1, key))
+    }
+
+    fn is_item(&self) -> bool {
+        self.content().starts_with("- ")
+    }
+}
+
+/// The error at `place` in better words; `message` are those of the library.
+pub(super) fn explained(message: &str, place: Span, source: &Arc<SourceFile>) -> Diagnostic {
+    let mut start = 0;
+    let mut lines = Vec::new();
+    for (index, text) in source.text().split_inclusive('\n').enumerate() {
+        lines.push(Line { number: index + 1, start, text: text.trim_end_matches(['\n', '\r']) });
+        start += text.len();
+    }
+    let at = place.range().start;
+    let index = lines.iter().rposition(|line| line.start <= at).unwrap_or(0);
+    let look = Look { message, at, lines: &lines, index, source };
+    let found = look.tab().or_else(|| look.colon()).or_else(|| look.indentation());
+    let found = found.or_else(|| look.no_colon()).or_else(|| look.flow()).or_else(|| look.quotes());
+    found.unwrap_or_else(|| {
+        Diagnostic::error("E0101", format!("this is not YAML: {message}"))
+            .with_help("check indentation, quotes and brackets just before this place")
+            .at(place)
+    })
+}
+
+struct Look<'a> {
+    message: &'a str,
+    at: usize,
+    lines: &'a [Line<'a>],
+    /// The line of the place.
+    index: usize,
+    source: &'a Arc<SourceFile>,
+}
+
+impl<'a> Look<'a> {
+    fn line(&self) -> Option<Line<'a>> {
+        self.lines.get(self.index).copied()
+    }
+
+    /// Bytes of the place's line before the place.
+    fn within(&self, line: &Line<'_>) -> usize {
+        self.at.saturating_sub(line.start).min(line.text.len())
+    }
+
+    fn before(&self) -> impl Iterator<Item = Line<'a>> {
+        self.lines[..self.index].iter().rev().copied().filter(|line| !line.is_blank())
+    }
+
+    fn span(&self, line: &Line<'_>, from: usize, to: usize) -> Span {
+        Span::new(self.source, line.start + from, line.start + to)
+    }
+
+    /// The library notices a tab a line too early or not at all, so the neighbours are looked at too.
+    fn tab(&self) -> Option<Diagnostic> {
+        let near = self.lines.iter().skip(self.index.saturating_sub(1)).take(3);
+        let line = near.copied().find(|line| line.text[..line.indent()].contains('\t'))?;
+        let from = line.text.find('\t')?;
+        Some(
+            Diagnostic::error("E0101", "this line is indented with a tab; YAML allows only spaces")
+                .at(self.span(&line, from, line.indent()))
+                .with_help("put spaces in its place; most editors have a setting to insert them for Tab"),
+        )
+    }
+
+    /// `mapping values are not allowed`: a colon where the value before it goes on.
+    fn colon(&self) -> Option<Diagnostic> {
+        if !self.message.contains("mapping values are not allowed") {
+            return None;
+        }
+        let line = self.line()?;
+        let (column, key) = line.key()?;
+        if column - 1 + key.len() != self.within(&line) {
+            // `where: a ? b : c`: the second colon of the line.
+            return Some(self.quote(&line, "a text with `: ` in it needs quotes"));
+        }
+        let above = self.before().next()?;
+        if let Some((first, rest)) = above.content().trim_start_matches("- ").split_once(':')
+            && !first.contains(' ')
+            && !rest.is_empty()
+            && !rest.starts_with(' ')
+        {
+            let from = above.text.len() - first.len() - rest.len() - 1;
+            return Some(
+                Diagnostic::error("E0101", format!("there is no space after the colon of `{first}`"))
+                    .at(self.span(&above, from, above.text.len()))
+                    .with_help(format!("write `{first}: {}`", rest.trim())),
+            );
+        }
+        let (column_above, key_above) = above.key()?;
+        (column > column_above).then(|| {
+            Diagnostic::error("E0101", format!("`{key}` is indented further than `{key_above}` above it"))
+                .at(self.span(&line, column - 1, column - 1 + key.len()))
+                .with_help(format!(
+                    "keys that belong together start at the same column: start `{key}` at column {column_above}, as \
+                     `{key_above}` in line {}",
+                    above.number
+                ))
+        })
+    }
+
+    /// A line that starts at a column where nothing above it starts.
+    fn indentation(&self) -> Option<Diagnostic> {
+        let wanted = ["did not find expected key", "did not find expected '-' indicator"];
+        if !wanted.iter().any(|text| self.message.contains(text)) {
+            return None;
+        }
+        let line = self.line()?;
+        let (column, key) = line.key().filter(|_| !line.is_item())?;
+        if self.within(&line) != line.indent() {
+            return None;
+        }
+        let (mut places, mut lowest) = (Vec::new(), usize::MAX);
+        for above in self.before() {
+            let Some((place, name)) = above.key() else { continue };
+            if place < lowest && place != column {
+                places.push((place, name, above.number));
+            }
+            lowest = lowest.min(above.indent() + 1);
+        }
+        places.sort_by_key(|(place, _, _)| place.abs_diff(column));
+        let place_text =
+            |(place, name, number): &(usize, &str, usize)| format!("{place} (as `{name}` in line {number})");
+        let mut help: Vec<String> = places.iter().take(2).map(place_text).collect();
+        if help.is_empty() {
+            return None;
+        }
+        let an_item = self.before().any(|above| above.is_item() && above.indent() + 1 == column);
+        let message = match an_item {
+            true => format!("`{key}` starts where a new item would, but has no `- ` before it"),
+            false => format!("`{key}` starts at column {column}, where nothing above it starts"),
+        };
+        if an_item {
+            help.truncate(1);
+        }
+        let more = if an_item { ", or write `- ` before it to start an item" } else { "" };
+        Some(
+            Diagnostic::error("E0101", message)
+                .at(self.span(&line, column - 1, column - 1 + key.len()))
+                .with_help(format!("start it at column {}{more}", help.join(" or "))),
+        )
+    }
+
+    fn no_colon(&self) -> Option<Diagnostic> {
+        if !self.message.contains("simple key expected ':'") {
+            return None;
+        }
+        let line = self.line()?;
+        let content = line.content().trim_start_matches("- ");
+        let (key, rest) = content.split_once(' ').unwrap_or((content, "..."));
+        Some(
+            Diagnostic::error("E0101", format!("there is no colon after `{key}`"))
+                .at(self.span(&line, line.text.len() - content.len(), line.text.len()))
+                .with_help(format!("write `{key}: {}`", rest.trim())),
+        )
+    }
+
+    /// Inside `{...}` or `[...]`.
+    fn flow(&self) -> Option<Diagnostic> {
+        let line = self.line()?;
+        let unclosed = self.message.contains("unclosed bracket");
+        if !unclosed && !(self.message.contains("flow") && self.message.contains("did not find expected")) {
+            return None;
+        }
+        let before = &line.text[..self.within(&line)];
+        if !unclosed && line.text[self.within(&line)..].starts_with(':') && before.contains(": ") {
+            return Some(self.quote(&line, "a text with `: ` in it needs quotes"));
+        }
+        let end = if unclosed { self.source.text().len() } else { self.at };
+        let (at, bracket) = open_bracket(self.source.text().get(..end)?)?;
+        let closing = if bracket == '{' { '}' } else { ']' };
+        let opened = Span::new(self.source, at, at + 1);
+        let number = opened.line().unwrap_or(1);
+        Some(
+            Diagnostic::error("E0101", format!("a `{bracket}` is not closed"))
+                .at(opened)
+                .with_help(format!("write `{closing}` where it ends, probably in line {number}")),
+        )
+    }
+
+    /// Texts that YAML takes for something else by their first character.
+    fn quotes(&self) -> Option<Diagnostic> {
+        let line = self.line()?;
+        if self.message.contains("quoted scalar") && !self.message.contains("trailing content") {
+            let above = self.before().next()?;
+            return Some(
+                Diagnostic::error("E0101", "a quote is not closed")
+                    .at(self.span(&above, above.indent(), above.text.len()))
+                    .with_help("write the second quote where the text ends"),
+            );
+        }
+        let special =
+            ["unknown anchor", "unexpected character", "trailing content", "cannot start any token"];
+        if !special.iter().any(|text| self.message.contains(text)) {
+            return None;
+        }
+        let value = line.key().map(|(column, key)| line.text[column - 1 + key.len() + 1..].trim())?;
+        let first = value.chars().next()?;
+        Some(
+            self.quote(
+                &line,
+                &format!("a text that starts with `{first}` needs quotes around the whole of it"),
+            ),
+        )
+    }
+
+    /// Advice to quote the value of a line.
+    fn quote(&self, line: &Line<'_>, why: &str) -> Diagnostic {
+        let (from, key, value) = match line.key().filter(|_| !line.text.contains('{')) {
+            Some((column, key)) => {
+                let value = line.text[column + key.len()..].trim();
+                (line.text.len() - value.len(), key, value)
+            }
+            None => (self.within(line), "", ""),
+        };
+        let help = match value {
+            "" => "such as `where: \"a ? b : c\"`".to_owned(),
+            value if value.contains('"') => format!("write `{key}: '{}'`", value.replace('\'', "''")),
+            value => format!("write `{key}: \"{value}\"`"),
+        };
+        Diagnostic::error("E0101", why.to_owned())
+            .at(self.span(line, from, line.text.len().max(from)))
+            .with_help(help)
+    }
+}
+
+/// The innermost bracket that is open at the end of the text, quotes and comments left out.
+fn open_bracket(text: &str) -> Option<(usize, char)> {
+    let mut open: Vec<(usize, char)> = Vec::new();
+    let (mut quote, mut comment, mut previous) = (None, false, '\n');
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            _ if comment => comment = c != '\n',
+            (Some(q), c) if c == q => quote = None,
+            (Some(_), '\n') => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') if !previous.is_alphanumeric() => quote = Some(c),
+            (None, '#') if previous.is_whitespace() => comment = true,
+            (None, '{' | '[') => open.push((at, c)),
+            (None, '}' | ']') => drop(open.pop()),
+            _ => {}
+        }
+        previous = c;
+    }
+    open.pop()
+}
+
+/// `where: !ok`: the library takes the word for a tag and drops it.
+pub(super) fn dropped_tag(span: &Span) -> Option<Diagnostic> {
+    let source = span.source()?;
+    let start = span.range().start;
+    let before = source.text().get(..start)?;
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = &before[line_start..];
+    let at = line.rfind(" !").map(|at| at + 1)?;
+    // Only the tag and, for `!a && b`, what is taken for an anchor may stand before the value.
+    let mut words = line[at..].split_whitespace();
+    let tag = words.next()?;
+    if tag.len() < 2
+        || tag.starts_with("!!")
+        || tag.contains(['"', '\''])
+        || !words.all(|w| w.starts_with('&'))
+    {
+        return None;
+    }
+    let end = source.text()[line_start..].find('\n').map_or(source.text().len(), |end| line_start + end);
+    let end = if line.contains('{') { span.range().end } else { end };
+    let whole = source.text().get(line_start + at..end)?.trim_end();
+    Some(
+        Diagnostic::error("E0101", "a text that starts with `!` needs quotes around the whole of it")
+            .at(Span::new(source, line_start + at, line_start + at + whole.len()))
+            .with_help(format!("write `\"{whole}\"`")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::span::SourceFile;
+    use crate::yaml::parse;
+
+    /// What is said of a text: line, column, message and help.
+    fn said(text: &str) -> (usize, usize, String, String) {
+        let errors = parse(&SourceFile::new("w.yaml", text)).unwrap_err();
+        let first = errors.iter().next().unwrap();
+        let help = first.help.clone().unwrap_or_default();
+        (first.line().unwrap(), first.column().unwrap(), first.message.clone(), help)
+    }
+
+    #[test]
+    fn usual_slips_are_named() {
+        let list = "operators:\n  - id: good\n    kind: filter\n";
+        for (from, to, place, message, help) in [
+            ("    kind", "   kind", (3, 4), "column 4, where nothing above it starts", "column 5 (as `id`"),
+            (
+                "    kind",
+                "  kind",
+                (3, 3),
+                "starts where a new item would",
+                "column 5 (as `id` in line 2), or",
+            ),
+            ("    kind", "      kind", (3, 7), "indented further than `id`", "column 5, as `id` in line 2"),
+            ("    kind", "\tkind", (3, 1), "indented with a tab", "spaces in its place"),
+            ("id: good", "id:good", (2, 5), "no space after the colon of `id`", "write `id: good`"),
+            ("kind: filter", "kind filter", (3, 5), "no colon after `kind`", "write `kind: filter`"),
+            ("filter", "a ? b : c", (3, 11), "`: ` in it needs quotes", "write `kind: \"a ? b : c\"`"),
+            ("filter", "'a' == b", (3, 11), "starts with `'` needs quotes", "write `kind: \"'a' == b\"`"),
+            ("filter", "*a", (3, 11), "starts with `*` needs quotes", "write `kind: \"*a\"`"),
+            ("filter", "!a", (3, 11), "starts with `!` needs quotes", "write `\"!a\"`"),
+            ("filter", "!a && b", (3, 11), "starts with `!` needs quotes", "write `\"!a && b\"`"),
+            ("filter", "{a: b\n  - id: x", (3, 11), "a `{` is not closed", "write `}`"),
+            ("filter", "'a\n    input: b", (3, 5), "a quote is not closed", "second quote"),
+        ] {
+            assert!(list.contains(from));
+            let (line, column, found, advice) = said(&list.replacen(from, to, 1));
+            assert!(found.contains(message), "{to}: {found}");
+            assert!(advice.contains(help), "{to}: {advice}");
+            assert_eq!((line, column), place, "{to}: {found}");
+        }
+    }
+
+    #[test]
+    fn other_text_keeps_the_words_of_the_library() {
+        let (_, _, message, help) = said("a: b\n...\nc: d\n---\n%");
+        assert!(message.starts_with("this is not YAML: ") || message.starts_with("this goes"), "{message}");
+        assert!(!help.is_empty());
+    }
+
+    #[test]
+    fn standard_tags_are_no_slip() {
+        assert!(parse(&SourceFile::new("w.yaml", "a: !!str 5\nb: '!c'\n")).is_ok());
+    }
+}
