@@ -29,9 +29,7 @@ use tidemill_operators::api::{
     BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output, Spread,
 };
 use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
-use tidemill_operators::record::{
-    METADATA_COLUMNS, Metadata, derive_metadata, operator_number, record_schema,
-};
+use tidemill_operators::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
 use tidemill_spec::types::{ColumnType, StreamType};
@@ -346,13 +344,8 @@ struct DeadRows<'a> {
 
 impl DeadRows<'_> {
     fn add(&mut self, row: usize, rejected: Rejected) {
-        let metadata = Metadata::of(self.batch);
-        self.output.dead_letters.push(DeadLetter {
-            id: Some(metadata.id(row)),
-            time: Some(metadata.times.value(row)),
-            reason: rejected.reason,
-            detail: rejected.detail,
-        });
+        let letter = DeadLetter::of_row(self.batch, row, rejected.reason, rejected.detail);
+        self.output.dead_letters.push(letter);
     }
 }
 

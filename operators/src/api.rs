@@ -10,7 +10,8 @@
 //! | [`Inference`] | in batches chosen by the engine, on an executor thread | none |
 //!
 //! See `filter.rs`, `join.rs` for small examples of the first two.
-use crate::record::{EventTime, RecordId};
+use crate::record::{EventTime, Metadata, RecordId};
+use crate::values::{Values, row_values};
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -28,6 +29,18 @@ pub struct DeadLetter {
     pub reason: &'static str,
     /// What was found, in words, with the file name where there is one.
     pub detail: String,
+    /// The record, as far as it is known and as small as [`crate::values`] makes it.
+    #[serde(default)]
+    pub values: Values,
+}
+
+impl DeadLetter {
+    /// The letter of a row of a batch that came over an edge.
+    pub fn of_row(batch: &RecordBatch, row: usize, reason: &'static str, detail: String) -> Self {
+        let metadata = Metadata::of(batch);
+        let (id, time) = (Some(metadata.id(row)), Some(metadata.times.value(row)));
+        Self { id, time, reason, detail, values: row_values(batch, row) }
+    }
 }
 
 /// What one call of an operator gave.
@@ -246,6 +259,10 @@ pub trait Sink: Send {
     fn close(&mut self) -> Result<(), OperatorError>;
     /// Whether `commit`/`rollback` give exactly once; otherwise at least once with the stable record id.
     fn exactly_once(&self) -> bool;
+    /// Whether nobody takes what it writes any more (a closed pipe). A run all of whose sinks are closed ends.
+    fn is_closed(&self) -> bool {
+        false
+    }
 }
 
 /// Makes a sink.

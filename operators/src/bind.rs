@@ -36,7 +36,7 @@
 //! assert_eq!(bound.operators["high"].output.to_string(), "{v: float64}");
 //! assert_eq!(bound.inputs["out"], ["high"]);
 //! ```
-mod files;
+pub mod files;
 mod rest;
 
 use crate::api::{BoundOperator, BoundSink, BoundSource, GroundTruth};

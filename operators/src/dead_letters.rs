@@ -1,7 +1,8 @@
-//! The file of records that could not be processed: one JSON object a line, `{operator, reason, detail, id, time}`.
+//! The file of records that could not be processed: one JSON object a line, `{operator, reason, detail, id,
+//! time, values}`.
 //!
-//! `id` is hexadecimal, `time` is the event time in microseconds; both are null where the record has none. A record
-//! that fails again in the same operator after a restart is written once. Letters become part of the file at
+//! `id` is hexadecimal, `time` is the event time in microseconds; both are null where the record has none. `values` are
+//! the columns of the record, cut where they are long (see [`crate::values`]). A record that fails again in the same operator after a restart is written once. Letters become part of the file at
 //! checkpoints, like the rows of a file sink.
 //!
 //! ```
@@ -9,7 +10,9 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! let path = folder.path().join("dead.jsonl");
 //! let mut writer = DeadLetterWriter::create(&path).unwrap();
-//! let letter = DeadLetter { id: Some([1; 16]), time: Some(5), reason: "image_truncated", detail: "a.jpg".into() };
+//! let values = serde_json::Map::from_iter([("key".to_owned(), "a".into())]);
+//! let (id, time) = (Some([1; 16]), Some(5));
+//! let letter = DeadLetter { id, time, reason: "image_truncated", detail: "a.jpg".into(), values };
 //! writer.write("detect", &letter, 3).unwrap();
 //! writer.write("detect", &letter, 3).unwrap();
 //! writer.commit(4).unwrap();
@@ -18,6 +21,7 @@
 use crate::api::{DeadLetter, OperatorError};
 use crate::record::{RecordId, operator_number};
 use crate::sinks::staging::Staging;
+use crate::values::Values;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::path::Path;
@@ -44,6 +48,7 @@ struct Line<'a> {
     detail: &'a str,
     id: Option<String>,
     time: Option<i64>,
+    values: &'a Values,
 }
 
 impl DeadLetterWriter {
@@ -68,7 +73,8 @@ impl DeadLetterWriter {
             return Ok(());
         }
         let id = letter.id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect());
-        let line = Line { operator, reason: letter.reason, detail: &letter.detail, id, time: letter.time };
+        let DeadLetter { time, reason, detail, values, .. } = letter;
+        let line = Line { operator, reason, detail, id, time: *time, values };
         let mut line =
             serde_json::to_vec(&line).map_err(|e| OperatorError::new(format!("dead letters: {e}")))?;
         line.push(b'\n');
@@ -121,6 +127,7 @@ mod tests {
             time: None,
             reason: "bad_value",
             detail: "a \"quote\"".into(),
+            values: Values::from_iter([("n".to_owned(), 1.into())]),
         }
     }
 
@@ -147,7 +154,7 @@ mod tests {
         assert_eq!(
             text.lines().last().unwrap(),
             format!(
-                "{{\"operator\":\"a\",\"reason\":\"bad_value\",\"detail\":\"a \\\"quote\\\"\",\"id\":\"{}\",\"time\":null}}",
+                "{{\"operator\":\"a\",\"reason\":\"bad_value\",\"detail\":\"a \\\"quote\\\"\",\"id\":\"{}\",\"time\":null,\"values\":{{\"n\":1}}}}",
                 "02".repeat(16)
             )
         );

@@ -7,8 +7,8 @@
 //! let answers = tidemill_operators::ground_truth::load(&path, "key", "answer").unwrap();
 //! assert_eq!(answers["b"], "blue");
 //! ```
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -110,6 +110,58 @@ pub fn load(path: &Path, key: &str, truth: &str) -> Result<HashMap<String, Strin
         return Err(GroundTruthError::Empty { path: path.into() });
     }
     Ok(answers.map)
+}
+
+/// Columns and values of some keys, in the order of the file.
+pub type TruthRows = BTreeMap<String, Vec<(String, String)>>;
+
+/// All columns of the rows with these keys, for people to look at. A file that [`load`] accepts is read; other values
+/// than texts, numbers and bools are left out.
+///
+/// # Errors
+/// See [`GroundTruthError`].
+///
+/// ```
+/// let folder = tempfile::tempdir().unwrap();
+/// let path = folder.path().join("truth.csv");
+/// std::fs::write(&path, "key,question,answer\na,which colour,red\nb,how many,2\n").unwrap();
+/// let keys = ["b".to_owned()].into();
+/// let rows = tidemill_operators::ground_truth::rows(&path, "key", &keys).unwrap();
+/// assert_eq!(rows["b"][1], ("question".to_owned(), "how many".to_owned()));
+/// assert_eq!(rows.len(), 1);
+/// ```
+pub fn rows(path: &Path, key: &str, wanted: &BTreeSet<String>) -> Result<TruthRows, GroundTruthError> {
+    let failed = |error| GroundTruthError::File { path: path.into(), error };
+    let file = File::open(path).map_err(failed)?;
+    let mut rows = TruthRows::new();
+    let mut add = |row: Vec<(String, String)>| {
+        let found = row.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
+        if let Some(found) = found.filter(|found| wanted.contains(found)) {
+            rows.entry(found).or_insert(row);
+        }
+    };
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv")) {
+        let mut reader = csv::Reader::from_reader(BufReader::new(file));
+        let names = reader.headers().map_err(|e| failed(std::io::Error::other(e)))?.clone();
+        let names: Vec<String> =
+            names.iter().map(|n| n.trim_start_matches('\u{feff}').trim().into()).collect();
+        for record in reader.records() {
+            let record = record.map_err(|e| failed(std::io::Error::other(e)))?;
+            add(names.iter().cloned().zip(record.iter().map(str::to_owned)).collect());
+        }
+    } else {
+        for line in BufReader::new(file).lines() {
+            let line = line.map_err(failed)?;
+            let Ok(object) = serde_json::from_str::<serde_json::Map<_, _>>(&line) else { continue };
+            let fields = object.into_iter().filter_map(|(name, value)| match value {
+                serde_json::Value::String(text) => Some((name, text)),
+                serde_json::Value::Number(_) | serde_json::Value::Bool(_) => Some((name, value.to_string())),
+                _ => None,
+            });
+            add(fields.collect());
+        }
+    }
+    Ok(rows)
 }
 
 struct Answers<'a> {

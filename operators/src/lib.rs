@@ -14,6 +14,7 @@ pub mod sinks;
 pub mod sources;
 #[cfg(test)]
 mod testing;
+pub mod values;
 
 /// The page of the book about operators; its code is a documentation test.
 #[cfg(doctest)]

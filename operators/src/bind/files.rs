@@ -1,4 +1,6 @@
 //! No two things of a workflow write one file, and nothing writes a file that the workflow reads.
+use crate::api::BoundSink;
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Span;
@@ -61,6 +63,31 @@ impl Files {
         }
         self.written.push(Use { file, who: who.to_owned() });
     }
+}
+
+/// Checks that files written beside those of a workflow (a report, a log) are none that it reads or writes.
+///
+/// # Errors
+/// `E0611`, for each that is.
+pub fn check_written(
+    workflow: &Workflow,
+    sinks: &BTreeMap<String, BoundSink>,
+    beside: &[(&Path, &str)],
+) -> Result<(), Diagnostics> {
+    let (mut files, mut errors) = (Files::of(workflow), Diagnostics::new());
+    let letters = workflow.run.dead_letters.as_ref().map(|path| workflow.resolve(&path.value));
+    for sink in sinks.values() {
+        for file in &sink.files {
+            files.written.push(Use { file: real(file), who: format!("sink `{}`", sink.id) });
+        }
+    }
+    files
+        .written
+        .extend(letters.map(|file| Use { file: real(&file), who: "`run: dead_letters`".to_owned() }));
+    for (path, who) in beside {
+        files.write(path, who, &Span::nowhere(), &mut errors);
+    }
+    errors.into_result(())
 }
 
 /// The file behind a path, links followed, also where it does not exist yet.

@@ -16,7 +16,6 @@ mod window_state;
 
 use crate::api::DeadLetter;
 use crate::kind::InputPort;
-use crate::record::Metadata;
 use arrow_array::RecordBatch;
 use expression::ExpressionError;
 use tidemill_spec::diagnostic::Diagnostic;
@@ -24,8 +23,7 @@ use tidemill_spec::span::Span;
 
 /// The dead letter of one row.
 fn dead_row(batch: &RecordBatch, row: usize, reason: &'static str, detail: String) -> DeadLetter {
-    let metadata = Metadata::of(batch);
-    DeadLetter { id: Some(metadata.id(row)), time: Some(metadata.times.value(row)), reason, detail }
+    DeadLetter::of_row(batch, row, reason, detail)
 }
 
 /// An expression's error at its place in the workflow.

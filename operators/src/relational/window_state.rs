@@ -7,6 +7,7 @@ use super::snapshot;
 use crate::api::{DeadLetter, OperatorError, Output, Stateful};
 use crate::columns::ScalarBuilder;
 use crate::record::{EventTime, Metadata, RecordId, arrow_type};
+use crate::values::Values;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{
@@ -169,6 +170,7 @@ impl Running {
                     time: Some(start + setup.windows.size - 1),
                     reason: "sum_overflow",
                     detail,
+                    values: Values::new(),
                 }),
             }
         }

@@ -5,7 +5,8 @@
 //! ```
 //! `format: jsonl` (default) writes one JSON object a line, `format: table` a header and columns between tabs. Rows
 //! are written at once, a line at a time: after a restart rows may come again, with the same `_id` (`metadata: true`).
-//! A reader that has seen enough (`| head`) is no failure.
+//! A reader that has seen enough (`| head`) is no failure: nothing is written any more, and a run all of whose sinks
+//! are in that state ends.
 //!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};
@@ -170,6 +171,10 @@ impl Sink for Printer {
 
     fn exactly_once(&self) -> bool {
         false
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
 use crate::kind::EndContext;
 use crate::record::payload_schema;
+use crate::values::Values;
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
@@ -142,6 +143,15 @@ impl Folder {
         (self.check)(&bytes).map_err(|(reason, detail)| (reason, format!("`{name}`: {detail}")))?;
         Ok((name, bytes))
     }
+
+    /// What can be told of a file that is refused.
+    fn values(&self, name: &OsStr) -> Values {
+        let mut values = Values::from_iter([("file".to_owned(), name.to_string_lossy().into())]);
+        if let Ok(metadata) = std::fs::metadata(self.path.join(name)) {
+            values.insert("bytes".to_owned(), metadata.len().into());
+        }
+        values
+    }
 }
 
 struct Reader {
@@ -180,7 +190,8 @@ impl Source for Reader {
                     offsets.push((self.next - start) as u64);
                 }
                 Err((reason, detail)) => {
-                    dead_letters.push(DeadLetter { id: None, time: None, reason, detail });
+                    let values = self.folder.values(&self.files[self.next]);
+                    dead_letters.push(DeadLetter { id: None, time: None, reason, detail, values });
                 }
             }
             self.next += 1;

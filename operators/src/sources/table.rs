@@ -5,6 +5,7 @@ use crate::columns::{ScalarBuilder, ScalarType, declared_name};
 use crate::kind::EndContext;
 use crate::record::{EventTime, payload_schema};
 use crate::relational::expression::Cell;
+use crate::values::{Values, shortened};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use schemars::JsonSchema;
@@ -23,6 +24,8 @@ use tidemill_spec::value::{Node, Value};
 const LINE_LIMIT: u64 = 256 << 20;
 /// Most bytes of one read, far below the 2 GiB that the offsets of a column can count.
 const READ_LIMIT: usize = 512 << 20;
+/// Characters of a record that its dead letter shows.
+const RECORD_SHOWN: usize = 240;
 
 /// Options of both kinds.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -310,7 +313,12 @@ impl<F: Format> Source for Reader<F> {
                 Err((reason, detail)) => {
                     let name = table.path.file_name().unwrap_or_default().to_string_lossy();
                     let detail = format!("{name}, line {line}: {detail}");
-                    dead_letters.push(DeadLetter { id: None, time: None, reason, detail });
+                    let text = shortened(
+                        &String::from_utf8_lossy(&self.record[..self.record.len().min(4 * RECORD_SHOWN)]),
+                        RECORD_SHOWN,
+                    );
+                    let values = Values::from_iter([("record".to_owned(), text.trim_end().into())]);
+                    dead_letters.push(DeadLetter { id: None, time: None, reason, detail, values });
                 }
             }
             records += 1;

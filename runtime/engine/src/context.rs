@@ -4,6 +4,7 @@ use crate::failure::{OnPanic, RunError, Suspects};
 use crate::frame::Epoch;
 use crate::letters::Letters;
 use crate::metrics::{StageMetrics, count};
+use crate::samples::Sampler;
 use crate::store::{EpochLogs, SnapshotStore};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -75,6 +76,8 @@ pub(crate) struct SlotContext {
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) epochs: Arc<EpochLogs>,
     pub(crate) letters: Arc<Letters>,
+    /// Keeps records to be looked at, where that is wanted.
+    pub(crate) sampler: Option<Arc<Sampler>>,
     /// Above this, who fills the queues stops taking.
     pub(crate) budget: usize,
     /// A source is as far ahead of what is durable as it may be.

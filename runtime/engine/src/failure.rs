@@ -106,8 +106,8 @@ impl Suspects {
     }
 
     /// Splits a batch into what may be computed together and suspects that are computed alone; rows found
-    /// guilty are left out and returned with the text of their panic.
-    pub(crate) fn split(&self, batch: RecordBatch) -> (Vec<Portion>, Vec<(RecordId, String)>) {
+    /// guilty are left out and returned, each by itself, with the text of their panic.
+    pub(crate) fn split(&self, batch: RecordBatch) -> (Vec<Portion>, Vec<(RecordBatch, String)>) {
         if !self.any.load(Ordering::Acquire) {
             return (vec![Portion { batch, alone: false }], Vec::new());
         }
@@ -120,7 +120,7 @@ impl Suspects {
             let suspicion = records.get(&id);
             together.push(matches!(suspicion, None | Some((Suspicion::Batches(0 | 1), _))));
             match suspicion {
-                Some((Suspicion::Guilty, text)) => guilty.push((id, text.clone())),
+                Some((Suspicion::Guilty, text)) => guilty.push((batch.slice(row, 1), text.clone())),
                 Some((Suspicion::Batches(2..), _)) => {
                     portions.push(Portion { batch: batch.slice(row, 1), alone: true });
                 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use tidemill_operators::api::{DeadLetter, OperatorError};
+use tidemill_operators::values::Values;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Where dead letters are kept.
@@ -34,10 +35,27 @@ pub struct LetterSample {
     pub reason: String,
     /// What was found.
     pub detail: String,
+    /// The record, as far as it is known.
+    pub values: Values,
+}
+
+/// The dead letters of one operator with one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LetterGroup {
+    /// Operator or source id.
+    pub operator: String,
+    /// Stable reason.
+    pub reason: String,
+    /// All of them.
+    pub count: u64,
+    /// The first ones.
+    pub samples: Vec<LetterSample>,
 }
 
 /// Letters kept for the report.
 const SAMPLES: usize = 10;
+/// Letters of each operator and reason kept for the report.
+const SAMPLES_OF_A_GROUP: usize = 3;
 
 #[derive(Default)]
 struct State {
@@ -47,6 +65,8 @@ struct State {
     /// All letters of the epochs before it are told: a restarted slot may still repeat some of them.
     durable: Epoch,
     samples: VecDeque<LetterSample>,
+    /// Reasons are few and fixed, so this stays small.
+    groups: BTreeMap<(String, &'static str), (u64, Vec<LetterSample>)>,
     error: Option<OperatorError>,
     total: u64,
 }
@@ -75,12 +95,19 @@ impl Letters {
             return false;
         }
         state.total += 1;
+        let sample = || LetterSample {
+            operator: operator.to_owned(),
+            reason: letter.reason.to_owned(),
+            detail: letter.detail.clone(),
+            values: letter.values.clone(),
+        };
         if state.samples.len() < SAMPLES {
-            state.samples.push_back(LetterSample {
-                operator: operator.to_owned(),
-                reason: letter.reason.to_owned(),
-                detail: letter.detail.clone(),
-            });
+            state.samples.push_back(sample());
+        }
+        let group = state.groups.entry((operator.to_owned(), letter.reason)).or_default();
+        group.0 += 1;
+        if group.1.len() < SAMPLES_OF_A_GROUP {
+            group.1.push(sample());
         }
         if let Some(writer) = state.writer.as_mut()
             && let Err(error) = writer.write(operator, &letter, epoch)
@@ -110,6 +137,17 @@ impl Letters {
 
     pub(crate) fn samples(&self) -> Vec<LetterSample> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).samples.iter().cloned().collect()
+    }
+
+    pub(crate) fn groups(&self) -> Vec<LetterGroup> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups = state.groups.iter().map(|((operator, reason), (count, samples))| LetterGroup {
+            operator: operator.clone(),
+            reason: (*reason).to_owned(),
+            count: *count,
+            samples: samples.clone(),
+        });
+        groups.collect()
     }
 
     pub(crate) fn total(&self) -> u64 {

@@ -22,6 +22,7 @@ mod order;
 mod report;
 pub mod routing;
 mod run;
+mod samples;
 mod slot;
 mod store;
 mod supervisor;
@@ -31,9 +32,12 @@ mod watermark;
 pub use executor::{Completion, Job, JobResult, LocalExecutor, ModelExecutor, Notifier};
 pub use failure::{OnPanic, RunError};
 pub use graph::Program;
-pub use letters::{LetterSample, LetterWriter};
-pub use metrics::{ByReason, EdgeMetrics, Latencies, LatencySummary, SinkMetrics, StageMetrics};
+pub use letters::{LetterGroup, LetterSample, LetterWriter};
+pub use metrics::{
+    BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, SinkMetrics, StageMetrics,
+};
 pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, StageReport};
 pub use run::{Run, RunOptions, Stopper};
+pub use samples::{Sample, SampleOptions, SourceLink};
 pub use store::{Cut, End, EpochLog};
 pub use wake::Waker;

@@ -3,7 +3,7 @@ use crate::clock::Nanoseconds;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// A latency distribution in nanoseconds, from 1 us to 1 h with three digits.
@@ -29,7 +29,7 @@ pub struct LatencySummary {
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self(Mutex::new(Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are valid")))
+        Self(Mutex::new(empty_histogram()))
     }
 }
 
@@ -68,6 +68,75 @@ impl Latencies {
     }
 }
 
+/// What was added to a distribution since the last look.
+#[derive(Debug, Clone)]
+pub struct LatencyWindow {
+    seen: Histogram<u64>,
+}
+
+impl Default for LatencyWindow {
+    fn default() -> Self {
+        Self { seen: empty_histogram() }
+    }
+}
+
+impl LatencyWindow {
+    /// Milliseconds and how many records, ascending, since this was called last.
+    pub fn advance(&mut self, latencies: &Latencies) -> Vec<(f64, u64)> {
+        let now = latencies.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if now.len() == self.seen.len() {
+            return Vec::new();
+        }
+        let mut added = now.clone();
+        // It only grows, so nothing is left out; if it did not, there would be nothing to tell.
+        let grown = added.subtract(&self.seen);
+        self.seen = now;
+        if grown.is_err() {
+            return Vec::new();
+        }
+        let values = added.iter_recorded();
+        values
+            .map(|value| (value.value_iterated_to() as f64 / 1e3, value.count_since_last_iteration()))
+            .collect()
+    }
+}
+
+fn empty_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are valid")
+}
+
+/// How many records batches had.
+#[derive(Debug, Default)]
+pub struct BatchSizes {
+    /// Batches of at most as many records as [`BatchSizes::BOUNDS`] say, then larger ones.
+    counts: [AtomicU64; 10],
+    records: AtomicU64,
+}
+
+impl BatchSizes {
+    /// Upper ends of the buckets.
+    pub const BOUNDS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+    /// Adds a batch.
+    pub fn record(&self, records: u64) {
+        let bucket = Self::BOUNDS.iter().position(|bound| records as f64 <= *bound);
+        count(&self.counts[bucket.unwrap_or(Self::BOUNDS.len())], 1);
+        count(&self.records, records);
+    }
+
+    /// Cumulative counts at the bounds, the sum of all sizes and the number of batches; for Prometheus.
+    pub fn buckets(&self) -> (Vec<u64>, u64, u64) {
+        let mut total = 0;
+        let counts = self.counts.iter().map(|bucket| {
+            total += bucket.load(Ordering::Relaxed);
+            total
+        });
+        let mut cumulative: Vec<u64> = counts.collect();
+        let batches = cumulative.pop().unwrap_or(0);
+        (cumulative, self.records.load(Ordering::Relaxed), batches)
+    }
+}
+
 /// Counts by reason.
 #[derive(Debug, Default)]
 pub struct ByReason(Mutex<BTreeMap<&'static str, u64>>);
@@ -96,6 +165,8 @@ pub struct StageMetrics {
     pub records_out: AtomicU64,
     /// Batches computed.
     pub batches: AtomicU64,
+    /// How large they were; models only.
+    pub batch_sizes: BatchSizes,
     /// Waiting in the stage before the computation.
     pub queue: Latencies,
     /// The computation (of the whole batch, once for each of its records).
@@ -110,6 +181,8 @@ pub struct StageMetrics {
     pub schedule_lag: AtomicI64,
     /// Times that the stage was restarted.
     pub restarts: AtomicU64,
+    /// Sources only: there is no more, or the run was told to end.
+    pub ended: AtomicBool,
 }
 
 /// Counters of one plan edge.
@@ -136,6 +209,12 @@ pub struct SinkMetrics {
     pub first_arrival: AtomicI64,
     /// Engine time of the last arrival, nanoseconds.
     pub last_arrival: AtomicI64,
+    /// Committed records with ground truth.
+    pub scored: AtomicU64,
+    /// Those of them that are right.
+    pub correct: AtomicU64,
+    /// Nobody takes what the sink writes any more.
+    pub closed: AtomicBool,
 }
 
 /// Adds to a counter.
@@ -146,6 +225,26 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_holds_what_is_new() {
+        let (latencies, mut window) = (Latencies::default(), LatencyWindow::default());
+        latencies.record(2_000_000, 3);
+        assert_eq!(window.advance(&latencies), [(2.0, 3)]);
+        assert_eq!(window.advance(&latencies), []);
+        latencies.record(2_000_000, 1);
+        latencies.record(1_000, 2);
+        assert_eq!(window.advance(&latencies), [(0.001, 2), (2.0, 1)]);
+    }
+
+    #[test]
+    fn batch_sizes_are_cumulative() {
+        let sizes = BatchSizes::default();
+        for size in [1, 2, 3, 8, 9, 1000] {
+            sizes.record(size);
+        }
+        assert_eq!(sizes.buckets(), (vec![1, 2, 3, 4, 5, 5, 5, 5, 5], 1023, 6));
+    }
 
     #[test]
     fn summaries_are_in_milliseconds() {

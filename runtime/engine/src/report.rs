@@ -1,9 +1,10 @@
 //! What a run did, in figures.
 use crate::clock::{Clock, Nanoseconds};
 use crate::graph::{MetricsTable, Program};
-use crate::letters::Letters;
+use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
 use crate::node::sink::{SharedSink, lock};
+use crate::samples::{Sample, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ pub(crate) struct RunFacts {
     pub(crate) metrics: MetricsTable,
     pub(crate) sinks: BTreeMap<String, SharedSink>,
     pub(crate) letters: Arc<Letters>,
+    pub(crate) sampler: Option<Arc<Sampler>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Nanoseconds,
     pub(crate) ended: Mutex<Option<Nanoseconds>>,
@@ -135,7 +137,9 @@ pub struct RunReport {
     /// All dead letters.
     pub dead_letters: u64,
     /// The first dead letters.
-    pub dead_letter_samples: Vec<crate::letters::LetterSample>,
+    pub dead_letter_samples: Vec<LetterSample>,
+    /// Dead letters by operator and reason, with the first ones of each.
+    pub dead_letter_groups: Vec<LetterGroup>,
     /// Restarts of slots.
     pub restarts: u64,
 }
@@ -163,6 +167,11 @@ impl Observer {
     /// Figures of an edge of the plan.
     pub fn edge(&self, from: &str, to: &str, input: u32) -> Option<Arc<EdgeMetrics>> {
         self.0.metrics.edges.get(&(from.to_owned(), to.to_owned(), input)).cloned()
+    }
+
+    /// Records that reached a sink and were kept, wrong ones first; see [`crate::RunOptions::samples`].
+    pub fn samples(&self, sink: &str) -> Vec<Sample> {
+        self.0.sampler.as_ref().map_or_else(Vec::new, |sampler| sampler.of(sink))
     }
 
     /// Figures of a sink.
@@ -222,6 +231,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
         sinks: sinks(facts),
         dead_letters: facts.letters.total(),
         dead_letter_samples: facts.letters.samples(),
+        dead_letter_groups: facts.letters.groups(),
         restarts: facts.restarts.load(Ordering::Relaxed),
     }
 }

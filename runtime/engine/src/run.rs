@@ -18,6 +18,7 @@ use crate::node::sink::{SharedSink, SinkCell};
 use crate::node::source::Schedule;
 use crate::report::{Observer, Progress, RunFacts, RunReport, report};
 use crate::routing::{ClassTable, Selector};
+use crate::samples::{SampleOptions, Sampler};
 use crate::slot::SlotShared;
 use crate::store::{EpochLog, EpochLogs, SnapshotStore};
 use crate::supervisor::{Event, Supervisor};
@@ -43,6 +44,8 @@ pub struct RunOptions {
     pub replay: Option<BTreeMap<String, EpochLog>>,
     /// Keep the whole epoch log, so that [`Run::epoch_log`] can give it for a replay.
     pub keep_epoch_log: bool,
+    /// Keep records to be looked at, so that [`Observer::samples`] can give them.
+    pub samples: Option<SampleOptions>,
 }
 
 impl Default for RunOptions {
@@ -54,6 +57,7 @@ impl Default for RunOptions {
             letters: None,
             replay: None,
             keep_epoch_log: false,
+            samples: None,
         }
     }
 }
@@ -125,6 +129,7 @@ impl Run {
         }
         let letters = Arc::new(Letters::new(options.letters));
         let epochs = Arc::new(EpochLogs::default());
+        let sampler = options.samples.map(|samples| Arc::new(Sampler::new(samples)));
         let started = clock.now();
         let shared = Arc::new(SlotShared {
             clock: Arc::clone(&clock),
@@ -139,6 +144,7 @@ impl Run {
             snapshots: Arc::new(SnapshotStore::default()),
             epochs: Arc::clone(&epochs),
             letters: Arc::clone(&letters),
+            sampler: sampler.clone(),
             stop: Arc::new(AtomicBool::new(false)),
             keep_epochs: options.keep_epoch_log,
         });
@@ -146,6 +152,7 @@ impl Run {
             metrics,
             sinks,
             letters,
+            sampler,
             clock,
             started,
             ended: Mutex::new(None),

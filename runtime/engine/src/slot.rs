@@ -13,6 +13,7 @@ use crate::node::ingress::Ingress;
 use crate::node::sink::SinkNode;
 use crate::node::source::Schedule;
 use crate::node::{Node, Processing};
+use crate::samples::Sampler;
 use crate::store::{EpochLogs, SnapshotStore};
 use crate::wake::Waker;
 use crate::watermark::Track;
@@ -91,6 +92,7 @@ pub(crate) struct SlotShared {
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) epochs: Arc<EpochLogs>,
     pub(crate) letters: Arc<Letters>,
+    pub(crate) sampler: Option<Arc<Sampler>>,
     pub(crate) stop: Arc<AtomicBool>,
     /// Keep the whole epoch log, for a later replay.
     pub(crate) keep_epochs: bool,
@@ -167,6 +169,7 @@ impl Slot {
             snapshots: Arc::clone(&shared.snapshots),
             epochs: Arc::clone(&shared.epochs),
             letters: Arc::clone(&shared.letters),
+            sampler: shared.sampler.clone(),
             budget: start.plan.byte_budget.max(1),
             ahead: Cell::new(false),
             deadlines: RefCell::new(BTreeSet::new()),

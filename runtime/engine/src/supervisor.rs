@@ -209,17 +209,32 @@ impl Supervisor {
                         self.command(slot, Command::Kill);
                     }
                 }
-                Event::Stop => {
-                    self.shared.stop.store(true, Ordering::Release);
-                    self.command_all(|| Command::LookAtSources);
-                }
+                Event::Stop => self.stop(),
                 Event::Abort => self.abort(),
             }
             self.letters_durable();
+            self.stop_without_readers();
         }
         match self.failure.take() {
             Some(failure) => Err(failure),
             None => Ok(!self.aborting),
+        }
+    }
+
+    /// Ends the sources.
+    fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.command_all(|| Command::LookAtSources);
+    }
+
+    /// Ends the sources when nobody takes what the sinks write any more.
+    fn stop_without_readers(&mut self) {
+        let mut sinks = self.facts.metrics.sinks.values().peekable();
+        if sinks.peek().is_some()
+            && sinks.all(|sink| sink.closed.load(Ordering::Acquire))
+            && !self.shared.stop.load(Ordering::Acquire)
+        {
+            self.stop();
         }
     }
 

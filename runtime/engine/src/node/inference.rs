@@ -226,6 +226,7 @@ impl InferenceNode {
                 }
                 metrics.compute.record(elapsed, rows);
                 metrics.batches.fetch_add(1, Ordering::Relaxed);
+                metrics.batch_sizes.record(rows);
                 let smooth = if self.service == 0.0 { 1.0 } else { 0.2 };
                 self.service += smooth * (elapsed as f64 - self.service);
                 // Each letter at the epoch of its record: batches may be cut differently in a replay.
@@ -272,8 +273,8 @@ impl InferenceNode {
 
     fn enqueue(&mut self, epoch: Epoch, batch: RecordBatch, arrived: Nanoseconds) {
         let (portions, guilty) = self.stage.suspects.split(batch);
-        for (id, text) in guilty {
-            self.stage.dead_letter(&self.slot, epoch, panic_letter(id, &text));
+        for (record, text) in guilty {
+            self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
         }
         for portion in portions {
             let before = self.queue.bytes();

@@ -52,7 +52,7 @@ impl SinkCell {
         self.sink.rollback()
     }
 
-    fn commit(&mut self, epoch: Epoch) -> Result<(), OperatorError> {
+    fn commit(&mut self, epoch: Epoch, metrics: &SinkMetrics) -> Result<(), OperatorError> {
         self.sink.commit(epoch)?;
         self.committed = epoch;
         self.rows += std::mem::take(&mut self.staged_rows);
@@ -60,6 +60,9 @@ impl SinkCell {
         self.score.correct += staged.correct;
         self.score.scored += staged.scored;
         self.score.unknown += staged.unknown;
+        metrics.correct.store(self.score.correct, Ordering::Relaxed);
+        metrics.scored.store(self.score.scored, Ordering::Relaxed);
+        metrics.closed.store(self.sink.is_closed(), Ordering::Release);
         Ok(())
     }
 }
@@ -127,28 +130,42 @@ impl SinkNode {
                 score(truth, &batch, &mut cell.staged_score);
             }
         }
-        cell.commit(epoch)?;
+        cell.commit(epoch, &self.metrics)?;
         self.committed = epoch;
         Ok(())
     }
 }
 
 fn score(truth: &GroundTruth, batch: &RecordBatch, score: &mut Score) {
-    let schema = batch.schema();
-    let (Ok(key), Ok(prediction)) = (schema.index_of(&truth.key), schema.index_of(&truth.prediction)) else {
-        return;
-    };
     for row in 0..batch.num_rows() {
-        let Some(key) = cell_text(batch, key, row) else { continue };
-        match truth.answers.get(&key) {
-            Some(expected) => {
+        match judge(truth, batch, row) {
+            Some(Verdict::Unknown) => score.unknown += 1,
+            Some(verdict) => {
                 score.scored += 1;
-                let found = cell_text(batch, prediction, row);
-                score.correct += u64::from(found.as_deref() == Some(expected.as_str()));
+                score.correct += u64::from(verdict == Verdict::Right);
             }
-            None => score.unknown += 1,
+            None => {}
         }
     }
+}
+
+/// What ground truth says of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Right,
+    Wrong,
+    /// The key has no ground truth.
+    Unknown,
+}
+
+/// Compares a row with ground truth; `None` where it has no key.
+pub(crate) fn judge(truth: &GroundTruth, batch: &RecordBatch, row: usize) -> Option<Verdict> {
+    let schema = batch.schema_ref();
+    let (key, prediction) = (schema.index_of(&truth.key).ok()?, schema.index_of(&truth.prediction).ok()?);
+    let key = cell_text(batch, key, row)?;
+    let Some(expected) = truth.answers.get(&key) else { return Some(Verdict::Unknown) };
+    let right = cell_text(batch, prediction, row).is_some_and(|found| found == *expected);
+    Some(if right { Verdict::Right } else { Verdict::Wrong })
 }
 
 fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {
@@ -181,6 +198,9 @@ impl Node for SinkNode {
         self.metrics.last_arrival.store(now, Ordering::Relaxed);
         for intended in record::Metadata::of(&batch).intended.values() {
             self.metrics.latency.record(now - intended, 1);
+        }
+        if let Some(sampler) = &self.slot.sampler {
+            sampler.arrived(&self.stage.operator, &batch, now, self.truth.as_ref());
         }
         self.pending.entry(epoch).or_default().push(batch);
     }

@@ -159,6 +159,7 @@ impl SourceNode {
             return;
         }
         self.ended = true;
+        self.stage.metrics.ended.store(true, Ordering::Release);
         match self.known_end() {
             Some(end) => self.epoch = self.epoch.max(end.epoch),
             None => self.turn_epoch(),
@@ -291,6 +292,9 @@ impl SourceNode {
                 && let Some(batch) = self.settings.selector.select(&batch)
             {
                 count(&self.stage.metrics.records_out, batch.num_rows() as u64);
+                if let Some(sampler) = &self.slot.sampler {
+                    sampler.sent(&self.stage.operator, &batch);
+                }
                 out.give(self.epoch, batch);
             }
         }

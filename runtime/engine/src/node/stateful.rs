@@ -84,8 +84,8 @@ impl StatefulNode {
             let Some(batch) = order::join(batches).map(order::by_time) else { continue };
             rows += batch.num_rows() as u64;
             let (portions, guilty) = self.stage.suspects.split(batch);
-            for (id, text) in guilty {
-                self.stage.dead_letter(&self.slot, epoch, panic_letter(id, &text));
+            for (record, text) in guilty {
+                self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
             }
             for portion in portions {
                 let batch = self.processing.insert(Some(portion.batch)).as_ref();

@@ -7,7 +7,6 @@ use arrow_array::RecordBatch;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use tidemill_operators::api::{DeadLetter, Output, Stateless};
-use tidemill_operators::record::RecordId;
 
 pub(crate) struct StatelessNode {
     pub(crate) slot: Rc<SlotContext>,
@@ -17,8 +16,8 @@ pub(crate) struct StatelessNode {
 }
 
 /// The dead letter of a record that panicked alone.
-pub(crate) fn panic_letter(id: RecordId, text: &str) -> DeadLetter {
-    DeadLetter { id: Some(id), time: None, reason: "panic", detail: format!("the operator panicked: {text}") }
+pub(crate) fn panic_letter(record: &RecordBatch, text: &str) -> DeadLetter {
+    DeadLetter::of_row(record, 0, "panic", format!("the operator panicked: {text}"))
 }
 
 impl Node for StatelessNode {
@@ -26,8 +25,8 @@ impl Node for StatelessNode {
         let metrics = &self.stage.metrics;
         count(&metrics.records_in, batch.num_rows() as u64);
         let (portions, guilty) = self.stage.suspects.split(batch);
-        for (id, text) in guilty {
-            self.stage.dead_letter(&self.slot, epoch, panic_letter(id, &text));
+        for (record, text) in guilty {
+            self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
         }
         for portion in portions {
             let rows = portion.batch.num_rows() as u64;

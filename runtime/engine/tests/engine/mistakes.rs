@@ -100,6 +100,7 @@ impl Stateless for Refuse {
                 time: None,
                 reason: "refused",
                 detail: String::new(),
+                values: Default::default(),
             });
         }
         Ok(())

@@ -264,7 +264,13 @@ impl Source for Patchy {
             payload,
             times: Some(good.iter().map(|i| *i as i64 * 1000).collect()),
             dead_letters: bad
-                .map(|i| DeadLetter { id: None, time: None, reason: "bad", detail: format!("record {i}") })
+                .map(|i| DeadLetter {
+                    id: None,
+                    time: None,
+                    reason: "bad",
+                    detail: format!("record {i}"),
+                    values: Default::default(),
+                })
                 .collect(),
             offsets: Some(good.iter().map(|i| (*i - self.next) as u64).collect()),
         };

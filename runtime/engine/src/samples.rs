@@ -1,0 +1,310 @@
+//! Records kept while a run goes on, to be looked at: some of those that reached a sink, with what the sources had
+//! sent for them.
+//!
+//! Which ones is decided by their ids, which are hashes: of each sink the records with the lowest ones are kept, so
+//! every record has the same chance, a replay keeps the same ones, and nothing grows with the run. Where a sink has
+//! ground truth, right and wrong answers are kept apart. What sources send is kept for a while (a number of bytes),
+//! so that a record that arrives finds what it came from.
+use crate::clock::Nanoseconds;
+use crate::node::sink::{Verdict, judge};
+use arrow_array::{Array, RecordBatch, UInt32Array};
+use arrow_select::take::take_record_batch;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tidemill_operators::api::GroundTruth;
+use tidemill_operators::record::{self, Metadata, RecordId, batch_bytes};
+
+/// Which records are kept; see [`crate::RunOptions::samples`].
+#[derive(Debug, Clone, Default)]
+pub struct SampleOptions {
+    /// Records of each sink that are right, or of which nothing is known.
+    pub most: usize,
+    /// Records of each sink that are wrong.
+    pub most_wrong: usize,
+    /// Bytes of the newest source records, all sources together.
+    pub recent_bytes: usize,
+    /// The sources whose records belong to those of a sink, by sink id.
+    pub links: BTreeMap<String, Vec<SourceLink>>,
+}
+
+/// How a sink's record finds the record of a source that it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceLink {
+    /// Source id.
+    pub source: String,
+    /// Columns of the source and of the sink that are equal, for records that came to the sink through a join and
+    /// carry the number of another source.
+    pub columns: Option<(String, String)>,
+}
+
+/// A record that reached a sink.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// One row, metadata columns included.
+    pub record: RecordBatch,
+    /// From the intended emission to the arrival.
+    pub latency: Nanoseconds,
+    /// Right or wrong, where ground truth knows.
+    pub right: Option<bool>,
+    /// One row of each source that was found, by source id; metadata columns included.
+    pub sources: BTreeMap<String, RecordBatch>,
+}
+
+/// Keeps records; shared by all slots.
+pub(crate) struct Sampler {
+    options: SampleOptions,
+    sinks: BTreeMap<String, SinkSamples>,
+    recent: BTreeMap<String, Mutex<Recent>>,
+}
+
+struct SinkSamples {
+    /// Hashes from here on are of no interest for any class.
+    limit: AtomicU64,
+    classes: Mutex<[BTreeMap<u64, Sample>; 3]>,
+}
+
+#[derive(Default)]
+struct Recent {
+    batches: VecDeque<RecordBatch>,
+    bytes: usize,
+}
+
+impl Sampler {
+    pub(crate) fn new(options: SampleOptions) -> Self {
+        let links = options.links.values().flatten();
+        let recent = links.map(|link| (link.source.clone(), Mutex::default())).collect();
+        let sink = |id: &String| {
+            (id.clone(), SinkSamples { limit: AtomicU64::new(u64::MAX), classes: Mutex::default() })
+        };
+        let sinks = options.links.keys().map(sink).collect();
+        Self { options, sinks, recent }
+    }
+
+    /// A source sends a batch.
+    pub(crate) fn sent(&self, source: &str, batch: &RecordBatch) {
+        let Some(recent) = self.recent.get(source) else { return };
+        let budget = self.options.recent_bytes / self.recent.len().max(1);
+        let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.bytes += batch_bytes(batch);
+        recent.batches.push_back(batch.clone());
+        while recent.bytes > budget
+            && let Some(oldest) = recent.batches.pop_front()
+        {
+            recent.bytes -= batch_bytes(&oldest).min(recent.bytes);
+        }
+    }
+
+    /// A batch arrives at a sink.
+    pub(crate) fn arrived(
+        &self,
+        sink: &str,
+        batch: &RecordBatch,
+        now: Nanoseconds,
+        truth: Option<&GroundTruth>,
+    ) {
+        let Some(samples) = self.sinks.get(sink) else { return };
+        let metadata = Metadata::of(batch);
+        let limit = samples.limit.load(Ordering::Relaxed);
+        for row in 0..batch.num_rows() {
+            let hash = hash(&metadata.id(row));
+            if hash >= limit {
+                continue;
+            }
+            let verdict = truth.and_then(|truth| judge(truth, batch, row)).unwrap_or(Verdict::Unknown);
+            let (class, most, right) = match verdict {
+                Verdict::Unknown => (0, self.options.most, None),
+                Verdict::Right => (1, self.options.most, Some(true)),
+                Verdict::Wrong => (2, self.options.most_wrong, Some(false)),
+            };
+            let mut classes = samples.classes.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = &mut classes[class];
+            let last = kept.last_key_value().map(|(hash, _)| *hash);
+            if most == 0 || kept.contains_key(&hash) || (kept.len() >= most && last.is_some_and(|l| hash > l))
+            {
+                continue;
+            }
+            let Some(record) = one_row(batch, row) else { continue };
+            let latency = now - metadata.intended.value(row);
+            let sources = self.sources_of(sink, batch, row);
+            kept.insert(hash, Sample { record, latency, right, sources });
+            if kept.len() > most {
+                kept.pop_last();
+            }
+            // A sink with ground truth may always see its first wrong record; one without has one class only.
+            if truth.is_none() && classes[0].len() >= most {
+                let last = classes[0].last_key_value().map_or(u64::MAX, |(hash, _)| *hash);
+                samples.limit.store(last, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn sources_of(&self, sink: &str, batch: &RecordBatch, row: usize) -> BTreeMap<String, RecordBatch> {
+        let links = self.options.links.get(sink).map_or(&[][..], Vec::as_slice);
+        let found = links.iter().filter_map(|link| {
+            let recent = self.recent.get(&link.source)?.lock().unwrap_or_else(PoisonError::into_inner);
+            Some((link.source.clone(), recent.find(link, batch, row)?))
+        });
+        found.collect()
+    }
+
+    /// What was kept of a sink: wrong ones first, then right ones, then those of which nothing is known.
+    pub(crate) fn of(&self, sink: &str) -> Vec<Sample> {
+        let Some(samples) = self.sinks.get(sink) else { return Vec::new() };
+        let classes = samples.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        classes.iter().rev().flat_map(|class| class.values().cloned()).collect()
+    }
+}
+
+impl Recent {
+    /// The newest record that the row of a sink came from.
+    fn find(&self, link: &SourceLink, arrived: &RecordBatch, row: usize) -> Option<RecordBatch> {
+        let metadata = Metadata::of(arrived);
+        let (source, sequence) = (metadata.sources.value(row), metadata.sequences.value(row));
+        let first = Metadata::of(self.batches.front()?);
+        if first.sources.value(0) == source {
+            return self.batches.iter().rev().find_map(|batch| {
+                let at = Metadata::of(batch).sequences.values().binary_search(&sequence).ok()?;
+                one_row(batch, at)
+            });
+        }
+        let (own, other) = link.columns.as_ref()?;
+        let wanted = arrived.column_by_name(other)?.slice(row, 1);
+        if wanted.is_null(0) {
+            return None;
+        }
+        self.batches.iter().rev().find_map(|batch| {
+            let column = batch.column_by_name(own)?;
+            let at = (0..batch.num_rows()).rev().find(|row| equal(column, *row, &wanted))?;
+            one_row(batch, at)
+        })
+    }
+}
+
+/// Whether a cell has the only value of `wanted`; keys are texts, whole numbers and bools.
+fn equal(column: &arrow_array::ArrayRef, row: usize, wanted: &arrow_array::ArrayRef) -> bool {
+    if column.is_null(row) {
+        return false;
+    }
+    if let (Some(a), Some(b)) = (record::text(column), record::text(wanted)) {
+        return a.value(row) == b.value(0);
+    }
+    if let (Some(a), Some(b)) = (record::int64(column), record::int64(wanted)) {
+        return a.value(row) == b.value(0);
+    }
+    matches!((record::boolean(column), record::boolean(wanted)), (Some(a), Some(b)) if a.value(row) == b.value(0))
+}
+
+/// A copy of one row that keeps nothing else of its batch in memory.
+fn one_row(batch: &RecordBatch, row: usize) -> Option<RecordBatch> {
+    take_record_batch(batch, &UInt32Array::from(vec![row as u32])).ok()
+}
+
+/// Ids are hashes already.
+fn hash(id: &RecordId) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *id;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{
+        ArrayRef, BinaryArray, FixedSizeBinaryArray, Int8Array, Int64Array, StringArray, UInt64Array,
+    };
+    use std::sync::Arc;
+    use tidemill_operators::record::{record_schema, source_id};
+    use tidemill_spec::types::{Column, ColumnType, StreamType};
+
+    /// Records `from .. to` of a source with a key and a picture.
+    fn batch(source: u32, from: u64, to: u64, size: usize) -> RecordBatch {
+        let stream =
+            StreamType::new([Column::new("key", ColumnType::Text), Column::new("image", ColumnType::Image)]);
+        let n = (to - from) as usize;
+        let ids: Vec<u8> = (from..to).flat_map(|sequence| source_id(source, sequence)).collect();
+        let picture = vec![0u8; size];
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
+            Arc::new(UInt32Array::from(vec![source; n])),
+            Arc::new(UInt64Array::from_iter_values(from..to)),
+            Arc::new(Int64Array::from(vec![0; n])),
+            Arc::new(Int64Array::from(vec![5; n])),
+            Arc::new(UInt32Array::from(vec![0; n])),
+            Arc::new(Int8Array::from(vec![1; n])),
+            Arc::new(StringArray::from_iter_values((from..to).map(|n| format!("k{n}")))),
+            Arc::new(BinaryArray::from_iter_values((from..to).map(|_| &picture[..]))),
+        ];
+        RecordBatch::try_new(record_schema(&stream), columns).expect("the columns of the stream")
+    }
+
+    fn options(recent_bytes: usize) -> SampleOptions {
+        let link = |source: &str, columns: Option<(&str, &str)>| SourceLink {
+            source: source.into(),
+            columns: columns.map(|(a, b)| (a.into(), b.into())),
+        };
+        let links = vec![link("left", None), link("right", Some(("key", "key")))];
+        SampleOptions {
+            most: 4,
+            most_wrong: 3,
+            recent_bytes,
+            links: BTreeMap::from([("sink".into(), links)]),
+        }
+    }
+
+    fn keys(samples: &[Sample]) -> Vec<String> {
+        let key = |s: &Sample| record::text(s.record.column(7)).expect("a text").value(0).to_owned();
+        samples.iter().map(key).collect()
+    }
+
+    #[test]
+    fn the_same_ones_are_kept_whatever_the_order_and_however_often_they_come() {
+        let (forward, backward) = (Sampler::new(options(1 << 20)), Sampler::new(options(1 << 20)));
+        for n in 0..50 {
+            forward.arrived("sink", &batch(0, n * 10, n * 10 + 10, 1), 25, None);
+            backward.arrived("sink", &batch(0, 490 - n * 10, 500 - n * 10, 1), 25, None);
+            backward.arrived("sink", &batch(0, 490 - n * 10, 500 - n * 10, 1), 99, None);
+        }
+        let samples = forward.of("sink");
+        assert_eq!(samples.len(), 4);
+        assert_eq!(keys(&samples), keys(&backward.of("sink")));
+        assert!(backward.of("sink").iter().all(|sample| sample.latency == 20), "the first arrival counts");
+        assert!(forward.of("other").is_empty());
+    }
+
+    #[test]
+    fn wrong_ones_are_kept_beside_right_ones() {
+        let answers =
+            (0..300).map(|n| (format!("k{n}"), if n % 50 == 0 { "x".into() } else { format!("k{n}") }));
+        let truth =
+            GroundTruth { key: "key".into(), prediction: "key".into(), answers: Arc::new(answers.collect()) };
+        let sampler = Sampler::new(options(0));
+        sampler.arrived("sink", &batch(0, 0, 400, 1), 0, Some(&truth));
+        let verdicts: Vec<Option<bool>> = sampler.of("sink").iter().map(|sample| sample.right).collect();
+        let expected = [[Some(false); 3].as_slice(), &[Some(true); 4], &[None; 4]].concat();
+        assert_eq!(verdicts, expected);
+    }
+
+    #[test]
+    fn records_find_what_they_came_from_while_it_is_kept() {
+        let sampler = Sampler::new(options(100_000));
+        for n in 0..100 {
+            sampler.sent("left", &batch(0, n, n + 1, 1000));
+            sampler.sent("right", &batch(1, n, n + 1, 1000));
+            sampler.sent("none of the sink", &batch(2, n, n + 1, 1000));
+        }
+        let kept = |name: &str| sampler.recent[name].lock().expect("not poisoned").batches.len();
+        assert!((20..50).contains(&kept("left")), "{} of 100 fit", kept("left"));
+        let arrived = batch(0, 98, 100, 1);
+        sampler.arrived("sink", &arrived, 0, None);
+        for sample in sampler.of("sink") {
+            let key =
+                |batch: &RecordBatch| record::text(batch.column(7)).expect("a text").value(0).to_owned();
+            assert_eq!(key(&sample.sources["left"]), key(&sample.record));
+            assert_eq!(key(&sample.sources["right"]), key(&sample.record));
+            assert!(batch_bytes(&sample.sources["left"]) < 1200, "nothing else is kept alive");
+        }
+        sampler.arrived("sink", &batch(0, 0, 1, 1), 0, None);
+        let oldest = sampler.of("sink").into_iter().find(|sample| keys(&[sample.clone()]) == ["k0"]);
+        assert!(oldest.expect("kept").sources.is_empty(), "no longer there");
+    }
+}
