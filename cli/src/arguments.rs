@@ -169,6 +169,7 @@ pub(crate) struct ValidateArguments {
   tidemill run workflow.yaml --records 100 --rate max    the first 100 of each source, as fast as possible
   tidemill run workflow.yaml --set features=scene-features-small
   tidemill run workflow.yaml --plan plan.yaml       as the plan says
+  tidemill run workflow.yaml --report report.html   and a page to look at
   tidemill run workflow.yaml --require-slo --output json    for scripts: exit code 1 if an SLO is missed
 
 Ctrl-C ends the run; what the last complete checkpoint committed stays. A second Ctrl-C leaves at once.")]
@@ -197,6 +198,10 @@ pub(crate) struct RunArguments {
     /// Exit with 1 if a service level of the workflow is missed.
     #[arg(long)]
     pub(crate) require_slo: bool,
+    /// Also write a report to look at to this file: one HTML page with the workflow drawn, curves, service levels,
+    /// sample records and dead letters. It is also written when the run fails or is interrupted.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Also write the report to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) report_json: Option<PathBuf>,
@@ -217,7 +222,7 @@ pub(crate) struct RunArguments {
 #[command(after_help = "Examples:
   tidemill graph workflow.yaml
   tidemill graph workflow.yaml --plan plan.yaml     stages, workers and links
-  tidemill graph workflow.yaml --format dot | dot -Tsvg > workflow.svg
+  tidemill graph workflow.yaml --format svg > workflow.svg
   tidemill graph workflow.yaml --format mermaid     for Markdown")]
 pub(crate) struct GraphArguments {
     /// The workflow.
@@ -342,6 +347,8 @@ pub(crate) enum GraphFormat {
     Mermaid,
     /// Graphviz.
     Dot,
+    /// A picture for browsers and documents.
+    Svg,
 }
 
 /// A kind of file with a schema.

@@ -1,4 +1,8 @@
-//! Boxes and arrows as text, Mermaid or Graphviz.
+//! Boxes and arrows as text, Mermaid, Graphviz or SVG.
+mod layout;
+pub(crate) mod picture;
+pub(crate) mod svg;
+
 use crate::outline::{Node, Outline, Role};
 use std::collections::HashSet;
 use std::fmt::Write;

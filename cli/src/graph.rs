@@ -1,26 +1,37 @@
 //! `tidemill graph`: draws a workflow or a plan.
 use crate::arguments::{GraphArguments, GraphFormat};
 use crate::choice;
-use crate::drawing;
+use crate::drawing::{self, picture};
 use crate::exit::Exit;
 use crate::outline;
-use crate::preparation::load_plan;
+use crate::preparation::{check, load_plan};
 use std::io::{self, Write};
 use tidemill_spec::workflow::Workflow;
 
 /// Prints a drawing.
 pub(crate) fn graph(arguments: &GraphArguments) -> anyhow::Result<Exit> {
     let workflow = Workflow::load(&arguments.workflow)?;
-    let outline = match &arguments.plan {
-        Some(file) => {
-            outline::of_plan(&workflow, &load_plan(file, &workflow, &choice::candidates(&workflow)?)?)
-        }
+    let plan = match &arguments.plan {
+        Some(file) => Some(load_plan(file, &workflow, &choice::candidates(&workflow)?)?),
+        None => None,
+    };
+    let outline = match &plan {
+        Some(plan) => outline::of_plan(&workflow, plan),
         None => outline::of_workflow(&workflow),
     };
     let text = match arguments.format {
         GraphFormat::Ascii => drawing::ascii(&outline),
         GraphFormat::Mermaid => drawing::mermaid(&outline),
         GraphFormat::Dot => drawing::dot(&outline),
+        GraphFormat::Svg => {
+            // What flows is drawn where it is known: a workflow that does not validate yet can be drawn too.
+            let bound = check(&workflow, |_| {}).ok();
+            let types = |id: &str| bound.as_ref()?.output(id).cloned();
+            drawing::svg::file(&match &plan {
+                Some(plan) => picture::of_plan(&workflow, plan, &outline, &types),
+                None => picture::of_workflow(&workflow, &outline, &types),
+            })
+        }
     };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -1,5 +1,6 @@
 //! Metrics for Prometheus while a run goes on, at `http://ADDR/metrics` in the OpenMetrics text form.
 use crate::exit::{Exit, Failure};
+use crate::slo_watch::Violations;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -10,7 +11,7 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
-use tidemill_engine::{Latencies, Observer, RunReport, StageReport};
+use tidemill_engine::{BatchSizes, Latencies, Observer, RunReport, StageReport};
 use tidemill_spec::plan::Plan;
 
 /// Upper ends of the histograms' buckets, seconds.
@@ -49,9 +50,15 @@ impl MetricsPort {
     ///
     /// # Errors
     /// When no thread can be had.
-    pub(crate) fn serve(self, workflow: String, plan: Plan, observer: Observer) -> std::io::Result<()> {
+    pub(crate) fn serve(
+        self,
+        workflow: String,
+        plan: Plan,
+        observer: Observer,
+        violations: Violations,
+    ) -> std::io::Result<()> {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(RunCollector { workflow, plan, observer }));
+        registry.register_collector(Box::new(RunCollector { workflow, plan, observer, violations }));
         std::thread::Builder::new().name("metrics".into()).spawn(move || {
             for stream in self.listener.incoming().flatten() {
                 // A client that goes away is its own affair.
@@ -107,6 +114,7 @@ struct RunCollector {
     workflow: String,
     plan: Plan,
     observer: Observer,
+    violations: Violations,
 }
 
 impl fmt::Debug for RunCollector {
@@ -121,9 +129,11 @@ impl Collector for RunCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let report = self.observer.report();
         self.stages(&report, &mut encoder)?;
+        self.batch_sizes(&report, &mut encoder)?;
         self.edges(&report, &mut encoder)?;
         self.losses(&report, &mut encoder)?;
-        self.sinks(&report, &mut encoder)
+        self.sinks(&report, &mut encoder)?;
+        self.levels(&mut encoder)
     }
 }
 
@@ -191,6 +201,35 @@ impl RunCollector {
             if let Some(metrics) = self.observer.stage(&stage.stage) {
                 compute.latencies(&self.labels(stage), &metrics.compute)?;
             }
+        }
+        Ok(())
+    }
+
+    fn batch_sizes(&self, report: &RunReport, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut sizes = Family::histogram_family(
+            encoder,
+            "tidemill_model_batch_size",
+            "Records that a model computed at once",
+        )?;
+        for stage in report.stages.iter().filter(|stage| stage.variant.is_some()) {
+            if let Some(metrics) = self.observer.stage(&stage.stage) {
+                let (cumulative, sum, count) = metrics.batch_sizes.buckets();
+                let labels = self.labels(stage);
+                sizes.histogram(&labels, &BatchSizes::BOUNDS, cumulative, sum as f64, count)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn levels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut missed = Family::counter(
+            encoder,
+            "tidemill_slo_violations",
+            "Windows (one second, or ten records of a slow rate) in which a service level was missed",
+        )?;
+        for (slo, windows) in self.violations.iter() {
+            let labels = vec![("workflow", self.workflow.clone()), ("slo", (*slo).to_owned())];
+            missed.count(&labels, windows.counts().1)?;
         }
         Ok(())
     }
@@ -302,9 +341,20 @@ impl<'a> Family<'a> {
 
     fn latencies(&mut self, labels: &Labels, latencies: &Latencies) -> fmt::Result {
         let (cumulative, sum, count) = latencies.buckets(&BOUNDS);
+        self.histogram(labels, &BOUNDS, cumulative, sum, count)
+    }
+
+    fn histogram(
+        &mut self,
+        labels: &Labels,
+        bounds: &[f64],
+        cumulative: Vec<u64>,
+        sum: f64,
+        count: u64,
+    ) -> fmt::Result {
         let mut before = 0;
-        let mut buckets = Vec::with_capacity(BOUNDS.len() + 1);
-        for (bound, total) in BOUNDS.iter().zip(cumulative) {
+        let mut buckets = Vec::with_capacity(bounds.len() + 1);
+        for (bound, total) in bounds.iter().zip(cumulative) {
             buckets.push((*bound, total.saturating_sub(before)));
             before = total;
         }

@@ -91,7 +91,8 @@ fn freshness(freshness: Option<Freshness>) -> Option<&'static str> {
     })
 }
 
-fn stem(path: &str) -> &str {
+/// The name of a manifest without folder and ending.
+pub(crate) fn stem(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.strip_suffix(".yaml").or(file.strip_suffix(".yml")).unwrap_or(file)
 }

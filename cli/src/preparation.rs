@@ -30,8 +30,32 @@ pub(crate) struct Prepared {
     pub(crate) workflow: Workflow,
     /// What the engine runs.
     pub(crate) program: Program,
-    /// Which model each stage runs and why, one line each.
-    pub(crate) models: Vec<String>,
+    /// Which model each stage runs and why.
+    pub(crate) models: Vec<ChosenModel>,
+    /// Whether somebody gave a plan.
+    pub(crate) is_planned: bool,
+}
+
+/// The model of a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChosenModel {
+    /// Stage id.
+    pub(crate) stage: String,
+    /// The manifest's id.
+    pub(crate) variant: String,
+    /// Why this one.
+    pub(crate) why: String,
+    /// What runs it.
+    pub(crate) backend: String,
+    /// Why that.
+    pub(crate) backend_why: String,
+}
+
+impl std::fmt::Display for ChosenModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { stage, variant, why, backend, backend_why } = self;
+        write!(f, "{stage}: {variant} ({why}) on {backend} ({backend_why})")
+    }
 }
 
 /// Codes of what can be said of a workflow of which some keys were left out.
@@ -107,7 +131,7 @@ pub(crate) fn prepare(
         }
     }
     let program = program(&workflow, bound, plan)?;
-    Ok(Prepared { workflow, program, models })
+    Ok(Prepared { workflow, program, models, is_planned: plan_file.is_some() })
 }
 
 /// Reads a plan and checks it against its workflow and the models that there are.
@@ -176,7 +200,7 @@ fn choose_backends(
     candidates: &Candidates,
     plan: &mut Plan,
     reasons: &BTreeMap<String, Chosen>,
-) -> Result<Vec<String>, Diagnostics> {
+) -> Result<Vec<ChosenModel>, Diagnostics> {
     let directory = &workflow.directory.0;
     let mut lines = Vec::new();
     for stage in &mut plan.stages {
@@ -202,10 +226,13 @@ fn choose_backends(
             }
         };
         let why = reasons.get(&stage.operator).map_or("as planned", |chosen| chosen.why.as_str());
-        lines.push(format!(
-            "{}: {} ({why}) on {} ({backend_reason})",
-            stage.id, candidate.manifest.id, choice.backend
-        ));
+        lines.push(ChosenModel {
+            stage: stage.id.clone(),
+            variant: candidate.manifest.id.value.clone(),
+            why: why.to_owned(),
+            backend: choice.backend.clone(),
+            backend_why: backend_reason,
+        });
         stage.backend = Some(choice.backend);
     }
     Ok(lines)

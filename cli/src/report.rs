@@ -1,6 +1,14 @@
 //! What a run did, for people and for programs.
+mod chart;
+mod curves;
+pub(crate) mod page;
+pub(crate) mod records;
+mod sections;
+pub(crate) mod series;
+pub(crate) mod whole_file;
+
 use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
-use crate::slo::{Verdict, accuracy_text, sink_rate};
+use crate::slo::{SHORT_TICKS, Verdict, accuracy_text, is_short, sink_rate};
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -84,7 +92,7 @@ impl RunDocument<'_> {
             table.row([
                 sink.sink.clone(),
                 grouped(sink.records),
-                rate(sink_rate(sink, self.report, self.program)),
+                sink_rate(sink, self.report, self.program).map_or_else(|| "-".to_owned(), rate),
                 time(sink.latency.p50_ms),
                 time(sink.latency.p95_ms),
                 time(sink.latency.p99_ms),
@@ -92,6 +100,10 @@ impl RunDocument<'_> {
             ]);
         }
         table.write(out)?;
+        if is_short(self.report, self.program) {
+            let ticks = milliseconds(f64::from(SHORT_TICKS) * self.program.plan.tick.0 as f64 / 1e6);
+            writeln!(out, "no rate: the run was shorter than {SHORT_TICKS} ticks ({ticks})")?;
+        }
         for sink in self.report.sinks.iter().filter(|sink| sink.without_truth > 0) {
             let records = grouped(sink.without_truth);
             writeln!(out, "{}: {records} records have a key without ground truth", sink.sink)?;

@@ -3,18 +3,25 @@ use crate::arguments::{OutputForm, RateChoice, RunArguments};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::letters::letter_writer;
+use crate::machine;
 use crate::metrics::MetricsPort;
 use crate::preparation::{Prepared, prepare};
 use crate::progress::{Expected, ProgressLine};
 use crate::report::RunDocument;
+use crate::report::page::{End, Page};
+use crate::report::records::sample_options;
+use crate::report::series::Recorder;
+use crate::report::whole_file::WholeFile;
 use crate::slo::verdicts;
+use crate::slo_watch::{SloWatch, add_windows};
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
-use tidemill_engine::{EpochLog, Program, Run, RunError, RunOptions, RunReport};
+use tidemill_engine::{EpochLog, Observer, Program, Run, RunError, RunOptions, RunReport};
+use tidemill_operators::bind::files::check_written;
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 
@@ -35,13 +42,23 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
             };
         }
     }
+    let beside: Vec<(&Path, &str)> = [
+        (&arguments.report, "`--report`"),
+        (&arguments.report_json, "`--report-json`"),
+        (&arguments.epoch_log, "`--epoch-log`"),
+    ]
+    .into_iter()
+    .filter_map(|(path, who)| Some((path.as_deref()?, who)))
+    .collect();
+    check_written(&prepared.workflow, &prepared.program.sinks, &beside)?;
     let replay = arguments.replay.as_deref().map(|path| read_epoch_log(path, &prepared.program));
     let replay = replay.transpose()?;
+    let page_file = arguments.report.as_deref().map(WholeFile::prepare).transpose()?;
     let mut report_file = arguments.report_json.as_deref().map(create).transpose()?;
     let mut epoch_file = arguments.epoch_log.as_deref().map(create).transpose()?;
     let port = arguments.metrics.as_deref().map(MetricsPort::open).transpose()?;
     for line in &prepared.models {
-        terminal.note(line);
+        terminal.note(&line.to_string());
     }
     let options = RunOptions {
         records: arguments.records,
@@ -49,28 +66,39 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         letters: letter_writer(&prepared.workflow)?,
         replay,
         keep_epoch_log: epoch_file.is_some(),
+        samples: page_file.is_some().then(|| sample_options(&prepared.workflow, &prepared.program)),
         ..RunOptions::default()
     };
+    let begun = machine::now();
     let run = Run::start(prepared.program.clone(), options)
         .map_err(|error| not_started(&error, &prepared.workflow))?;
     interrupt.ends(run.stopper());
+    let observer = run.observer();
+    let mut watchers = Watchers {
+        slo: SloWatch::new(&prepared.workflow.slo, &prepared.program),
+        recorder: page_file.is_some().then(|| Recorder::new(&prepared.program)),
+    };
     if let Some(port) = port {
         if let Some(address) = port.address() {
             terminal.note(&format!("metrics at http://{address}/metrics"));
         }
         let name = prepared.workflow.name.value.clone();
-        port.serve(name, prepared.program.plan.clone(), run.observer())?;
+        port.serve(name, prepared.program.plan.clone(), run.observer(), watchers.slo.violations())?;
     }
     let expected = Expected::of(&prepared.program, arguments.records, arguments.duration);
-    let report = match watch(&run, &interrupt, ProgressLine::new(*terminal, expected)) {
-        Err(error) if is_broken_pipe(&error) => return Ok(Exit::Success),
-        result => result.map_err(|error| failed(&error, &prepared.workflow))?,
-    };
+    let line = ProgressLine::new(*terminal, expected);
+    let (report, failure) =
+        match watch(&run, &interrupt, line, |is_last| watchers.look(&observer, &prepared, is_last)) {
+            Ok(report) => (report, None),
+            Err(error) if is_broken_pipe(&error) => return Ok(Exit::Success),
+            Err(error) => (run.report(), Some(error)),
+        };
     if let (Some(file), Some(path)) = (&mut epoch_file, &arguments.epoch_log) {
         let written = serde_json::to_writer(&mut *file, &run.epoch_log()).map_err(io::Error::from);
         written.and_then(|()| file.flush()).map_err(|error| unwritten(path, &error))?;
     }
-    let verdicts = verdicts(&prepared.workflow.slo, &report, &prepared.program, &run.observer());
+    let mut verdicts = verdicts(&prepared.workflow.slo, &report, &prepared.program, &observer);
+    add_windows(&mut verdicts, &watchers.slo.violations());
     let missed = verdicts.iter().any(|verdict| !verdict.met);
     let document = RunDocument {
         workflow: &prepared.workflow.name.value,
@@ -79,6 +107,19 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         report: &report,
         slo: &verdicts,
     };
+    if let (Some(file), Some(recorder)) = (&page_file, &watchers.recorder) {
+        let end = match &failure {
+            Some(error) => End::Failed(error.to_string()),
+            None if report.complete => End::Complete,
+            None => End::Interrupted,
+        };
+        let options = told_options(arguments);
+        let (document, prepared, observer) = (&document, &prepared, &observer);
+        file.write(Page { document, prepared, observer, recorder, end, begun, options }.html().as_bytes())?;
+    }
+    if let Some(error) = failure {
+        return Err(failed(&error, &prepared.workflow).into());
+    }
     show(&document, arguments.output, &prepared, terminal)?;
     if let (Some(file), Some(path)) = (&mut report_file, &arguments.report_json) {
         document.write_json(file).and_then(|()| file.flush()).map_err(|error| unwritten(path, &error))?;
@@ -90,15 +131,51 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     })
 }
 
-/// Waits for the end and shows the progress meanwhile.
-fn watch(run: &Run, interrupt: &Interrupt, mut line: ProgressLine) -> Result<RunReport, RunError> {
+/// Who looks at a run while it goes on.
+struct Watchers {
+    slo: SloWatch,
+    recorder: Option<Recorder>,
+}
+
+impl Watchers {
+    fn look(&mut self, observer: &Observer, prepared: &Prepared, is_last: bool) {
+        self.slo.look(observer, &prepared.program);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.look(observer, is_last);
+        }
+    }
+}
+
+/// The options that change what a run does, as a report tells them.
+fn told_options(arguments: &RunArguments) -> Vec<(&'static str, String)> {
+    let mut told = Vec::new();
+    told.extend(arguments.plan.as_ref().map(|plan| ("Plan file", plan.display().to_string())));
+    told.extend(arguments.duration.map(|duration| ("At most", format!("{} s", duration.as_secs_f64()))));
+    told.extend(arguments.records.map(|records| ("Records", format!("the first {records} of each source"))));
+    told.extend(arguments.rate.map(|rate| match rate {
+        RateChoice::Max => ("Rate", "as fast as possible".to_owned()),
+        RateChoice::PerSecond(rate) => ("Rate", format!("{rate} /s of each source")),
+    }));
+    told.extend(arguments.replay.as_ref().map(|log| ("Replay of", log.display().to_string())));
+    told
+}
+
+/// Waits for the end, shows the progress meanwhile and lets others look, once more at the end.
+fn watch(
+    run: &Run,
+    interrupt: &Interrupt,
+    mut line: ProgressLine,
+    mut look: impl FnMut(bool),
+) -> Result<RunReport, RunError> {
     let mut looks_left = LOOKS_AFTER_INTERRUPT;
     loop {
         if let Some(result) = run.wait_for(LOOK_EVERY) {
+            look(true);
             line.finish();
             return result;
         }
         line.show(&run.progress());
+        look(false);
         if interrupt.is_wanted() {
             if looks_left == 0 {
                 line.finish();

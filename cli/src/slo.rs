@@ -4,8 +4,10 @@ use serde::Serialize;
 use tidemill_engine::{Observer, Program, RunReport, SinkReport};
 use tidemill_spec::workflow::Slo;
 
+/// A run shorter than so many ticks has no rate.
+pub(crate) const SHORT_TICKS: u32 = 4;
 /// A rate counts as reached within this share: where a short run begins and ends cannot be told more exactly.
-const RATE_TOLERANCE: f64 = 0.02;
+pub(crate) const RATE_TOLERANCE: f64 = 0.02;
 
 /// One service level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -18,6 +20,10 @@ pub(crate) struct Verdict {
     pub(crate) wanted: String,
     /// What was measured, with its unit; none if nothing could be measured.
     pub(crate) measured: Option<String>,
+    /// Windows (of a second, or of ten records of a slow rate) of the run that were looked at.
+    pub(crate) windows: u64,
+    /// Those of them in which it was missed.
+    pub(crate) windows_missed: u64,
 }
 
 /// Judges all service levels of a workflow.
@@ -30,12 +36,17 @@ pub(crate) fn verdicts(
     let mut all = Vec::new();
     if let Some(wanted) = &slo.rate {
         let measured = source_rate(report, program);
+        let tolerance = match is_short(report, program) {
+            true => format!("or more: the run was shorter than {SHORT_TICKS} ticks"),
+            false => format!("(within {:.0} %)", RATE_TOLERANCE * 100.0),
+        };
         all.push(Verdict {
             slo: "rate",
             met: measured.is_some_and(|rate| rate >= wanted.0 * (1.0 - RATE_TOLERANCE)),
             wanted: format!("at least {}", wanted.value),
-            measured: measured
-                .map(|measured| format!("{} (within {:.0} %)", rate(measured), RATE_TOLERANCE * 100.0)),
+            measured: measured.map(|measured| format!("{} {tolerance}", rate(measured))),
+            windows: 0,
+            windows_missed: 0,
         });
     }
     if let Some(wanted) = &slo.accuracy {
@@ -47,6 +58,8 @@ pub(crate) fn verdicts(
             met: worst.and_then(|sink| sink.accuracy_percent).is_some_and(|accuracy| accuracy >= wanted.0),
             wanted: format!("at least {}", wanted.value),
             measured: worst.map(|sink| accuracy_text(sink.correct, sink.scored)),
+            windows: 0,
+            windows_missed: 0,
         });
     }
     if let Some(wanted) = &slo.latency {
@@ -62,6 +75,8 @@ pub(crate) fn verdicts(
             wanted: format!("{} below {}", wanted.percentile.value, wanted.below.value),
             measured: slowest
                 .map(|measured| format!("{} {}", wanted.percentile.value, milliseconds(measured))),
+            windows: 0,
+            windows_missed: 0,
         });
     }
     all
@@ -89,9 +104,14 @@ fn source_rate(report: &RunReport, program: &Program) -> Option<f64> {
     Some(scheduled.map_or(measured, |scheduled| measured.min(scheduled)))
 }
 
-/// Records per second at a sink.
-pub(crate) fn sink_rate(sink: &SinkReport, report: &RunReport, program: &Program) -> f64 {
-    rate_over(sink.records, arrival_seconds(sink), report, program)
+/// Records per second at a sink; none where the run was too short to tell.
+pub(crate) fn sink_rate(sink: &SinkReport, report: &RunReport, program: &Program) -> Option<f64> {
+    (!is_short(report, program)).then(|| rate_over(sink.records, arrival_seconds(sink), report, program))
+}
+
+/// Too short for a rate: results come by ticks, so of a few ticks the first or the last one decides.
+pub(crate) fn is_short(report: &RunReport, program: &Program) -> bool {
+    report.seconds < f64::from(SHORT_TICKS) * program.plan.tick.0 as f64 / 1e9
 }
 
 /// Seconds from the first to the last arrival.

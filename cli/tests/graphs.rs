@@ -1,12 +1,24 @@
 //! Drawings are what they were. `UPDATE_GOLDEN=1` rewrites them.
 use crate::command::{root, tidemill};
 
+/// Every SVG is well-formed and asks nobody for anything.
+#[track_caller]
+fn sound_svg(text: &str) {
+    let document = roxmltree::Document::parse(text).unwrap();
+    assert!(document.root_element().has_tag_name(("http://www.w3.org/2000/svg", "svg")));
+    let fetched = ["href", "src", "url(", "@import"];
+    assert!(fetched.iter().all(|word| !text.contains(word)), "{text}");
+}
+
 #[track_caller]
 fn compare(name: &str, arguments: &[&str]) {
     let path = root().join("cli/tests/golden").join(name);
     let text = tidemill(&[&["graph"], arguments].concat()).expect(0).stdout;
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &text).unwrap();
+    }
+    if name.ends_with(".svg") {
+        sound_svg(&text);
     }
     let golden = std::fs::read_to_string(&path).unwrap();
     assert!(golden == text, "{} differs; UPDATE_GOLDEN=1 rewrites it. Now:\n{text}", path.display());
@@ -21,6 +33,8 @@ fn workflows() {
     compare("vqa.txt", &[VQA]);
     compare("vqa.mmd", &[VQA, "--format", "mermaid"]);
     compare("vqa.dot", &[VQA, "--format", "dot"]);
+    compare("vqa.svg", &[VQA, "--format", "svg"]);
+    compare("quickstart.svg", &["examples/quickstart/workflow.yaml", "--format", "svg"]);
 }
 
 #[test]
@@ -28,4 +42,5 @@ fn plans() {
     compare("vqa-plan.txt", &[&[VQA], &PLAN[..]].concat());
     compare("vqa-plan.mmd", &[&[VQA, "--format", "mermaid"], &PLAN[..]].concat());
     compare("vqa-plan.dot", &[&[VQA, "--format", "dot"], &PLAN[..]].concat());
+    compare("vqa-plan.svg", &[&[VQA, "--format", "svg"], &PLAN[..]].concat());
 }

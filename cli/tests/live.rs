@@ -111,25 +111,70 @@ fn a_run_of_a_given_length_ends_by_itself() {
 }
 
 #[test]
-fn metrics_are_served_while_it_runs() {
-    let place = endless();
+fn batch_sizes_and_missed_levels_are_metrics() {
+    let place = Place::example("vqa");
+    let levels = "slo: {rate: 40/s, accuracy: 1%, latency: {percentile: p50, below: 1us}}";
+    let text = place.read("workflow.yaml");
+    let (before, after) = text.split_once("slo:").unwrap();
+    let (_, after) = after.split_once("\nrun:").unwrap();
+    place.write("workflow.yaml", format!("{before}{levels}\nrun:{after}"));
+    let expected = [
+        "# TYPE tidemill_model_batch_size histogram",
+        "tidemill_model_batch_size_bucket{le=\"256.0\",workflow=\"vqa\",operator=\"speech\",stage=\"speech\",worker=\"local\",variant=\"",
+        "# TYPE tidemill_slo_violations counter",
+        "tidemill_slo_violations_total{workflow=\"vqa\",slo=\"rate\"} ",
+        "tidemill_slo_violations_total{workflow=\"vqa\",slo=\"accuracy\"} ",
+    ];
+    place.change("workflow.yaml", "    rate: 40/s\n", "    rate: 40/s\n    repeat: true\n");
+    let (mut child, address) = serving(&place);
+    // Nothing is as fast as the level wants, so that its windows are missed.
+    let missed = |answer: &str| {
+        let line = answer
+            .lines()
+            .find(|line| line.starts_with("tidemill_slo_violations_total") && line.contains("latency"));
+        line.is_some_and(|line| !line.ends_with(" 0"))
+    };
+    until(|| missed(&get(&address, "/metrics")));
+    let answer = get(&address, "/metrics");
+    for part in expected {
+        assert!(answer.contains(part), "{part} is not in\n{answer}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A run that serves metrics, and where.
+fn serving(place: &Place) -> (Child, String) {
     let arguments = ["run", &place.argument("workflow.yaml"), "--metrics", "127.0.0.1:0"];
     let mut child = command(&arguments).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    stderr.read_line(&mut line).unwrap();
-    let address =
-        line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
-    let address = address.unwrap_or_else(|| panic!("{line}"));
+    loop {
+        let mut line = String::new();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended");
+        let address = line.trim().strip_prefix("metrics at http://");
+        if let Some(address) = address.and_then(|rest| rest.strip_suffix("/metrics")) {
+            let address = address.to_owned();
+            // Somebody must take what it says from now on.
+            std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+            return (child, address);
+        }
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_served_while_it_runs() {
+    let place = endless();
+    let (child, address) = serving(&place);
     until_committed(&place);
-    let get = |path: &str| {
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    let answer = get("/metrics");
+    let answer = get(&address, "/metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"), "{answer}");
     assert!(answer.ends_with("# EOF\n"), "{answer}");
     for expected in [
@@ -146,7 +191,7 @@ fn metrics_are_served_while_it_runs() {
     ] {
         assert!(answer.contains(expected), "{expected} is not in\n{answer}");
     }
-    assert!(get("/").starts_with("HTTP/1.1 404"));
+    assert!(get(&address, "/").starts_with("HTTP/1.1 404"));
     interrupt(&child);
     let (code, ..) = end(child);
     assert_eq!(code, Some(130));

@@ -15,5 +15,6 @@ mod mistakes;
 mod model_verbs;
 mod new_project;
 mod reference;
+mod reports;
 mod schemas;
 mod session;

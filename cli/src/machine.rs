@@ -1,0 +1,124 @@
+//! What this machine and this process are and use.
+use std::fs;
+
+/// Facts that do not change while a run goes on; empty where the system does not tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// Its name.
+    pub(crate) name: String,
+    /// Processor model.
+    pub(crate) processor: String,
+    /// Cores that this process may use.
+    pub(crate) cores: usize,
+    /// Bytes of memory.
+    pub(crate) memory: Option<u64>,
+    /// Operating system and kernel.
+    pub(crate) system: String,
+}
+
+impl Machine {
+    /// Looks.
+    pub(crate) fn look() -> Self {
+        let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |name: &str| {
+            let line = information.lines().find(|line| line.starts_with(name))?;
+            line.split_once(':').map(|(_, value)| value.trim().to_owned())
+        };
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+        let kernel = [line("/proc/sys/kernel/ostype"), line("/proc/sys/kernel/osrelease")].join(" ");
+        let system = [pretty.unwrap_or_default().trim_matches('"'), kernel.trim()];
+        Self {
+            name: line("/proc/sys/kernel/hostname"),
+            processor: field("model name").or_else(|| field("Model")).unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:"),
+            system: system.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", "),
+        }
+    }
+}
+
+/// What this process has used so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Usage {
+    /// Seconds of processor time of all its threads.
+    pub(crate) processor_seconds: f64,
+    /// Bytes in memory now.
+    pub(crate) resident: Option<u64>,
+    /// Most bytes in memory so far.
+    pub(crate) peak: Option<u64>,
+}
+
+impl Usage {
+    /// Looks.
+    pub(crate) fn look() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Self {
+            processor_seconds: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
+            resident: kilobytes(&status, "VmRSS:"),
+            peak: kilobytes(&status, "VmHWM:"),
+        }
+    }
+}
+
+/// The bytes that a line such as `VmRSS:   1234 kB` tells.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+/// The date and time now, such as `2026-11-21 15:04:05 UTC`.
+#[expect(clippy::disallowed_methods, reason = "a report says when it was made; no record goes by this time")]
+pub(crate) fn now() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    date(since.map_or(0, |since| since.as_secs()))
+}
+
+fn date(seconds: u64) -> String {
+    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
+    let leap = |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 1;
+    for length in lengths {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        // date -u -d @N
+        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date(951_782_399), "2000-02-28 23:59:59 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(date(1_798_761_599), "2026-12-31 23:59:59 UTC");
+    }
+
+    #[test]
+    fn usage_grows() {
+        let before = Usage::look();
+        let mut sum = 0u64;
+        while Usage::look().processor_seconds - before.processor_seconds < 0.001 {
+            sum = sum.wrapping_mul(31).wrapping_add(7);
+        }
+        assert!(std::hint::black_box(sum) > 0 || sum == 0);
+        assert_eq!(kilobytes("VmRSS:\t  12 kB\n", "VmRSS:"), Some(12 * 1024));
+        assert_eq!(kilobytes("VmRSS:\t  12 kB\n", "VmHWM:"), None);
+    }
+}

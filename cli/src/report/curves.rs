@@ -1,0 +1,242 @@
+//! The curves of a report: latency by percentile and over time, throughput, processor and memory.
+use super::chart::{Chart, Curve, Scale, time_marks};
+use super::series::{Recorder, Step};
+use crate::figures::{milliseconds, rate};
+use crate::markup::Markup;
+use tidemill_engine::{Observer, RunReport, SinkReport};
+use tidemill_spec::workflow::Slo;
+
+/// Sinks with curves of their own.
+const SINKS: usize = 4;
+/// Steps that a curve has at most; more do not show.
+const POINTS: usize = 160;
+
+/// Latency by percentile and over time.
+pub(crate) fn latency(
+    report: &RunReport,
+    observer: &Observer,
+    recorder: &Recorder,
+    slo: &Slo,
+    part: &mut Markup,
+) {
+    part.leaf(
+        "p",
+        &[("class", &"note")],
+        "From when a source record was due (with a rate) or was read, to its arrival at the sink. A result of several \
+         records counts from the latest of them.",
+    );
+    let mut sinks: Vec<&SinkReport> = report.sinks.iter().filter(|sink| sink.latency.count > 0).collect();
+    sinks.sort_by(|a, b| b.latency.p99_ms.total_cmp(&a.latency.p99_ms));
+    let limit = slo.latency.as_ref().map(|wanted| {
+        (wanted.below.0 as f64 / 1e6, format!("{} below {}", wanted.percentile.value, wanted.below.value))
+    });
+    part.element("div", &[("class", &"charts")], |charts| {
+        charts.element("div", &[], |one| {
+            one.leaf("h3", &[], "Share of records that took at most so long");
+            let names: Vec<&str> = sinks.iter().take(SINKS).map(|sink| sink.sink.as_str()).collect();
+            by_percentile(&sinks, observer, limit.clone(), one);
+            legend(&names, one);
+        });
+        if let Some(slowest) = sinks.first() {
+            charts.element("div", &[], |one| {
+                one.leaf("h3", &[], &format!("Over time, at {}", slowest.sink));
+                over_time(&slowest.sink, recorder, limit.clone(), one);
+                legend(&["p50", "p99"], one);
+            });
+        }
+    });
+    if let Some((_, text)) = &limit {
+        part.leaf("p", &[("class", &"note")], &format!("Dashed: the service level, {text}."));
+    }
+}
+
+fn by_percentile(
+    sinks: &[&SinkReport],
+    observer: &Observer,
+    limit: Option<(f64, String)>,
+    markup: &mut Markup,
+) {
+    // Each step to the right leaves out nine of ten of the slower records that were left.
+    let place = |percentile: f64| -(1.0 - percentile / 100.0).max(1e-9).log10();
+    let most = sinks.iter().map(|sink| sink.latency.count).max().unwrap_or(1);
+    let end = (most as f64).log10().clamp(1.0, 5.0);
+    let mut curves = Vec::new();
+    for (index, sink) in sinks.iter().take(SINKS).enumerate() {
+        let Some(metrics) = observer.sink(&sink.sink) else { continue };
+        let own_end = (sink.latency.count as f64).log10().clamp(0.3, end);
+        let points = (0..=POINTS / 2).map(|step| {
+            let x = own_end * step as f64 / (POINTS / 2) as f64;
+            (x, metrics.latency.percentile_ms(100.0 * (1.0 - 10f64.powf(-x))))
+        });
+        curves.push(Curve { points: points.collect(), colour: index + 1, filled: index == 0 });
+    }
+    let marks =
+        [(0.0, "0"), (50.0, "50 %"), (90.0, "90 %"), (99.0, "99 %"), (99.9, "99.9 %"), (99.99, "99.99 %")];
+    let marks = marks.into_iter().map(|(percentile, name)| (place(percentile), name.to_owned()));
+    let chart = Chart {
+        title: "latency by percentile",
+        across: (0.0, end),
+        marks: marks.filter(|(x, _)| *x <= end + 1e-9).collect(),
+        scale: scale(&curves, limit.as_ref()),
+        written: short_milliseconds,
+        curves,
+        limit,
+    };
+    chart.draw(markup);
+}
+
+fn over_time(sink: &str, recorder: &Recorder, limit: Option<(f64, String)>, markup: &mut Markup) {
+    let steps = recorder.steps();
+    let curve = |percentile: f64, colour: usize| {
+        let points = steps.iter().filter_map(|step| Some((step.until, step.percentile(sink, percentile)?)));
+        Curve { points: points.collect(), colour, filled: false }
+    };
+    let curves = vec![curve(50.0, 1), curve(99.0, 3)];
+    let end = steps.last().map_or(1.0, |step| step.until);
+    let chart = Chart {
+        title: "latency over time",
+        across: (0.0, end),
+        marks: time_marks(end),
+        scale: scale(&curves, limit.as_ref()),
+        written: short_milliseconds,
+        curves,
+        limit,
+    };
+    chart.draw(markup);
+}
+
+/// Where values differ by much, only factors show.
+fn scale(curves: &[Curve], limit: Option<&(f64, String)>) -> Scale {
+    let values = || curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y)).filter(|y| *y > 0.0);
+    let least = values().fold(f64::INFINITY, f64::min);
+    let most = values().chain(limit.map(|(value, _)| *value)).fold(0.0, f64::max);
+    if most > 12.0 * least { Scale::Logarithmic } else { Scale::Linear }
+}
+
+/// `0.5 ms`, `20 ms`, `5 s`: a round number.
+fn short_milliseconds(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        small if small < 0.01 => format!("{} µs", trimmed(small * 1e3, 1)),
+        small if small < 1.0 => format!("{} ms", trimmed(small, 2)),
+        middle if middle < 1000.0 => format!("{} ms", trimmed(middle, 1)),
+        large if large < 600_000.0 => format!("{} s", trimmed(large / 1e3, 1)),
+        huge => milliseconds(huge),
+    }
+}
+
+fn trimmed(value: f64, places: usize) -> String {
+    let text = format!("{value:.places$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Throughput, processor and memory over time.
+pub(crate) fn resources(recorder: &Recorder, part: &mut Markup) {
+    part.leaf(
+        "p",
+        &[("class", &"note")],
+        "Results that reached the sinks, and what the whole process used: models, sources, sinks and this report's own \
+         sampling.",
+    );
+    let steps = coarse(recorder.steps());
+    let end = steps.last().map_or(1.0, |step| step.until);
+    let draw = |title: &str,
+                written: fn(f64) -> String,
+                colour,
+                value: &dyn Fn(&Step) -> Option<f64>,
+                into: &mut Markup| {
+        let points = steps.iter().filter_map(|step| Some((step.until, value(step)?)));
+        let curves = vec![Curve { points: points.collect(), colour, filled: true }];
+        into.element("div", &[], |one| {
+            one.leaf("h3", &[], title);
+            let chart = Chart {
+                title,
+                across: (0.0, end),
+                marks: time_marks(end),
+                scale: Scale::Linear,
+                written,
+                curves,
+                limit: None,
+            };
+            chart.draw(one);
+        });
+    };
+    part.element("div", &[("class", &"charts three")], |charts| {
+        let throughput = |step: &Step| Some(step.arrived as f64 / step.length.max(1e-9));
+        draw("Results per second", short_rate, 2, &throughput, charts);
+        let cores = |step: &Step| Some(step.processor_seconds / step.length.max(1e-9));
+        draw("Processor cores in use", |value| trimmed(value, 2), 1, &cores, charts);
+        if steps.iter().any(|step| step.resident.is_some()) {
+            // In the unit of the axis, so that its numbers are round.
+            let memory = |step: &Step| step.resident.map(|bytes| bytes as f64 / f64::from(1 << 20));
+            draw("Memory in use", |value| format!("{} MiB", trimmed(value, 1)), 4, &memory, charts);
+        }
+    });
+}
+
+/// Steps put together until there are no more than a curve can show, and each is long enough to count records in.
+fn coarse(steps: &[Step]) -> Vec<Step> {
+    let end = steps.last().map_or(0.0, |step| step.until);
+    // A quarter of a second holds several ticks; less shows how results come by ticks, not how fast.
+    let least = (end / 30.0).max(0.25_f64.min(end / 8.0));
+    let mut coarse: Vec<Step> = Vec::new();
+    let join = |last: &mut Step, step: &Step| {
+        last.until = step.until;
+        last.length += step.length;
+        last.arrived += step.arrived;
+        last.processor_seconds += step.processor_seconds;
+        last.resident = last.resident.max(step.resident);
+    };
+    for step in steps {
+        match coarse.last_mut() {
+            Some(last) if last.length < least * 0.99 => join(last, step),
+            _ => coarse.push(Step { latencies: Default::default(), ..step.clone() }),
+        }
+    }
+    // What is left at the end may be too short to count in.
+    if let Some(end) = coarse.pop_if(|end| end.length < least * 0.5) {
+        match coarse.last_mut() {
+            Some(last) => join(last, &end),
+            None => coarse.push(end),
+        }
+    }
+    coarse
+}
+
+fn short_rate(value: f64) -> String {
+    if value < 1000.0 { format!("{} /s", trimmed(value, 1)) } else { rate(value) }
+}
+
+fn legend(names: &[&str], markup: &mut Markup) {
+    markup.element("div", &[("class", &"legend")], |legend| {
+        for (index, name) in names.iter().enumerate() {
+            // The second of two percentiles has the warmer colour, as in its curve.
+            let colour = if names == ["p50", "p99"] && index == 1 { 3 } else { index + 1 };
+            legend.element("span", &[], |entry| {
+                entry.leaf("i", &[("class", &format!("b{colour}"))], "");
+                entry.text(name);
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_on_axes_are_round() {
+        let texts = [0.0, 0.005, 0.5, 20.0, 2000.0, 2_000_000.0].map(short_milliseconds);
+        assert_eq!(texts, ["0", "5 µs", "0.5 ms", "20 ms", "2 s", "2000.0 s"]);
+        assert_eq!([short_rate(40.0), short_rate(2500.0)], ["40 /s", "2 500 /s"]);
+    }
+
+    #[test]
+    fn coarse_steps_keep_all_records() {
+        let step = |n: usize| Step { until: n as f64 * 0.1, length: 0.1, arrived: 4, ..Step::default() };
+        let steps: Vec<Step> = (1..=239).map(step).collect();
+        let coarse = coarse(&steps);
+        assert!((20..=30).contains(&coarse.len()), "{}", coarse.len());
+        assert_eq!(coarse.iter().map(|step| step.arrived).sum::<u64>(), 239 * 4);
+    }
+}

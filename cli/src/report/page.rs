@@ -1,0 +1,323 @@
+//! A run as one HTML page that needs nothing else: no script, no network, no other file.
+use super::RunDocument;
+use super::records::{self, SinkRecords};
+use super::series::Recorder;
+use super::{curves, sections};
+use crate::figures::{bytes, grouped, milliseconds, rate, seconds};
+use crate::machine::{self, Machine};
+use crate::markup::{Attribute, Markup};
+use crate::preparation::Prepared;
+use crate::slo::{accuracy_text, is_short, sink_rate};
+use tidemill_engine::Observer;
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All sources ended.
+    Complete,
+    /// By a signal.
+    Interrupted,
+    /// With this error.
+    Failed(String),
+}
+
+/// Everything that is on the page.
+pub(crate) struct Page<'a> {
+    /// The figures.
+    pub(crate) document: &'a RunDocument<'a>,
+    /// What ran.
+    pub(crate) prepared: &'a Prepared,
+    /// The figures behind the figures.
+    pub(crate) observer: &'a Observer,
+    /// What happened when.
+    pub(crate) recorder: &'a Recorder,
+    /// How it ended.
+    pub(crate) end: End,
+    /// When it began.
+    pub(crate) begun: String,
+    /// What was asked for on the command line, beside the workflow.
+    pub(crate) options: Vec<(&'static str, String)>,
+}
+
+/// Id, name and text of a part of the page.
+type Part = (&'static str, &'static str, Markup);
+
+impl Page<'_> {
+    /// The whole page.
+    pub(crate) fn html(&self) -> String {
+        let samples = records::collect(&self.prepared.workflow, self.observer);
+        let parts = self.parts(&samples);
+        let name = self.document.workflow;
+        let mut page = Markup::new();
+        page.verbatim("<!DOCTYPE html>\n");
+        page.element("html", &[("lang", &"en"), ("xmlns", &"http://www.w3.org/1999/xhtml")], |html| {
+            html.element("head", &[], |head| {
+                head.empty("meta", &[("charset", &"utf-8")]);
+                let view = "width=device-width, initial-scale=1";
+                head.empty("meta", &[("name", &"viewport"), ("content", &view)]);
+                let generator = concat!("tidemill ", env!("CARGO_PKG_VERSION"));
+                head.empty("meta", &[("name", &"generator"), ("content", &generator)]);
+                head.leaf("title", &[], &format!("{name} · run report"));
+                head.element("style", &[], |style| style.verbatim(include_str!("style.css")));
+            });
+            html.break_line();
+            html.element("body", &[], |body| {
+                self.header(&parts, body);
+                body.element("main", &[], |main| {
+                    self.verdict(main);
+                    self.tiles(main);
+                    for (id, title, part) in &parts {
+                        // A long part may go over several printed pages.
+                        let class =
+                            if matches!(*id, "samples" | "losses" | "stages") { "long" } else { "part" };
+                        main.element("section", &[("id", id), ("class", &class)], |section| {
+                            section.leaf("h2", &[], title);
+                            section.nest(part);
+                        });
+                        main.break_line();
+                    }
+                });
+                body.element("footer", &[], |footer| {
+                    footer.leaf(
+                        "p",
+                        &[],
+                        &format!(
+                            "Made by {generator}. Times are those of the run's clock.",
+                            generator = concat!("tidemill ", env!("CARGO_PKG_VERSION"))
+                        ),
+                    );
+                });
+            });
+        });
+        page.break_line();
+        page.finish()
+    }
+
+    fn parts(&self, samples: &[SinkRecords]) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut add = |id, title, write: &dyn Fn(&mut Markup)| {
+            let mut part = Markup::new();
+            write(&mut part);
+            parts.push((id, title, part));
+        };
+        let (document, observer) = (self.document, self.observer);
+        if !document.slo.is_empty() {
+            add("levels", "Service levels", &|part| sections::levels(document.slo, part));
+        }
+        add("workflow", "Workflow", &|part| sections::workflow(self.prepared, document.report, part));
+        if document.report.sinks.iter().any(|sink| sink.latency.count > 0) {
+            let slo = &self.prepared.workflow.slo;
+            add("latency", "Latency", &|part| {
+                curves::latency(document.report, observer, self.recorder, slo, part);
+            });
+        }
+        if document.report.stages.iter().any(|stage| stage.compute.count > 0) {
+            add("stages", "Where the time goes", &|part| sections::stages(document.report, part));
+        }
+        if !self.recorder.steps().is_empty() {
+            add("resources", "Throughput and resources", &|part| curves::resources(self.recorder, part));
+        }
+        if !samples.is_empty() {
+            add("samples", "Sample records", &|part| sections::samples(samples, part));
+        }
+        add("losses", "Lost records", &|part| sections::losses(document.report, part));
+        if !self.prepared.models.is_empty() {
+            add("models", "Models", &|part| sections::models(&self.prepared.models, part));
+        }
+        add("run", "This run", &|part| self.facts(part));
+        parts
+    }
+
+    fn header(&self, parts: &[Part], body: &mut Markup) {
+        body.element("header", &[], |header| {
+            header.leaf("div", &[("class", &"brand")], "Tidemill run report");
+            header.leaf("h1", &[], self.document.workflow);
+            let length = seconds(self.document.report.seconds);
+            let end = match self.end {
+                End::Complete => "complete",
+                End::Interrupted => "interrupted",
+                End::Failed(_) => "failed",
+            };
+            header.leaf("p", &[("class", &"sub")], &format!("{} · {length} · {end}", self.begun));
+            header.element("nav", &[], |nav| {
+                for (id, title, _) in parts {
+                    nav.leaf("a", &[("href", &format!("#{id}"))], title);
+                    nav.text(" ");
+                }
+            });
+        });
+    }
+
+    /// What matters most, in one line.
+    fn verdict(&self, main: &mut Markup) {
+        let slo = self.document.slo;
+        let missed: Vec<_> = slo.iter().filter(|verdict| !verdict.met).collect();
+        let told = |verdict: &&crate::slo::Verdict| {
+            let measured = verdict.measured.as_deref().unwrap_or("nothing to measure");
+            format!("{}: {measured}, wanted {}", verdict.slo, verdict.wanted)
+        };
+        let (class, sign, strong, detail) = match (&self.end, slo.len(), missed.len()) {
+            (End::Failed(error), ..) => (
+                "bad",
+                "!",
+                "The run failed".to_owned(),
+                format!("{error}. What follows is what had happened until then."),
+            ),
+            (End::Interrupted, ..) => {
+                let detail = match missed.len() {
+                    0 => "What follows is what had happened until then; what was committed stays.".to_owned(),
+                    _ => missed.iter().map(told).collect::<Vec<_>>().join("; "),
+                };
+                ("warn", "…", "The run was interrupted".to_owned(), detail)
+            }
+            (End::Complete, 0, _) => (
+                "none",
+                "i",
+                "No service levels are set".to_owned(),
+                "`slo:` in the workflow sets them.".to_owned(),
+            ),
+            (End::Complete, 1, 0) => (
+                "good",
+                "✓",
+                "The service level is met".to_owned(),
+                slo.iter().map(|v| told(&v)).collect::<Vec<_>>().join("; "),
+            ),
+            (End::Complete, all, 0) => (
+                "good",
+                "✓",
+                format!("All {all} service levels are met"),
+                slo.iter().map(|v| told(&v)).collect::<Vec<_>>().join("; "),
+            ),
+            (End::Complete, all, few) => (
+                "bad",
+                "✕",
+                format!("{few} of {all} service levels missed"),
+                missed.iter().map(told).collect::<Vec<_>>().join("; "),
+            ),
+        };
+        main.element("div", &[("class", &format!("verdict {class}"))], |verdict| {
+            verdict.leaf("div", &[("class", &"sign"), ("aria-hidden", &"true")], sign);
+            verdict.element("div", &[], |text| {
+                text.leaf("strong", &[], &strong);
+                text.leaf("span", &[("class", &"detail")], &detail);
+            });
+        });
+        main.break_line();
+    }
+
+    fn tiles(&self, main: &mut Markup) {
+        let report = self.document.report;
+        let program = self.document.program;
+        // The sink that most came to stands for all.
+        let Some(sink) = report.sinks.iter().max_by_key(|sink| sink.records) else { return };
+        let mut tiles: Vec<(&str, String, String)> = Vec::new();
+        let all: u64 = report.sinks.iter().map(|sink| sink.records).sum();
+        let sinks = match report.sinks.len() {
+            1 => format!("at {}", sink.sink),
+            n => format!("at {n} sinks"),
+        };
+        tiles.push(("Results", grouped(all), sinks));
+        match sink_rate(sink, report, program) {
+            Some(measured) => tiles.push(("Throughput", rate(measured), format!("at {}", sink.sink))),
+            None if is_short(report, program) => {
+                tiles.push(("Throughput", "–".to_owned(), "the run was too short".to_owned()));
+            }
+            None => {}
+        }
+        if sink.latency.count > 0 {
+            tiles.push((
+                "Latency, median",
+                milliseconds(sink.latency.p50_ms),
+                "from due to arrived".to_owned(),
+            ));
+            let worst = format!("largest {}", milliseconds(sink.latency.max_ms));
+            tiles.push(("Latency, p99", milliseconds(sink.latency.p99_ms), worst));
+        }
+        for judged in report.sinks.iter().filter(|sink| sink.scored > 0) {
+            let text = accuracy_text(judged.correct, judged.scored);
+            let (share, interval) = text.split_once(" (").unwrap_or((&text, ""));
+            tiles.push(("Accuracy", share.to_owned(), interval.trim_end_matches(')').to_owned()));
+        }
+        let dropped: u64 = sections::drops(report).map(|(.., records)| records).sum();
+        let letters = format!("{} dead letters", grouped(report.dead_letters));
+        tiles.push(("Lost", grouped(report.dead_letters + dropped), letters));
+        let (processor, peak) = self.recorder.total();
+        if report.seconds > 0.0 {
+            let cores = processor / report.seconds;
+            tiles.push(("Processor", format!("{cores:.2} cores"), format!("{} in all", seconds(processor))));
+        }
+        if let Some(peak) = peak {
+            tiles.push(("Memory, peak", bytes(peak), "of the whole process".to_owned()));
+        }
+        main.element("div", &[("class", &"tiles")], |grid| {
+            for (name, value, more) in tiles {
+                grid.element("div", &[("class", &"tile")], |tile| {
+                    tile.leaf("div", &[("class", &"name")], name);
+                    tile.leaf("div", &[("class", &"value")], &value);
+                    tile.leaf("div", &[("class", &"more")], &more);
+                });
+            }
+        });
+        main.break_line();
+    }
+
+    fn facts(&self, part: &mut Markup) {
+        let machine = Machine::look();
+        let workflow = &self.prepared.workflow;
+        let plan = &self.document.program.plan;
+        let mut facts: Vec<(&str, String)> = vec![
+            ("Begun", self.begun.clone()),
+            ("Report made", machine::now()),
+            ("Length", seconds(self.document.report.seconds)),
+        ];
+        if let Some(source) = workflow.name.span.source() {
+            facts.push(("Workflow file", source.name().to_owned()));
+        }
+        facts.push(("Workflow digest", workflow.digest()));
+        facts.extend(self.options.iter().cloned());
+        let slots: std::collections::BTreeSet<_> =
+            plan.stages.iter().map(|stage| (&stage.worker, &stage.slot_group)).collect();
+        let several = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            n => format!("{n} {what}s"),
+        };
+        let stages = format!(
+            "{} on {}, {}; tick {}, checkpoint every {} ticks",
+            several(plan.stages.len(), "stage"),
+            several(plan.workers.len(), "worker"),
+            several(slots.len(), "slot"),
+            plan.tick,
+            plan.checkpoint_every
+        );
+        facts.push(("Plan", stages));
+        if self.document.report.restarts > 0 {
+            facts.push(("Restarts", grouped(self.document.report.restarts)));
+        }
+        facts.push(("Machine", machine.name));
+        let memory =
+            machine.memory.map(|memory| format!(", {} of memory", bytes(memory))).unwrap_or_default();
+        let cores = if machine.cores == 1 { "1 core".to_owned() } else { format!("{} cores", machine.cores) };
+        let processor =
+            if machine.processor.is_empty() { cores } else { format!("{}, {cores}", machine.processor) };
+        facts.push(("Processor", format!("{processor}{memory}")));
+        facts.push(("System", machine.system));
+        facts.push(("Tidemill", env!("CARGO_PKG_VERSION").to_owned()));
+        let mut backends: Vec<&str> =
+            self.prepared.models.iter().map(|model| model.backend.as_str()).collect();
+        backends.sort_unstable();
+        backends.dedup();
+        for name in backends {
+            if let Ok(backend) = tidemill_inference::backend::backend(name, &workflow.directory.0) {
+                facts.push(("Backend", format!("{name} {}", backend.version())));
+            }
+        }
+        part.element("dl", &[("class", &"pairs")], |list| {
+            for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+                list.leaf("dt", &[], name);
+                let class: &[Attribute<'_>] =
+                    if name.ends_with("digest") { &[("class", &"mono")] } else { &[] };
+                list.leaf("dd", class, value);
+            }
+        });
+    }
+}

@@ -1,0 +1,294 @@
+//! Sample records as a person can look at them: pictures and sounds as such, values beside what is known to be true.
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
+use base64::Engine;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
+use tidemill_engine::{Observer, Program, Sample, SampleOptions, SourceLink};
+use tidemill_operators::ground_truth;
+use tidemill_operators::record::METADATA_COLUMNS;
+use tidemill_operators::values::{Values, row_values};
+use tidemill_spec::workflow::{Sink, Workflow};
+
+/// Samples of each sink that are shown.
+const MOST: usize = 12;
+/// Wrong ones of them, at most, if there are right ones too.
+const MOST_WRONG: usize = 6;
+/// Bytes of source records that the engine keeps, so that the ones of a sample are found.
+const RECENT_BYTES: usize = 64 << 20;
+/// Bytes of pictures and sounds in all of a report.
+const MEDIA_BUDGET: usize = 2 << 20;
+/// Bytes of one picture or sound; larger pictures are made smaller.
+const MEDIUM: usize = 160 << 10;
+/// Side of a picture that was made smaller.
+const SMALL_SIDE: u32 = 560;
+
+/// A picture or a sound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// Shown; the address holds the data.
+    Picture(String),
+    /// Played; the address holds the data.
+    Sound(String),
+    /// Told only.
+    Other(String),
+}
+
+/// A value, and what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pair {
+    /// Column.
+    pub(crate) name: String,
+    /// Value; none if only the truth has such a column.
+    pub(crate) value: Option<String>,
+    /// What is true, where that is known.
+    pub(crate) truth: Option<String>,
+    /// Whether the sink is judged by this column.
+    pub(crate) judged: bool,
+}
+
+/// A sample.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Shown {
+    /// Milliseconds from the intended emission to the arrival.
+    pub(crate) latency_ms: f64,
+    /// Right or wrong, where that is known.
+    pub(crate) right: Option<bool>,
+    /// Pictures and sounds, with the source they came from.
+    pub(crate) media: Vec<(String, Medium)>,
+    /// Values.
+    pub(crate) pairs: Vec<Pair>,
+}
+
+/// The samples of a sink.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SinkRecords {
+    /// Sink id.
+    pub(crate) sink: String,
+    /// Wrong ones first.
+    pub(crate) samples: Vec<Shown>,
+}
+
+/// What the engine is to keep for a report of this workflow.
+pub(crate) fn sample_options(workflow: &Workflow, program: &Program) -> SampleOptions {
+    let links = workflow.sinks.iter().map(|sink| {
+        let mut sources = BTreeSet::new();
+        sources_of(workflow, &sink.input.from.value, &mut sources);
+        let input = program.sinks.get(&sink.id.value).map(|sink| &sink.input);
+        let links = sources.into_iter().map(|source| {
+            let key = program.sources.get(&source).and_then(|source| source.key.clone());
+            let key = key.filter(|key| input.is_some_and(|input| input.column(key).is_some()));
+            SourceLink { source, columns: key.map(|key| (key.clone(), key)) }
+        });
+        (sink.id.value.clone(), links.collect())
+    });
+    SampleOptions { most: MOST, most_wrong: MOST, recent_bytes: RECENT_BYTES, links: links.collect() }
+}
+
+/// The sources whose single records become those of `id`. Behind a window a record comes of many.
+fn sources_of(workflow: &Workflow, id: &str, found: &mut BTreeSet<String>) {
+    if workflow.sources.iter().any(|source| source.id == *id) {
+        found.insert(id.to_owned());
+    }
+    let operator = workflow.operators.iter().find(|operator| operator.id == *id);
+    for input in operator.filter(|operator| operator.kind != *"window").iter().flat_map(|o| &o.inputs) {
+        sources_of(workflow, &input.from.value, found);
+    }
+}
+
+/// The samples of all sinks that have some.
+pub(crate) fn collect(workflow: &Workflow, observer: &Observer) -> Vec<SinkRecords> {
+    let mut budget = MEDIA_BUDGET;
+    let sinks = workflow.sinks.iter().map(|sink| {
+        let samples = choose(observer.samples(&sink.id));
+        let truths = truths(workflow, sink, &samples);
+        let shown = samples.iter().map(|sample| show(sink, sample, &truths, &mut budget));
+        SinkRecords { sink: sink.id.value.clone(), samples: shown.collect() }
+    });
+    sinks.filter(|sink| !sink.samples.is_empty()).collect()
+}
+
+/// Wrong ones and others, about as many of each where there are enough.
+fn choose(samples: Vec<Sample>) -> Vec<Sample> {
+    let (mut chosen, others): (Vec<Sample>, Vec<Sample>) =
+        samples.into_iter().partition(|sample| sample.right == Some(false));
+    let wrong = MOST_WRONG.max(MOST.saturating_sub(others.len()));
+    chosen.truncate(wrong);
+    let room = MOST - chosen.len();
+    chosen.extend(others.into_iter().take(room));
+    chosen
+}
+
+type Truths = BTreeMap<String, Vec<(String, String)>>;
+
+/// All columns of the ground truth by key.
+fn truths(workflow: &Workflow, sink: &Sink, samples: &[Sample]) -> Truths {
+    let Some(truth) = &sink.ground_truth else { return Truths::new() };
+    let keys = samples.iter().filter_map(|sample| text_of(&row_values(&sample.record, 0), &truth.key.value));
+    // It was read when the run began; if it is gone now, the samples do without.
+    ground_truth::rows(&workflow.resolve(&truth.path.value), &truth.key.value, &keys.collect())
+        .unwrap_or_default()
+}
+
+fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Shown {
+    let values = row_values(&sample.record, 0);
+    let truth = sink.ground_truth.as_ref();
+    let key = truth.and_then(|truth| text_of(&values, &truth.key.value));
+    let known = key.and_then(|key| truths.get(&key)).map_or(&[][..], Vec::as_slice);
+    let known_of =
+        |name: &str| known.iter().find(|(column, _)| column == name).map(|(_, value)| value.clone());
+    let mut media = Vec::new();
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut told = BTreeSet::new();
+    let batches = std::iter::once((None, &sample.record));
+    for (source, batch) in batches.chain(sample.sources.iter().map(|(id, batch)| (Some(id), batch))) {
+        for (name, value) in row_values(batch, 0) {
+            if let Some(bytes) = binary(batch, &name) {
+                let from = source.map_or(name.clone(), |source| format!("{source}: {name}"));
+                media.push((from, medium(bytes, budget)));
+                continue;
+            }
+            let Some(value) = shown(&value) else { continue };
+            let judged = source.is_none() && truth.is_some_and(|truth| truth.prediction == *name);
+            let column = truth.filter(|_| judged).map_or(name.as_str(), |truth| &truth.truth.value);
+            let is_key = truth.is_some_and(|truth| truth.key == *name);
+            let truth = known_of(column).filter(|_| source.is_none() && !is_key);
+            if truth.is_some() || is_key {
+                told.insert(column.to_owned());
+            }
+            // What a source sent and the record still has is told once.
+            let known = pairs.iter().any(|pair| pair.name == name && pair.value.as_deref() == Some(&value));
+            if !known {
+                let name = match source {
+                    Some(source) if pairs.iter().any(|pair| pair.name == name) => format!("{source}: {name}"),
+                    _ => name,
+                };
+                pairs.push(Pair { name, value: Some(value), truth, judged });
+            }
+        }
+    }
+    let key = truth.map(|truth| truth.key.value.as_str());
+    let only_truth = known.iter().filter(|(name, _)| !told.contains(name) && Some(name.as_str()) != key);
+    pairs.extend(only_truth.map(|(name, value)| Pair {
+        name: name.clone(),
+        value: None,
+        truth: Some(value.clone()),
+        judged: false,
+    }));
+    Shown { latency_ms: sample.latency as f64 / 1e6, right: sample.right, media, pairs }
+}
+
+/// A value as text; tensors are left out.
+fn shown(value: &serde_json::Value) -> Option<String> {
+    match value {
+        serde_json::Value::Object(_) => None,
+        serde_json::Value::Null => Some("(empty)".to_owned()),
+        serde_json::Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+fn text_of(values: &Values, column: &str) -> Option<String> {
+    match values.get(column)? {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Null => None,
+        other => Some(other.to_string()),
+    }
+}
+
+fn binary<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a [u8]> {
+    let index = batch.schema_ref().index_of(name).ok().filter(|index| *index >= METADATA_COLUMNS)?;
+    let column = batch.column(index).as_binary_opt::<i32>()?;
+    column.is_valid(0).then(|| column.value(0))
+}
+
+fn medium(bytes: &[u8], budget: &mut usize) -> Medium {
+    let size = crate::figures::bytes(bytes.len() as u64);
+    let picture = match bytes {
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        _ => None,
+    };
+    if let Some(kind) = picture {
+        let smaller = if bytes.len() > MEDIUM { smaller(bytes) } else { None };
+        let (kind, bytes) = smaller.as_deref().map_or((kind, bytes), |smaller| ("image/jpeg", smaller));
+        return match spend(bytes, budget) {
+            true => Medium::Picture(address(kind, bytes)),
+            false => Medium::Other(format!("a picture of {size}, too large to be shown here")),
+        };
+    }
+    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WAVE") {
+        return match spend(bytes, budget) {
+            true => Medium::Sound(address("audio/wav", bytes)),
+            false => Medium::Other(format!("a sound of {size}, too large to be put here")),
+        };
+    }
+    Medium::Other(format!("{size} of an unknown format"))
+}
+
+fn spend(bytes: &[u8], budget: &mut usize) -> bool {
+    let fits = bytes.len() <= MEDIUM && bytes.len() <= *budget;
+    if fits {
+        *budget -= bytes.len();
+    }
+    fits
+}
+
+fn address(kind: &str, bytes: &[u8]) -> String {
+    format!("data:{kind};base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes))
+}
+
+/// A smaller picture of a picture; none if it cannot be read within reason.
+fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut reader = image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
+    let mut limits = image::Limits::default();
+    limits.max_alloc = Some(256 << 20);
+    reader.limits(limits);
+    let whole = reader.decode().ok()?;
+    // Noise hardly gets smaller by being compressed.
+    [SMALL_SIDE, SMALL_SIDE / 2].into_iter().find_map(|side| {
+        let small = whole.thumbnail(side, side).into_rgb8();
+        let mut out = Vec::new();
+        image::codecs::jpeg::JpegEncoder::new_with_quality(&mut out, 80).encode_image(&small).ok()?;
+        (out.len() <= MEDIUM).then_some(out)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn png(side: u32) -> Vec<u8> {
+        // Noise, so that it does not compress.
+        let mut state = 1u32;
+        let picture = image::RgbImage::from_fn(side, side, |_, _| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            image::Rgb([(state >> 24) as u8, (state >> 16) as u8, (state >> 8) as u8])
+        });
+        let mut out = Cursor::new(Vec::new());
+        picture.write_to(&mut out, image::ImageFormat::Png).unwrap();
+        out.into_inner()
+    }
+
+    #[test]
+    fn media_are_bounded() {
+        let (small, large) = (png(20), png(900));
+        assert!(large.len() > MEDIUM);
+        let mut budget = MEDIA_BUDGET;
+        let of = |medium: Medium| match medium {
+            Medium::Picture(text) | Medium::Sound(text) | Medium::Other(text) => text,
+        };
+        assert!(of(medium(&small, &mut budget)).starts_with("data:image/png;base64,iVBOR"));
+        assert_eq!(budget, MEDIA_BUDGET - small.len());
+        let shown = of(medium(&large, &mut budget));
+        assert!(shown.starts_with("data:image/jpeg;base64,") && shown.len() < 2 * MEDIUM, "{}", shown.len());
+        let mut nothing = 3;
+        assert!(matches!(medium(&small, &mut nothing), Medium::Other(text) if text.contains("too large")));
+        assert_eq!(nothing, 3);
+        let sound = [b"RIFF\x24\0\0\0WAVE".as_slice(), &[0; 100]].concat();
+        assert!(matches!(medium(&sound, &mut budget), Medium::Sound(_)));
+        let broken = [&[0xff, 0xd8, 0xff][..], &vec![0; MEDIUM]].concat();
+        assert!(matches!(medium(&broken, &mut budget), Medium::Other(_)));
+        assert!(matches!(medium(b"what", &mut budget), Medium::Other(text) if text.contains("4 B")));
+    }
+}

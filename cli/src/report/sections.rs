@@ -1,0 +1,418 @@
+//! The parts of a report that are tables, bars and cards.
+use super::records::{Medium, Pair, Shown, SinkRecords};
+use crate::drawing::picture::{self, Line, Picture};
+use crate::drawing::svg;
+use crate::figures::{grouped, milliseconds, rate};
+use crate::markup::{Attribute, Markup};
+use crate::outline::{self, Role};
+use crate::preparation::{ChosenModel, Prepared};
+use crate::slo::{Verdict, is_short};
+use tidemill_engine::{LatencySummary, LetterSample, RunReport, StageReport};
+
+const NUMBER: &[Attribute<'static>] = &[("class", &"n")];
+const NAME: &[Attribute<'static>] = &[("class", &"id")];
+
+/// A table; columns are names and whether they hold numbers.
+fn table(markup: &mut Markup, columns: &[(&str, bool)], rows: impl FnOnce(&mut Markup)) {
+    markup.element("div", &[("class", &"scroll")], |scroll| {
+        scroll.element("table", &[], |table| {
+            table.element("thead", &[], |head| {
+                head.element("tr", &[], |row| {
+                    for (name, number) in columns {
+                        row.leaf("th", if *number { NUMBER } else { &[] }, name);
+                    }
+                });
+            });
+            table.element("tbody", &[], rows);
+        });
+    });
+}
+
+/// Wanted and measured.
+pub(super) fn levels(slo: &[Verdict], part: &mut Markup) {
+    let columns =
+        [("Level", false), ("Wanted", false), ("Measured", false), ("Missed in", true), ("", false)];
+    table(part, &columns, |body| {
+        for verdict in slo {
+            body.element("tr", &[], |row| {
+                row.leaf("td", NAME, verdict.slo);
+                row.leaf("td", &[], &verdict.wanted);
+                row.leaf("td", &[], verdict.measured.as_deref().unwrap_or("nothing to measure"));
+                let windows = match verdict.windows {
+                    0 => "–".to_owned(),
+                    all => format!("{} of {} windows", grouped(verdict.windows_missed), grouped(all)),
+                };
+                row.leaf("td", NUMBER, &windows);
+                row.element("td", &[], |cell| {
+                    let (class, text) =
+                        if verdict.met { ("pill good", "met") } else { ("pill bad", "missed") };
+                    cell.leaf("span", &[("class", &class)], text);
+                });
+            });
+        }
+    });
+    part.leaf(
+        "p",
+        &[("class", &"note")],
+        "Judged over the whole run. Windows are seconds of it (longer ones for rates below 10/s); a window of accuracy is \
+         all that was judged until then.",
+    );
+}
+
+/// The workflow or the plan, with what was measured on it.
+pub(super) fn workflow(prepared: &Prepared, report: &RunReport, part: &mut Markup) {
+    part.leaf(
+        "p",
+        &[("class", &"note")],
+        "What ran, with what was measured: records, the median time of a computation, and on the arrows records per \
+         second over the whole run. A filled dot is the model that was chosen.",
+    );
+    part.element("div", &[("class", &"graph")], |graph| svg::write(&measured(prepared, report), graph));
+}
+
+fn measured(prepared: &Prepared, report: &RunReport) -> Picture {
+    let (workflow, program) = (&prepared.workflow, &prepared.program);
+    let plan = &program.plan;
+    let types = |id: &str| {
+        let source = program.sources.get(id).map(|source| source.output.clone());
+        source.or_else(|| program.operators.get(id).map(|operator| operator.output.clone()))
+    };
+    let mut picture = match prepared.is_planned {
+        true => picture::of_plan(workflow, plan, &outline::of_plan(workflow, plan), &types),
+        false => picture::of_workflow(workflow, &outline::of_workflow(workflow), &types),
+    };
+    for card in &mut picture.cards {
+        let Some(stage) = report.stages.iter().find(|stage| stage.stage == card.id) else { continue };
+        let chosen = prepared.models.iter().find(|model| model.stage == card.id);
+        let written = |name: &str| {
+            let variants = workflow.operators.iter().flat_map(|operator| &operator.variants);
+            variants.map(|path| outline::stem(&path.value)).filter(|stem| *stem == name).count() == 1
+        };
+        for line in &mut card.lines {
+            // Manifests are usually called like their model; if not, nothing is said.
+            if let (Line::Model(name, chosen_mark), Some(model)) = (line, chosen)
+                && written(&model.variant)
+            {
+                *chosen_mark = Some(*name == model.variant);
+            }
+        }
+        if card.role == Role::Sink {
+            card.lines.push(Line::Fact("records in", grouped(stage.records_in)));
+        } else {
+            card.lines.push(Line::Fact("records out", grouped(stage.records_out)));
+        }
+        if stage.compute.count > 0 {
+            card.lines.push(Line::Fact("compute p50", milliseconds(stage.compute.p50_ms)));
+        }
+        let lost: u64 = stage.dead_letters.values().sum();
+        if lost > 0 {
+            card.lines.push(Line::Fact("dead letters", grouped(lost)));
+        }
+    }
+    for wire in &mut picture.wires {
+        let (from, to) = (&picture.cards[wire.from].id, &picture.cards[wire.to].id);
+        let stage = report.stages.iter().find(|stage| stage.stage == *from);
+        let edge = report.edges.iter().find(|edge| edge.from == *from && edge.to == *to && edge.records > 0);
+        // Between stages of a plan only what was sent says how it was shared out.
+        let records = match (edge, stage) {
+            (Some(edge), _) => Some(edge.records),
+            (None, Some(stage)) if plan.classes.len() == 1 => Some(stage.records_out),
+            _ => None,
+        };
+        if let Some(records) = records.filter(|_| !is_short(report, program)) {
+            let measured = rate(records as f64 / report.seconds);
+            wire.label = match wire.label.is_empty() {
+                true => measured,
+                false => format!("{measured}, {}", wire.label),
+            };
+        }
+    }
+    picture
+}
+
+/// Bars of how long a record is where, and the figures.
+pub(super) fn stages(report: &RunReport, part: &mut Markup) {
+    let shown: Vec<&StageReport> = report.stages.iter().filter(|stage| stage.compute.count > 0).collect();
+    let total = |stage: &StageReport| stage.transfer.mean_ms + stage.queue.mean_ms + stage.compute.mean_ms;
+    let longest = shown.iter().map(|stage| total(stage)).fold(0.0, f64::max);
+    part.leaf(
+        "p",
+        &[("class", &"note")],
+        "Mean time of a record in each stage. Joins and windows wait until an epoch is complete; models wait for a batch \
+         and for their turn. Stages run side by side, so these times need not add up to the latency.",
+    );
+    part.element("div", &[("class", &"legend")], |legend| {
+        for (class, name) in [("b2", "way from another slot"), ("b3", "waiting"), ("b1", "computing")] {
+            legend.element("span", &[], |entry| {
+                entry.leaf("i", &[("class", &class)], "");
+                entry.text(name);
+            });
+        }
+    });
+    part.element("div", &[("class", &"split")], |split| {
+        for stage in &shown {
+            split.leaf("div", &[("class", &"id")], &stage.stage);
+            split.element("div", &[("class", &"bar")], |bar| {
+                let parts = [("b2", &stage.transfer), ("b3", &stage.queue), ("b1", &stage.compute)];
+                for (class, summary) in parts.into_iter().filter(|(_, summary)| summary.mean_ms > 0.0) {
+                    let width = format!("width:{:.2}%", summary.mean_ms * 100.0 / longest.max(1e-9));
+                    let title = milliseconds(summary.mean_ms);
+                    bar.leaf("span", &[("class", &class), ("style", &width), ("title", &title)], "");
+                }
+            });
+            split.leaf("div", &[("class", &"n")], &milliseconds(total(stage)));
+        }
+    });
+    let columns = [
+        ("Stage", false),
+        ("In", true),
+        ("Out", true),
+        ("Batch, mean", true),
+        ("Waiting p50", true),
+        ("p99", true),
+        ("Computing p50", true),
+        ("p99", true),
+        ("Way p50", true),
+        ("p99", true),
+    ];
+    let way = shown.iter().any(|stage| stage.transfer.count > 0);
+    let columns = if way { &columns[..] } else { &columns[..8] };
+    table(part, columns, |body| {
+        for stage in &shown {
+            body.element("tr", &[], |row| {
+                row.leaf("td", NAME, &stage.stage);
+                row.leaf("td", NUMBER, &grouped(stage.records_in));
+                row.leaf("td", NUMBER, &grouped(stage.records_out));
+                let mean = stage.compute.count as f64 / stage.batches.max(1) as f64;
+                row.leaf("td", NUMBER, &format!("{mean:.1}"));
+                let summaries = [&stage.queue, &stage.compute, &stage.transfer];
+                for summary in &summaries[..if way { 3 } else { 2 }] {
+                    for text in percentiles(summary) {
+                        row.leaf("td", NUMBER, &text);
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn percentiles(summary: &LatencySummary) -> [String; 2] {
+    match summary.count {
+        0 => ["–".to_owned(), "–".to_owned()],
+        _ => [milliseconds(summary.p50_ms), milliseconds(summary.p99_ms)],
+    }
+}
+
+/// Records dropped on purpose: where, why, how many. What a filter takes out is not lost.
+pub(super) fn drops(report: &RunReport) -> impl Iterator<Item = (String, &str, u64)> {
+    let stages = report.stages.iter().flat_map(|stage| {
+        let drops = stage.drops.iter().filter(|(reason, _)| *reason != "filtered");
+        drops.map(|(reason, records)| (stage.stage.clone(), reason.as_str(), *records))
+    });
+    let edges = report.edges.iter().flat_map(|edge| {
+        let place = format!("{} → {}", edge.from, edge.to);
+        edge.drops.iter().map(move |(reason, records)| (place.clone(), reason.as_str(), *records))
+    });
+    stages.chain(edges)
+}
+
+/// Dead letters by reason with examples, and drops.
+pub(super) fn losses(report: &RunReport, part: &mut Markup) {
+    let drops: Vec<_> = drops(report).collect();
+    if report.dead_letters == 0 && drops.is_empty() {
+        part.leaf("p", &[("class", &"empty")], "None: every record that a source gave went its whole way.");
+        return;
+    }
+    if !drops.is_empty() {
+        part.leaf("h3", &[], "Dropped on purpose");
+        table(part, &[("Reason", false), ("At", false), ("Records", true)], |body| {
+            for (place, reason, records) in &drops {
+                body.element("tr", &[], |row| {
+                    row.leaf("td", NAME, reason);
+                    row.leaf("td", &[], place);
+                    row.leaf("td", NUMBER, &grouped(*records));
+                });
+            }
+        });
+    }
+    if report.dead_letters == 0 {
+        return;
+    }
+    part.leaf("h3", &[], "Dead letters: records that could not be processed");
+    let mut groups: Vec<_> = report.dead_letter_groups.iter().collect();
+    groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+    table(part, &[("Reason", false), ("At", false), ("Records", true), ("The first ones", false)], |body| {
+        for group in groups {
+            body.element("tr", &[], |row| {
+                row.leaf("td", NAME, &group.reason);
+                row.leaf("td", &[], &group.operator);
+                row.leaf("td", NUMBER, &grouped(group.count));
+                row.element("td", &[], |cell| {
+                    cell.element("ul", &[("class", &"letters")], |list| {
+                        for letter in &group.samples {
+                            list.element("li", &[], |item| letter_text(letter, item));
+                        }
+                    });
+                });
+            });
+        }
+    });
+}
+
+fn letter_text(letter: &LetterSample, item: &mut Markup) {
+    item.leaf("div", &[], &letter.detail);
+    if !letter.values.is_empty() {
+        let values = letter.values.iter().map(|(name, value)| format!("{name}: {}", told(value)));
+        item.leaf("div", &[("class", &"mono soft")], &values.collect::<Vec<_>>().join(", "));
+    }
+}
+
+/// A value of a dead letter in words.
+fn told(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Object(blob) if blob.contains_key("bytes") => {
+            let digest = blob.get("sha256").and_then(|digest| digest.as_str()).unwrap_or_default();
+            let short: String = digest.chars().take(12).collect();
+            format!("{} bytes, sha256 {short}…", blob["bytes"])
+        }
+        serde_json::Value::Object(tensor) => {
+            tensor.get("tensor").and_then(|kind| kind.as_str()).unwrap_or("tensor").to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Cards of records.
+pub(super) fn samples(sinks: &[SinkRecords], part: &mut Markup) {
+    let judged = sinks.iter().flat_map(|sink| &sink.samples).any(|sample| sample.right.is_some());
+    let mut note = "Drawn evenly from the whole run by the records' ids.".to_owned();
+    if judged {
+        note.push_str(" Wrong ones come first and are shown more often than they happened.");
+    }
+    part.leaf("p", &[("class", &"note")], &note);
+    for sink in sinks {
+        if sinks.len() > 1 {
+            part.leaf("h3", &[], &format!("At {}", sink.sink));
+        }
+        let is_plain = |shown: &Shown| {
+            shown.media.is_empty()
+                && shown.right.is_none()
+                && shown.pairs.iter().all(|pair| pair.truth.is_none())
+        };
+        if sink.samples.iter().all(is_plain) {
+            plain_samples(&sink.samples, part);
+            continue;
+        }
+        part.element("div", &[("class", &"samples")], |grid| {
+            for (index, shown) in sink.samples.iter().enumerate() {
+                sample(&sink.sink, index, shown, grid);
+                grid.break_line();
+            }
+        });
+    }
+}
+
+/// Records of values alone: a row each.
+fn plain_samples(samples: &[Shown], part: &mut Markup) {
+    let mut names: Vec<&str> = Vec::new();
+    for name in samples.iter().flat_map(|sample| &sample.pairs).map(|pair| pair.name.as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let columns = names.iter().map(|name| (*name, false)).chain([("latency", true)]);
+    table(part, &columns.collect::<Vec<_>>(), |body| {
+        for sample in samples {
+            body.element("tr", &[], |row| {
+                for name in &names {
+                    let pair = sample.pairs.iter().find(|pair| pair.name == *name);
+                    row.leaf(
+                        "td",
+                        &[("class", &"value")],
+                        pair.and_then(|pair| pair.value.as_deref()).unwrap_or("–"),
+                    );
+                }
+                row.leaf("td", NUMBER, &milliseconds(sample.latency_ms));
+            });
+        }
+    });
+}
+
+fn sample(sink: &str, index: usize, shown: &Shown, grid: &mut Markup) {
+    grid.element("article", &[("class", &"sample"), ("id", &format!("{sink}-{}", index + 1))], |card| {
+        card.element("div", &[("class", &"top")], |top| {
+            top.leaf("span", &[("class", &"soft")], &format!("after {}", milliseconds(shown.latency_ms)));
+            match shown.right {
+                Some(true) => top.leaf("span", &[("class", &"pill good")], "right"),
+                Some(false) => top.leaf("span", &[("class", &"pill bad")], "wrong"),
+                None => {}
+            }
+        });
+        for (from, medium) in &shown.media {
+            if let Medium::Picture(address) = medium {
+                card.empty("img", &[("class", &"media"), ("src", address), ("alt", from)]);
+            }
+        }
+        card.element("div", &[("class", &"body")], |body| {
+            for (from, medium) in &shown.media {
+                match medium {
+                    Medium::Picture(_) => {}
+                    Medium::Sound(address) => {
+                        let attributes: [Attribute<'_>; 4] = [
+                            ("controls", &"controls"),
+                            ("preload", &"none"),
+                            ("src", address),
+                            ("aria-label", from),
+                        ];
+                        body.leaf("audio", &attributes, "");
+                    }
+                    Medium::Other(text) => body.leaf("p", &[("class", &"soft")], &format!("{from}: {text}")),
+                }
+            }
+            body.element("dl", &[("class", &"pairs")], |list| {
+                for pair in &shown.pairs {
+                    write_pair(pair, list);
+                }
+            });
+        });
+    });
+}
+
+fn write_pair(pair: &Pair, list: &mut Markup) {
+    list.leaf("dt", &[], &pair.name);
+    let same = pair.truth.is_some() && pair.truth == pair.value;
+    let class = match (&pair.truth, &pair.value) {
+        (Some(_), Some(_)) if same && pair.judged => "same",
+        (Some(_), Some(_)) if !same => "differs",
+        _ => "plain",
+    };
+    list.element("dd", &[("class", &class)], |value| {
+        if let Some(text) = &pair.value {
+            value.text(text);
+        }
+        match &pair.truth {
+            Some(_) if same => value.leaf("span", &[("class", &"truth")], "as in the ground truth"),
+            Some(truth) => value.leaf("span", &[("class", &"truth")], &format!("ground truth: {truth}")),
+            None => {}
+        }
+    });
+}
+
+/// Which model each stage ran and why.
+pub(super) fn models(models: &[ChosenModel], part: &mut Markup) {
+    table(
+        part,
+        &[("Stage", false), ("Model", false), ("Why", false), ("Runs on", false), ("Why", false)],
+        |body| {
+            for model in models {
+                body.element("tr", &[], |row| {
+                    row.leaf("td", NAME, &model.stage);
+                    row.leaf("td", &[], &model.variant);
+                    row.leaf("td", &[("class", &"soft")], &model.why);
+                    row.leaf("td", &[], &model.backend);
+                    row.leaf("td", &[("class", &"soft")], &model.backend_why);
+                });
+            }
+        },
+    );
+}
