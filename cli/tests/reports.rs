@@ -112,7 +112,7 @@ fn modest(latency: &str) -> Place {
     let text = place.read("workflow.yaml");
     let (before, after) = text.split_once("\nslo:").unwrap();
     let (_, after) = after.split_once("\nrun:").unwrap();
-    let slo = format!("{{rate: 1/s, accuracy: 1%, latency: {{percentile: p99, below: {latency}}}}}");
+    let slo = format!("{{rate: 10/s, accuracy: 1%, latency: {{percentile: p99, below: {latency}}}}}");
     place.write("workflow.yaml", format!("{before}\nslo: {slo}\nrun:{after}"));
     place
 }
@@ -122,7 +122,7 @@ fn answers_are_shown_with_pictures_sounds_and_the_truth() {
     let place = modest("600s");
     let page = Page::of(&place, &[], 0);
     has(&page.text(None), &["All 3 service levels are met"]);
-    has(&page.text(Some("levels")), &["at least 1/s", "p99 below 600s", "at least 1%", "windows"]);
+    has(&page.text(Some("levels")), &["at least 10/s", "p99 below 600s", "at least 1%", "windows"]);
     has(&page.text(Some("models")), &["scene_features", "best of", "answer_accuracy"]);
     has(&page.text(Some("stages")), &["pair", "speech", "waiting"]);
     let samples = page.text(Some("samples"));
