@@ -278,7 +278,7 @@ fn model() {
             "exactly one key",
         ),
         (&[("[batch, 256]", "[256]")], &["E0502"], "start with the batch"),
-        (&[("[batch, 256]", "[bach, 256]")], &["E0105"], "`batch` or a whole number"),
+        (&[("[batch, 256]", "[bach, 256]")], &["E0105"], "`batch`, `any` or a whole number"),
     ];
     for (changes, codes, words) in cases {
         let text = with(MODEL, changes);
