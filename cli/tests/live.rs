@@ -144,6 +144,10 @@ fn batch_sizes_and_missed_levels_are_metrics() {
 }
 
 /// A run that serves metrics, and where.
+#[expect(
+    clippy::zombie_processes,
+    reason = "the caller waits for it; where the test fails, its end takes all along"
+)]
 fn serving(place: &Place) -> (Child, String) {
     let arguments = ["run", &place.argument("workflow.yaml"), "--metrics", "127.0.0.1:0"];
     let mut child = command(&arguments).spawn().unwrap();

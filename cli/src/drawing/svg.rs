@@ -311,7 +311,7 @@ mod tests {
         let document = roxmltree::Document::parse(&text).unwrap();
         let longest = |tag: &str| {
             let nodes = document.descendants().filter(|node| node.has_tag_name(tag));
-            let texts = nodes.filter_map(|node| node.children().filter(|c| c.is_text()).last()?.text());
+            let texts = nodes.filter_map(|node| node.children().rfind(|c| c.is_text())?.text());
             texts.map(|text| text.chars().count()).max().unwrap()
         };
         assert_eq!(longest("text"), LONGEST);

@@ -304,7 +304,8 @@ mod tests {
             assert!(batch_bytes(&sample.sources["left"]) < 1200, "nothing else is kept alive");
         }
         sampler.arrived("sink", &batch(0, 0, 1, 1), 0, None);
-        let oldest = sampler.of("sink").into_iter().find(|sample| keys(&[sample.clone()]) == ["k0"]);
+        let oldest =
+            sampler.of("sink").into_iter().find(|sample| keys(std::slice::from_ref(sample)) == ["k0"]);
         assert!(oldest.expect("kept").sources.is_empty(), "no longer there");
     }
 }

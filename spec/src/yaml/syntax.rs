@@ -199,7 +199,8 @@ impl<'a> Look<'a> {
     fn flow(&self) -> Option<Diagnostic> {
         let line = self.line()?;
         let unclosed = self.message.contains("unclosed bracket");
-        if !unclosed && !(self.message.contains("flow") && self.message.contains("did not find expected")) {
+        let in_braces = self.message.contains("flow") && self.message.contains("did not find expected");
+        if !unclosed && !in_braces {
             return None;
         }
         let before = &line.text[..self.within(&line)];
@@ -314,6 +315,7 @@ pub(super) fn dropped_tag(span: &Span) -> Option<Diagnostic> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 mod tests {
     use crate::span::SourceFile;
     use crate::yaml::parse;
