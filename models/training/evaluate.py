@@ -243,8 +243,9 @@ def main():
     shipped = [Model(path) for path in sorted(args.models.glob("*.yaml"))]
     everyone = sorted(shipped + [Model(path) for path in args.also], key=lambda m: m.flops)
     models = {kind: [m for m in everyone if m.kind == kind] for kind in KINDS}
-    largest = {kind: max((m for m in shipped if m.kind == kind), key=lambda m: m.flops).name
-               for kind in KINDS}
+    # Of two with the same FLOPs the one that is not quantised.
+    size = lambda m: (m.flops, m.file.stat().st_size)
+    largest = {kind: max((m for m in shipped if m.kind == kind), key=size).name for kind in KINDS}
     outputs = {m.name: features_of(m, args.outputs, images) for m in models["image"]}
     outputs.update({m.name: texts_of(m, args.outputs, keys, sounds) for m in models["speech"]})
     columns = {"image": images, "audio": sounds, "features": outputs[largest["image"]],

@@ -1,8 +1,9 @@
-"""Tries an 8-bit version of an image model: static quantisation, calibrated on training pictures.
+"""Makes an 8-bit version of an image model: static quantisation, calibrated on training pictures.
 
-    python quantize.py --work WORK --model scene-features-huge --out FOLDER
+    python quantize.py --work WORK --model scene-features-huge [--out FOLDER]
 
-Writes FOLDER/MODEL-int8.onnx and a manifest beside it, which evaluate.py takes with --also.
+Writes MODEL-int8.onnx and a manifest beside the model, or into FOLDER to try it: evaluate.py takes
+it from there with --also.
 """
 
 import argparse
@@ -34,7 +35,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, default=training_run.MODELS)
     args = parser.parse_args()
 
     args.out.mkdir(parents=True, exist_ok=True)
@@ -56,6 +57,8 @@ def main():
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     text = text.replace(model.manifest["sha256"], digest)
     text = text.replace("network).", "network, 8-bit).")
+    note = f"static 8-bit quantisation of {args.model} by models/training/quantize.py"
+    text = text.replace("\nparameters:", f"\n  note: {note}\nparameters:", 1)
     (args.out / f"{name}.yaml").write_text(text)
     training_run.log(f"{path}: {path.stat().st_size} bytes, from {model.file.stat().st_size}")
 

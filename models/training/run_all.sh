@@ -29,14 +29,20 @@ for step in $STEPS; do
     train)
         "$PYTHON" frontend.py --out ../testdata/logmel_reference.json
         # Two at a time: the largest image model takes about as long as all others together.
-        "$PYTHON" train_features.py --work "$WORK" --only huge &
+        (
+            "$PYTHON" train_features.py --work "$WORK" --only huge
+            "$PYTHON" quantize.py --work "$WORK" --model scene-features-huge
+        ) &
         largest=$!
         for size in tiny small medium large; do
             "$PYTHON" train_features.py --work "$WORK" --only "$size"
         done
         "$PYTHON" train_speech.py --work "$WORK"
-        "$PYTHON" train_answerer.py --work "$WORK"
         wait "$largest"
+        "$PYTHON" train_answerer.py --work "$WORK" --only small &
+        small=$!
+        "$PYTHON" train_answerer.py --work "$WORK" --only large
+        wait "$small"
         ;;
     sample)
         generate "$SAMPLE" 200 4 validation

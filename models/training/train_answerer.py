@@ -2,10 +2,10 @@
 
     python train_answerer.py --work WORK [--only small]     (after the other two scripts)
 
-They learn from the features of the smaller image models and from what a perfect one would say, and
-from questions as typed, as two recognisers heard them, and with errors put in. So that they also
-serve other image models which predict the same descriptor, its probabilities are made flatter or
-sharper at random; the larger image models are such others, so that nobody has to wait for them.
+They learn from the features of all image models and from what a perfect one would say, and from
+questions as typed, as all recognisers heard them, and with errors put in. So that they also serve
+other image models which predict the same descriptor, its probabilities are made flatter or sharper
+at random.
 """
 
 import json
@@ -22,15 +22,15 @@ import train_features
 import train_speech
 
 SIZES = {
-    "small": {"embedding": 16, "width": 48, "queries": 2, "hidden": 64, "reason": 64},
+    "small": {"embedding": 16, "width": 32, "queries": 2, "hidden": 56, "reason": 48},
     "large": {"embedding": 32, "width": 128, "queries": 6, "hidden": 192, "reason": 256},
 }
-EPOCHS = {"small": 4, "large": 4}
+EPOCHS = {"small": 8, "large": 8}
 BATCH = 256
 QUESTIONS_PER_SCENE = 4
 HEARD_TIMES = 2
-IMAGE_SOURCES = ["tiny", "small", "medium"]
-SPEECH_SOURCES = ["small", "large"]
+IMAGE_SOURCES = list(train_features.SIZES)
+SPEECH_SOURCES = list(train_speech.SIZES)
 SPELLINGS = {"color": "colour"}  # other recognisers write it so
 
 # Groups of the program that the text part predicts: the template, then for A and B each group of

@@ -39,14 +39,11 @@ class Size:
 
 SIZES = {
     "tiny": Size(128, 8, (16, 24, 32), (0, 0, 1), (128,) * 14),
-    "small": Size(128, 12, (24, 40, 64), (0, 1, 1), (128,) * 6),
-    "medium": Size(192, 16, (24, 48, 80), (0, 1, 2), (128, 192, 192, 192, 192)),
-    "large": Size(256, 16, (32, 64, 96), (0, 1, 2), (128, 192, 256)),
-    "huge": Size(256, 32, (56, 96, 128), (2, 3, 2), (128, 128, 192, 256)),
+    "small": Size(128, 12, (24, 40, 64), (0, 1, 1), (128,) * 8),
+    "medium": Size(192, 16, (24, 48, 80), (0, 1, 2), (128, 192, 192, 192, 192, 192)),
+    "large": Size(256, 16, (32, 64, 96), (0, 1, 2), (128, 192, 192, 256, 256)),
+    "huge": Size(256, 32, (56, 96, 128), (2, 3, 2), (128, 128, 192, 192, 256, 256)),
 }
-
-
-NOT_KEPT = ["large", "huge"]  # the answerers do not wait for these
 
 
 def convolution(inputs, outputs, kernel, stride=1):
@@ -191,9 +188,7 @@ def train(name, args, train_set, tune_set):
 
 
 def keep_outputs(name, model, args, sets):
-    """Descriptors of the generated scenes, which the answerers learn from if they need them."""
-    if name in NOT_KEPT:
-        return
+    """Descriptors of the generated scenes, which the answerers learn from."""
     for part, (keys, _) in sets.items():
         path = args.work / "outputs" / part / f"scene-features-{name}.npy"
         if not path.exists():
