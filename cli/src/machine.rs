@@ -33,7 +33,7 @@ impl Machine {
             name: line("/proc/sys/kernel/hostname"),
             processor: field("model name").or_else(|| field("Model")).unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory: kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:"),
+            memory: kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal"),
             system: system.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", "),
         }
     }
@@ -57,16 +57,16 @@ impl Usage {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         Self {
             processor_seconds: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
-            resident: kilobytes(&status, "VmRSS:"),
-            peak: kilobytes(&status, "VmHWM:"),
+            resident: kilobytes(&status, "VmRSS"),
+            peak: kilobytes(&status, "VmHWM"),
         }
     }
 }
 
-/// The bytes that a line such as `VmRSS:   1234 kB` tells.
-fn kilobytes(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+/// The bytes that a line such as `VmRSS:   1234 kB` of a file in /proc tells.
+pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The date and time now, such as `2026-11-21 15:04:05 UTC`.
@@ -118,7 +118,7 @@ mod tests {
             sum = sum.wrapping_mul(31).wrapping_add(7);
         }
         assert!(std::hint::black_box(sum) > 0 || sum == 0);
-        assert_eq!(kilobytes("VmRSS:\t  12 kB\n", "VmRSS:"), Some(12 * 1024));
-        assert_eq!(kilobytes("VmRSS:\t  12 kB\n", "VmHWM:"), None);
+        assert_eq!(kilobytes("VmRSS:\t  12 kB\n", "VmRSS"), Some(12 * 1024));
+        assert_eq!(kilobytes("VmRSS:\t  12 kB\n", "VmHWM"), None);
     }
 }

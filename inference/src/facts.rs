@@ -3,6 +3,7 @@ use crate::wire::{FieldValue, Fields, WireError};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use tidemill_operators::values::digest;
 use tidemill_spec::types::ElementType;
 
 /// Element type of a model's input or output.
@@ -145,7 +146,7 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     Ok(ModelFacts {
         path: path.to_owned(),
         file_bytes: bytes.len() as u64,
-        sha256: sha256_text(bytes),
+        sha256: digest(bytes),
         // Old exporters list the weights among the inputs.
         inputs: inputs.into_iter().filter(|port| !weights.contains(&port.name)).collect(),
         outputs,
@@ -154,16 +155,6 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
         nodes,
         producer: description.producer.filter(|name| !name.is_empty()),
         metadata: description.metadata,
-    })
-}
-
-/// sha256 in lower-case hexadecimal.
-pub(crate) fn sha256_text(bytes: &[u8]) -> String {
-    use sha2::Digest;
-    use std::fmt::Write;
-    sha2::Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
     })
 }
 

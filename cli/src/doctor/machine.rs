@@ -1,6 +1,7 @@
 //! Processor and memory, and what a container leaves of them.
 use super::Finding;
 use crate::figures::bytes;
+use crate::machine::kilobytes;
 use std::path::{Path, PathBuf};
 
 /// Below this, models and the records under way hardly fit.
@@ -57,7 +58,7 @@ fn instructions() -> Finding {
 fn memory(groups: &[PathBuf]) -> Finding {
     let name = "memory";
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let (Some(total), Some(free)) = (meminfo(&text, "MemTotal"), meminfo(&text, "MemAvailable")) else {
+    let (Some(total), Some(free)) = (kilobytes(&text, "MemTotal"), kilobytes(&text, "MemAvailable")) else {
         return Finding::note(name, "the system does not say how much there is");
     };
     let limit = memory_limit(groups).filter(|limit| *limit < total);
@@ -74,12 +75,6 @@ fn memory(groups: &[PathBuf]) -> Finding {
         return Finding::problem(name, detail).mend("end other programs, or give the container more memory");
     }
     Finding::ok(name, detail)
-}
-
-/// A line of /proc/meminfo, in bytes.
-fn meminfo(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The folders of this process's control group and those above it (version 2), innermost first.
@@ -118,8 +113,8 @@ mod tests {
 
     #[test]
     fn the_systems_files_are_understood() {
-        assert_eq!(meminfo("MemTotal:       16384 kB\nMemAvailable:   1 kB\n", "MemTotal"), Some(16 << 20));
-        assert_eq!(meminfo("MemTotal: many kB\n", "MemTotal"), None);
+        assert_eq!(kilobytes("MemTotal:       16384 kB\nMemAvailable:   1 kB\n", "MemTotal"), Some(16 << 20));
+        assert_eq!(kilobytes("MemTotal: many kB\n", "MemTotal"), None);
         assert_eq!(quota("150000 100000\n"), Some(1.5));
         assert_eq!(quota("max 100000\n"), None);
     }
