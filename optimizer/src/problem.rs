@@ -1,0 +1,305 @@
+//! A planning problem in plain numbers: no files, no names to resolve.
+//!
+//! Everything is named by its position: operator 2 is `problem.operators[2]`. Units: seconds, bytes, records, dollars;
+//! prices of workers in $/h; accuracies in percent.
+//!
+//! **Weightless operators.** Relational operators without a measured service time cost nothing. Whoever makes a problem
+//! fuses one with a single input into its producer (into its consumer where the producer is a source), and a join into
+//! its only consumer. What is left (a join with several consumers or none) stands here with
+//! [`Operator::weightless`]: it runs at a location, needs no worker of its own, and does not count for
+//! [`Limits::one_operator_per_worker`]. Sinks run where their input is produced and are not part of a problem.
+//!
+//! **Locations of sources.** Records with the same key come from the same location at all sources of one tier: source
+//! lists with equal [`Source::locations`] are one origin (see [`Problem::origins`]).
+mod accuracy;
+mod check;
+
+pub use accuracy::{ACCURACY_TOLERANCE, AccuracyModel, AccuracyRow, ResponseRow};
+pub use check::ProblemError;
+
+/// A planning problem. Make one, then call [`Problem::check`] once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    /// Name for reports.
+    pub name: String,
+    /// Operators in topological order: an edge never leads to an earlier one.
+    pub operators: Vec<Operator>,
+    /// Streams between sources and operators and between operators.
+    pub edges: Vec<Edge>,
+    /// Where records come from.
+    pub sources: Vec<Source>,
+    /// Sites of tiers.
+    pub locations: Vec<Location>,
+    /// Identical machines at one location.
+    pub worker_classes: Vec<WorkerClass>,
+    /// `routes[from][to]`: how traffic gets from a location to another; none: not at all. From a location to
+    /// itself it usually is free. Ask [`Problem::route`], which knows of [`ReturnTraffic`].
+    pub routes: Vec<Vec<Option<Route>>>,
+    /// What is known of accuracy.
+    pub accuracy: AccuracyModel,
+    /// What a plan has to keep.
+    pub limits: Limits,
+}
+
+/// Work done on records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operator {
+    /// Id in the workflow.
+    pub id: String,
+    /// Records per second that it has to serve (of a join: pairs).
+    pub rate: f64,
+    /// Candidate models, at least one; an operator without models has one variant.
+    pub variants: Vec<Variant>,
+    /// Costs nothing and needs no worker of its own (see the module's text); its variants have no modes.
+    pub weightless: bool,
+    /// Closes windows on ticks: a record waits up to one tick more.
+    pub stateful: bool,
+    /// Ids of weightless operators that run in the same stage, in order of the stream.
+    pub fused: Vec<String>,
+}
+
+/// One candidate model of an operator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variant {
+    /// Id of the model manifest; the operator's id where there is no model.
+    pub id: String,
+    /// `modes[class]`: ways to run it on a worker of that class; empty: it does not run there.
+    pub modes: Vec<Vec<ServiceMode>>,
+}
+
+/// One way to run a variant on a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServiceMode {
+    /// Inference backend; none: no model, or the only one.
+    pub backend: Option<String>,
+    /// Records per call, at least 1.
+    pub batch: u32,
+    /// Seconds of the worker per record, at the guaranteed percentile: that percentile of a call divided by `batch`.
+    pub seconds_per_record: f64,
+    /// Seconds from the begin of a call to its end, at the guaranteed percentile.
+    pub call_seconds: f64,
+    /// Seconds that a record may wait for its batch to fill (the batching budget); 0 with `batch` 1.
+    pub fill_seconds: f64,
+    /// Mean seconds of a call.
+    pub mean_call_seconds: f64,
+    /// Variance of the seconds of a call, in seconds squared.
+    pub variance_call_seconds: f64,
+    /// Memory that the loaded model needs, in bytes.
+    pub memory_bytes: f64,
+    /// Measured seconds of single calls; may be empty.
+    pub samples: Vec<f64>,
+}
+
+impl ServiceMode {
+    /// One record per call in exactly that many seconds, without memory.
+    pub fn constant(seconds: f64) -> Self {
+        Self {
+            backend: None,
+            batch: 1,
+            seconds_per_record: seconds,
+            call_seconds: seconds,
+            fill_seconds: 0.0,
+            mean_call_seconds: seconds,
+            variance_call_seconds: 0.0,
+            memory_bytes: 0.0,
+            samples: Vec::new(),
+        }
+    }
+}
+
+/// Where the records of an edge come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Producer {
+    /// A source.
+    Source(usize),
+    /// An operator.
+    Operator(usize),
+}
+
+/// A stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edge {
+    /// Where its records come from.
+    pub from: Producer,
+    /// Operator that takes them.
+    pub to: usize,
+    /// Which input of that operator, from 0.
+    pub input: usize,
+    /// Records per second.
+    pub rate: f64,
+    /// Bytes of one record by variant of the producing operator; one value for a source.
+    pub bytes: Vec<f64>,
+}
+
+/// Where records come from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Source {
+    /// Id in the workflow.
+    pub id: String,
+    /// Records per second, over all locations.
+    pub rate: f64,
+    /// Locations with their share of the records; the shares add up to 1.
+    pub locations: Vec<(usize, f64)>,
+}
+
+/// A site of a tier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Location {
+    /// Name for reports: the tier's, with the site's where there are several (`edge/north`).
+    pub name: String,
+    /// Position of the tier, 0 for the lowest.
+    pub tier: usize,
+}
+
+/// Identical machines at one location.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerClass {
+    /// Where they are.
+    pub location: usize,
+    /// Worker type in the infrastructure.
+    pub worker_type: String,
+    /// How many there are.
+    pub count: u32,
+    /// Price of one, in $/h.
+    pub price: f64,
+    /// Memory for models of one, in bytes; none: not limited.
+    pub memory_bytes: Option<f64>,
+}
+
+/// How traffic gets from one location to another.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Route {
+    /// Price in $/byte.
+    pub price: f64,
+    /// Bytes per second; none: not limited.
+    pub bandwidth: Option<f64>,
+    /// Seconds that a byte takes one way.
+    pub delay: f64,
+}
+
+/// Whether records may go to a lower tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReturnTraffic {
+    /// Never, even where there is a route.
+    Forbid,
+    /// Where there is a route, at its price.
+    #[default]
+    Priced,
+}
+
+/// What a plan has to keep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Least end-to-end accuracy in percent.
+    pub accuracy: Option<f64>,
+    /// Bounds on latency.
+    pub latency: Vec<LatencyLimit>,
+    /// Largest share of its time that a worker may be busy, by `seconds_per_record`; 0 < value <= 1. Default: 0.85,
+    /// because a worker at 1 has no bounded latency.
+    pub max_utilization: f64,
+    /// Whether a worker may run one operator only. Default: false.
+    pub one_operator_per_worker: bool,
+    /// Whether records may go to a lower tier. Default: at the price of the route.
+    pub return_traffic: ReturnTraffic,
+    /// Percentile that `seconds_per_record` and `call_seconds` of the modes stand for, in percent. Default: 75.
+    pub percentile: f64,
+    /// Seconds of a tick: what a stateful operator adds to a path. Default: 0.05.
+    pub tick_seconds: f64,
+    /// Seconds of waiting time in front of a worker that a planner may choose from under a latency limit, rising.
+    /// Default: 0.02, 0.06, 0.2.
+    pub wait_levels: Vec<f64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            accuracy: None,
+            latency: Vec::new(),
+            max_utilization: 0.85,
+            one_operator_per_worker: false,
+            return_traffic: ReturnTraffic::Priced,
+            percentile: 75.0,
+            tick_seconds: 0.05,
+            wait_levels: vec![0.02, 0.06, 0.2],
+        }
+    }
+}
+
+/// A bound on the sum of stage percentiles along every path from a source to a sink.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LatencyLimit {
+    /// Percentile that is bounded, in percent: of the waiting time; service times come at [`Limits::percentile`].
+    pub percentile: f64,
+    /// The bound in seconds.
+    pub seconds: f64,
+    /// Operator behind which the sink stands; none: every operator that nothing follows.
+    pub sink: Option<usize>,
+}
+
+/// Sources whose records come from the same locations: records with the same key come from the same one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Origin {
+    /// The sources.
+    pub sources: Vec<usize>,
+    /// Locations with their share of the keys.
+    pub locations: Vec<(usize, f64)>,
+}
+
+impl Problem {
+    /// The route between two locations, unless it leads down where that is forbidden.
+    pub fn route(&self, from: usize, to: usize) -> Option<&Route> {
+        let down = self.locations[to].tier < self.locations[from].tier;
+        if down && self.limits.return_traffic == ReturnTraffic::Forbid {
+            return None;
+        }
+        self.routes[from][to].as_ref()
+    }
+
+    /// Sources grouped by their lists of locations, in order of the first source of each group.
+    pub fn origins(&self) -> Vec<Origin> {
+        let mut origins: Vec<Origin> = Vec::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            match origins.iter_mut().find(|origin| origin.locations == source.locations) {
+                Some(origin) => origin.sources.push(index),
+                None => {
+                    origins.push(Origin { sources: vec![index], locations: source.locations.clone() });
+                }
+            }
+        }
+        origins
+    }
+
+    /// Edges that lead to an operator, in order of its inputs.
+    pub fn inputs_of(&self, operator: usize) -> Vec<usize> {
+        let mut edges: Vec<usize> = (0..self.edges.len()).filter(|&e| self.edges[e].to == operator).collect();
+        edges.sort_by_key(|&e| self.edges[e].input);
+        edges
+    }
+
+    /// Edges that leave an operator.
+    pub fn outputs_of(&self, operator: usize) -> Vec<usize> {
+        (0..self.edges.len()).filter(|&e| self.edges[e].from == Producer::Operator(operator)).collect()
+    }
+
+    /// Operators that nothing follows: sinks stand behind them.
+    pub fn last_operators(&self) -> Vec<usize> {
+        (0..self.operators.len()).filter(|&v| self.outputs_of(v).is_empty()).collect()
+    }
+
+    /// Bytes per second that an edge carries with these variants (one per operator).
+    pub fn edge_bytes_per_second(&self, edge: usize, variants: &[usize]) -> f64 {
+        let edge = &self.edges[edge];
+        let variant = match edge.from {
+            Producer::Source(_) => 0,
+            Producer::Operator(operator) => variants[operator],
+        };
+        edge.rate * edge.bytes[variant]
+    }
+
+    /// Number of joint variants: the product of the numbers of variants, saturating.
+    pub fn joint_variants(&self) -> u64 {
+        self.operators
+            .iter()
+            .fold(1u64, |product, operator| product.saturating_mul(operator.variants.len() as u64))
+    }
+}

@@ -1,0 +1,108 @@
+//! What a planner decides, and what it can say about it.
+
+/// A plan in numbers: variants, workers in use, who runs what, and route classes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Solution {
+    /// Chosen variant of each operator.
+    pub variants: Vec<usize>,
+    /// Workers in use; each is paid for.
+    pub workers: Vec<UsedWorker>,
+    /// Who runs what.
+    pub hostings: Vec<Hosting>,
+    /// Shares of the key space; the shares add up to 1.
+    pub classes: Vec<RouteClass>,
+}
+
+/// A worker in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UsedWorker {
+    /// Its worker class in the problem.
+    pub class: usize,
+    /// Which of the class, from 0, below the class's count.
+    pub index: u32,
+}
+
+/// One operator on one worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hosting {
+    /// The operator.
+    pub operator: usize,
+    /// Position in [`Solution::workers`]; none only for a weightless operator.
+    pub worker: Option<usize>,
+    /// Where it runs: the worker's location, or that of the weightless operator.
+    pub location: usize,
+    /// Position in the chosen variant's modes on the worker's class; 0 for a weightless operator.
+    pub mode: usize,
+    /// Share of the operator's records, 0 < share <= 1: the sum of the shares of the route classes that name it.
+    pub share: f64,
+    /// Seconds that a record waits for the worker at most, at the percentile of the latency limits; none where
+    /// nothing bounds latency. The same for all hostings of one worker.
+    pub wait_seconds: Option<f64>,
+}
+
+/// A share of the key space with one hosting per operator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouteClass {
+    /// Share of the keys.
+    pub share: f64,
+    /// Location of each source's records.
+    pub sources: Vec<usize>,
+    /// Position in [`Solution::hostings`] for each operator.
+    pub hostings: Vec<usize>,
+}
+
+/// What is known of a solution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// No plan is cheaper by more than the gap asked for (see [`Outcome::gap`]).
+    Optimal,
+    /// The plan keeps all limits; nothing is proven of its cost beyond [`Outcome::bound`].
+    Feasible,
+    /// The wall-clock limit ended the search: another run may find another plan.
+    TimeLimited,
+    /// No plan keeps all limits (for a heuristic: it found none, see [`Outcome::bound`]).
+    Infeasible,
+}
+
+/// What a planner found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Name of the planner.
+    pub planner: String,
+    /// What is known of the solution.
+    pub status: Status,
+    /// The best plan found.
+    pub solution: Option<Solution>,
+    /// Total cost of the solution in $/h, by [`crate::cost::cost`].
+    pub cost: Option<f64>,
+    /// No plan costs less than this, in $/h; none where nothing is proven. With [`Status::Infeasible`] and a bound of
+    /// infinity, it is proven that there is no plan.
+    pub bound: Option<f64>,
+    /// (cost - bound) / cost; none without both.
+    pub gap: Option<f64>,
+    /// Nodes of the search, over all its parts.
+    pub nodes: u64,
+    /// Wall-clock seconds of the search.
+    pub seconds: f64,
+}
+
+impl Outcome {
+    /// No plan; `proven` says whether that is proven or the planner just found none.
+    pub fn infeasible(planner: &str, proven: bool) -> Self {
+        Self {
+            planner: planner.to_owned(),
+            status: Status::Infeasible,
+            solution: None,
+            cost: None,
+            bound: proven.then_some(f64::INFINITY),
+            gap: None,
+            nodes: 0,
+            seconds: 0.0,
+        }
+    }
+
+    /// The gap between a cost and a bound: (cost - bound) / cost, at least 0; 0 for a plan that costs nothing.
+    pub fn gap_between(cost: f64, bound: f64) -> f64 {
+        if cost <= 0.0 { 0.0 } else { ((cost - bound) / cost).max(0.0) }
+    }
+}
