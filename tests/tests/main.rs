@@ -1,6 +1,7 @@
 //! Rules that hold for the workspace as a whole: who may depend on whom, how long a file may be,
 //! what must not stand in a committed file. One test program, one module a rule.
 
+mod book_pages;
 mod dependency_direction;
 mod file_size;
 mod module_names;

@@ -85,17 +85,20 @@ fn links_between_documents_lead_somewhere() {
     assert!(faults.is_empty(), "links to nothing:\n  {}", faults.join("\n  "));
 }
 
-/// The targets of the `[text](target)` links of a line that mean a file, without `#section`.
+/// The targets of the `[text](target)` links of a line.
+pub(crate) fn targets(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+}
+
+/// Those that mean a file, without `#section`.
 fn links(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split_once(')'))
-        .map(|(target, _)| target.split('#').next().unwrap_or_default())
+    targets(line)
+        .map(|target| target.split('#').next().unwrap_or_default())
         .filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
 }
 
 /// A path that stands in a file, seen from the root, with `..` worked out.
-fn resolved(file: &Path, target: &str) -> PathBuf {
+pub(crate) fn resolved(file: &Path, target: &str) -> PathBuf {
     let mut path = file.parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(target).components() {
         match part {
