@@ -151,7 +151,7 @@ pub(crate) struct ManArguments {
   tidemill validate workflow.yaml plan.yaml    the plan is checked against the workflow of its name
   tidemill validate workflow.yaml --output json
 
-A file is a workflow, plan, infrastructure or model manifest by its keys. Exit code 78 if any is wrong.")]
+A file is a workflow, plan, infrastructure, model manifest or profile by its keys. Exit code 78 if any is wrong.")]
 pub(crate) struct ValidateArguments {
     /// Files to check.
     #[arg(required = true, value_name = "FILE")]
@@ -362,6 +362,8 @@ pub(crate) enum SchemaFile {
     Plan,
     /// Model manifests.
     Model,
+    /// Profiles.
+    Profile,
 }
 
 impl SchemaFile {
@@ -372,6 +374,7 @@ impl SchemaFile {
             SchemaFile::Infrastructure => "infrastructure",
             SchemaFile::Plan => "plan",
             SchemaFile::Model => "model",
+            SchemaFile::Profile => "profile",
         }
     }
 }

@@ -14,6 +14,7 @@ use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::plan::PlanFile;
+use tidemill_spec::profile::ProfileFile;
 use tidemill_spec::workflow::Workflow;
 use tidemill_spec::yaml;
 
@@ -24,6 +25,7 @@ enum FileKind {
     Plan,
     Infrastructure,
     Model,
+    Profile,
 }
 
 impl FileKind {
@@ -33,6 +35,7 @@ impl FileKind {
             FileKind::Plan => "plan",
             FileKind::Infrastructure => "infrastructure",
             FileKind::Model => "model",
+            FileKind::Profile => "profile",
         }
     }
 
@@ -43,6 +46,7 @@ impl FileKind {
             FileKind::Plan => &["stages", "classes"],
             FileKind::Infrastructure => &["tiers"],
             FileKind::Model => &["sha256", "backends"],
+            FileKind::Profile => &["services", "machines", "messages"],
         }
     }
 }
@@ -94,7 +98,8 @@ pub(crate) fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> an
 fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
     let source = yaml::read(file)?;
     let tree = yaml::parse(&source)?;
-    let all = [FileKind::Workflow, FileKind::Plan, FileKind::Infrastructure, FileKind::Model];
+    let all =
+        [FileKind::Workflow, FileKind::Plan, FileKind::Infrastructure, FileKind::Model, FileKind::Profile];
     // Without any telling key it is taken for a workflow, whose errors then say what is missing.
     let has = |kind: &FileKind| kind.keys().iter().any(|key| tree.get(key).is_some());
     Ok(all.into_iter().find(has).unwrap_or(FileKind::Workflow))
@@ -130,6 +135,21 @@ fn check_file(
                 }
             }
             Ok(format!(" (alone; name its workflow `{}` too to check it against that)", plan.workflow.name))
+        }
+        FileKind::Profile => {
+            let file = ProfileFile::load(file)?;
+            let name = &file.profile.workflow.name;
+            for workflow in workflows {
+                let Ok(workflow) = Workflow::load(workflow) else { continue };
+                if workflow.name == name.as_str() {
+                    let found = file.validate_against(&workflow);
+                    let warnings = found.clone();
+                    found.into_result(())?;
+                    terminal.warnings(&warnings);
+                    return Ok(format!(" (of the workflow `{name}`)"));
+                }
+            }
+            Ok(format!(" (alone; name its workflow `{name}` too to check it against that)"))
         }
         FileKind::Infrastructure => Infrastructure::load(file).map(|_| String::new()),
         FileKind::Model => {

@@ -29,6 +29,12 @@ const PAGES: &[(&str, &str, &str)] = &[
         "Plan reference",
         "All keys of a plan file. [Writing a workflow](../workflow.md#plans) says what a plan is good for.",
     ),
+    (
+        "profile",
+        "Profile reference",
+        "All keys of a profile: what was measured of the operators of a workflow. `tidemill validate` checks such a \
+         file, alone and against the workflow of its name.",
+    ),
 ];
 
 #[test]

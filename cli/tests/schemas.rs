@@ -14,7 +14,7 @@ fn the_workflow_schema_is_up_to_date() {
 
 #[test]
 fn all_kinds_of_files_have_a_schema() {
-    for kind in ["workflow", "infrastructure", "plan", "model"] {
+    for kind in ["workflow", "infrastructure", "plan", "model", "profile"] {
         let schema = tidemill(&["schema", kind]).expect(0).json();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema", "{kind}");
     }

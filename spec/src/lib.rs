@@ -1,4 +1,4 @@
-//! What users and programs write down: workflow, infrastructure, model and plan files.
+//! What users and programs write down: workflow, infrastructure, model, plan and profile files.
 //!
 //! | file | type | errors |
 //! |---|---|---|
@@ -7,6 +7,7 @@
 //! | `infrastructure.yaml` | [`infrastructure::Infrastructure`] | `E03xx` |
 //! | `plan.yaml` | [`plan::Plan`], [`plan::PlanFile`] | `E04xx` |
 //! | model manifests | [`manifest::Manifest`] | `E05xx` |
+//! | `profile.yaml` | [`profile::Profile`], [`profile::ProfileFile`] | `E08xx` |
 //!
 //! `E06xx` is kept for the types of connected ports, which the operators check. A file goes the same way always: text
 //! with limits, a tree in which every node knows its place ([`value::Value`]), variables filled in, converted to
@@ -36,6 +37,7 @@ mod identifier;
 pub mod infrastructure;
 pub mod manifest;
 pub mod plan;
+pub mod profile;
 pub mod schema;
 pub mod secret;
 pub mod span;

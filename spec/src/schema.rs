@@ -14,6 +14,7 @@
 use crate::infrastructure::Infrastructure;
 use crate::manifest::Manifest;
 use crate::plan::Plan;
+use crate::profile::Profile;
 use crate::workflow::Workflow;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
@@ -41,7 +42,7 @@ impl Section {
     }
 }
 
-/// All schemas by the name of their file: `workflow`, `infrastructure`, `plan`, `model`. The workflow's is without
+/// All schemas by the name of their file: `workflow`, `infrastructure`, `plan`, `model`, `profile`. The workflow's is without
 /// the options of any kind.
 pub fn all() -> Vec<(&'static str, Schema)> {
     vec![
@@ -49,6 +50,7 @@ pub fn all() -> Vec<(&'static str, Schema)> {
         ("infrastructure", document::<Infrastructure>("A Tidemill infrastructure")),
         ("plan", document::<Plan>("A Tidemill plan")),
         ("model", document::<Manifest>("A Tidemill model manifest")),
+        ("profile", document::<Profile>("A Tidemill profile")),
     ]
 }
 

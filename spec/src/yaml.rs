@@ -15,6 +15,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod rows;
 mod syntax;
 
 /// Largest file that is read.
@@ -347,6 +348,16 @@ pub(crate) fn as_written(text: &str) -> Cow<'_, str> {
 pub fn print<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
     let tree = serde_json::to_value(value).map_err(|error| unprintable(&error))?;
     serde_saphyr::to_string(&tree).map_err(|error| unprintable(&error))
+}
+
+/// Prints as YAML with a line for everything that fits on one, for files that are tables; [`parse`] gives the same
+/// back.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_in_rows<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
+    let tree = serde_json::to_value(value).map_err(|error| unprintable(&error))?;
+    Ok(rows::print(&tree))
 }
 
 /// Prints a document in which variables are filled in: `${` is escaped unless it stood in the file.

@@ -3,12 +3,14 @@ use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::plan::PlanFile;
+use tidemill_spec::profile::ProfileFile;
 use tidemill_spec::workflow::Workflow;
 
 const WORKFLOW: &str = include_str!("golden/workflow.yaml");
 const INFRASTRUCTURE: &str = include_str!("golden/infrastructure.yaml");
 const PLAN: &str = include_str!("golden/plan-two-workers.yaml");
 const MODEL: &str = include_str!("golden/model.yaml");
+const PROFILE: &str = include_str!("golden/profile.yaml");
 
 /// Changes of a right file, the codes that they give in order, and words of the message or help.
 type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a str);
@@ -283,6 +285,57 @@ fn model() {
     for (changes, codes, words) in cases {
         let text = with(MODEL, changes);
         let found = Manifest::parse(&text, "model.yaml").expect_err(&format!("{changes:?}"));
+        expect(&found, codes, words);
+    }
+}
+
+#[test]
+fn profile() {
+    let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    let cases: &[Case<'_>] = &[
+        (&[("p90: 7ms", "p90: 5ms")], &["E0804"], "p90 is less than p75"),
+        (&[("p90: 7ms", "p90: 7")], &["E0106"], "write `7ms`"),
+        (&[("[4ms, 6ms, 9ms]", "[4ms, 9ms, 6ms]")], &["E0804"], "not in order"),
+        (&[("[4ms, 6ms, 9ms]", "[4ms]")], &["E0803"], "one point"),
+        (&[("batch: 8", "batch: 1")], &["E0801"], "a batch of 1 is given twice"),
+        (&[("batch: 8", "batch: 0")], &["E0803"], "1 or more"),
+        (&[("{worker_type: small", "{worker_type: smal")], &["E0802", "E0802"], "did you mean `smal`?"),
+        (&[("how: limited", "how: measure")], &["E0114"], "did you mean `measured`?"),
+        (&[("cores: 0.5", "cores: 0")], &["E0803"], "above 0"),
+        (
+            &[("backend: rten, worker_type: small", "backend: rten, worker_type: medium")],
+            &["E0801"],
+            "given twice",
+        ),
+        (&[("output_per_input: 1", "output_per_input: -1")], &["E0803"], "0 or more"),
+        (&[("to: pair, input: 1", "to: pair")], &["E0805"], "write `input: 1`"),
+        (&[("{from: questions", "{from: question")], &["E0805"], "two ends of an edge"),
+        (&[("interval: [50%, 58%]", "interval: [58%, 50%]")], &["E0803"], "holds the value"),
+        (
+            &[("operator: pair, worker_type", "operator: pairs, worker_type")],
+            &["E0805"],
+            "did you mean `pair`?",
+        ),
+        (
+            &[("operator: pair, worker_type", "operator: pair, variant: x, worker_type")],
+            &["E0805"],
+            "remove `variant`",
+        ),
+        (&[("{answer: answerer-small, ", "{anser: answerer-small, ")], &["E0805"], "did you mean `answer`?"),
+        (&[("name: vqa", "name: other")], &["E0805"], "this is `vqa`"),
+        (&[("{name: vqa}", "{name: vqa, digest: abc}")], &["E0803"], "not a sha256"),
+        (
+            &[("{name: vqa}", &format!("{{name: vqa, digest: {}}}", "a".repeat(64)))],
+            &["E0807"],
+            "has changed",
+        ),
+    ];
+    for (changes, codes, words) in cases {
+        let text = with(PROFILE, changes);
+        let found = match ProfileFile::parse(&text, "profile.yaml") {
+            Err(found) => found,
+            Ok(file) => file.validate_against(&workflow),
+        };
         expect(&found, codes, words);
     }
 }

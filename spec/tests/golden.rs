@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::plan::{Plan, PlanFile};
+use tidemill_spec::profile::{Profile, ProfileFile};
 use tidemill_spec::units::{Bytes, TimeSpan};
 use tidemill_spec::workflow::Workflow;
 
@@ -64,6 +65,19 @@ fn model() {
     let printed = manifest.to_yaml().expect("prints");
     let again = Manifest::parse(&printed, "printed").unwrap_or_else(|errors| panic!("{printed}\n{errors}"));
     assert_eq!(again, manifest);
+}
+
+#[test]
+fn profiles_fit_the_workflow() {
+    let workflow = Workflow::load(golden("workflow.yaml")).unwrap_or_else(|errors| panic!("{errors}"));
+    let file = ProfileFile::load(golden("profile.yaml")).unwrap_or_else(|errors| panic!("{errors}"));
+    let found = file.validate_against(&workflow);
+    assert!(found.is_empty(), "{found}");
+    let printed = file.profile.to_yaml().expect("prints");
+    let again = Profile::parse(&printed, "printed").unwrap_or_else(|errors| panic!("{printed}\n{errors}"));
+    assert_eq!(again, file.profile);
+    assert_eq!(again.digest(), file.profile.digest());
+    assert_eq!(file.profile.merge(&file.profile).map(|merged| merged.profile), Ok(again));
 }
 
 #[test]

@@ -5,15 +5,17 @@ use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::plan::PlanFile;
+use tidemill_spec::profile::ProfileFile;
 use tidemill_spec::workflow::Workflow;
 use tidemill_spec::yaml::LARGEST_FILE;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     include_str!("golden/workflow.yaml"),
     include_str!("golden/infrastructure.yaml"),
     include_str!("golden/plan-two-workers.yaml"),
     include_str!("golden/plan-three-tiers.yaml"),
     include_str!("golden/model.yaml"),
+    include_str!("golden/profile.yaml"),
 ];
 
 /// Numbers that are the same in every run, so that a failure can be repeated from its case number.
@@ -88,6 +90,13 @@ fn read(file: usize, text: &str) -> Result<String, Diagnostics> {
             let workflow = Workflow::parse(FILES[0], "workflow.yaml")?;
             file.validate_against(&workflow).into_result(())?;
             file.plan.to_yaml()
+        }),
+        5 => ProfileFile::parse(text, "mutated").and_then(|file| {
+            let workflow = Workflow::parse(FILES[0], "workflow.yaml")?;
+            file.validate_against(&workflow).into_result(())?;
+            let printed = file.profile.to_yaml()?;
+            assert_eq!(ProfileFile::parse(&printed, "printed").map(|again| again.profile), Ok(file.profile));
+            Ok(printed)
         }),
         _ => Manifest::parse(text, "mutated").and_then(|manifest| manifest.to_yaml()),
     }

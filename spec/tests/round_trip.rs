@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use tidemill_spec::infrastructure::{Accelerator, Direction, Infrastructure, Link, Tier, WorkerType};
 use tidemill_spec::manifest::{Dimension, Initial, LoopState, Manifest, Postprocess, Preprocess};
 use tidemill_spec::plan::{Freshness, LinkKind, Plan, Predicted, PredictedValue};
+use tidemill_spec::profile::Profile;
 use tidemill_spec::span::{Located, SourceFile};
 use tidemill_spec::units::{
     Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice,
@@ -211,6 +212,38 @@ proptest! {
     }
 
     #[test]
+    fn profile(words in prop::collection::vec(text(), 5), n in 1..u64::MAX, x in real(), times in prop::collection::vec(whole(), 2..40)) {
+        let mut profile = Profile::parse(include_str!("golden/profile.yaml"), "golden").expect("is right");
+        let mut times: Vec<TimeSpan> = times.into_iter().map(TimeSpan).collect();
+        times.sort();
+        profile.workflow.name = words[0].clone();
+        profile.machines[0].cpu = Some(words[1].clone());
+        profile.machines[0].cores = Some(x + 0.001);
+        profile.services[0].variant = Some(words[2].clone());
+        profile.services[0].batches[0].points = times;
+        profile.services[0].peak_memory = Some(Bytes(n));
+        profile.ratios[0].output_per_input = x;
+        profile.messages[0].bytes_per_record = Bytes(n);
+        profile.messages[0].variants.insert(words[3].clone(), words[4].clone());
+        let accuracy = profile.accuracy.as_mut().expect("has one");
+        accuracy.metric = words[4].clone();
+        accuracy.models[0].value = x;
+        let printed = profile.to_yaml().expect("prints");
+        let again = Profile::parse(&printed, "printed");
+        prop_assert_eq!(again, Ok(profile), "{}", printed);
+    }
+
+    #[test]
+    fn values_in_rows(value in tree()) {
+        prop_assume!(matches!(value.node, Node::Map(_)));
+        let printed = yaml::print_in_rows(&value).expect("prints");
+        let again = yaml::parse(&SourceFile::new("printed", printed.as_str()));
+        // A float without a fraction is printed as a whole number: compare what it is, not how it is written.
+        let plain = |value: &Value| numbers(serde_json::to_value(value).expect("is data"));
+        prop_assert_eq!(again.as_ref().map(plain), Ok(plain(&value)), "{}", printed);
+    }
+
+    #[test]
     fn manifest(description in text(), labels in prop::collection::vec(text(), 2), alphabet in text(), n in 1..u32::MAX,
                 constant in -1e9..1e9f64, x in 0.0..1e9f64) {
         let mut manifest = Manifest::parse(include_str!("golden/model.yaml"), "golden").expect("is right");
@@ -228,6 +261,16 @@ proptest! {
         let printed = manifest.to_yaml().expect("prints");
         let again = Manifest::parse(&printed, "printed");
         prop_assert_eq!(again, Ok(manifest), "{}", printed);
+    }
+}
+
+/// All numbers as floats.
+fn numbers(tree: serde_json::Value) -> serde_json::Value {
+    match tree {
+        serde_json::Value::Number(n) => serde_json::json!(n.as_f64()),
+        serde_json::Value::Array(items) => items.into_iter().map(numbers).collect(),
+        serde_json::Value::Object(map) => map.into_iter().map(|(key, value)| (key, numbers(value))).collect(),
+        other => other,
     }
 }
 

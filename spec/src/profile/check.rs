@@ -1,0 +1,341 @@
+//! What must hold in a profile, alone and together with its workflow.
+use super::merge::message_key;
+use super::{Accuracy, BatchTime, Profile, Service};
+use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
+use crate::identifier;
+use crate::value::{
+    Step::{self, Index, Key},
+    Value,
+};
+use crate::workflow::Workflow;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+impl Profile {
+    /// Everything that is wrong with the profile by itself. `tree` gives the positions, where it came from a file.
+    pub fn check(&self, tree: Option<&Value>) -> Diagnostics {
+        let mut check = Check::new(tree);
+        check.digests(self);
+        check.machines(self);
+        check.services(self);
+        check.ratios(self);
+        check.messages(self);
+        if let Some(accuracy) = &self.accuracy {
+            check.accuracy(accuracy);
+        }
+        check.found
+    }
+
+    /// Everything that is wrong with the profile for this workflow; see [`super::ProfileFile`] for positions. A
+    /// workflow that only changed since is a warning.
+    pub fn validate_against(&self, workflow: &Workflow) -> Diagnostics {
+        self.check_against(workflow, None)
+    }
+
+    /// As [`Profile::validate_against`], with positions.
+    pub(super) fn check_against(&self, workflow: &Workflow, tree: Option<&Value>) -> Diagnostics {
+        let mut found = self.check(tree);
+        if found.has_errors() {
+            return found;
+        }
+        let mut check = Check::new(tree);
+        check.same_workflow(self, workflow);
+        check.operators(self, workflow);
+        check.edges(self, workflow);
+        found.append(check.found);
+        found
+    }
+}
+
+/// Collects findings and looks up their places.
+struct Check<'a> {
+    tree: Option<&'a Value>,
+    found: Diagnostics,
+}
+
+impl<'a> Check<'a> {
+    fn new(tree: Option<&'a Value>) -> Self {
+        Self { tree, found: Diagnostics::new() }
+    }
+
+    fn report(&mut self, path: &[Step<'_>], code: &'static str, message: String, help: impl Into<String>) {
+        self.add(path, Diagnostic::error(code, message).with_help(help));
+    }
+
+    fn add(&mut self, path: &[Step<'_>], mut diagnostic: Diagnostic) {
+        if let Some(tree) = self.tree {
+            diagnostic.span = tree.span_at(path);
+        }
+        if self.found.len() < ENOUGH {
+            self.found.push(diagnostic);
+        }
+    }
+
+    fn twice(&mut self, path: &[Step<'_>], what: &str) {
+        self.report(path, "E0801", format!("{what} is given twice"), "keep one of the two");
+    }
+
+    fn digests(&mut self, profile: &Profile) {
+        if let Some(digest) = &profile.workflow.digest {
+            self.digest(&[Key("workflow"), Key("digest")], digest);
+        }
+        for (index, service) in profile.services.iter().enumerate() {
+            if let Some(digest) = &service.model {
+                self.digest(&[Key("services"), Index(index), Key("model")], digest);
+            }
+        }
+    }
+
+    fn digest(&mut self, path: &[Step<'_>], digest: &str) {
+        if digest.len() != 64 || !digest.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)) {
+            let message = "this is not a sha256".to_string();
+            self.report(path, "E0803", message, "write 64 small hexadecimal digits");
+        }
+    }
+
+    fn machines(&mut self, profile: &Profile) {
+        let mut seen = HashSet::new();
+        for (index, machine) in profile.machines.iter().enumerate() {
+            let at = |key| [Key("machines"), Index(index), Key(key)];
+            if let Some((message, help)) = identifier::wrong(&machine.worker_type, ".") {
+                self.report(&at("worker_type"), "E0115", message, help);
+            }
+            if !seen.insert(&machine.worker_type) {
+                self.twice(&at("worker_type"), &format!("the type of worker `{}`", machine.worker_type));
+            }
+            for (key, number) in [("cores", machine.cores), ("factor", machine.factor)] {
+                if number.is_some_and(|number| !(number > 0.0 && number.is_finite())) {
+                    let message = format!("`{key}` of `{}` is not above 0", machine.worker_type);
+                    self.report(&at(key), "E0803", message, "write a number above 0, or leave it out");
+                }
+            }
+        }
+    }
+
+    fn services(&mut self, profile: &Profile) {
+        let known: Vec<&str> = profile.machines.iter().map(|machine| machine.worker_type.as_str()).collect();
+        let mut seen = HashSet::new();
+        for (index, service) in profile.services.iter().enumerate() {
+            let here = [Key("services"), Index(index)];
+            if !known.contains(&service.worker_type.as_str()) {
+                let message = format!(
+                    "`{}` is measured on `{}`, which is no machine",
+                    service.operator, service.worker_type
+                );
+                let help = suggestion(&service.worker_type, known.iter().copied(), "machines");
+                self.report(&[here[0], here[1], Key("worker_type")], "E0802", message, help);
+            }
+            if !seen.insert((&service.operator, &service.variant, &service.backend, &service.worker_type)) {
+                let what = format!("{} on `{}`", named(service), service.worker_type);
+                self.twice(&here, &what);
+            }
+            if service.batches.is_empty() {
+                let message = format!("{} has no times", named(service));
+                let help = "write at least `batches: [{batch: 1, p75: 10ms}]`";
+                self.report(&[here[0], here[1], Key("batches")], "E0803", message, help);
+            }
+            let mut batches = BTreeSet::new();
+            for (place, times) in service.batches.iter().enumerate() {
+                let at = [here[0], here[1], Key("batches"), Index(place)];
+                if !batches.insert(times.batch) {
+                    self.twice(&at, &format!("a batch of {}", times.batch));
+                }
+                self.times(&at, times);
+            }
+        }
+    }
+
+    fn times(&mut self, at: &[Step<'_>; 4], times: &BatchTime) {
+        let key = |key| [at[0], at[1], at[2], at[3], Key(key)];
+        if times.batch == 0 {
+            self.report(&key("batch"), "E0803", "a batch of 0 records".to_string(), "write 1 or more");
+        }
+        if times.samples == Some(0) {
+            self.report(&key("samples"), "E0803", "figures of 0 samples".to_string(), "write 1 or more");
+        }
+        let named: Vec<_> =
+            times.percentiles().into_iter().filter_map(|(p, time)| Some((p, time?))).collect();
+        if named.is_empty() && times.mean.is_none() && times.points.is_empty() {
+            let message = "a batch without times".to_string();
+            self.report(at, "E0803", message, "write its `mean`, or percentiles such as `p75: 10ms`");
+        }
+        for pair in named.windows(2) {
+            if pair[0].1 > pair[1].1 {
+                let message = format!("p{} is less than p{}", pair[1].0, pair[0].0);
+                self.report(at, "E0804", message, "percentiles grow: check the figures");
+            }
+        }
+        if times.points.len() == 1 {
+            let message = "a distribution of one point".to_string();
+            self.report(&key("points"), "E0803", message, "write two points or more, or none");
+        }
+        if !times.points.is_sorted() {
+            let message = "the points are not in order".to_string();
+            self.report(&key("points"), "E0804", message, "quantiles grow: from the least to the largest");
+        }
+    }
+
+    fn ratios(&mut self, profile: &Profile) {
+        let mut seen = HashSet::new();
+        for (index, ratio) in profile.ratios.iter().enumerate() {
+            let at = [Key("ratios"), Index(index)];
+            if !seen.insert((&ratio.operator, &ratio.variant)) {
+                self.twice(&at, &format!("the ratio of `{}`", ratio.operator));
+            }
+            if !(ratio.output_per_input >= 0.0 && ratio.output_per_input.is_finite()) {
+                let message = format!("`{}` cannot be a ratio", ratio.output_per_input);
+                self.report(&[at[0], at[1], Key("output_per_input")], "E0803", message, "write 0 or more");
+            }
+        }
+    }
+
+    fn messages(&mut self, profile: &Profile) {
+        let mut seen = BTreeSet::new();
+        for (index, message) in profile.messages.iter().enumerate() {
+            if !seen.insert(message_key(message)) {
+                let what = format!("the message from `{}` to `{}`", message.from, message.to);
+                self.twice(&[Key("messages"), Index(index)], &what);
+            }
+        }
+    }
+
+    fn accuracy(&mut self, accuracy: &Accuracy) {
+        let mut seen = BTreeSet::new();
+        for (index, row) in accuracy.end_to_end.iter().enumerate() {
+            let at = [Key("accuracy"), Key("end_to_end"), Index(index)];
+            if !seen.insert(&row.variants) {
+                self.twice(&at, "the accuracy of these variants");
+            }
+            if let Some((low, high)) = row.interval
+                && !(low <= row.accuracy && row.accuracy <= high)
+            {
+                let message = format!("{} is not between {low} and {high}", row.accuracy);
+                let help = "an interval is written as [low, high] and holds the value";
+                self.report(&[at[0], at[1], at[2], Key("interval")], "E0803", message, help);
+            }
+        }
+        for (index, row) in accuracy.response.iter().enumerate() {
+            let earlier = &accuracy.response[..index];
+            if earlier
+                .iter()
+                .any(|e| (&e.operator, &e.variant, &e.inputs) == (&row.operator, &row.variant, &row.inputs))
+            {
+                let at = [Key("accuracy"), Key("response"), Index(index)];
+                self.twice(&at, &format!("the response of `{}` to these inputs", row.operator));
+            }
+        }
+        let mut seen = HashSet::new();
+        for (index, metric) in accuracy.models.iter().enumerate() {
+            let at = [Key("accuracy"), Key("models"), Index(index)];
+            if !seen.insert((&metric.operator, &metric.variant)) {
+                self.twice(&at, &format!("the metric of `{}`", metric.variant));
+            }
+            if !metric.value.is_finite() {
+                let message = format!("`{}` cannot be a metric", metric.value);
+                self.report(&[at[0], at[1], at[2], Key("value")], "E0803", message, "write a number");
+            }
+        }
+    }
+
+    fn same_workflow(&mut self, profile: &Profile, workflow: &Workflow) {
+        if workflow.name != profile.workflow.name.as_str() {
+            let message = format!(
+                "the profile is of the workflow `{}`, this is `{}`",
+                profile.workflow.name, workflow.name
+            );
+            let help = "use the profile of this workflow, or make one: `tidemill profile`";
+            self.report(&[Key("workflow"), Key("name")], "E0805", message, help);
+        }
+        if let Some(digest) = &profile.workflow.digest
+            && *digest != workflow.digest()
+        {
+            let changed = Diagnostic::warning("E0807", "the workflow has changed since the profile was made")
+                .with_help("profile again if operators or data changed; figures that still hold are kept");
+            self.add(&[Key("workflow"), Key("digest")], changed);
+        }
+    }
+
+    fn operators(&mut self, profile: &Profile, workflow: &Workflow) {
+        let ids: Vec<&str> = {
+            let sources = workflow.sources.iter().map(|source| source.id.as_str());
+            let operators = workflow.operators.iter().map(|operator| operator.id.as_str());
+            sources.chain(operators).chain(workflow.sinks.iter().map(|sink| sink.id.as_str())).collect()
+        };
+        let with_models: HashSet<&str> = {
+            let all = workflow.operators.iter().filter(|operator| !operator.variants.is_empty());
+            all.map(|operator| operator.id.as_str()).collect()
+        };
+        let mut named: Vec<([Step<'_>; 3], &str)> = Vec::new();
+        for (index, service) in profile.services.iter().enumerate() {
+            named.push(([Key("services"), Index(index), Key("operator")], &service.operator));
+            let has_models = with_models.contains(service.operator.as_str());
+            if ids.contains(&service.operator.as_str()) && service.variant.is_some() != has_models {
+                let (message, help) = match has_models {
+                    true => {
+                        (format!("`{}` has models, no variant is named", service.operator), "add `variant:`")
+                    }
+                    false => (format!("`{}` has no models", service.operator), "remove `variant`"),
+                };
+                self.report(&[Key("services"), Index(index)], "E0805", message, help);
+            }
+        }
+        for (index, ratio) in profile.ratios.iter().enumerate() {
+            named.push(([Key("ratios"), Index(index), Key("operator")], &ratio.operator));
+        }
+        for (path, operator) in named {
+            if !ids.contains(&operator) {
+                let message = format!("the workflow has no operator `{operator}`");
+                self.report(&path, "E0805", message, suggestion(operator, ids.iter().copied(), "operators"));
+            }
+        }
+        let Some(accuracy) = &profile.accuracy else { return };
+        let rows = |variants: &BTreeMap<String, String>| variants.keys().cloned().collect::<Vec<_>>();
+        let mut named: Vec<(&str, usize, String)> = Vec::new();
+        for (index, row) in accuracy.end_to_end.iter().enumerate() {
+            named.extend(rows(&row.variants).into_iter().map(|operator| ("end_to_end", index, operator)));
+        }
+        for (index, row) in accuracy.response.iter().enumerate() {
+            named.push(("response", index, row.operator.clone()));
+            named.extend(row.inputs.keys().map(|operator| ("response", index, operator.clone())));
+        }
+        for (index, metric) in accuracy.models.iter().enumerate() {
+            named.push(("models", index, metric.operator.clone()));
+        }
+        for (list, index, operator) in named {
+            if !with_models.contains(operator.as_str()) {
+                let message = format!("the workflow has no operator `{operator}` with models");
+                let help = suggestion(&operator, with_models.iter().copied(), "operators with models");
+                self.report(&[Key("accuracy"), Key(list), Index(index)], "E0805", message, help);
+            }
+        }
+    }
+
+    fn edges(&mut self, profile: &Profile, workflow: &Workflow) {
+        let mut edges: HashSet<(&str, &str, u32)> = HashSet::new();
+        for operator in &workflow.operators {
+            for (port, input) in (0u32..).zip(&operator.inputs) {
+                edges.insert((input.from.as_str(), operator.id.as_str(), port));
+            }
+        }
+        edges.extend(workflow.sinks.iter().map(|sink| (sink.input.from.as_str(), sink.id.as_str(), 0)));
+        for (index, message) in profile.messages.iter().enumerate() {
+            let (from, to) = (message.from.as_str(), message.to.as_str());
+            if edges.contains(&(from, to, message.input)) {
+                continue;
+            }
+            let port = edges.iter().find(|edge| (edge.0, edge.1) == (from, to)).map(|edge| edge.2);
+            let text =
+                format!("the workflow does not lead from `{from}` to input {} of `{to}`", message.input);
+            let help = match port {
+                Some(port) => format!("write `input: {port}`"),
+                None => "name the two ends of an edge of the workflow".to_string(),
+            };
+            self.report(&[Key("messages"), Index(index)], "E0805", text, help);
+        }
+    }
+}
+
+fn named(service: &Service) -> String {
+    let variant = service.variant.as_ref().map(|variant| format!(" with `{variant}`")).unwrap_or_default();
+    let backend = service.backend.as_ref().map(|backend| format!(" by `{backend}`")).unwrap_or_default();
+    format!("`{}`{variant}{backend}", service.operator)
+}

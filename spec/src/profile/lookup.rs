@@ -1,0 +1,167 @@
+//! Finding figures in a profile.
+use super::{BatchTime, Machine, MessageSize, Profile, Service};
+use crate::units::{Bytes, Percent, Percentile, TimeSpan};
+use std::collections::BTreeMap;
+
+impl Profile {
+    /// The machine of that type.
+    pub fn machine(&self, worker_type: &str) -> Option<&Machine> {
+        self.machines.iter().find(|machine| machine.worker_type == worker_type)
+    }
+
+    /// The service times of an operator on a type of worker. Without a backend: those of any one, the first in the
+    /// file; with one: its own, else those whose backend is not known.
+    pub fn service(
+        &self,
+        operator: &str,
+        variant: Option<&str>,
+        backend: Option<&str>,
+        worker_type: &str,
+    ) -> Option<&Service> {
+        let fits = |service: &&Service| {
+            service.operator == operator
+                && service.variant.as_deref() == variant
+                && service.worker_type == worker_type
+        };
+        let mut all = self.services.iter().filter(fits);
+        match backend {
+            None => all.next(),
+            Some(_) => {
+                let all: Vec<&Service> = all.collect();
+                let named = all.iter().find(|service| service.backend.as_deref() == backend);
+                named.or_else(|| all.iter().find(|service| service.backend.is_none())).copied()
+            }
+        }
+    }
+
+    /// Output records per input record: that of the variant, else that of the operator, else 1.
+    pub fn output_per_input(&self, operator: &str, variant: Option<&str>) -> f64 {
+        let find = |variant: Option<&str>| {
+            self.ratios
+                .iter()
+                .find(|ratio| ratio.operator == operator && ratio.variant.as_deref() == variant)
+                .map(|ratio| ratio.output_per_input)
+        };
+        find(variant).or_else(|| find(None)).unwrap_or(1.0)
+    }
+
+    /// Mean bytes of a record from one operator to another under these variants (by operator). Of the entries that
+    /// hold the one that names most variants counts; among several inputs of the receiver the first.
+    pub fn bytes_per_record(
+        &self,
+        from: &str,
+        to: &str,
+        variants: &BTreeMap<String, String>,
+    ) -> Option<Bytes> {
+        let holds = |message: &&MessageSize| {
+            message.from == from
+                && message.to == to
+                && message.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
+        };
+        let found = self.messages.iter().filter(holds).rev().max_by_key(|message| message.variants.len());
+        found.map(|message| message.bytes_per_record)
+    }
+
+    /// Measured accuracy of the workflow with exactly these variants (by operator).
+    pub fn accuracy_of(&self, variants: &BTreeMap<String, String>) -> Option<Percent> {
+        let rows = &self.accuracy.as_ref()?.end_to_end;
+        rows.iter().find(|row| row.variants == *variants).map(|row| row.accuracy)
+    }
+}
+
+impl Service {
+    /// Times of batches of that size, if they were measured.
+    pub fn batch(&self, batch: u32) -> Option<&BatchTime> {
+        self.batches.iter().find(|times| times.batch == batch)
+    }
+}
+
+impl BatchTime {
+    /// Percentiles that are given by name, the smallest first.
+    pub fn percentiles(&self) -> [(f64, Option<TimeSpan>); 4] {
+        [(50.0, self.p50), (75.0, self.p75), (90.0, self.p90), (99.0, self.p99)]
+    }
+
+    /// The service time of the batch at a percentile: as named, else between two points, else between two named
+    /// ones, on a straight line. None above the largest and below the smallest that is known.
+    pub fn at(&self, percentile: Percentile) -> Option<TimeSpan> {
+        let known: Vec<(f64, TimeSpan)> =
+            self.percentiles().into_iter().filter_map(|(p, time)| Some((p, time?))).collect();
+        if let Some((_, time)) = known.iter().find(|(p, _)| *p == percentile.0) {
+            return Some(*time);
+        }
+        let last = self.points.len().checked_sub(1).filter(|last| *last > 0);
+        let points = last.map(|last| {
+            let at = |(index, time): (usize, &TimeSpan)| (100.0 * index as f64 / last as f64, *time);
+            self.points.iter().enumerate().map(at).collect::<Vec<_>>()
+        });
+        between(&points.unwrap_or(known), percentile.0)
+    }
+
+    /// The mean, else the median: what the rates of the expectation are computed from.
+    pub fn typical(&self) -> Option<TimeSpan> {
+        self.mean.or(self.p50)
+    }
+}
+
+fn between(known: &[(f64, TimeSpan)], percentile: f64) -> Option<TimeSpan> {
+    let pair = known.windows(2).find(|pair| pair[0].0 <= percentile && percentile <= pair[1].0)?;
+    let ((low, from), (high, to)) = (pair[0], pair[1]);
+    let part = (percentile - low) / (high - low);
+    let time = from.0 as f64 + part * (to.0 as f64 - from.0 as f64);
+    Some(TimeSpan(time.round() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+version: 1
+workflow: {name: w}
+machines: [{worker_type: m, how: measured}]
+services:
+  - {operator: o, variant: v, backend: rten, worker_type: m, how: measured, batches: [{batch: 1, mean: 2ms}]}
+  - {operator: o, variant: v, backend: ort, worker_type: m, how: measured, batches: [{batch: 1, mean: 1ms}]}
+  - {operator: j, worker_type: m, how: measured, batches: [{batch: 1, p50: 1ms, p90: 3ms}, {batch: 4, points: [1ms, 5ms, 9ms]}]}
+ratios: [{operator: o, output_per_input: 2}, {operator: o, variant: v, output_per_input: 0.5}]
+messages:
+  - {from: o, to: j, bytes_per_record: 10B}
+  - {from: o, to: j, variants: {o: v}, bytes_per_record: 20B}
+accuracy: {metric: share of right answers, end_to_end: [{variants: {o: v}, accuracy: 50%}]}
+";
+
+    fn ms(n: u64) -> TimeSpan {
+        TimeSpan(n * 1_000_000)
+    }
+
+    #[test]
+    fn figures_are_found() {
+        let profile = Profile::parse(TEXT, "p").unwrap_or_else(|errors| panic!("{errors}"));
+        let mean =
+            |backend| profile.service("o", Some("v"), backend, "m").and_then(|s| s.batch(1)?.typical());
+        assert_eq!((mean(None), mean(Some("ort")), mean(Some("tch"))), (Some(ms(2)), Some(ms(1)), None));
+        assert!(profile.service("o", None, None, "m").is_none());
+        let ratio = |variant| profile.output_per_input("o", variant);
+        assert_eq!(
+            (ratio(Some("v")), ratio(Some("x")), profile.output_per_input("j", None)),
+            (0.5, 2.0, 1.0)
+        );
+        let variants = |v: &str| BTreeMap::from([("o".to_string(), v.to_string())]);
+        let bytes = |v| profile.bytes_per_record("o", "j", &variants(v));
+        assert_eq!((bytes("v"), bytes("x")), (Some(Bytes(20)), Some(Bytes(10))));
+        assert_eq!(profile.bytes_per_record("j", "o", &variants("v")), None);
+        assert_eq!(profile.accuracy_of(&variants("v")), Some(Percent(50.0)));
+        assert_eq!(profile.accuracy_of(&variants("x")), None);
+    }
+
+    #[test]
+    fn percentiles_are_read_between_what_is_known() {
+        let profile = Profile::parse(TEXT, "p").unwrap_or_else(|errors| panic!("{errors}"));
+        let service = profile.service("j", None, None, "m").expect("is there");
+        let at = |batch, p| service.batch(batch).and_then(|times| times.at(Percentile(p)));
+        assert_eq!((at(1, 50.0), at(1, 70.0), at(1, 90.0)), (Some(ms(1)), Some(ms(2)), Some(ms(3))));
+        assert_eq!((at(1, 99.0), at(1, 10.0)), (None, None));
+        assert_eq!((at(4, 0.0), at(4, 25.0), at(4, 100.0)), (Some(ms(1)), Some(ms(3)), Some(ms(9))));
+    }
+}
