@@ -1,1 +1,2 @@
 //! The planners, a file each.
+pub mod exact;

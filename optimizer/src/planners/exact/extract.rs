@@ -1,0 +1,101 @@
+//! From a point of the program to a placement.
+use super::model::Model;
+use super::prepared::Prepared;
+use crate::problem::Producer;
+use crate::realise::{Factor, Part, Pattern, Placement, SMALL_SHARE, WorkerGroup, join};
+
+/// The placement that a point with whole numbers means.
+pub(super) fn placement(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Placement {
+    Placement {
+        variants: model.joint(values),
+        groups: groups(prepared, model, values),
+        patterns: patterns(prepared, model, values),
+    }
+}
+
+fn groups(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<WorkerGroup> {
+    let mut groups = Vec::new();
+    for (class, counts) in model.counts.iter().enumerate() {
+        let facts = &prepared.classes[class];
+        for &(only, count) in counts {
+            let count = values[count].round() as u32;
+            let mut parts = Vec::new();
+            for (operator, columns) in model.shares.iter().enumerate() {
+                if only.is_some_and(|only| only != operator) {
+                    continue;
+                }
+                for &(index, column) in columns {
+                    let choice = &prepared.choices[operator][index];
+                    if choice.class == Some(class) && values[column] > SMALL_SHARE {
+                        parts.push(Part { operator, mode: choice.mode, share: values[column] });
+                    }
+                }
+            }
+            if count > 0 && !parts.is_empty() {
+                groups.push(WorkerGroup { class: facts.class, count, wait_seconds: facts.wait, parts });
+            }
+        }
+    }
+    groups
+}
+
+fn patterns(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<Pattern> {
+    let operators = prepared.problem.operators.len();
+    let mut large = model.tuples.iter();
+    let mut factors = Vec::new();
+    for clique in &prepared.tree.cliques {
+        let table: Vec<(Vec<usize>, f64)> = match clique.nodes.as_slice() {
+            [node] => shares_of(prepared, model, values, *node),
+            [a, b] => {
+                let link = Model::link_between(prepared, *a, *b);
+                let columns = link.map(|link| (prepared.links[link].from == *a, model.link_columns(link)));
+                columns.map_or_else(Vec::new, |(is_forward, columns)| {
+                    let mut table: Vec<(Vec<usize>, f64)> = Vec::new();
+                    for (_, from, to, column) in columns {
+                        let tuple = if is_forward { vec![from, to] } else { vec![to, from] };
+                        match table.iter_mut().find(|(other, _)| *other == tuple) {
+                            Some((_, share)) => *share += values[column],
+                            None => table.push((tuple, values[column])),
+                        }
+                    }
+                    table
+                })
+            }
+            _ => large.next().map_or_else(Vec::new, |tuples| {
+                tuples.iter().map(|(tuple, column)| (tuple.clone(), values[*column])).collect()
+            }),
+        };
+        factors.push(Factor { nodes: clique.nodes.clone(), separator: clique.separator.clone(), table });
+    }
+    let joined = join(prepared.nodes(), &factors);
+    let source = |locations: &[Option<usize>], source: usize| match prepared.node_of(Producer::Source(source))
+    {
+        Some(node) => locations[node].unwrap_or(0),
+        None => prepared.problem.sources[source].locations[0].0,
+    };
+    joined
+        .into_iter()
+        .map(|(locations, share)| Pattern {
+            share,
+            sources: (0..prepared.problem.sources.len()).map(|index| source(&locations, index)).collect(),
+            operators: (0..operators).map(|operator| locations[operator].unwrap_or(0)).collect(),
+        })
+        .collect()
+}
+
+/// Shares of a node by location.
+fn shares_of(prepared: &Prepared<'_>, model: &Model, values: &[f64], node: usize) -> Vec<(Vec<usize>, f64)> {
+    let operators = prepared.problem.operators.len();
+    if node >= operators {
+        let locations = prepared.origins[node - operators].iter();
+        return locations.map(|&(location, share)| (vec![location], share)).collect();
+    }
+    let there = |location: usize| -> f64 {
+        let columns = model.shares[node].iter();
+        columns
+            .filter(|(i, _)| prepared.choices[node][*i].location == location)
+            .map(|(_, c)| values[*c])
+            .sum()
+    };
+    prepared.domains[node].iter().map(|&location| (vec![location], there(location))).collect()
+}

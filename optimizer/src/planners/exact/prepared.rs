@@ -1,0 +1,407 @@
+//! A problem made ready for the integer program: classes with waits, columns that can be part of a plan, the graph of
+//! locations.
+use crate::junction::JunctionTree;
+use crate::planner::PlannerError;
+use crate::problem::{Problem, Producer};
+use crate::queueing::{decay_rate, effective_seconds};
+
+pub(super) const SECONDS_PER_HOUR: f64 = 3600.0;
+
+/// How memory enters the program for one worker class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum MemoryRule {
+    /// Not at all; whether the models fit is seen afterwards.
+    Ignored,
+    /// Counted over all workers of the class together: necessary, not sufficient.
+    Counted,
+    /// Every worker by itself: exact.
+    Single,
+}
+
+/// Identical workers with one wait in front of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SearchClass {
+    /// Worker class in the problem.
+    pub(super) class: usize,
+    pub(super) location: usize,
+    /// Which of the class's workers, where each stands by itself.
+    pub(super) single: Option<u32>,
+    /// Seconds of waiting; none without latency limits.
+    pub(super) wait: Option<f64>,
+    pub(super) count: u32,
+    pub(super) price: f64,
+    /// Memory of one worker, where it enters the program.
+    pub(super) memory: Option<f64>,
+}
+
+/// One way to serve an operator: a column of the program.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Choice {
+    pub(super) variant: usize,
+    /// Search class; none for a weightless operator.
+    pub(super) class: Option<usize>,
+    pub(super) location: usize,
+    pub(super) mode: usize,
+    /// Workers that the whole of the operator's records needs under the utilisation cap.
+    pub(super) load: f64,
+    /// The same under the waiting-time bound; 0 without.
+    pub(super) wait_load: f64,
+    /// Own latency in seconds: filling a batch, waiting, the call, a tick where stateful.
+    pub(super) latency: f64,
+    pub(super) memory: f64,
+    /// Cost of the traffic from sources with one location, in $/h for all of the records.
+    pub(super) source_cost: f64,
+    /// Latency of that traffic in seconds.
+    pub(super) source_latency: f64,
+}
+
+/// Streams between the same two nodes of the graph of locations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    /// Node that sends: an operator, or `operators + origin`.
+    pub(super) from: usize,
+    /// Operator that receives.
+    pub(super) to: usize,
+    pub(super) edges: Vec<usize>,
+    /// Variants of the sender with equal bytes on all of the edges; one group without variants for an origin.
+    pub(super) groups: Vec<Vec<usize>>,
+}
+
+/// A problem made ready.
+#[derive(Debug, Clone)]
+pub(super) struct Prepared<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) classes: Vec<SearchClass>,
+    /// Choices of each operator.
+    pub(super) choices: Vec<Vec<Choice>>,
+    /// Origins with several locations, which are nodes; those with one are part of the choices.
+    pub(super) origins: Vec<Vec<(usize, f64)>>,
+    /// Node of a source: its origin's, or none with one location.
+    pub(super) source_node: Vec<Option<usize>>,
+    /// Locations of each node, rising.
+    pub(super) domains: Vec<Vec<usize>>,
+    pub(super) links: Vec<Link>,
+    pub(super) tree: JunctionTree,
+    /// Latest end of each operator in seconds, where a latency limit looks at it or at what follows.
+    pub(super) deadline: Vec<Option<f64>>,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(problem: &'a Problem, rules: &[MemoryRule]) -> Result<Self, PlannerError> {
+        let classes = search_classes(problem, rules);
+        let mut prepared = Self {
+            problem,
+            choices: Vec::new(),
+            classes,
+            origins: Vec::new(),
+            source_node: vec![None; problem.sources.len()],
+            domains: Vec::new(),
+            links: Vec::new(),
+            tree: JunctionTree { cliques: Vec::new() },
+            deadline: own_deadlines(problem),
+        };
+        for origin in problem.origins().into_iter().filter(|origin| origin.locations.len() > 1) {
+            for source in origin.sources {
+                prepared.source_node[source] = Some(problem.operators.len() + prepared.origins.len());
+            }
+            prepared.origins.push(origin.locations);
+        }
+        prepared.choices = (0..problem.operators.len()).map(|v| prepared.choices_of(v)).collect();
+        prepared.links = prepared.links();
+        prepared.prune();
+        let edges: Vec<(usize, usize)> = prepared.links.iter().map(|link| (link.from, link.to)).collect();
+        prepared.tree = JunctionTree::new(prepared.nodes(), &edges);
+        let size: f64 = prepared.large_cliques().map(|nodes| prepared.tuples_of(nodes)).sum();
+        if size > 300_000.0 {
+            return Err(PlannerError::Unsupported {
+                planner: super::NAME.to_owned(),
+                reason: format!(
+                    "streams are split and joined so often over so many locations that {size} route columns follow"
+                ),
+            });
+        }
+        Ok(prepared)
+    }
+
+    pub(super) fn nodes(&self) -> usize {
+        self.problem.operators.len() + self.origins.len()
+    }
+
+    /// Node that an edge comes from, unless it is a source with one location.
+    pub(super) fn node_of(&self, producer: Producer) -> Option<usize> {
+        match producer {
+            Producer::Source(source) => self.source_node[source],
+            Producer::Operator(operator) => Some(operator),
+        }
+    }
+
+    /// Cliques that are more than one link.
+    pub(super) fn large_cliques(&self) -> impl Iterator<Item = &[usize]> {
+        self.tree.cliques.iter().map(|clique| clique.nodes.as_slice()).filter(|nodes| nodes.len() > 2)
+    }
+
+    fn tuples_of(&self, nodes: &[usize]) -> f64 {
+        nodes.iter().map(|&node| self.domains[node].len() as f64).product()
+    }
+
+    /// Whether an operator can be served at all.
+    pub(super) fn is_servable(&self) -> bool {
+        self.choices.iter().all(|choices| !choices.is_empty())
+    }
+
+    /// Price, in $/h, of all records of a link from one location to another with variants of that group.
+    pub(super) fn link_cost(&self, link: &Link, group: usize, from: usize, to: usize) -> f64 {
+        let route = self.problem.route(from, to).map_or(0.0, |route| route.price);
+        self.link_bytes(link, group).iter().sum::<f64>() * SECONDS_PER_HOUR * route
+    }
+
+    /// Bytes per second of each edge of a link, with variants of that group.
+    pub(super) fn link_bytes(&self, link: &Link, group: usize) -> Vec<f64> {
+        let variant = link.groups[group].first().copied().unwrap_or(0);
+        let edges = link.edges.iter().map(|&edge| &self.problem.edges[edge]);
+        edges.map(|edge| edge.rate * edge.bytes[variant]).collect()
+    }
+
+    /// Seconds from one location to another for the slowest edge of a link: delay, and bytes over bandwidth.
+    pub(super) fn link_seconds(&self, link: &Link, group: usize, from: usize, to: usize) -> f64 {
+        let variant = link.groups[group].first().copied().unwrap_or(0);
+        let bytes =
+            link.edges.iter().map(|&edge| self.problem.edges[edge].bytes[variant]).fold(0.0, f64::max);
+        transfer_seconds(self.problem, from, to, bytes)
+    }
+
+    fn choices_of(&self, operator: usize) -> Vec<Choice> {
+        let problem = self.problem;
+        let facts = &problem.operators[operator];
+        let tick = if facts.stateful { problem.limits.tick_seconds } else { 0.0 };
+        let mut choices = Vec::new();
+        let mut add = |choice: Choice| {
+            if let Some((source_cost, source_latency)) = self.from_sources(operator, choice.location) {
+                choices.push(Choice { source_cost, source_latency, ..choice });
+            }
+        };
+        let blank = |variant, class, location| Choice {
+            variant,
+            class,
+            location,
+            mode: 0,
+            load: 0.0,
+            wait_load: 0.0,
+            latency: tick,
+            memory: 0.0,
+            source_cost: 0.0,
+            source_latency: 0.0,
+        };
+        if facts.weightless {
+            for variant in 0..facts.variants.len() {
+                for location in 0..problem.locations.len() {
+                    if self.classes.iter().any(|class| class.location == location) {
+                        add(blank(variant, None, location));
+                    }
+                }
+            }
+            return choices;
+        }
+        let percentile = problem.limits.latency.iter().map(|limit| limit.percentile).fold(0.0, f64::max);
+        for (variant, of_variant) in facts.variants.iter().enumerate() {
+            for (class, search) in self.classes.iter().enumerate() {
+                for (mode, service) in of_variant.modes[search.class].iter().enumerate() {
+                    let capacity = problem.worker_classes[search.class].memory_bytes;
+                    if capacity.is_some_and(|capacity| service.memory_bytes > capacity) {
+                        continue;
+                    }
+                    let wait_seconds = match search.wait {
+                        None => 0.0,
+                        Some(wait) => match effective_seconds(service, decay_rate(wait, percentile)) {
+                            None => continue,
+                            Some(seconds) => seconds,
+                        },
+                    };
+                    add(Choice {
+                        mode,
+                        load: facts.rate * service.seconds_per_record / problem.limits.max_utilization,
+                        wait_load: facts.rate * wait_seconds,
+                        latency: tick
+                            + service.fill_seconds
+                            + service.call_seconds
+                            + search.wait.unwrap_or(0.0),
+                        memory: service.memory_bytes,
+                        ..blank(variant, Some(class), search.location)
+                    });
+                }
+            }
+        }
+        choices
+    }
+
+    /// Cost and latency of the traffic from sources with one location; none where no route leads.
+    fn from_sources(&self, operator: usize, location: usize) -> Option<(f64, f64)> {
+        let (mut cost, mut latency) = (0.0, 0.0f64);
+        for edge in self.problem.edges.iter().filter(|edge| edge.to == operator) {
+            let Producer::Source(source) = edge.from else { continue };
+            if self.source_node[source].is_some() {
+                continue;
+            }
+            let from = self.problem.sources[source].locations[0].0;
+            let route = self.problem.route(from, location)?;
+            cost += edge.rate * edge.bytes[0] * SECONDS_PER_HOUR * route.price;
+            latency = latency.max(transfer_seconds(self.problem, from, location, edge.bytes[0]));
+        }
+        Some((cost, latency))
+    }
+
+    fn links(&self) -> Vec<Link> {
+        let mut links: Vec<Link> = Vec::new();
+        for (index, edge) in self.problem.edges.iter().enumerate() {
+            let Some(from) = self.node_of(edge.from) else { continue };
+            match links.iter_mut().find(|link| (link.from, link.to) == (from, edge.to)) {
+                Some(link) => link.edges.push(index),
+                None => links.push(Link { from, to: edge.to, edges: vec![index], groups: Vec::new() }),
+            }
+        }
+        for link in &mut links {
+            let Some(operator) = self.problem.operators.get(link.from) else {
+                link.groups.push(Vec::new());
+                continue;
+            };
+            let sizes = |variant: usize| -> Vec<f64> {
+                link.edges.iter().map(|&edge| self.problem.edges[edge].bytes[variant]).collect()
+            };
+            let mut groups: Vec<Vec<usize>> = Vec::new();
+            for variant in 0..operator.variants.len() {
+                match groups.iter_mut().find(|group| sizes(group[0]) == sizes(variant)) {
+                    Some(group) => group.push(variant),
+                    None => groups.push(vec![variant]),
+                }
+            }
+            link.groups = groups;
+        }
+        links
+    }
+
+    /// Drops what cannot be part of a plan: no route in or out, or too slow even on the fastest path.
+    fn prune(&mut self) {
+        loop {
+            self.domains = (0..self.nodes()).map(|node| self.locations_of(node)).collect();
+            let before: usize = self.choices.iter().map(Vec::len).sum();
+            let links = &self.links;
+            let (problem, domains) = (self.problem, &self.domains);
+            for (operator, choices) in self.choices.iter_mut().enumerate() {
+                choices.retain(|choice| {
+                    links.iter().all(|link| {
+                        let reachable = |from: usize, to: usize| problem.route(from, to).is_some();
+                        if link.to == operator {
+                            domains[link.from].iter().any(|&from| reachable(from, choice.location))
+                        } else if link.from == operator {
+                            domains[link.to].iter().any(|&to| reachable(choice.location, to))
+                        } else {
+                            true
+                        }
+                    })
+                });
+            }
+            self.prune_slow();
+            if self.choices.iter().map(Vec::len).sum::<usize>() == before {
+                return;
+            }
+        }
+    }
+
+    fn locations_of(&self, node: usize) -> Vec<usize> {
+        let operators = self.problem.operators.len();
+        let mut locations: Vec<usize> = if node < operators {
+            self.choices[node].iter().map(|choice| choice.location).collect()
+        } else {
+            self.origins[node - operators].iter().map(|(location, _)| *location).collect()
+        };
+        locations.sort_unstable();
+        locations.dedup();
+        locations
+    }
+
+    fn prune_slow(&mut self) {
+        if self.problem.limits.latency.is_empty() {
+            return;
+        }
+        // Earliest begin of each operator (transfers counted as 0), then latest end.
+        let operators = self.problem.operators.len();
+        let fastest =
+            |choices: &[Choice]| choices.iter().map(|choice| choice.latency).fold(f64::INFINITY, f64::min);
+        let mut begin = vec![0.0f64; operators];
+        for operator in 0..operators {
+            let end = begin[operator] + fastest(&self.choices[operator]);
+            for edge in self.problem.outputs_of(operator) {
+                let to = self.problem.edges[edge].to;
+                begin[to] = begin[to].max(end);
+            }
+        }
+        self.deadline = own_deadlines(self.problem);
+        for operator in (0..operators).rev() {
+            let Some(end) = self.deadline[operator] else { continue };
+            let latest_begin = end - fastest(&self.choices[operator]);
+            for edge in self.problem.inputs_of(operator) {
+                if let Producer::Operator(producer) = self.problem.edges[edge].from {
+                    let own = self.deadline[producer].unwrap_or(f64::INFINITY);
+                    self.deadline[producer] = Some(own.min(latest_begin));
+                }
+            }
+        }
+        for (operator, choices) in self.choices.iter_mut().enumerate() {
+            if let Some(deadline) = self.deadline[operator] {
+                choices.retain(|choice| {
+                    begin[operator].max(choice.source_latency) + choice.latency <= deadline + 1e-9
+                });
+            }
+        }
+    }
+}
+
+/// Seconds that a record of so many bytes takes: the delay, and its bytes over the bandwidth.
+fn transfer_seconds(problem: &Problem, from: usize, to: usize, bytes: f64) -> f64 {
+    problem.route(from, to).map_or(0.0, |route| {
+        route.delay
+            + route.bandwidth.map_or(0.0, |bandwidth| if bytes == 0.0 { 0.0 } else { bytes / bandwidth })
+    })
+}
+
+/// The limits on the latency behind an operator itself.
+fn own_deadlines(problem: &Problem) -> Vec<Option<f64>> {
+    let last = problem.last_operators();
+    let operators = 0..problem.operators.len();
+    operators
+        .map(|operator| {
+            let looks_at =
+                |sink: Option<usize>| sink.map_or(last.contains(&operator), |sink| sink == operator);
+            let limits = problem.limits.latency.iter().filter(|limit| looks_at(limit.sink));
+            limits.map(|limit| limit.seconds).reduce(f64::min)
+        })
+        .collect()
+}
+
+fn search_classes(problem: &Problem, rules: &[MemoryRule]) -> Vec<SearchClass> {
+    let waits: Vec<Option<f64>> = if problem.limits.latency.is_empty() {
+        vec![None]
+    } else {
+        problem.limits.wait_levels.iter().copied().map(Some).collect()
+    };
+    let mut classes = Vec::new();
+    for (class, facts) in problem.worker_classes.iter().enumerate().filter(|(_, facts)| facts.count > 0) {
+        let rule = rules[class];
+        let singles: Vec<Option<u32>> =
+            if rule == MemoryRule::Single { (0..facts.count).map(Some).collect() } else { vec![None] };
+        for single in singles {
+            for &wait in &waits {
+                classes.push(SearchClass {
+                    class,
+                    location: facts.location,
+                    single,
+                    wait,
+                    count: if single.is_some() { 1 } else { facts.count },
+                    price: facts.price,
+                    memory: if rule == MemoryRule::Ignored { None } else { facts.memory_bytes },
+                });
+            }
+        }
+    }
+    classes
+}

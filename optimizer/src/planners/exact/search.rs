@@ -1,0 +1,224 @@
+//! How the integer program is solved: candidate by candidate, or all variants in one.
+use super::fault;
+use super::model::{Allowed, Model};
+use super::prepared::Prepared;
+use super::program::{Answer, Effort, Point, Program};
+use super::variants::{Candidates, candidates};
+use crate::planner::{PlannerError, SearchLimits};
+use crate::search_time::SearchTime;
+
+/// Joint variants that are solved one by one: usually, with whole workers per operator, with memory in the program.
+const FEW: usize = 20;
+const FEW_EXCLUSIVE: usize = 1_000;
+const FEW_MEMORY: usize = 100;
+/// Nodes that the search of an incumbent may use, as a part of all.
+const INCUMBENT_PART: u64 = 8;
+
+/// Counts what a search has used.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) limits: SearchLimits,
+    pub(super) time: SearchTime,
+    pub(super) nodes: u64,
+    /// Whether the wall-clock limit ended a part of it.
+    pub(super) by_time: bool,
+}
+
+/// What was found: a point with its model, and a proven bound (infinite: there is no plan).
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) best: Option<(Model, Point)>,
+    pub(super) bound: f64,
+}
+
+impl Search {
+    pub(super) fn new(limits: &SearchLimits, time: SearchTime) -> Self {
+        Self { limits: *limits, time, nodes: 0, by_time: false }
+    }
+
+    pub(super) fn best(
+        &mut self,
+        prepared: &Prepared<'_>,
+        excluded: &[Vec<usize>],
+    ) -> Result<Found, PlannerError> {
+        let has_memory = prepared.classes.iter().any(|class| class.memory.is_some());
+        let few = if prepared.problem.limits.one_operator_per_worker {
+            FEW_EXCLUSIVE
+        } else if has_memory {
+            FEW_MEMORY
+        } else {
+            FEW
+        };
+        let found = match candidates(prepared, excluded, few) {
+            Candidates::Few(joints) => self.one_by_one(prepared, &joints)?,
+            Candidates::Many(allowed) => self.together(prepared, &allowed)?,
+        };
+        Ok(Found { best: found.best.map(|(model, point)| self.polished(model, point)), bound: found.bound })
+    }
+
+    fn one_by_one(&mut self, prepared: &Prepared<'_>, joints: &[Vec<usize>]) -> Result<Found, PlannerError> {
+        let mut open: Vec<(f64, Model)> = Vec::new();
+        for joint in joints {
+            let model = Model::new(prepared, &Allowed::only(prepared, joint));
+            match self.solve(&model.program, &Effort { relaxed: true, ..self.effort(1.0) })? {
+                Answer::Found(point) => open.push((point.bound, model)),
+                Answer::Nothing { .. } => open.push((0.0, model)),
+                Answer::Infeasible | Answer::Fault(_) => {}
+            }
+        }
+        open.sort_by(|a, b| a.0.total_cmp(&b.0)); // stable: the order of the list decides between equals
+        let mut best: Option<(Model, Point)> = None;
+        let mut bound = f64::INFINITY;
+        for (relaxed, model) in open {
+            if best.as_ref().is_some_and(|(_, point)| relaxed >= point.cost * (1.0 - self.limits.gap) - 1e-12)
+            {
+                bound = bound.min(relaxed);
+                break;
+            }
+            match self.integral(prepared, &model, 1.0, None)? {
+                Answer::Found(point) => {
+                    bound = bound.min(point.bound.max(relaxed));
+                    if best.as_ref().is_none_or(|(_, other)| point.cost < other.cost * (1.0 - 1e-9)) {
+                        best = Some((model, point));
+                    }
+                }
+                Answer::Nothing { bound: proven, .. } => bound = bound.min(proven.max(relaxed)),
+                Answer::Infeasible | Answer::Fault(_) => {}
+            }
+        }
+        if let Some((_, point)) = &best {
+            bound = bound.min(point.cost);
+        }
+        Ok(Found { best, bound })
+    }
+
+    fn together(&mut self, prepared: &Prepared<'_>, allowed: &Allowed) -> Result<Found, PlannerError> {
+        let model = Model::new(prepared, allowed);
+        let root = match self.solve(&model.program, &Effort { relaxed: true, ..self.effort(1.0) })? {
+            Answer::Found(point) => point,
+            Answer::Infeasible | Answer::Fault(_) => return Ok(Found { best: None, bound: f64::INFINITY }),
+            Answer::Nothing { bound, .. } => return Ok(Found { best: None, bound: bound.max(0.0) }),
+        };
+        // An incumbent from the variants that the relaxation uses (relaxation enforced neighbourhood search).
+        let unused = model.binaries.iter().flatten().flatten().filter(|&&binary| root.values[binary] <= 1e-6);
+        let near = Model { program: model.program.without(unused.copied()), ..model.clone() };
+        let mut best: Option<Point> = None;
+        let effort = Effort { nodes: (self.limits.nodes / INCUMBENT_PART).max(1), ..self.effort(0.3) };
+        if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, None)? {
+            best = Some(point);
+        }
+        let is_close = |point: &Point, bound: f64| (point.cost - bound) <= self.limits.gap * point.cost;
+        let mut bound = root.bound;
+        if !best.as_ref().is_some_and(|point| is_close(point, bound)) {
+            let start = best.as_ref().map(|point| point.values.clone());
+            match self.integral(prepared, &model, 1.0, start.as_deref())? {
+                Answer::Found(point) => {
+                    bound = bound.max(point.bound);
+                    if best.as_ref().is_none_or(|other| point.cost <= other.cost) {
+                        best = Some(point);
+                    }
+                }
+                Answer::Nothing { bound: proven, .. } => bound = bound.max(proven),
+                Answer::Infeasible | Answer::Fault(_) => {
+                    if best.is_none() {
+                        bound = f64::INFINITY;
+                    }
+                }
+            }
+        }
+        Ok(Found { best: best.map(|point| (model, point)), bound })
+    }
+
+    fn integral(
+        &mut self,
+        prepared: &Prepared<'_>,
+        model: &Model,
+        part_of_gap: f64,
+        start: Option<&[f64]>,
+    ) -> Result<Answer, PlannerError> {
+        self.integral_with(prepared, model, &self.effort(part_of_gap), start)
+    }
+
+    /// Solves a model; where waits can be chosen, first with one wait everywhere, as a start for all.
+    fn integral_with(
+        &mut self,
+        prepared: &Prepared<'_>,
+        model: &Model,
+        effort: &Effort<'_>,
+        start: Option<&[f64]>,
+    ) -> Result<Answer, PlannerError> {
+        let mut waits: Vec<f64> = prepared.classes.iter().filter_map(|class| class.wait).collect();
+        waits.sort_by(f64::total_cmp);
+        waits.dedup();
+        let mut start: Option<Vec<f64>> = start.map(<[f64]>::to_vec);
+        if waits.len() > 1 && start.is_none() {
+            let mut least = f64::INFINITY;
+            for wait in waits {
+                let others =
+                    prepared.classes.iter().zip(&model.counts).filter(|(class, _)| class.wait != Some(wait));
+                let columns = others.flat_map(|(_, counts)| counts.iter().map(|(_, column)| *column));
+                let narrow = model.program.without(columns);
+                let quick = Effort { gap: 0.02, nodes: (effort.nodes / 100).max(50), ..effort.clone() };
+                if let Answer::Found(point) = self.solve(&narrow, &quick)?
+                    && point.cost < least
+                {
+                    least = point.cost;
+                    start = Some(point.values);
+                }
+            }
+        }
+        let answer = self.solve(&model.program, &Effort { start: start.as_deref(), ..effort.clone() })?;
+        // The solver may forget a start; the better of the two counts.
+        Ok(match (answer, start) {
+            (Answer::Nothing { bound, nodes, by_time }, Some(values)) => {
+                let cost = model.program.cost_of(&values);
+                Answer::Found(Point { values, cost, bound: bound.min(cost), nodes, by_time })
+            }
+            (Answer::Found(point), Some(values)) if model.program.cost_of(&values) < point.cost - 1e-9 => {
+                let cost = model.program.cost_of(&values);
+                Answer::Found(Point { values, cost, ..point })
+            }
+            (answer, _) => answer,
+        })
+    }
+
+    /// The best shares for the whole numbers of a point: a vertex, so that few of them are above 0.
+    fn polished(&mut self, model: Model, point: Point) -> (Model, Point) {
+        let fixed = model.program.with_integers_of(&point.values);
+        let effort = Effort { relaxed: true, ..self.effort(1.0) };
+        match fixed.solve(&Effort { seconds: effort.seconds.max(5.0), ..effort }) {
+            Answer::Found(better) if better.cost <= point.cost + 1e-7 * point.cost.abs().max(1.0) => {
+                (model, Point { values: better.values, cost: better.cost, ..point })
+            }
+            _ => (model, point),
+        }
+    }
+
+    fn effort(&self, part_of_gap: f64) -> Effort<'static> {
+        Effort {
+            relaxed: false,
+            gap: self.limits.gap * part_of_gap,
+            nodes: self.limits.nodes,
+            seconds: self.time.left_of(self.limits.wall_seconds),
+            start: None,
+        }
+    }
+
+    fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Result<Answer, PlannerError> {
+        let answer =
+            program.solve(&Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() });
+        match &answer {
+            Answer::Found(point) => {
+                self.nodes += point.nodes;
+                self.by_time |= point.by_time;
+            }
+            Answer::Nothing { nodes, by_time, .. } => {
+                self.nodes += nodes;
+                self.by_time |= by_time;
+            }
+            Answer::Infeasible => {}
+            Answer::Fault(reason) => return Err(fault(reason)),
+        }
+        Ok(answer)
+    }
+}

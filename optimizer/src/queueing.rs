@@ -1,0 +1,103 @@
+//! Waiting time in front of a worker, linear in the flows.
+//!
+//! One server, first come first served, Poisson arrivals of calls at rate `f`, service time `S` of a call. If
+//! `f (E exp(theta S) - 1) <= theta`, then `P(W > x) <= exp(-theta x)` (Lundberg's inequality; for queues Kingman 1964,
+//! "A martingale inequality in the theory of queues"). With `theta = ln(1 / (1 - p)) / x` the wait stays below `x`
+//! at percentile `p` whenever `sum f_v a_v <= 1` with `a_v = (E exp(theta S_v) - 1) / theta`: an effective service time
+//! that adds up over the operators of a worker.
+//!
+//! The expectation is the mean over measured samples. Without samples the service time is taken to be
+//! gamma-distributed with the measured mean `m` and variance `s2`: `E exp(theta S) = (1 - theta s2 / m)^(-m^2 / s2)`,
+//! infinite from `theta = m / s2` on; without variance it is `exp(theta m)`. Calls of batches are counted as Poisson
+//! arrivals at the rate of full batches: collecting a batch makes arrivals more regular than that.
+use crate::problem::ServiceMode;
+
+/// The rate `theta` for which `P(W > wait) <= 1 - percentile` follows.
+///
+/// `wait` in seconds, above 0; `percentile` in percent, below 100.
+pub fn decay_rate(wait: f64, percentile: f64) -> f64 {
+    (1.0 / (1.0 - percentile / 100.0)).ln() / wait
+}
+
+/// Effective seconds of a worker per record at that decay rate; none where the expectation is infinite.
+pub fn effective_seconds(mode: &ServiceMode, theta: f64) -> Option<f64> {
+    let growth = exponential_moment(mode, theta)? - 1.0;
+    let seconds = growth / theta / f64::from(mode.batch);
+    seconds.is_finite().then_some(seconds)
+}
+
+/// `E exp(theta S)` of the seconds of a call.
+fn exponential_moment(mode: &ServiceMode, theta: f64) -> Option<f64> {
+    if !mode.samples.is_empty() {
+        let sum: f64 = mode.samples.iter().map(|seconds| (theta * seconds).exp()).sum();
+        return Some(sum / mode.samples.len() as f64);
+    }
+    let (mean, variance) = (mode.mean_call_seconds, mode.variance_call_seconds);
+    if mean == 0.0 {
+        return Some(1.0);
+    }
+    if variance <= 1e-12 * mean * mean {
+        return Some((theta * mean).exp());
+    }
+    let base = 1.0 - theta * variance / mean;
+    (base > 0.0).then(|| base.powf(-mean * mean / variance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_wait_costs_no_more_than_the_service_itself() {
+        let mode = ServiceMode::constant(0.01);
+        let seconds = effective_seconds(&mode, decay_rate(100.0, 95.0)).expect("finite");
+        assert!((seconds - 0.01).abs() < 1e-5, "{seconds}");
+        let short = effective_seconds(&mode, decay_rate(0.01, 95.0)).expect("finite");
+        assert!(short > 0.05, "{short}");
+    }
+
+    #[test]
+    fn samples_and_moments_agree() {
+        // An exponential service time of mean 10 ms is gamma with shape 1.
+        let n = 200_000;
+        let samples: Vec<f64> =
+            (0..n).map(|i| -0.01 * (1.0 - (f64::from(i) + 0.5) / f64::from(n)).ln()).collect();
+        let mut mode = ServiceMode { variance_call_seconds: 1e-4, ..ServiceMode::constant(0.01) };
+        let theta = decay_rate(0.2, 95.0);
+        let from_moments = effective_seconds(&mode, theta).expect("finite");
+        mode.samples = samples;
+        let from_samples = effective_seconds(&mode, theta).expect("finite");
+        assert!((from_moments - from_samples).abs() < 1e-3 * from_moments, "{from_moments} {from_samples}");
+        assert!((from_moments - 0.01 / (1.0 - theta * 0.01)).abs() < 1e-9, "M/M/1: mgf 1 / (1 - theta m)");
+    }
+
+    #[test]
+    fn a_heavy_tail_has_no_short_wait() {
+        let mode = ServiceMode { variance_call_seconds: 1e-4, ..ServiceMode::constant(0.01) };
+        assert_eq!(effective_seconds(&mode, decay_rate(0.02, 95.0)), None);
+    }
+
+    /// The bound holds in a simulated queue with two operators on one worker.
+    #[test]
+    fn simulated_waits_keep_the_bound() {
+        let (short, long) = (0.01, 0.03);
+        let theta = decay_rate(0.2, 95.0);
+        let effective =
+            |seconds: f64| effective_seconds(&ServiceMode::constant(seconds), theta).expect("finite");
+        let share_of_long = 0.5;
+        let rate = 1.0 / (effective(short) * (1.0 - share_of_long) + effective(long) * share_of_long);
+        let mut state = 7u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        };
+        let (mut wait, mut late, calls) = (0.0f64, 0u32, 400_000u32);
+        for _ in 0..calls {
+            late += u32::from(wait > 0.2);
+            let service = if uniform() < share_of_long { long } else { short };
+            wait = (wait + service + uniform().ln() / rate).max(0.0); // Lindley's recursion
+        }
+        let part = f64::from(late) / f64::from(calls);
+        assert!(part < 0.05 && part > 0.02, "{part}");
+    }
+}

@@ -1,0 +1,250 @@
+//! From shares per worker class to single workers and route classes.
+//!
+//! A planner that aggregates identical workers decides how much of each operator runs on so many workers of a class, and
+//! which shares of the keys take which locations ([`Pattern`]). Which worker of a location serves a key is then free:
+//! prices, bandwidths and delays depend on locations only, and a worker's load only on how much it serves. So every
+//! operator's workers are dealt out along the key space, and cutting it at all borders gives route classes, in which
+//! both inputs of every join meet because a class names one hosting per operator.
+mod deal;
+mod pattern;
+
+pub use pattern::{Factor, Pattern, join};
+
+use crate::problem::Problem;
+use crate::solution::{Hosting, RouteClass, Solution, UsedWorker};
+use std::collections::BTreeMap;
+
+/// Shares below this are taken for rounding.
+pub const SMALL_SHARE: f64 = 1e-9;
+
+/// A plan before it names single workers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    /// Chosen variant of each operator.
+    pub variants: Vec<usize>,
+    /// Workers in use.
+    pub groups: Vec<WorkerGroup>,
+    /// Shares of the keys by location; the shares add up to 1.
+    pub patterns: Vec<Pattern>,
+}
+
+/// Identical workers and what they do together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerGroup {
+    /// Worker class in the problem.
+    pub class: usize,
+    /// How many workers.
+    pub count: u32,
+    /// Seconds of waiting in front of each at most; see [`Hosting::wait_seconds`].
+    pub wait_seconds: Option<f64>,
+    /// Parts of operators.
+    pub parts: Vec<Part>,
+}
+
+/// A part of an operator on a group of workers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// The operator.
+    pub operator: usize,
+    /// Position in the chosen variant's modes on the class.
+    pub mode: usize,
+    /// Share of the operator's records.
+    pub share: f64,
+}
+
+/// Why a placement does not become a plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RealiseError {
+    /// The models do not fit into the memory of so many workers of the class, as far as was tried.
+    #[error("the models do not fit into the memory of {count} workers of class {class}")]
+    Memory {
+        /// The worker class.
+        class: usize,
+        /// How many of it.
+        count: u32,
+    },
+    /// The work is more than the workers can do.
+    #[error("the work on worker class {class} is more than {count} workers can do")]
+    Load {
+        /// The worker class.
+        class: usize,
+        /// How many of it.
+        count: u32,
+    },
+    /// Patterns and workers say different things about an operator.
+    #[error(
+        "operator {operator} has {hosted} of its records at location {location} by its workers, {routed} by its routes"
+    )]
+    Shares {
+        /// The operator.
+        operator: usize,
+        /// The location.
+        location: usize,
+        /// Share by the hostings.
+        hosted: f64,
+        /// Share by the patterns.
+        routed: f64,
+    },
+}
+
+/// Deals a placement out to single workers and cuts the key space into route classes.
+///
+/// # Errors
+/// See [`RealiseError`]; a memory error names each class once, the first that failed.
+pub fn realise(problem: &Problem, placement: &Placement) -> Result<Solution, RealiseError> {
+    let mut next: BTreeMap<usize, u32> = BTreeMap::new();
+    let mut workers = Vec::new();
+    let mut hostings = Vec::new();
+    for group in &placement.groups {
+        let first = next.entry(group.class).or_insert(0);
+        let dealt = deal::deal(problem, &placement.variants, group)?;
+        for parts in dealt.into_iter().filter(|parts| !parts.is_empty()) {
+            for part in parts {
+                hostings.push(Hosting {
+                    operator: part.operator,
+                    worker: Some(workers.len()),
+                    location: problem.worker_classes[group.class].location,
+                    mode: part.mode,
+                    share: part.share,
+                    wait_seconds: group.wait_seconds,
+                });
+            }
+            workers.push(UsedWorker { class: group.class, index: *first });
+            *first += 1;
+        }
+    }
+    route(problem, placement.variants.clone(), workers, hostings, &placement.patterns)
+}
+
+/// Cuts the key space so that every hosting gets its share of the keys that come to its location.
+///
+/// Hostings of weightless operators need not be given: they follow from the patterns. Shares of hostings at a location
+/// are scaled to what the patterns send there.
+///
+/// # Errors
+/// [`RealiseError::Shares`] where they differ by more than a millionth.
+pub fn route(
+    problem: &Problem,
+    variants: Vec<usize>,
+    workers: Vec<UsedWorker>,
+    mut hostings: Vec<Hosting>,
+    patterns: &[Pattern],
+) -> Result<Solution, RealiseError> {
+    let mut patterns: Vec<Pattern> =
+        patterns.iter().filter(|pattern| pattern.share > SMALL_SHARE).cloned().collect();
+    // Neighbours have most locations in common: fewer cuts.
+    patterns.sort_by(|a, b| (&a.sources, &a.operators).cmp(&(&b.sources, &b.operators)));
+    let total: f64 = patterns.iter().map(|pattern| pattern.share).sum();
+    for pattern in &mut patterns {
+        pattern.share /= total;
+    }
+    // Per operator and location: the hostings with what is left of their shares.
+    let mut left: Vec<BTreeMap<usize, Vec<(usize, f64)>>> = Vec::new();
+    for operator in 0..problem.operators.len() {
+        let mut of_operator: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
+        for location in 0..problem.locations.len() {
+            let routed: f64 =
+                patterns.iter().filter(|p| p.operators[operator] == location).map(|p| p.share).sum();
+            let mut there: Vec<(usize, f64)> = Vec::new();
+            for (index, hosting) in hostings.iter().enumerate() {
+                if hosting.operator == operator && hosting.location == location {
+                    there.push((index, hosting.share));
+                }
+            }
+            if there.is_empty() && problem.operators[operator].weightless && routed > 0.0 {
+                there.push((hostings.len(), routed));
+                hostings.push(Hosting {
+                    operator,
+                    worker: None,
+                    location,
+                    mode: 0,
+                    share: routed,
+                    wait_seconds: None,
+                });
+            }
+            let hosted: f64 = there.iter().map(|(_, share)| share).sum();
+            if (hosted - routed).abs() > 1e-6 {
+                return Err(RealiseError::Shares { operator, location, hosted, routed });
+            }
+            if hosted > 0.0 {
+                there.iter_mut().for_each(|(_, share)| *share *= routed / hosted);
+                of_operator.insert(location, there);
+            }
+        }
+        left.push(of_operator);
+    }
+    let mut classes: Vec<RouteClass> = Vec::new();
+    for pattern in &patterns {
+        let mut share = pattern.share;
+        while share > SMALL_SHARE {
+            let mut taken = share;
+            let mut chosen = Vec::with_capacity(left.len());
+            for (operator, of_operator) in left.iter_mut().enumerate() {
+                let location = pattern.operators[operator];
+                let queue = of_operator.get_mut(&location).filter(|queue| !queue.is_empty()).ok_or({
+                    RealiseError::Shares { operator, location, hosted: 0.0, routed: pattern.share }
+                })?;
+                while queue.len() > 1 && queue[0].1 <= SMALL_SHARE {
+                    queue.remove(0);
+                }
+                if queue.len() > 1 {
+                    taken = taken.min(queue[0].1);
+                }
+                chosen.push(queue[0].0);
+            }
+            for (operator, of_operator) in left.iter_mut().enumerate() {
+                if let Some(queue) = of_operator.get_mut(&pattern.operators[operator]) {
+                    queue[0].1 -= taken;
+                }
+            }
+            share -= taken;
+            match classes.last_mut() {
+                Some(last) if last.hostings == chosen && last.sources == pattern.sources => {
+                    last.share += taken
+                }
+                _ => classes.push(RouteClass {
+                    share: taken,
+                    sources: pattern.sources.clone(),
+                    hostings: chosen,
+                }),
+            }
+        }
+    }
+    Ok(tidy(Solution { variants, workers, hostings, classes }))
+}
+
+/// Makes shares add up to 1, takes hostings' shares from the classes, drops hostings and workers that serve nothing.
+fn tidy(mut solution: Solution) -> Solution {
+    let total: f64 = solution.classes.iter().map(|class| class.share).sum();
+    let mut shares = vec![0.0; solution.hostings.len()];
+    for class in &mut solution.classes {
+        class.share /= total;
+        for &hosting in &class.hostings {
+            shares[hosting] += class.share;
+        }
+    }
+    let mut place = vec![None; solution.hostings.len()];
+    let mut hostings = Vec::new();
+    for (index, mut hosting) in solution.hostings.into_iter().enumerate() {
+        if shares[index] > 0.0 {
+            hosting.share = shares[index].min(1.0);
+            place[index] = Some(hostings.len());
+            hostings.push(hosting);
+        }
+    }
+    for class in &mut solution.classes {
+        class.hostings.iter_mut().for_each(|hosting| *hosting = place[*hosting].unwrap_or(*hosting));
+    }
+    let mut worker_place = vec![None; solution.workers.len()];
+    let mut workers: Vec<UsedWorker> = Vec::new();
+    for hosting in &mut hostings {
+        if let Some(worker) = hosting.worker {
+            let position = *worker_place[worker].get_or_insert_with(|| {
+                workers.push(solution.workers[worker]);
+                workers.len() - 1
+            });
+            hosting.worker = Some(position);
+        }
+    }
+    Solution { variants: solution.variants, workers, hostings, classes: solution.classes }
+}
