@@ -4,6 +4,8 @@ mod link_throughput;
 mod machine;
 mod operator_overhead;
 mod parts;
+mod planning_time;
+mod plot;
 mod result;
 mod slot_to_slot;
 mod start_up;
@@ -15,7 +17,7 @@ use std::path::PathBuf;
 /// Runs benchmarks and writes their results.
 #[derive(Parser)]
 struct Arguments {
-    /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, or all.
+    /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, planning-time, or all.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -25,6 +27,8 @@ struct Arguments {
     binary: PathBuf,
     #[command(flatten)]
     vqa_loop: vqa_loop::Options,
+    #[command(flatten)]
+    planning_time: planning_time::Options,
     #[command(flatten)]
     rival: vqa_loop::RivalOptions,
 }
@@ -50,6 +54,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("vqa-loop") {
         results.push(vqa_loop::run(&arguments.vqa_loop)?);
+    }
+    if asked("planning-time") {
+        results.push(planning_time::run(&arguments.planning_time, &arguments.out)?);
     }
     anyhow::ensure!(!results.is_empty(), "no such benchmark: {}", arguments.question);
     for result in results {

@@ -11,8 +11,10 @@
 //! | [`check`] | the independent checker of plans |
 //! | [`planner`] | the trait that every planner implements |
 //! | [`planners`] | the planners |
+//! | [`generator`] | random problems, for tests and benchmarks |
 pub mod check;
 pub mod cost;
+pub mod generator;
 pub mod junction;
 pub mod planner;
 pub mod planners;

@@ -1,2 +1,11 @@
 //! The planners, a file each.
+mod assignment;
+pub mod beam;
+pub mod best_fit;
+pub mod cloud_only;
+pub mod edge_only;
 pub mod exact;
+pub mod exhaustive;
+pub mod first_fit;
+mod selection;
+mod worker_search;

@@ -1,0 +1,118 @@
+//! The algorithm of JellyBean, as a baseline: variants by a beam search in reverse topological order, then workers by a
+//! beam search in topological order.
+use super::assignment::{Preference, Routing};
+use super::selection;
+use super::worker_search::{Progress, Search, expanding_pools, search};
+use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::problem::Problem;
+use crate::solution::Outcome;
+
+/// Two beam searches, one after the other (sections 5.4.2 and 5.4.3 and algorithm 1 of JellyBean).
+///
+/// It proves nothing: its plans have no bound, and that it finds none does not mean that there is none. Beyond the
+/// source: workers may be shared between operators ([`crate::problem::Limits::one_operator_per_worker`] gives the
+/// source's semantics), pools of workers expand from both ends, and `finishing`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beam {
+    /// Joint variants for which workers are searched.
+    pub variant_width: usize,
+    /// Assignments kept after each operator.
+    pub worker_width: usize,
+    /// Topological orders tried at most; random ones are always the same.
+    pub orders: usize,
+    /// How records get from worker to worker. Where the source's proportional mixing finds no plan, the cheapest way is
+    /// tried as well.
+    pub routing: Routing,
+    /// Whether an operator's last worker may be the one that carries all the rest at the least added cost, instead of the
+    /// one with the least cost per record; mends that the source's algorithm takes many small workers (its appendix E.2).
+    pub finishing: bool,
+}
+
+impl Default for Beam {
+    fn default() -> Self {
+        Self {
+            variant_width: 16,
+            worker_width: 8,
+            orders: 8,
+            routing: Routing::Proportional,
+            finishing: true,
+        }
+    }
+}
+
+impl Planner for Beam {
+    fn name(&self) -> &'static str {
+        "beam"
+    }
+
+    fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
+        problem.check()?;
+        let mut progress = Progress::begin(limits);
+        let candidates = selection::beam(problem, self.variant_width);
+        let mut settings = Search {
+            pools: expanding_pools(problem),
+            width: self.worker_width,
+            orders: self.orders,
+            preference: Preference::Cost,
+            routing: self.routing,
+            finishing: self.finishing,
+        };
+        for routing in [self.routing, Routing::Cheapest] {
+            settings.routing = routing;
+            for variants in &candidates {
+                if progress.is_spent() && (progress.best.is_some() || routing != self.routing) {
+                    break;
+                }
+                search(problem, variants, &settings, self.name(), &mut progress)?;
+            }
+            if progress.best.is_some() || self.routing == Routing::Cheapest {
+                break;
+            }
+        }
+        Ok(progress.outcome(self.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::{PublishedSetting, published_vqa_problem};
+
+    #[test]
+    fn more_search_costs_no_more() {
+        for setting in PublishedSetting::ALL {
+            for rate in [10.0, 25.0, 40.0, 55.0] {
+                let problem = published_vqa_problem(rate, 56.0, setting);
+                let cost = |beam: Beam| {
+                    let outcome =
+                        beam.plan(&problem, &SearchLimits::default()).expect("it takes the problem");
+                    outcome.cost.unwrap_or(f64::INFINITY)
+                };
+                let narrow = cost(Beam { variant_width: 1, worker_width: 1, orders: 1, ..Beam::default() });
+                let default = cost(Beam::default());
+                assert!(default <= narrow + 1e-9, "{}, {rate}: {default} and {narrow}", setting.name());
+            }
+        }
+    }
+
+    /// Operators before and behind a full worker are mixed as the source does: every record may go everywhere.
+    #[test]
+    fn shares_are_mixed_in_proportion() {
+        let problem = published_vqa_problem(40.0, 56.0, PublishedSetting::OneOperatorPerWorker);
+        let outcome = Beam::default().plan(&problem, &SearchLimits::default()).expect("it takes the problem");
+        let solution = outcome.solution.expect("a plan");
+        let at = |operator: usize, location: usize| {
+            let here = |class: &&crate::solution::RouteClass| {
+                solution.hostings[class.hostings[operator]].location == location
+            };
+            solution.classes.iter().filter(here).map(|class| class.share).sum::<f64>()
+        };
+        let both: f64 = solution
+            .classes
+            .iter()
+            .filter(|class| (0..2).all(|operator| solution.hostings[class.hostings[operator]].location == 0))
+            .map(|class| class.share)
+            .sum();
+        assert!((both - at(0, 0) * at(1, 0)).abs() < 1e-9);
+    }
+}

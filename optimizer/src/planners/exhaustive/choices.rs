@@ -1,0 +1,124 @@
+//! All choices of workers, and of what each of them may run.
+use crate::problem::Problem;
+
+/// Workers in use, each with the operators that it may run.
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    pub(super) workers: Vec<ChosenWorker>,
+    /// Sum of the prices, in $/h.
+    pub(super) price: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ChosenWorker {
+    pub(super) class: usize,
+    /// Mode by operator; none: it does not run it.
+    pub(super) modes: Vec<Option<usize>>,
+}
+
+/// All choices that could carry the rates, by rising price; none where they are more than `most`. Workers of a class are
+/// alike, so only one order of them is tried.
+pub(super) fn worker_choices(problem: &Problem, variants: &[usize], most: usize) -> Option<Vec<Choice>> {
+    let mut choices = vec![Choice { workers: Vec::new(), price: 0.0 }];
+    for (class, of) in problem.worker_classes.iter().enumerate() {
+        let options = options_of(problem, variants, class);
+        let multisets = multisets(options.len(), of.count as usize, most)?;
+        let extended = choices.iter().flat_map(|choice| {
+            multisets.iter().map(|chosen| {
+                let mut choice = choice.clone();
+                choice.price += of.price * chosen.len() as f64;
+                let workers =
+                    chosen.iter().map(|&option| ChosenWorker { class, modes: options[option].clone() });
+                choice.workers.extend(workers);
+                choice
+            })
+        });
+        choices = extended.take(most + 1).collect();
+        if choices.len() > most {
+            return None;
+        }
+    }
+    choices.retain(|choice| could_carry(problem, variants, choice));
+    choices.sort_by(|a, b| a.price.total_cmp(&b.price));
+    Some(choices)
+}
+
+/// All multisets of up to `count` of `options` things, each in rising order.
+fn multisets(options: usize, count: usize, most: usize) -> Option<Vec<Vec<usize>>> {
+    let mut all = vec![Vec::new()];
+    let mut longest: Vec<Vec<usize>> = vec![Vec::new()];
+    for _ in 0..count {
+        longest = longest
+            .iter()
+            .flat_map(|set| {
+                let least = set.last().copied().unwrap_or(0);
+                (least..options).map(|option| [set.as_slice(), &[option]].concat())
+            })
+            .collect();
+        all.extend(longest.iter().cloned());
+        if all.len() > most {
+            return None;
+        }
+    }
+    Some(all)
+}
+
+/// What a worker of a class may run, without options that are worse than another in everything.
+fn options_of(problem: &Problem, variants: &[usize], class: usize) -> Vec<Vec<Option<usize>>> {
+    let memory = problem.worker_classes[class].memory_bytes.unwrap_or(f64::INFINITY);
+    let modes = |operator: usize| {
+        let operator = (&problem.operators[operator], variants[operator]);
+        if operator.0.weightless { &[][..] } else { operator.0.variants[operator.1].modes[class].as_slice() }
+    };
+    let mut partial: Vec<(f64, Vec<Option<usize>>)> = vec![(0.0, Vec::new())];
+    for operator in 0..problem.operators.len() {
+        let extended = partial.iter().flat_map(|(used, chosen)| {
+            let alone = problem.limits.one_operator_per_worker && chosen.iter().any(Option::is_some);
+            let running = modes(operator).iter().enumerate().filter(move |_| !alone).filter_map(
+                move |(index, mode)| {
+                    let used = used + mode.memory_bytes;
+                    (used <= memory).then(|| (used, [chosen.as_slice(), &[Some(index)]].concat()))
+                },
+            );
+            running.chain(std::iter::once((*used, [chosen.as_slice(), &[None]].concat())))
+        });
+        partial = extended.collect();
+    }
+    let seconds = |operator: usize, chosen: Option<usize>| {
+        chosen.map_or(f64::INFINITY, |mode| modes(operator)[mode].seconds_per_record)
+    };
+    let options: Vec<Vec<Option<usize>>> = partial.into_iter().map(|(_, chosen)| chosen).collect();
+    let at_least_as_good = |a: &[Option<usize>], b: &[Option<usize>]| {
+        (0..a.len()).all(|operator| seconds(operator, a[operator]) <= seconds(operator, b[operator]))
+    };
+    let is_needed = |index: usize| {
+        let this = &options[index];
+        this.iter().any(Option::is_some)
+            && !options.iter().enumerate().any(|(other, that)| {
+                other != index
+                    && at_least_as_good(that, this)
+                    && (other < index || !at_least_as_good(this, that))
+            })
+    };
+    (0..options.len()).filter(|&index| is_needed(index)).map(|index| options[index].clone()).collect()
+}
+
+/// Whether the chosen workers suffice if every record took the least time that any of them needs.
+fn could_carry(problem: &Problem, variants: &[usize], choice: &Choice) -> bool {
+    let seconds = |operator: usize| {
+        let workers = choice.workers.iter();
+        let modes = workers.filter_map(|worker| {
+            let mode = worker.modes[operator]?;
+            let modes = &problem.operators[operator].variants[variants[operator]].modes[worker.class];
+            Some(modes[mode].seconds_per_record)
+        });
+        modes.reduce(f64::min)
+    };
+    let mut load = 0.0;
+    for (index, operator) in problem.operators.iter().enumerate().filter(|(_, operator)| !operator.weightless)
+    {
+        let Some(seconds) = seconds(index) else { return false };
+        load += operator.rate * seconds;
+    }
+    load <= choice.workers.len() as f64 * problem.limits.max_utilization * (1.0 + 1e-9)
+}

@@ -1,0 +1,64 @@
+//! First fit, a baseline: the most accurate variants, and for each operator the cheapest workers wherever they are.
+use super::assignment::{Preference, Routing};
+use super::selection;
+use super::worker_search::{Progress, Search, search};
+use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::problem::Problem;
+use crate::solution::Outcome;
+
+/// Most accurate variants; operators in topological order take the workers that compute a record at the least cost, wherever
+/// they are (baseline FF of JellyBean, after the placement of virtual machines). Routes that do not exist and limits on
+/// traffic to lower tiers are kept, other than in the source.
+///
+/// It proves nothing: that it finds no plan does not mean that there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FirstFit;
+
+impl Planner for FirstFit {
+    fn name(&self) -> &'static str {
+        "first-fit"
+    }
+
+    fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
+        problem.check()?;
+        let mut progress = Progress::begin(limits);
+        let everywhere = vec![true; problem.worker_classes.len()];
+        if let Some(variants) = selection::most_accurate(problem, &everywhere) {
+            let settings = Search {
+                pools: vec![everywhere],
+                width: 1,
+                orders: 1,
+                preference: Preference::Compute,
+                routing: Routing::Cheapest,
+                finishing: false,
+            };
+            search(problem, &variants, &settings, self.name(), &mut progress)?;
+        }
+        Ok(progress.outcome(self.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::{PublishedSetting, published_vqa_problem};
+
+    fn plan(rate: f64) -> Outcome {
+        let problem = published_vqa_problem(rate, 56.0, PublishedSetting::Shared);
+        FirstFit.plan(&problem, &SearchLimits::default()).expect("it takes the problem")
+    }
+
+    #[test]
+    fn the_cheapest_computation_is_taken_wherever_it_is() {
+        let solution = plan(20.0).solution.expect("a plan");
+        assert_eq!(solution.variants, [4, 1, 0], "the most accurate");
+        // An accelerator computes image features at the least price, and then has time left for the rest.
+        assert!(solution.hostings.iter().all(|hosting| hosting.location == 1));
+        let outcome = plan(2000.0);
+        assert_eq!(
+            (outcome.status, outcome.bound),
+            (crate::solution::Status::Infeasible, None),
+            "not proven"
+        );
+    }
+}

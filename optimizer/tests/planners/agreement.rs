@@ -1,0 +1,120 @@
+//! Every planner on many random small problems: the exact planner against the exhaustive one, the heuristics against the
+//! proven bound, all plans against the independent checker, and keys routed through them.
+//!
+//! `TIDEMILL_PLANNING_CASES` sets the number of problems.
+use tidemill_optimizer::check::{check, check_keys, recomputed_cost};
+use tidemill_optimizer::cost::cost;
+use tidemill_optimizer::generator::small_problem;
+use tidemill_optimizer::planner::{Planner, SearchLimits};
+use tidemill_optimizer::planners::{
+    beam::Beam, best_fit::BestFit, cloud_only::CloudOnly, edge_only::EdgeOnly, exact::Exact,
+    exhaustive::Exhaustive, first_fit::FirstFit,
+};
+use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::solution::{Outcome, Status};
+
+/// Relative to costs of some $/h.
+const TOLERANCE: f64 = 1e-6;
+
+fn cases(default: u64) -> u64 {
+    let asked = std::env::var("TIDEMILL_PLANNING_CASES").ok();
+    asked.map_or(default, |asked| asked.parse().expect("TIDEMILL_PLANNING_CASES is a number"))
+}
+
+fn plan(planner: &dyn Planner, problem: &Problem) -> Outcome {
+    // No wall-clock guard: what is found does not depend on how busy the machine is.
+    let limits = SearchLimits { gap: 0.0, wall_seconds: None, ..SearchLimits::default() };
+    let outcome = planner.plan(problem, &limits);
+    let outcome = outcome.unwrap_or_else(|error| panic!("{}, {}: {error}", problem.name, planner.name()));
+    if let Some(solution) = &outcome.solution {
+        let of = format!("{}, {}", problem.name, planner.name());
+        let violations = check(problem, solution);
+        assert!(violations.is_empty(), "{of}: {violations:?}\n{solution:#?}");
+        let total = cost(problem, solution).expect("a plan has a cost").total();
+        assert_eq!(outcome.cost, Some(total), "{of}");
+        assert!((recomputed_cost(problem, solution) - total).abs() <= TOLERANCE * total.max(1.0), "{of}");
+    }
+    outcome
+}
+
+/// Both prove their answer, by different programs; so they agree.
+#[test]
+fn exact_and_exhaustive_agree() {
+    let (mut feasible, mut infeasible) = (0, 0);
+    for seed in 1..=cases(1000) {
+        let problem = small_problem(seed);
+        let oracle = plan(&Exhaustive, &problem);
+        let exact = plan(&Exact, &problem);
+        match (oracle.cost, exact.cost) {
+            (Some(least), Some(found)) => {
+                assert!(
+                    (least - found).abs() <= TOLERANCE * least.max(1.0),
+                    "seed {seed}: {found} instead of {least}"
+                );
+                assert_eq!(exact.status, Status::Optimal, "seed {seed}");
+                feasible += 1;
+            }
+            (None, None) => {
+                assert_eq!(exact.status, Status::Infeasible, "seed {seed}");
+                assert_eq!(exact.bound, Some(f64::INFINITY), "seed {seed}: proven");
+                infeasible += 1;
+            }
+            (least, found) => panic!("seed {seed}: exact finds {found:?}, exhaustive {least:?}"),
+        }
+    }
+    // The generator makes both kinds, or the test says little.
+    assert!(
+        feasible * 4 > infeasible && infeasible * 20 > feasible,
+        "{feasible} feasible, {infeasible} infeasible"
+    );
+}
+
+/// A heuristic's plan keeps all limits and costs no less than what is proven; what is proven to have no plan has none.
+#[test]
+fn no_heuristic_is_better_than_the_proven_bound() {
+    let beam = Beam::default();
+    let heuristics: [&dyn Planner; 5] = [&beam, &BestFit, &FirstFit, &CloudOnly, &EdgeOnly];
+    let mut found = [0; 5];
+    let mut feasible = 0;
+    for seed in 1..=cases(1000) {
+        let problem = small_problem(seed);
+        let exact = plan(&Exact, &problem);
+        let bound = exact.bound.expect("the exact planner always has a bound");
+        feasible += usize::from(exact.cost.is_some());
+        for (heuristic, found) in heuristics.iter().zip(&mut found) {
+            let outcome = plan(*heuristic, &problem);
+            assert_eq!(outcome.bound, None, "a heuristic proves nothing");
+            match outcome.cost {
+                Some(cost) => {
+                    assert_eq!(outcome.status, Status::Feasible);
+                    let name = heuristic.name();
+                    assert!(
+                        cost >= bound - TOLERANCE * bound.max(1.0),
+                        "seed {seed}, {name}: {cost} below {bound}"
+                    );
+                    *found += 1;
+                }
+                None => assert_eq!(outcome.status, Status::Infeasible),
+            }
+        }
+    }
+    println!("of {feasible} problems with plans, the heuristics found {found:?}");
+    assert!(found[0] * 10 >= feasible * 8, "beam finds a plan where there is one, nearly always");
+    assert!(found.iter().all(|&found| found > 0), "{found:?}");
+}
+
+/// Both inputs of every join meet, and the workers get the shares that the plan says, within 1 % of all keys.
+#[test]
+fn keys_meet_at_joins_and_spread_as_planned() {
+    for seed in 1..=cases(20) {
+        let problem = small_problem(seed);
+        for planner in [&Exact as &dyn Planner, &Beam::default(), &Exhaustive] {
+            let Some(solution) = plan(planner, &problem).solution else { continue };
+            for prefix in ["camera-", "x"] {
+                let report = check_keys(&problem, &solution, prefix, 100_000);
+                assert_eq!(report.missed, 0, "seed {seed}, {}", planner.name());
+                assert!(report.largest_deviation < 0.01, "seed {seed}, {}: {report:?}", planner.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! All planners against each other and against what is known from elsewhere.
+mod agreement;
+mod published_case;
+mod published_optima;
