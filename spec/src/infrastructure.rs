@@ -37,6 +37,23 @@ pub struct Infrastructure {
     /// Links between tiers. Traffic goes only where there is one; inside a tier it is free unless a link says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
+    /// Where sources are; one that is not listed: at the lowest tier, spread evenly over its locations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourcePlace>,
+}
+
+/// Where a source of the workflow is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SourcePlace {
+    /// Source id in the workflow.
+    #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
+    pub id: Located<String>,
+    /// Tier that it is at.
+    pub tier: Located<String>,
+    /// Location in the tier; none: all of them, with an equal part of the records each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<Located<String>>,
 }
 
 /// A level of the infrastructure: edge, hub, cloud.
@@ -133,6 +150,11 @@ impl Infrastructure {
     /// The tier of that id.
     pub fn tier(&self, id: &str) -> Option<&Tier> {
         self.tiers.iter().find(|tier| tier.id.value == id)
+    }
+
+    /// Where a source is, if it is listed.
+    pub fn source(&self, id: &str) -> Option<&SourcePlace> {
+        self.sources.iter().find(|source| source.id.value == id)
     }
 
     /// The link that carries traffic from one tier to another, if there is one.

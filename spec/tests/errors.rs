@@ -149,6 +149,9 @@ fn infrastructure() {
         (&[("from: hub, to: cloud", "from: hub, to: edge")], &["E0306"], "already a link"),
         (&[("bandwidth: 1Gbps", "bandwidth: 0bps")], &["E0307"], "bandwidth"),
         (&[("bandwidth: 1Gbps", "bandwidth: 1GBps")], &["E0106"], "did you mean `1Gbps`?"),
+        (&[("image_source, tier: edge", "image_source, tier: egde")], &["E0305"], "did you mean `edge`?"),
+        (&[("location: north", "location: nroth")], &["E0310"], "did you mean `north`?"),
+        (&[("id: speech_source", "id: image_source")], &["E0311"], "given twice"),
         (&[("direction: both", "direction: back")], &["E0114"], "`forward`, `both`"),
         (
             &[("workers:\n      - {type: medium, vcpu: 8, memory: 16GiB, price: $0.17/h}", "workers: []")],

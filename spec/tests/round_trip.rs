@@ -1,6 +1,8 @@
 //! What is printed is read back as the same value.
 use proptest::prelude::*;
-use tidemill_spec::infrastructure::{Accelerator, Direction, Infrastructure, Link, Tier, WorkerType};
+use tidemill_spec::infrastructure::{
+    Accelerator, Direction, Infrastructure, Link, SourcePlace, Tier, WorkerType,
+};
 use tidemill_spec::manifest::{Dimension, Initial, LoopState, Manifest, Postprocess, Preprocess};
 use tidemill_spec::plan::{Freshness, LinkKind, Plan, Predicted, PredictedValue};
 use tidemill_spec::profile::Profile;
@@ -177,6 +179,11 @@ proptest! {
                 bandwidth: Some(Bandwidth(memory).into()),
                 delay: TimeSpan(delay).into(),
                 direction: if both { Direction::Both } else { Direction::Forward },
+            }],
+            sources: vec![SourcePlace {
+                id: "images".into(),
+                tier: ids[0].as_str().into(),
+                location: both.then(|| ids[0].as_str().into()),
             }],
         };
         let printed = infrastructure.to_yaml().expect("prints");

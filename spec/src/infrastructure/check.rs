@@ -29,6 +29,7 @@ impl Infrastructure {
         }
         self.check_same_types(&mut found);
         self.check_links(&mut found);
+        self.check_sources(&mut found);
         found
     }
 
@@ -93,6 +94,43 @@ impl Infrastructure {
                     Diagnostic::error("E0307", "a link without bandwidth carries nothing")
                         .at(bandwidth.span.clone())
                         .with_help("write its bandwidth, such as `10Mbps`, or leave the link out"),
+                );
+            }
+        }
+    }
+}
+
+impl Infrastructure {
+    fn check_sources(&self, found: &mut Diagnostics) {
+        let mut ids = HashMap::new();
+        for source in &self.sources {
+            if found.len() >= ENOUGH {
+                return;
+            }
+            found.extend(identifier::check(&source.id, ""));
+            if let Some(first) = ids.insert(source.id.as_str(), &source.id) {
+                found.push(
+                    twice("E0311", "source", &source.id, first)
+                        .with_help("a source is at one location, or at all of a tier: leave `location` out"),
+                );
+            }
+            let Some(tier) = self.tier(source.tier.as_str()) else {
+                let tiers = self.tiers.iter().map(|tier| tier.id.as_str());
+                found.push(
+                    Diagnostic::error("E0305", format!("there is no tier `{}`", source.tier))
+                        .at(source.tier.span.clone())
+                        .with_help(suggestion(&source.tier, tiers, "tiers")),
+                );
+                continue;
+            };
+            let is_there =
+                |name: &Located<String>| tier.locations.iter().any(|other| other.value == name.value);
+            if let Some(location) = source.location.as_ref().filter(|name| !is_there(name)) {
+                let locations = tier.locations.iter().map(|location| location.as_str());
+                found.push(
+                    Diagnostic::error("E0310", format!("tier `{}` has no location `{location}`", tier.id))
+                        .at(location.span.clone())
+                        .with_help(suggestion(location, locations, "locations")),
                 );
             }
         }
