@@ -58,7 +58,8 @@ pub enum Status {
     Optimal,
     /// The plan keeps all limits; nothing is proven of its cost beyond [`Outcome::bound`].
     Feasible,
-    /// The wall-clock limit ended the search: another run may find another plan.
+    /// A limit ended the search: the wall-clock limit, so that another run may find another plan, or any limit before
+    /// there was a plan at all.
     TimeLimited,
     /// No plan keeps all limits (for a heuristic: it found none, see [`Outcome::bound`]).
     Infeasible,

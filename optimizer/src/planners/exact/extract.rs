@@ -40,6 +40,9 @@ fn groups(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<WorkerG
 }
 
 fn patterns(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<Pattern> {
+    if !prepared.plans_routes {
+        return in_order(prepared, model, values);
+    }
     let operators = prepared.problem.operators.len();
     let mut large = model.tuples.iter();
     let mut factors = Vec::new();
@@ -81,6 +84,44 @@ fn patterns(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<Patte
             operators: (0..operators).map(|operator| locations[operator].unwrap_or(0)).collect(),
         })
         .collect()
+}
+
+/// Every operator gives the keys to its locations in the same order, lowest tier first. Where traffic only goes up this
+/// is a routing whenever there is one; where the price of a way up grows evenly with its length, it is the cheapest.
+fn in_order(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<Pattern> {
+    let problem = prepared.problem;
+    let operators = 0..problem.operators.len();
+    let mut left: Vec<Vec<(usize, f64)>> = operators
+        .map(|operator| {
+            let mut shares = shares_of(prepared, model, values, operator);
+            shares.retain(|(_, share)| *share > SMALL_SHARE);
+            shares.sort_by_key(|(at, _)| std::cmp::Reverse((problem.locations[at[0]].tier, at[0])));
+            shares.into_iter().map(|(at, share)| (at[0], share)).collect()
+        })
+        .collect();
+    let mut patterns = Vec::new();
+    let mut rest = 1.0;
+    while rest > SMALL_SHARE {
+        let next = left.iter().map(|of| if of.len() > 1 { of[of.len() - 1].1 } else { rest });
+        let share = next.fold(rest, f64::min);
+        if share > SMALL_SHARE {
+            patterns.push(Pattern {
+                share,
+                sources: problem.sources.iter().map(|source| source.locations[0].0).collect(),
+                operators: left.iter().map(|of| of.last().map_or(0, |(at, _)| *at)).collect(),
+            });
+        }
+        for of in &mut left {
+            if let Some(last) = of.last_mut() {
+                last.1 -= share;
+            }
+            if of.len() > 1 && of[of.len() - 1].1 <= SMALL_SHARE {
+                of.pop();
+            }
+        }
+        rest -= share;
+    }
+    patterns
 }
 
 /// Shares of a node by location.

@@ -82,7 +82,9 @@ impl Model {
         model.add_variants(prepared);
         model.add_workers(prepared);
         model.add_links(prepared);
-        model.add_cliques(prepared);
+        if prepared.plans_routes {
+            model.add_cliques(prepared);
+        }
         model.add_bandwidths(prepared);
         accuracy_rows::add(&mut model, prepared, allowed);
         latency_rows::add(&mut model, prepared);

@@ -7,6 +7,10 @@ use crate::queueing::{decay_rate, effective_seconds};
 
 pub(super) const SECONDS_PER_HOUR: f64 = 3600.0;
 
+/// Most columns for whole routes. Where streams are split and joined so often that there were more, flows per link are
+/// planned, which bounds the cost from below, and made into routes afterwards.
+const MOST_TUPLES: f64 = 6_000.0;
+
 /// How memory enters the program for one worker class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MemoryRule {
@@ -82,6 +86,8 @@ pub(super) struct Prepared<'a> {
     pub(super) domains: Vec<Vec<usize>>,
     pub(super) links: Vec<Link>,
     pub(super) tree: JunctionTree,
+    /// Whether the program plans whole routes; otherwise its optimum is a bound only.
+    pub(super) plans_routes: bool,
     /// Latest end of each operator in seconds, where a latency limit looks at it or at what follows.
     pub(super) deadline: Vec<Option<f64>>,
 }
@@ -98,6 +104,7 @@ impl<'a> Prepared<'a> {
             domains: Vec::new(),
             links: Vec::new(),
             tree: JunctionTree { cliques: Vec::new() },
+            plans_routes: true,
             deadline: own_deadlines(problem),
         };
         for origin in problem.origins().into_iter().filter(|origin| origin.locations.len() > 1) {
@@ -112,11 +119,12 @@ impl<'a> Prepared<'a> {
         let edges: Vec<(usize, usize)> = prepared.links.iter().map(|link| (link.from, link.to)).collect();
         prepared.tree = JunctionTree::new(prepared.nodes(), &edges);
         let size: f64 = prepared.large_cliques().map(|nodes| prepared.tuples_of(nodes)).sum();
-        if size > 300_000.0 {
+        prepared.plans_routes = size <= MOST_TUPLES;
+        if !prepared.plans_routes && !prepared.origins.is_empty() {
             return Err(PlannerError::Unsupported {
                 planner: super::NAME.to_owned(),
                 reason: format!(
-                    "streams are split and joined so often over so many locations that {size} route columns follow"
+                    "streams from several locations meet so often that {size} route columns follow"
                 ),
             });
         }

@@ -56,7 +56,11 @@ impl Search {
         Ok(Found { best: found.best.map(|(model, point)| self.polished(model, point)), bound: found.bound })
     }
 
-    fn one_by_one(&mut self, prepared: &Prepared<'_>, joints: &[Vec<usize>]) -> Result<Found, PlannerError> {
+    pub(super) fn one_by_one(
+        &mut self,
+        prepared: &Prepared<'_>,
+        joints: &[Vec<usize>],
+    ) -> Result<Found, PlannerError> {
         let mut open: Vec<(f64, Model)> = Vec::new();
         for joint in joints {
             let model = Model::new(prepared, &Allowed::only(prepared, joint));
@@ -92,7 +96,11 @@ impl Search {
         Ok(Found { best, bound })
     }
 
-    fn together(&mut self, prepared: &Prepared<'_>, allowed: &Allowed) -> Result<Found, PlannerError> {
+    pub(super) fn together(
+        &mut self,
+        prepared: &Prepared<'_>,
+        allowed: &Allowed,
+    ) -> Result<Found, PlannerError> {
         let model = Model::new(prepared, allowed);
         let root = match self.solve(&model.program, &Effort { relaxed: true, ..self.effort(1.0) })? {
             Answer::Found(point) => point,
@@ -103,7 +111,9 @@ impl Search {
         let unused = model.binaries.iter().flatten().flatten().filter(|&&binary| root.values[binary] <= 1e-6);
         let near = Model { program: model.program.without(unused.copied()), ..model.clone() };
         let mut best: Option<Point> = None;
-        let effort = Effort { nodes: (self.limits.nodes / INCUMBENT_PART).max(1), ..self.effort(0.3) };
+        let effort = self.effort(0.3);
+        let effort =
+            Effort { nodes: (effort.nodes / INCUMBENT_PART).max(1), seconds: effort.seconds / 3.0, ..effort };
         if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, None)? {
             best = Some(point);
         }
