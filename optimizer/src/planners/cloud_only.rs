@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn everything_is_in_the_cloud() {
-        for rate in [1.0, 20.0, 60.0] {
+        for rate in [1.0, 20.0, 50.0] {
             let solution = plan(rate).solution.expect("a plan");
             assert_eq!(solution.variants, [4, 1, 0], "the most accurate");
             assert!(solution.hostings.iter().all(|hosting| hosting.location == 1));

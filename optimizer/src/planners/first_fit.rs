@@ -44,16 +44,17 @@ mod tests {
     use crate::generator::{PublishedSetting, published_vqa_problem};
 
     fn plan(rate: f64) -> Outcome {
-        let problem = published_vqa_problem(rate, 56.0, PublishedSetting::Shared);
+        let problem = published_vqa_problem(rate, 56.0, PublishedSetting::OneOperatorPerWorker);
         FirstFit.plan(&problem, &SearchLimits::default()).expect("it takes the problem")
     }
 
     #[test]
     fn the_cheapest_computation_is_taken_wherever_it_is() {
-        let solution = plan(20.0).solution.expect("a plan");
+        let solution = plan(2.0).solution.expect("a plan");
         assert_eq!(solution.variants, [4, 1, 0], "the most accurate");
-        // An accelerator computes image features at the least price, and then has time left for the rest.
-        assert!(solution.hostings.iter().all(|hosting| hosting.location == 1));
+        // Speech: 26.9 ms at 2.497 $/h on an accelerator in the cloud are less than 773.5 ms at 0.096 $/h at the edge.
+        let mut speech = solution.hostings.iter().filter(|hosting| hosting.operator == 1);
+        assert!(speech.all(|hosting| hosting.location == 1));
         let outcome = plan(2000.0);
         assert_eq!(
             (outcome.status, outcome.bound),
