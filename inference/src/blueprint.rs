@@ -8,7 +8,7 @@ use crate::steps::{InputSteps, OutputSteps};
 use crate::tensor::element_name;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_operators::values::digest;
+use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::{self, Initial, Manifest, OriginKind, OutputType};
 use tidemill_spec::span::Span;
 use tidemill_spec::types::{Column, ColumnType, ElementType};
@@ -148,7 +148,7 @@ impl Blueprint {
 /// A file that is no model is most often a damaged one, which its digest tells.
 fn unreadable(cause: FactsError, file: &Path, manifest: &Manifest) -> ModelError {
     let no_model = matches!(cause, FactsError::NotOnnx { .. });
-    let other = |bytes: Vec<u8>| digest(&bytes) != manifest.sha256.value;
+    let other = |bytes: Vec<u8>| sha256(&bytes) != manifest.sha256.value;
     let damaged = no_model && std::fs::read(file).is_ok_and(other);
     ModelError::File { cause, damaged, span: manifest.file.span.clone() }
 }

@@ -3,7 +3,7 @@ use crate::wire::{FieldValue, Fields, WireError};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidemill_operators::values::digest;
+use tidemill_spec::digest::sha256;
 use tidemill_spec::types::ElementType;
 
 /// Element type of a model's input or output.
@@ -146,7 +146,7 @@ pub fn inspect_bytes(path: &Path, bytes: &[u8]) -> Result<ModelFacts, FactsError
     Ok(ModelFacts {
         path: path.to_owned(),
         file_bytes: bytes.len() as u64,
-        sha256: digest(bytes),
+        sha256: sha256(bytes),
         // Old exporters list the weights among the inputs.
         inputs: inputs.into_iter().filter(|port| !weights.contains(&port.name)).collect(),
         outputs,

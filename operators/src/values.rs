@@ -17,8 +17,7 @@ use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
-use std::fmt::Write;
+use tidemill_spec::digest::sha256;
 
 /// Values by column, in the order of the columns.
 pub type Values = Map<String, Value>;
@@ -45,14 +44,6 @@ pub fn shortened(text: &str, most: usize) -> String {
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
         None => text.to_owned(),
     }
-}
-
-/// SHA-256 of some bytes, in hexadecimal, as `sha256sum` prints it.
-pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn values<'a>(
@@ -85,7 +76,7 @@ fn value(field: &Field, column: &ArrayRef, row: usize) -> Value {
         DataType::Boolean => json!(column.as_boolean().value(row)),
         DataType::Binary => {
             let bytes = column.as_binary::<i32>().value(row);
-            json!({"bytes": bytes.len(), "sha256": digest(bytes)})
+            json!({"bytes": bytes.len(), "sha256": sha256(bytes)})
         }
         _ => {
             let tensor = field.metadata().get("tidemill.type").cloned();
@@ -118,9 +109,8 @@ mod tests {
         assert_eq!(values["b"], true);
         assert_eq!(values["p"]["bytes"], 4);
         // printf JPEG | sha256sum
-        assert_eq!(values["p"]["sha256"], digest(b"JPEG"));
+        assert_eq!(values["p"]["sha256"], sha256(b"JPEG"));
         assert_eq!(values["x"], Value::Null, "the test's tensors are empty");
-        assert_eq!(digest(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         let wide = StreamType::new((0..40).map(|n| Column::new(format!("c{n}"), ColumnType::Int64)));
         let values = row_values(&batch(&wide, &[json!({})]), 0);
         assert_eq!(values.len(), COLUMNS + 1);

@@ -32,6 +32,7 @@
 //! ```
 pub mod deserializer;
 pub mod diagnostic;
+pub mod digest;
 mod document;
 mod identifier;
 pub mod infrastructure;

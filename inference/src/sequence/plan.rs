@@ -3,7 +3,7 @@ use super::tokenizer::Tokenizer;
 use crate::error::{ModelError, Role};
 use crate::facts::{self, Dimension, ModelFacts, Port, PortElement};
 use std::path::{Path, PathBuf};
-use tidemill_operators::values::digest;
+use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::{Cache, Decoder, Manifest, Preprocess};
 use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::ElementType;
@@ -90,7 +90,7 @@ fn tokenizer(decoder: &Decoder, folder: &Path) -> Result<Tokenizer, ModelError> 
     let wrong = |message: String| ModelError::Decoder { message, span: decoder.tokenizer.file.span.clone() };
     let bytes =
         std::fs::read(&path).map_err(|error| wrong(format!("cannot read {}: {error}", path.display())))?;
-    let found = digest(&bytes);
+    let found = sha256(&bytes);
     if found != decoder.tokenizer.sha256.value {
         return Err(changed(path, &decoder.tokenizer.sha256, found));
     }

@@ -1,11 +1,11 @@
 //! Reading and printing workflows.
 use super::{Workflow, WorkflowDirectory};
 use crate::diagnostic::Diagnostics;
+use crate::digest::sha256;
 use crate::span::SourceFile;
 use crate::value::Value;
 use crate::variables::{self, Lookup};
 use crate::{document, yaml};
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -81,6 +81,6 @@ impl Workflow {
     /// matter; variables in options count as written, so that the digest tells nothing of credentials.
     pub fn digest(&self) -> String {
         let canonical = serde_json::to_vec(self).expect("a workflow has only text keys and finite numbers");
-        Sha256::digest(&canonical).iter().map(|byte| format!("{byte:02x}")).collect()
+        sha256(&canonical)
     }
 }
