@@ -29,7 +29,7 @@ pub(crate) fn machine() -> Machine {
     let kib: f64 = kib.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0.0);
     let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     Machine {
-        cpu: field(&read("/proc/cpuinfo"), "model name"),
+        cpu: tidemill_inference::processor::name().unwrap_or_else(|| "unknown".into()),
         cores: std::thread::available_parallelism().map_or(0, usize::from),
         memory_gib: (kib / (1 << 20) as f64 * 10.0).round() / 10.0,
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),

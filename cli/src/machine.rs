@@ -1,5 +1,6 @@
 //! What this machine and this process are and use.
 use std::fs;
+use tidemill_inference::processor;
 
 /// Facts that do not change while a run goes on; empty where the system does not tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,18 +21,13 @@ impl Machine {
     /// Looks.
     pub(crate) fn look() -> Self {
         let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let field = |name: &str| {
-            let line = information.lines().find(|line| line.starts_with(name))?;
-            line.split_once(':').map(|(_, value)| value.trim().to_owned())
-        };
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
         let kernel = [line("/proc/sys/kernel/ostype"), line("/proc/sys/kernel/osrelease")].join(" ");
         let system = [pretty.unwrap_or_default().trim_matches('"'), kernel.trim()];
         Self {
             name: line("/proc/sys/kernel/hostname"),
-            processor: field("model name").or_else(|| field("Model")).unwrap_or_default(),
+            processor: processor::name().unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory: kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal"),
             system: system.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", "),
@@ -72,29 +68,11 @@ pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
 /// The date and time now, such as `2026-11-21 15:04:05 UTC`.
 #[expect(clippy::disallowed_methods, reason = "a report says when it was made; no record goes by this time")]
 pub(crate) fn now() -> String {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    date(since.map_or(0, |since| since.as_secs()))
+    date(std::time::SystemTime::now())
 }
 
-fn date(seconds: u64) -> String {
-    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
-    let leap = |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
-    let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 1;
-    for length in lengths {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1)
+fn date(time: std::time::SystemTime) -> String {
+    chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]
@@ -103,11 +81,9 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        // date -u -d @N
-        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
-        assert_eq!(date(951_782_399), "2000-02-28 23:59:59 UTC");
-        assert_eq!(date(951_782_400), "2000-02-29 00:00:00 UTC");
-        assert_eq!(date(1_798_761_599), "2026-12-31 23:59:59 UTC");
+        // date -u -d @951782400
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(951_782_400);
+        assert_eq!(date(time), "2000-02-29 00:00:00 UTC");
     }
 
     #[test]

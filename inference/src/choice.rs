@@ -3,6 +3,7 @@ use crate::backend::{self, Backend, BackendError, library};
 use crate::blueprint::Blueprint;
 use crate::error::ModelError;
 use crate::model::Model;
+use crate::processor;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -223,17 +224,8 @@ fn key(blueprint: &Blueprint, available: &[Arc<dyn Backend>]) -> String {
         available.iter().map(|b| format!("{} {}", b.name(), b.version())).collect();
     versions.sort_unstable();
     let decoder = blueprint.sequence.as_ref().map_or("", |plan| plan.decoder.sha256.as_str());
-    format!("{}{decoder} | {} | {}", blueprint.facts.sha256, versions.join(", "), cpu_model())
-}
-
-/// Name of the processor; its architecture where the system does not tell.
-fn cpu_model() -> String {
-    let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let named = facts.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == "model name").then(|| value.trim().to_owned())
-    });
-    named.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    let processor = processor::name().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    format!("{}{decoder} | {} | {processor}", blueprint.facts.sha256, versions.join(", "))
 }
 
 fn recall(path: &Path, key: &str) -> Option<Vec<Probe>> {

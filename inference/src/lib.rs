@@ -16,6 +16,7 @@ mod ml;
 pub mod model;
 pub mod postprocess;
 pub mod preprocess;
+pub mod processor;
 pub mod sequence;
 pub mod steps;
 pub mod tensor;
