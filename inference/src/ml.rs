@@ -25,6 +25,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_operators::api::{
     BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output, Spread,
 };
@@ -280,6 +281,10 @@ impl Inference for MlInstance {
             }
         }
         Ok(())
+    }
+
+    fn processor_time_elsewhere(&self) -> Duration {
+        self.model.processor_time_elsewhere()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::sequence::tokenizer::normalized;
 use crate::steps::{Cell, InputSteps, OutputColumn, OutputSteps};
 use crate::tensor::{Tensor, TensorData};
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_spec::manifest::{Dimension, ModelInput};
 use tidemill_spec::span::Span;
 
@@ -92,6 +93,12 @@ impl Model {
     /// Name of the backend.
     pub fn backend(&self) -> &'static str {
         self.backend
+    }
+
+    /// Processor time so far of the backend's own threads, where it has any.
+    pub fn processor_time_elsewhere(&self) -> Duration {
+        let decoder = self.decoder.as_ref().map(|decoder| decoder.session.processor_time_elsewhere());
+        self.session.processor_time_elsewhere() + decoder.unwrap_or_default()
     }
 
     /// A record of zeros, for trials and probes; for a model that takes sounds of any length, a second.

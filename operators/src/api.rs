@@ -16,6 +16,7 @@ use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_spec::types::StreamType;
 
 /// Why a record could not be processed. The code is stable and bounded (it becomes a metrics label).
@@ -123,6 +124,10 @@ pub trait Stateful: Send {
 pub trait Inference: Send {
     /// Runs the model on one batch (1 ..= max batch rows).
     fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
+    /// Processor time so far of threads other than the one that calls [`Inference::infer`], where there are any.
+    fn processor_time_elsewhere(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// One running copy of an operator.

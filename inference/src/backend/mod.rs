@@ -7,6 +7,7 @@ use crate::facts::ModelFacts;
 use crate::tensor::Tensor;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A way to run ONNX files.
 pub trait Backend: Send + Sync {
@@ -30,6 +31,11 @@ pub trait Session: Send {
     /// # Errors
     /// [`BackendError::Run`] if the inputs do not fit the model or a computation fails.
     fn run(&mut self, inputs: &[Tensor], outputs: &[usize]) -> Result<Vec<Tensor>, BackendError>;
+
+    /// Processor time so far of threads other than the one that calls [`Session::run`], where there are any.
+    fn processor_time_elsewhere(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What can go wrong with a backend.

@@ -7,7 +7,9 @@ use crate::tensor::{Tensor, TensorData};
 use rten::{Model, NodeId, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::prelude::*;
 use rten_tensor::{Tensor as RtenTensor, TensorView};
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Name in manifests and plans.
 pub const NAME: &str = "rten";
@@ -46,7 +48,8 @@ impl Backend for Rten {
         };
         let (inputs, outputs) = (ids(&facts.inputs)?, ids(&facts.outputs)?);
         let threads = Arc::new(ThreadPool::with_num_threads(1));
-        Ok(Box::new(RtenSession { model, inputs, outputs, threads, name: model_name(&facts.path) }))
+        let name = model_name(&facts.path);
+        Ok(Box::new(RtenSession { model, inputs, outputs, threads, used: Duration::ZERO, name }))
     }
 }
 
@@ -55,6 +58,8 @@ struct RtenSession {
     inputs: Vec<NodeId>,
     outputs: Vec<NodeId>,
     threads: Arc<ThreadPool>,
+    /// Processor time of the pool's thread so far.
+    used: Duration,
     name: String,
 }
 
@@ -115,8 +120,17 @@ impl Session for RtenSession {
         once.sort_unstable();
         once.dedup();
         let options = RunOptions::default().with_thread_pool(Some(self.threads.clone()));
-        let results =
-            self.model.run(values, &once, Some(options)).map_err(|error| self.failed(error.to_string()))?;
+        let caller = std::thread::current().id();
+        let model = &self.model;
+        let (results, used) = self.threads.run(|| {
+            let begun = thread_time();
+            let results = model.run(values, &once, Some(options));
+            let used = thread_time().saturating_sub(begun);
+            // Without a pool it is the caller's own time.
+            (results, if std::thread::current().id() == caller { Duration::ZERO } else { used })
+        });
+        self.used += used;
+        let results = results.map_err(|error| self.failed(error.to_string()))?;
         if once == wanted {
             return results.into_iter().map(|value| self.tensor(value)).collect();
         }
@@ -124,4 +138,14 @@ impl Session for RtenSession {
         let place = |id| once.iter().position(|other| *other == id);
         Ok(wanted.into_iter().filter_map(place).map(|i| tensors[i].clone()).collect())
     }
+
+    fn processor_time_elsewhere(&self) -> Duration {
+        self.used
+    }
+}
+
+/// Processor time of the calling thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -1,5 +1,6 @@
 //! Where models run: submit a batch, be told when it is done. Inference never blocks a timely thread.
 use crate::clock::{Clock, Nanoseconds};
+use crate::processor::{ProcessorTime, ThreadMeter};
 use crate::wake::Waker;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -93,7 +94,8 @@ pub struct LocalExecutor {
 }
 
 impl LocalExecutor {
-    /// Starts the thread. `instance` is the first copy of the model; after a panic `make` makes another.
+    /// Starts the thread. `instance` is the first copy of the model; after a panic `make` makes another. What the
+    /// thread and those of the model's backend use is added to `processor`.
     ///
     /// # Errors
     /// When the system has no thread left.
@@ -102,6 +104,7 @@ impl LocalExecutor {
         instance: Box<dyn Inference>,
         make: MakeInstance,
         clock: Arc<dyn Clock>,
+        processor: Arc<ProcessorTime>,
     ) -> std::io::Result<Self> {
         let (job_sender, job_receiver) = unbounded::<Job>();
         let (completion_sender, completion_receiver) = unbounded();
@@ -113,14 +116,18 @@ impl LocalExecutor {
         let thread_shared = Arc::clone(&shared);
         std::thread::Builder::new().name(format!("tm-model-{name}")).spawn(move || {
             let mut model = Some(instance);
+            let mut meter = ThreadMeter::begin(processor);
             for job in job_receiver {
                 let bytes = batch_bytes(&job.batch);
                 let started = clock.now();
                 let current = thread_shared.generation.load(Ordering::Acquire);
                 let stale = u64::from(job.generation) < current || job.deadline.is_some_and(|d| d < started);
-                let result =
-                    if stale { JobResult::Cancelled } else { compute(&mut model, &make, &job.batch) };
+                let result = match stale {
+                    true => JobResult::Cancelled,
+                    false => compute(&mut model, &make, &job.batch, &meter),
+                };
                 let finished = clock.now();
+                meter.look();
                 thread_shared.bytes.fetch_sub(bytes, Ordering::AcqRel);
                 let completion =
                     Completion { id: job.id, generation: job.generation, result, started, finished };
@@ -137,7 +144,12 @@ impl LocalExecutor {
     }
 }
 
-fn compute(model: &mut Option<Box<dyn Inference>>, make: &MakeInstance, batch: &RecordBatch) -> JobResult {
+fn compute(
+    model: &mut Option<Box<dyn Inference>>,
+    make: &MakeInstance,
+    batch: &RecordBatch,
+    meter: &ThreadMeter,
+) -> JobResult {
     let mut instance = match model.take() {
         Some(instance) => instance,
         // A model that cannot even be made is no fault of the records.
@@ -153,7 +165,9 @@ fn compute(model: &mut Option<Box<dyn Inference>>, make: &MakeInstance, batch: &
     };
     let infer = || {
         let mut output = Output::default();
+        let before = instance.processor_time_elsewhere();
         instance.infer(batch, &mut output)?;
+        meter.add_of_others(instance.processor_time_elsewhere().saturating_sub(before));
         *model = Some(instance);
         Ok(output)
     };

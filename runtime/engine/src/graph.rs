@@ -6,6 +6,7 @@ use crate::link::{InProcess, Link, Memfd};
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
 use crate::node::inference::Batching;
 use crate::node::sink::SharedSink;
+use crate::processor::ProcessorTime;
 use crate::routing::{ClassTable, Selector};
 use crate::store::EpochLog;
 use arrow_schema::SchemaRef;
@@ -101,6 +102,8 @@ pub(crate) struct SlotPlan {
     /// In topological order.
     pub(crate) instances: Vec<InstancePlan>,
     pub(crate) byte_budget: usize,
+    /// Of its thread, all lives together.
+    pub(crate) processor: Arc<ProcessorTime>,
 }
 
 /// The plan as threads and channels.
@@ -290,7 +293,7 @@ fn instance_name(stage: &Stage, partition: u32) -> String {
 pub(crate) fn build(
     program: &Program,
     metrics: &mut MetricsTable,
-    mut work: impl FnMut(&Stage, &str, u32) -> Result<Work, RunError>,
+    mut work: impl FnMut(&Stage, &str, &StageMetrics) -> Result<Work, RunError>,
 ) -> Result<Graph, RunError> {
     program.check_spread()?;
     let mut graph = Graph::default();
@@ -319,7 +322,7 @@ pub(crate) fn build(
             };
             let plan = InstancePlan {
                 context,
-                work: work(stage, &instance, partition)?,
+                work: work(stage, &instance, &stage_metrics)?,
                 ports: vec![Port::default(); inputs.unwrap_or(0)],
                 outputs: Vec::new(),
             };

@@ -19,6 +19,7 @@ pub mod link;
 mod metrics;
 mod node;
 mod order;
+mod processor;
 mod report;
 pub mod routing;
 mod run;
@@ -36,7 +37,8 @@ pub use letters::{LetterGroup, LetterSample, LetterWriter};
 pub use metrics::{
     BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, SinkMetrics, StageMetrics,
 };
-pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, StageReport};
+pub use processor::ProcessorTime;
+pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport};
 pub use run::{Run, RunOptions, Stopper};
 pub use samples::{Sample, SampleOptions, SourceLink};
 pub use store::{Cut, End, EpochLog};

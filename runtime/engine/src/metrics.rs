@@ -1,10 +1,11 @@
 //! What a run counts and times. Written by the slots, read at any time.
 use crate::clock::Nanoseconds;
+use crate::processor::ProcessorTime;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A latency distribution in nanoseconds, from 1 us to 1 h with three digits.
 #[derive(Debug)]
@@ -181,6 +182,8 @@ pub struct StageMetrics {
     pub schedule_lag: AtomicI64,
     /// Times that the stage was restarted.
     pub restarts: AtomicU64,
+    /// Of the threads that only this stage has: a model's, a source's reader.
+    pub processor: Arc<ProcessorTime>,
     /// Sources only: there is no more, or the run was told to end.
     pub ended: AtomicBool,
 }

@@ -1,9 +1,10 @@
 //! What a run did, in figures.
 use crate::clock::{Clock, Nanoseconds};
-use crate::graph::{MetricsTable, Program};
+use crate::graph::{MetricsTable, Program, SlotPlan};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
 use crate::node::sink::{SharedSink, lock};
+use crate::processor::ProcessorTime;
 use crate::samples::{Sample, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,7 +21,25 @@ pub(crate) struct RunFacts {
     pub(crate) started: Nanoseconds,
     pub(crate) ended: Mutex<Option<Nanoseconds>>,
     pub(crate) program: Program,
+    pub(crate) slots: Vec<SlotFacts>,
     pub(crate) restarts: AtomicU64,
+}
+
+/// A slot as reports see it.
+pub(crate) struct SlotFacts {
+    name: String,
+    instances: Vec<String>,
+    processor: Arc<ProcessorTime>,
+}
+
+impl SlotFacts {
+    pub(crate) fn of(slot: &SlotPlan) -> Self {
+        Self {
+            name: slot.name.clone(),
+            instances: slot.instances.iter().map(|instance| instance.context.instance.clone()).collect(),
+            processor: Arc::clone(&slot.processor),
+        }
+    }
 }
 
 /// What has happened so far; cheap to ask for.
@@ -83,6 +102,20 @@ pub struct StageReport {
     pub schedule_lag_ms: f64,
     /// Restarts after a panic.
     pub restarts: u64,
+    /// Seconds of processor time of the threads that only this stage has: a model's, a source's reader. What a stage
+    /// does on the thread of its slot is in [`SlotReport`], with the other stages there.
+    pub processor_seconds: f64,
+}
+
+/// A slot's figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SlotReport {
+    /// `worker/slot group`, with `/partition` after the first.
+    pub slot: String,
+    /// Stages on it, partitions as `stage#0`.
+    pub stages: Vec<String>,
+    /// Seconds of processor time of its thread.
+    pub processor_seconds: f64,
 }
 
 /// An edge's figures.
@@ -130,6 +163,8 @@ pub struct RunReport {
     pub seconds: f64,
     /// Stages in the order of the plan.
     pub stages: Vec<StageReport>,
+    /// Slots in the order in which data reaches them first.
+    pub slots: Vec<SlotReport>,
     /// Edges in the order of the plan.
     pub edges: Vec<EdgeReport>,
     /// Sinks.
@@ -209,6 +244,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             state_bytes: metrics.state_bytes.load(Ordering::Relaxed),
             schedule_lag_ms: metrics.schedule_lag.load(Ordering::Relaxed) as f64 / 1e6,
             restarts: metrics.restarts.load(Ordering::Relaxed),
+            processor_seconds: metrics.processor.seconds(),
         }
     });
     let edges = plan.edges.iter().map(|edge| {
@@ -223,10 +259,16 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             drops: metrics.drops.counts(),
         }
     });
+    let slots = facts.slots.iter().map(|slot| SlotReport {
+        slot: slot.name.clone(),
+        stages: slot.instances.clone(),
+        processor_seconds: slot.processor.seconds(),
+    });
     RunReport {
         complete,
         seconds,
         stages: stages.collect(),
+        slots: slots.collect(),
         edges: edges.collect(),
         sinks: sinks(facts),
         dead_letters: facts.letters.total(),

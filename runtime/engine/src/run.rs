@@ -12,11 +12,11 @@ use crate::executor::{LocalExecutor, ModelExecutor};
 use crate::failure::{RunError, operator_error};
 use crate::graph::{MetricsTable, Program, Work, build};
 use crate::letters::{LetterWriter, Letters};
-use crate::metrics::SinkMetrics;
+use crate::metrics::{SinkMetrics, StageMetrics};
 use crate::node::inference::Batching;
 use crate::node::sink::{SharedSink, SinkCell};
 use crate::node::source::Schedule;
-use crate::report::{Observer, Progress, RunFacts, RunReport, report};
+use crate::report::{Observer, Progress, RunFacts, RunReport, SlotFacts, report};
 use crate::routing::{ClassTable, Selector};
 use crate::samples::{SampleOptions, Sampler};
 use crate::slot::SlotShared;
@@ -105,7 +105,7 @@ impl Run {
         let mut executors: BTreeMap<String, Arc<dyn ModelExecutor>> = BTreeMap::new();
         let clock = Arc::clone(&options.clock);
         let mut sink_metrics: BTreeMap<String, Arc<SinkMetrics>> = BTreeMap::new();
-        let mut graph = build(&program, &mut metrics, |stage, instance, _| {
+        let mut graph = build(&program, &mut metrics, |stage, instance, stage_metrics| {
             if let Some(bound) = program.sinks.get(&stage.operator) {
                 let cell = match sinks.get(&stage.operator) {
                     Some(cell) => Arc::clone(cell),
@@ -119,7 +119,7 @@ impl Run {
                 let metrics = Arc::clone(sink_metrics.entry(stage.operator.clone()).or_default());
                 return Ok(Work::Sink { cell, metrics, truth: bound.ground_truth.clone() });
             }
-            source_or_operator(&program, &options, &clock, &mut executors, stage, instance)
+            source_or_operator(&program, &options, &clock, &mut executors, stage, instance, stage_metrics)
         })?;
         metrics.sinks = sink_metrics;
         one_stage_per_sink(&program)?;
@@ -157,6 +157,7 @@ impl Run {
             started,
             ended: Mutex::new(None),
             program,
+            slots: graph.slots.iter().map(SlotFacts::of).collect(),
             restarts: AtomicU64::new(0),
         });
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
@@ -269,6 +270,7 @@ fn source_or_operator(
     executors: &mut BTreeMap<String, Arc<dyn ModelExecutor>>,
     stage: &Stage,
     instance: &str,
+    metrics: &StageMetrics,
 ) -> Result<Work, RunError> {
     if let Some(bound) = program.sources.get(&stage.operator) {
         let number = program.sources.keys().position(|id| *id == stage.operator).unwrap_or(0) as u32;
@@ -303,9 +305,10 @@ fn source_or_operator(
             let Instance::Inference(model) = made else {
                 return Err(RunError::Plan(format!("stage '{}' made another kind of operator", stage.id)));
             };
-            let executor =
-                LocalExecutor::start(&stage.operator, model, Arc::clone(&bound.make), Arc::clone(clock))
-                    .map_err(|error| RunError::System(format!("no thread for a model: {error}")))?;
+            let (make, clock) = (Arc::clone(&bound.make), Arc::clone(clock));
+            let processor = Arc::clone(&metrics.processor);
+            let executor = LocalExecutor::start(&stage.operator, model, make, clock, processor)
+                .map_err(|error| RunError::System(format!("no thread for a model: {error}")))?;
             let executor: Arc<dyn ModelExecutor> = Arc::new(executor);
             executors.insert(instance.to_owned(), Arc::clone(&executor));
             let budget = stage.batching_budget.0 as Nanoseconds;

@@ -13,6 +13,7 @@ use crate::node::ingress::Ingress;
 use crate::node::sink::SinkNode;
 use crate::node::source::Schedule;
 use crate::node::{Node, Processing};
+use crate::processor::ThreadMeter;
 use crate::samples::Sampler;
 use crate::store::{EpochLogs, SnapshotStore};
 use crate::wake::Waker;
@@ -122,6 +123,8 @@ struct Slot {
     /// Tracks with the instance that they feed or belong to.
     tracks: Vec<(usize, Track)>,
     durable: Vec<Durable>,
+    /// The last to go, so that the end of everything else counts.
+    processor: ThreadMeter,
 }
 
 /// Runs a slot to its end on the calling thread.
@@ -162,6 +165,7 @@ fn timely_worker() -> Worker {
 
 impl Slot {
     fn new(start: SlotStart) -> Result<Self, RunError> {
+        let processor = ThreadMeter::begin(Arc::clone(&start.plan.processor));
         let shared = &start.shared;
         let context = Rc::new(SlotContext {
             clock: Arc::clone(&shared.clock),
@@ -196,6 +200,7 @@ impl Slot {
             sinks: BTreeMap::new(),
             tracks: Vec::new(),
             durable,
+            processor,
         })
     }
 
@@ -281,6 +286,7 @@ impl Slot {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), RunError> {
+        self.processor.look();
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()),

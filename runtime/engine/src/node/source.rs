@@ -86,7 +86,8 @@ impl SourceNode {
         let schema = record_schema(&settings.bound.output);
         let emitted_before = slot.epochs.emitted(&stage.instance);
         let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
-        let reader = Reader::start(&settings.bound, cut.as_ref(), notifier);
+        let processor = Arc::clone(&stage.metrics.processor);
+        let reader = Reader::start(&settings.bound, cut.as_ref(), notifier, processor);
         let (sequence, newest, watermark) =
             cut.map_or((0, EventTime::MIN, EventTime::MIN), |cut| (cut.sequence, cut.newest, cut.watermark));
         if watermark > EventTime::MIN {

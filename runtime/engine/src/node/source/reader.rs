@@ -2,11 +2,13 @@
 use super::bytes_per_record;
 use crate::executor::Notifier;
 use crate::failure::panic_text;
+use crate::processor::{ProcessorTime, ThreadMeter};
 use crate::store::Cut;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use tidemill_operators::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
 use tidemill_operators::record::EventTime;
 
@@ -110,20 +112,27 @@ fn read_all(
 }
 
 impl Reader {
-    /// Starts reading at a cut, or at the beginning.
-    pub(super) fn start(source: &BoundSource, cut: Option<&Cut>, notifier: Notifier) -> Self {
+    /// Starts reading at a cut, or at the beginning; what that takes is added to `processor`.
+    pub(super) fn start(
+        source: &BoundSource,
+        cut: Option<&Cut>,
+        notifier: Notifier,
+        processor: Arc<ProcessorTime>,
+    ) -> Self {
         let (sender, messages) = bounded(CHUNKS_AHEAD);
         let make = source.make.clone();
         let cut = cut.cloned();
         let thread_notifier = notifier.clone();
         let failed = sender.clone();
         let spawned = std::thread::Builder::new().name(format!("tm-read-{}", source.id)).spawn(move || {
+            let mut meter = ThreadMeter::begin(processor);
             let read = || {
                 let mut source = make()?;
                 if let Some(cut) = &cut {
                     source.seek(&cut.position)?;
                 }
                 read_all(&mut *source, cut.as_ref().map_or(0, |cut| cut.skip), |chunk| {
+                    meter.look();
                     let sent = sender.send(Message::Chunk(Box::new(chunk))).is_ok();
                     thread_notifier.notify();
                     sent
@@ -137,6 +146,7 @@ impl Reader {
                     panic_text(payload.as_ref())
                 ))),
             };
+            drop(meter);
             let _ = sender.send(last);
             thread_notifier.notify();
         });
