@@ -18,6 +18,7 @@ mod markup;
 mod metrics;
 mod models;
 mod outline;
+mod output_file;
 mod preparation;
 mod progress;
 mod report;

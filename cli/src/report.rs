@@ -2,10 +2,10 @@
 mod chart;
 mod curves;
 pub(crate) mod page;
+mod processor;
 pub(crate) mod records;
 mod sections;
 pub(crate) mod series;
-pub(crate) mod whole_file;
 
 use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
 use crate::slo::{SHORT_TICKS, Verdict, accuracy_text, is_short, sink_rate};
@@ -26,6 +26,8 @@ pub(crate) struct RunDocument<'a> {
     pub(crate) report: &'a RunReport,
     /// Service levels.
     pub(crate) slo: &'a [Verdict],
+    /// Seconds of processor time of the whole process since the run began.
+    pub(crate) processor_seconds: f64,
 }
 
 impl RunDocument<'_> {
@@ -39,6 +41,7 @@ impl RunDocument<'_> {
             "workflow": self.workflow,
             "interrupted": self.interrupted,
             "slo": self.slo,
+            "processor_seconds": self.processor_seconds,
         });
         let report = serde_json::to_value(self.report)?;
         if let (Some(document), Value::Object(report)) = (document.as_object_mut(), report) {
@@ -171,10 +174,16 @@ impl RunDocument<'_> {
             writeln!(out)?;
             table.write(out)?;
         }
-        for letter in &self.report.dead_letter_samples {
-            writeln!(out, "  {}: {}: {}", letter.operator, letter.reason, one_line(&letter.detail, 80))?;
+        let groups = self.report.dead_letter_groups.iter();
+        let mut lines: Vec<String> = groups
+            .flat_map(|group| &group.samples)
+            .map(|letter| format!("{}: {}: {}", letter.operator, letter.reason, one_line(&letter.detail, 80)))
+            .collect();
+        lines.dedup();
+        for line in &lines {
+            writeln!(out, "  {line}")?;
         }
-        let more = self.report.dead_letters.saturating_sub(self.report.dead_letter_samples.len() as u64);
+        let more = self.report.dead_letters.saturating_sub(lines.len() as u64);
         if more > 0 {
             writeln!(out, "  and {} more", grouped(more))?;
         }

@@ -1,24 +1,23 @@
 //! `tidemill run`: everything in one process.
 use crate::arguments::{OutputForm, RateChoice, RunArguments};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, explain};
 use crate::interrupt::Interrupt;
 use crate::letters::letter_writer;
-use crate::machine;
+use crate::machine::{self, Usage};
 use crate::metrics::MetricsPort;
+use crate::output_file::OutputFile;
 use crate::preparation::{Prepared, prepare};
 use crate::progress::{Expected, ProgressLine};
 use crate::report::RunDocument;
 use crate::report::page::{End, Page};
 use crate::report::records::sample_options;
 use crate::report::series::Recorder;
-use crate::report::whole_file::WholeFile;
 use crate::slo::verdicts;
 use crate::slo_watch::{SloWatch, add_windows};
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidemill_engine::{EpochLog, Observer, Program, Run, RunError, RunOptions, RunReport};
 use tidemill_operators::bind::files::check_written;
@@ -53,9 +52,10 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     check_written(&prepared.workflow, &prepared.program.sinks, &beside)?;
     let replay = arguments.replay.as_deref().map(|path| read_epoch_log(path, &prepared.program));
     let replay = replay.transpose()?;
-    let page_file = arguments.report.as_deref().map(WholeFile::prepare).transpose()?;
-    let mut report_file = arguments.report_json.as_deref().map(create).transpose()?;
-    let mut epoch_file = arguments.epoch_log.as_deref().map(create).transpose()?;
+    let take = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::create).transpose();
+    let page_file = take(&arguments.report)?;
+    let report_file = take(&arguments.report_json)?;
+    let epoch_file = take(&arguments.epoch_log)?;
     let port = arguments.metrics.as_deref().map(MetricsPort::open).transpose()?;
     for line in &prepared.models {
         terminal.note(&line.to_string());
@@ -73,6 +73,8 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let run = Run::start(prepared.program.clone(), options)
         .map_err(|error| not_started(&error, &prepared.workflow))?;
     interrupt.ends(run.stopper());
+    // Loading the models was before the run.
+    let before = Usage::look().processor_seconds;
     let observer = run.observer();
     let mut watchers = Watchers {
         slo: SloWatch::new(&prepared.workflow.slo, &prepared.program),
@@ -93,9 +95,11 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
             Err(error) if is_broken_pipe(&error) => return Ok(Exit::Success),
             Err(error) => (run.report(), Some(error)),
         };
-    if let (Some(file), Some(path)) = (&mut epoch_file, &arguments.epoch_log) {
-        let written = serde_json::to_writer(&mut *file, &run.epoch_log()).map_err(io::Error::from);
-        written.and_then(|()| file.flush()).map_err(|error| unwritten(path, &error))?;
+    // One that cannot be written keeps nothing else from being told.
+    let mut unwritten = Vec::new();
+    if let Some(file) = epoch_file {
+        let log = run.epoch_log();
+        unwritten.extend(file.write(|out| Ok(serde_json::to_writer(out, &log)?)).err());
     }
     let mut verdicts = verdicts(&prepared.workflow.slo, &report, &prepared.program, &observer);
     add_windows(&mut verdicts, &watchers.slo.violations());
@@ -106,8 +110,9 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         interrupted: interrupt.is_wanted(),
         report: &report,
         slo: &verdicts,
+        processor_seconds: Usage::look().processor_seconds - before,
     };
-    if let (Some(file), Some(recorder)) = (&page_file, &watchers.recorder) {
+    if let (Some(file), Some(recorder)) = (page_file, &watchers.recorder) {
         let end = match &failure {
             Some(error) => End::Failed(error.to_string()),
             None if report.complete => End::Complete,
@@ -115,14 +120,19 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         };
         let options = told_options(arguments);
         let (document, prepared, observer) = (&document, &prepared, &observer);
-        file.write(Page { document, prepared, observer, recorder, end, begun, options }.html().as_bytes())?;
+        let page = Page { document, prepared, observer, recorder, end, begun, options }.html();
+        unwritten.extend(file.write(|out| out.write_all(page.as_bytes())).err());
     }
-    if let Some(error) = failure {
-        return Err(failed(&error, &prepared.workflow).into());
+    if failure.is_none() {
+        show(&document, arguments.output, &prepared, terminal)?;
+        if let Some(file) = report_file {
+            unwritten.extend(file.write(|out| document.write_json(out)).err());
+        }
     }
-    show(&document, arguments.output, &prepared, terminal)?;
-    if let (Some(file), Some(path)) = (&mut report_file, &arguments.report_json) {
-        document.write_json(file).and_then(|()| file.flush()).map_err(|error| unwritten(path, &error))?;
+    let failure = failure.map(|error| failed(&error, &prepared.workflow));
+    let told = failure.into_iter().chain(unwritten).map(|failure| explain(&failure.into(), terminal));
+    if let Some(exit) = told.reduce(|first, _| first) {
+        return Ok(exit);
     }
     Ok(match (interrupt.is_wanted(), arguments.require_slo && missed) {
         (true, _) => Exit::Interrupted,
@@ -206,25 +216,6 @@ fn show(
         OutputForm::Json => document.write_json(&mut out)?,
     }
     out.flush()
-}
-
-fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
-    File::create(path).map(BufWriter::new).map_err(|error| {
-        let failure =
-            Failure::new(Exit::Configuration, format!("`{}` cannot be written: {error}", path.display()));
-        failure.with_help(match error.kind() {
-            io::ErrorKind::NotFound => "make its folder first, or choose another path",
-            io::ErrorKind::PermissionDenied => "allow writing to the folder or choose another path",
-            io::ErrorKind::IsADirectory => "this is a folder: write the path of a file",
-            _ => "choose another path",
-        })
-    })
-}
-
-/// The run is over, but what it should leave could not be written.
-fn unwritten(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::Unavailable, format!("`{}` cannot be written: {error}", path.display()))
-        .with_help("the run itself is complete; free some space or choose another path, and run again")
 }
 
 fn read_epoch_log(path: &Path, program: &Program) -> Result<BTreeMap<String, EpochLog>, Failure> {

@@ -175,9 +175,9 @@ fn nobody_reading_is_success() {
 fn a_file_that_cannot_be_written_is_told_before_anything_is_read() {
     let place = Place::example("quickstart");
     let workflow = place.argument("workflow.yaml");
-    let nowhere = place.argument("no/such/folder/report.json");
+    let nowhere = place.argument("readings.csv/report.json");
     let outcome = tidemill(&["run", &workflow, "--report-json", &nowhere]).expect(78);
-    assert!(outcome.stderr.contains("no/such/folder/report.json"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("readings.csv/report.json"), "{}", outcome.stderr);
     place.write("out", "a file, no folder");
     let outcome = tidemill(&["run", &workflow]).expect(78);
     assert!(outcome.stderr.contains("out/averages.jsonl"), "{}", outcome.stderr);

@@ -6,6 +6,7 @@ mod doctor;
 mod examples;
 mod exit_codes;
 mod fetching;
+mod full_disk;
 mod graphs;
 mod help;
 mod live;

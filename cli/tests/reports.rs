@@ -255,7 +255,7 @@ fn reports_replace_nothing_that_is_read_or_written() {
     tidemill(&["run", &workflow, "--report", &both, "--report-json", &both]).expect(78);
     let outcome =
         tidemill(&["run", &workflow, "--report", &place.argument("rows.csv/report.html")]).expect(78);
-    has(&outcome.stderr, &["cannot write"]);
+    has(&outcome.stderr, &["cannot be written"]);
     assert_eq!(before, (place.read("workflow.yaml"), place.read("rows.csv")));
     assert!(!place.path("out").exists(), "nothing was begun");
     // One that was there before is replaced as a whole, and nothing is left beside it.

@@ -2,9 +2,9 @@
 use super::RunDocument;
 use super::records::{self, SinkRecords};
 use super::series::Recorder;
-use super::{curves, sections};
+use super::{curves, processor, sections};
 use crate::figures::{bytes, grouped, milliseconds, rate, seconds};
-use crate::machine::{self, Machine};
+use crate::machine::{self, Machine, Usage};
 use crate::markup::{Attribute, Markup};
 use crate::preparation::Prepared;
 use crate::slo::{accuracy_text, is_short, sink_rate};
@@ -102,7 +102,8 @@ impl Page<'_> {
         };
         let (document, observer) = (self.document, self.observer);
         if !document.slo.is_empty() {
-            add("levels", "Service levels", &|part| sections::levels(document.slo, part));
+            let complete = self.end == End::Complete;
+            add("levels", "Service levels", &|part| sections::levels(document.slo, complete, part));
         }
         add("workflow", "Workflow", &|part| sections::workflow(self.prepared, document.report, part));
         if document.report.sinks.iter().any(|sink| sink.latency.count > 0) {
@@ -115,7 +116,10 @@ impl Page<'_> {
             add("stages", "Where the time goes", &|part| sections::stages(document.report, part));
         }
         if !self.recorder.steps().is_empty() {
-            add("resources", "Throughput and resources", &|part| curves::resources(self.recorder, part));
+            add("resources", "Throughput and resources", &|part| {
+                curves::resources(self.recorder, part);
+                processor::threads(document.report, document.program, document.processor_seconds, part);
+            });
         }
         if !samples.is_empty() {
             add("samples", "Sample records", &|part| sections::samples(samples, part));
@@ -212,9 +216,10 @@ impl Page<'_> {
         let Some(sink) = report.sinks.iter().max_by_key(|sink| sink.records) else { return };
         let mut tiles: Vec<(&str, String, String)> = Vec::new();
         let all: u64 = report.sinks.iter().map(|sink| sink.records).sum();
+        let committed = if self.end == End::Complete { "" } else { "committed " };
         let sinks = match report.sinks.len() {
-            1 => format!("at {}", sink.sink),
-            n => format!("at {n} sinks"),
+            1 => format!("{committed}at {}", sink.sink),
+            n => format!("{committed}at {n} sinks"),
         };
         tiles.push(("Results", grouped(all), sinks));
         match sink_rate(sink, report, program) {
@@ -241,12 +246,12 @@ impl Page<'_> {
         let dropped: u64 = sections::drops(report).map(|(.., records)| records).sum();
         let letters = format!("{} dead letters", grouped(report.dead_letters));
         tiles.push(("Lost", grouped(report.dead_letters + dropped), letters));
-        let (processor, peak) = self.recorder.total();
         if report.seconds > 0.0 {
-            let cores = processor / report.seconds;
-            tiles.push(("Processor", format!("{cores:.2} cores"), format!("{} in all", seconds(processor))));
+            let used = self.document.processor_seconds;
+            let cores = used / report.seconds;
+            tiles.push(("Processor", format!("{cores:.2} cores"), format!("{} in all", seconds(used))));
         }
-        if let Some(peak) = peak {
+        if let Some(peak) = Usage::look().peak {
             tiles.push(("Memory, peak", bytes(peak), "of the whole process".to_owned()));
         }
         main.element("div", &[("class", &"tiles")], |grid| {

@@ -28,8 +28,8 @@ fn table(markup: &mut Markup, columns: &[(&str, bool)], rows: impl FnOnce(&mut M
     });
 }
 
-/// Wanted and measured.
-pub(super) fn levels(slo: &[Verdict], part: &mut Markup) {
+/// Wanted and measured; `complete`: the run came to its end.
+pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {
     let columns =
         [("Level", false), ("Wanted", false), ("Measured", false), ("Missed in", true), ("", false)];
     table(part, &columns, |body| {
@@ -40,23 +40,28 @@ pub(super) fn levels(slo: &[Verdict], part: &mut Markup) {
                 row.leaf("td", &[], verdict.measured.as_deref().unwrap_or("nothing to measure"));
                 let windows = match verdict.windows {
                     0 => "–".to_owned(),
+                    1 => format!("{} of 1 window", verdict.windows_missed),
                     all => format!("{} of {} windows", grouped(verdict.windows_missed), grouped(all)),
                 };
                 row.leaf("td", NUMBER, &windows);
                 row.element("td", &[], |cell| {
-                    let (class, text) =
-                        if verdict.met { ("pill good", "met") } else { ("pill bad", "missed") };
+                    let (class, text) = match (verdict.met, complete) {
+                        (true, true) => ("pill good", "met"),
+                        (true, false) => ("pill", "met until then"),
+                        (false, _) => ("pill bad", "missed"),
+                    };
                     cell.leaf("span", &[("class", &class)], text);
                 });
             });
         }
     });
-    part.leaf(
-        "p",
-        &[("class", &"note")],
-        "Judged over the whole run. Windows are seconds of it (longer ones for rates below 10/s); a window of accuracy is \
-         all that was judged until then.",
-    );
+    let judged = match complete {
+        true => "Judged over the whole run.",
+        false => "Judged over what ran until the early end, which says little about a whole run.",
+    };
+    let windows = "Windows are seconds of it (longer ones for rates below 10/s); a window of accuracy is all that was \
+                   judged until then.";
+    part.leaf("p", &[("class", &"note")], &format!("{judged} {windows}"));
 }
 
 /// The workflow or the plan, with what was measured on it.
@@ -142,7 +147,14 @@ pub(super) fn stages(report: &RunReport, part: &mut Markup) {
          and for their turn. Stages run side by side, so these times need not add up to the latency.",
     );
     part.element("div", &[("class", &"legend")], |legend| {
-        for (class, name) in [("b2", "way from another slot"), ("b3", "waiting"), ("b1", "computing")] {
+        let is_there =
+            |of: fn(&StageReport) -> &LatencySummary| shown.iter().any(|stage| of(stage).count > 0);
+        let kinds = [
+            ("b2", "way from another slot", is_there(|stage| &stage.transfer)),
+            ("b3", "waiting", is_there(|stage| &stage.queue)),
+            ("b1", "computing", true),
+        ];
+        for (class, name, _) in kinds.into_iter().filter(|(.., is_there)| *is_there) {
             legend.element("span", &[], |entry| {
                 entry.leaf("i", &[("class", &class)], "");
                 entry.text(name);

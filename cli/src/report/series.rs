@@ -61,7 +61,6 @@ pub(crate) struct Recorder {
     step: f64,
     last: (f64, u64, Usage),
     windows: BTreeMap<String, LatencyWindow>,
-    begun: Usage,
 }
 
 impl Recorder {
@@ -73,7 +72,6 @@ impl Recorder {
             step: FIRST_STEP,
             last: (0.0, 0, usage),
             windows: program.sinks.keys().map(|sink| (sink.clone(), LatencyWindow::default())).collect(),
-            begun: usage,
         }
     }
 
@@ -121,12 +119,6 @@ impl Recorder {
     pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
     }
-
-    /// Seconds of processor time since the start, and the most bytes in memory.
-    pub(crate) fn total(&self) -> (f64, Option<u64>) {
-        let usage = Usage::look();
-        (usage.processor_seconds - self.begun.processor_seconds, usage.peak)
-    }
 }
 
 #[cfg(test)]
@@ -136,13 +128,8 @@ mod tests {
     #[test]
     fn long_runs_have_coarser_steps_and_lose_nothing() {
         let empty = Usage::default();
-        let mut recorder = Recorder {
-            steps: Vec::new(),
-            step: FIRST_STEP,
-            last: (0.0, 0, empty),
-            windows: BTreeMap::new(),
-            begun: empty,
-        };
+        let mut recorder =
+            Recorder { steps: Vec::new(), step: FIRST_STEP, last: (0.0, 0, empty), windows: BTreeMap::new() };
         for n in 0..1000 {
             recorder.add(Step {
                 until: f64::from(n + 1),

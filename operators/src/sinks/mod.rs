@@ -7,7 +7,7 @@ mod rows;
 pub(crate) mod staging;
 pub mod stdout;
 mod text_file;
-mod whole_file;
+pub mod whole_file;
 
 #[cfg(test)]
 pub(crate) mod test;

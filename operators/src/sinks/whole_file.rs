@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The file; see the module.
-pub(super) struct WholeFile {
+pub struct WholeFile {
     target: PathBuf,
     content: File,
     /// Name of the content, where the file system wants one.
@@ -26,7 +26,10 @@ pub(super) struct WholeFile {
 
 impl WholeFile {
     /// Begins the file (parent folders too). An existing one will be replaced if `overwrite`, else it is an error.
-    pub(super) fn create(path: &Path, overwrite: bool) -> Result<Self, OperatorError> {
+    ///
+    /// # Errors
+    /// The file cannot be written, is no file, or another run is writing it; the text names it and says what to do.
+    pub fn create(path: &Path, overwrite: bool) -> Result<Self, OperatorError> {
         let failed = |e: io::Error| write_error(path, &e);
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(failed)?;
@@ -58,12 +61,18 @@ impl WholeFile {
     }
 
     /// Where the content goes.
-    pub(super) fn content(&self) -> io::Result<File> {
+    ///
+    /// # Errors
+    /// The process has too many files open.
+    pub fn content(&self) -> io::Result<File> {
         self.content.try_clone()
     }
 
     /// Makes the content durable and puts it in the place of what was there.
-    pub(super) fn finish(mut self) -> Result<(), OperatorError> {
+    ///
+    /// # Errors
+    /// The disk is full or fails; then what was there stays.
+    pub fn finish(mut self) -> Result<(), OperatorError> {
         let placed = self.place();
         placed.map_err(|e| write_error(&self.target, &e))
     }

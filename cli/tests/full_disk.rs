@@ -1,0 +1,116 @@
+//! A disk that is really full: a file system of 64 KiB in memory, which only the commands of a test see (a mount
+//! namespace), so that nothing is left of it. Where a user may not mount, these tests say so and check nothing.
+use crate::command::{Outcome, Place, rows};
+use std::process::Command;
+
+/// Runs the binary with these arguments in the folder of the workflow, where `disk` is the small disk; `before` is a
+/// shell command that prepares it. What is on it afterwards is in `left`.
+fn run(place: &Place, before: &str, arguments: &str) -> Option<Outcome> {
+    let script = format!(
+        "mkdir -p disk && mount -t tmpfs -o size=64k small disk || exit 250
+         {{ {before}\n}} && \"$TIDEMILL\" run workflow.yaml {arguments}
+         code=$?; rm -rf left; cp -a disk left; exit $code"
+    );
+    for rights in [&["--map-root-user", "--mount"][..], &["--mount"]] {
+        let mut command = Command::new("unshare");
+        command.args(rights).args(["sh", "-c", &script]).current_dir(place.path(""));
+        let output = command.env("TIDEMILL", env!("CARGO_BIN_EXE_tidemill")).output().unwrap();
+        let outcome = Outcome {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        };
+        if !outcome.stderr.contains("unshare:") && outcome.code != Some(250) {
+            return Some(outcome);
+        }
+        println!("not checked, because mounting is not allowed here: {}", outcome.stderr.trim());
+    }
+    None
+}
+
+/// 4000 rows that come in two seconds, and where they go.
+fn place(operator: &str, sink: &str, dead_letters: &str) -> Place {
+    let place = Place::empty("full");
+    // Text that no format makes much smaller.
+    let mut state: u64 = 1;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'a' + (state >> 40) as u8 % 26)
+    };
+    let mut text = || (0..90).map(|_| letter()).chain("END".chars()).collect::<String>();
+    let lines: String = (0..4000).map(|n| format!("{n},{}\n", text())).collect();
+    place.write("rows.csv", format!("n,text\n{lines}"));
+    place.write(
+        "workflow.yaml",
+        format!(
+            "version: 1
+name: full
+sources: [{{id: rows, kind: csv, rate: 2000/s, options: {{path: rows.csv, columns: {{n: int64, text: text}}}}}}]
+operators: [{{id: each, {operator}, input: rows}}]
+sinks: [{{id: results, {sink}, input: each}}]
+run: {{tick: 10ms, checkpoint_every: 4, dead_letters: {dead_letters}}}
+"
+        ),
+    );
+    place
+}
+
+const ALL: &str = "kind: filter, options: {where: n >= 0}";
+
+#[test]
+fn a_sink_keeps_what_it_committed_and_nothing_half() {
+    for kind in ["jsonl", "csv", "parquet"] {
+        let sink = format!("kind: {kind}, options: {{path: disk/results}}");
+        let place = place(ALL, &sink, "dead.jsonl");
+        let Some(outcome) = run(&place, "true", "") else { return };
+        let told = outcome.expect(69).stderr;
+        for part in ["'results' failed", "No space left", "free some space", "last complete checkpoint"] {
+            assert!(told.contains(part), "{kind}: {told}");
+        }
+        if kind == "parquet" {
+            assert!(place.files("left").is_empty(), "{:?}", place.files("left"));
+            continue;
+        }
+        assert_eq!(place.files("left"), ["results"]);
+        let kept = place.read("left/results");
+        let whole = |line: &str| line.trim_end_matches(['}', '"']).ends_with("END");
+        let header = usize::from(kind == "csv");
+        assert!(kept.ends_with('\n') && kept.lines().skip(header).all(whole), "{kind}: a line is cut off");
+        assert!(kept.lines().count() > 100, "{kind}: {} lines", kept.lines().count());
+    }
+}
+
+#[test]
+fn dead_letters_are_as_careful() {
+    let sink = "kind: jsonl, options: {path: results.jsonl}";
+    let place = place("kind: map, options: {columns: {share: 1 / (n - n)}}", sink, "disk/dead.jsonl");
+    let Some(outcome) = run(&place, "true", "") else { return };
+    let told = outcome.expect(69).stderr;
+    for part in ["dead letters", "disk/dead.jsonl", "No space left", "free some space"] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert_eq!(place.files("left"), ["dead.jsonl"]);
+    assert!(rows(&place.read("left/dead.jsonl")).len() > 20);
+    assert_eq!(place.read("results.jsonl"), "");
+}
+
+#[test]
+fn a_report_leaves_the_old_one_and_the_results() {
+    let place = place(ALL, "kind: jsonl, options: {path: results.jsonl}", "dead.jsonl");
+    let fill = "echo old > disk/report.html && head -c 57000 /dev/zero > disk/filler";
+    let reports = "--report disk/report.html --report-json disk/report.json --epoch-log disk/epochs.json";
+    let Some(outcome) = run(&place, fill, &format!("--records 400 {reports}")) else { return };
+    let outcome = outcome.expect(69);
+    assert!(outcome.stdout.contains("full: complete"), "the run itself is told:\n{}", outcome.stdout);
+    for part in ["`disk/report.html` cannot be written: No space left", "sinks have committed"] {
+        assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
+    }
+    assert_eq!(place.read("left/report.html"), "old\n");
+    // What found room is whole.
+    for file in place.files("left").iter().filter(|file| file.ends_with(".json")) {
+        let content = place.read(&format!("left/{file}"));
+        assert!(serde_json::from_str::<serde_json::Value>(&content).is_ok(), "{file} is cut off");
+    }
+    assert!(place.files("left").iter().all(|file| !file.starts_with('.')), "{:?}", place.files("left"));
+    assert_eq!(place.rows("results.jsonl").len(), 400);
+}
