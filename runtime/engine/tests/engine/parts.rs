@@ -4,7 +4,6 @@ use arrow_array::{
     Array, ArrayRef, Int8Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_engine::{OnPanic, Program, Run, RunError, RunReport};
@@ -302,10 +301,14 @@ pub(crate) fn window(id: &str, size: i64) -> BoundOperator {
 /// What a sink has committed: "key=value" lines.
 pub(crate) type Collected = Arc<Mutex<Vec<String>>>;
 
+/// Called with the epoch before each commit.
+type BeforeCommit = Arc<dyn Fn(u64) + Send + Sync>;
+
 struct CollectSink {
     staged: Vec<String>,
     committed: Collected,
-    commits: Arc<AtomicUsize>,
+    before_commit: BeforeCommit,
+    exactly_once: bool,
 }
 
 impl Sink for CollectSink {
@@ -315,9 +318,9 @@ impl Sink for CollectSink {
         Ok(())
     }
 
-    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
+    fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
+        (self.before_commit)(epoch);
         self.committed.lock().expect("not poisoned").append(&mut self.staged);
-        self.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -331,13 +334,23 @@ impl Sink for CollectSink {
     }
 
     fn exactly_once(&self) -> bool {
-        true
+        self.exactly_once
     }
 }
 
 pub(crate) fn sink(id: &str) -> (BoundSink, Collected) {
+    sink_with(id, true, |_| {})
+}
+
+/// A sink that is exactly once or, like a terminal, durable at once; `before_commit` may delay its commits.
+pub(crate) fn sink_with(
+    id: &str,
+    exactly_once: bool,
+    before_commit: impl Fn(u64) + Send + Sync + 'static,
+) -> (BoundSink, Collected) {
     let collected = Collected::default();
     let committed = Arc::clone(&collected);
+    let before_commit: BeforeCommit = Arc::new(before_commit);
     let bound = BoundSink {
         id: id.into(),
         kind: "collect".into(),
@@ -348,7 +361,8 @@ pub(crate) fn sink(id: &str) -> (BoundSink, Collected) {
             Ok(Box::new(CollectSink {
                 staged: vec![],
                 committed: Arc::clone(&committed),
-                commits: Arc::default(),
+                before_commit: Arc::clone(&before_commit),
+                exactly_once,
             }))
         }),
     };

@@ -9,51 +9,17 @@ use tidemill_operators::api::*;
 use tidemill_operators::record::*;
 use tidemill_spec::plan::{Freshness, LinkKind};
 
-/// A sink whose last commit is slow.
-struct SlowClose {
-    staged: Vec<String>,
-    committed: Collected,
-    closing: Arc<AtomicBool>,
-}
-
-impl Sink for SlowClose {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
-        self.staged.extend(keys(batch));
-        Ok(())
-    }
-    fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
-        if epoch == u64::MAX {
-            self.closing.store(true, Ordering::Release);
-            std::thread::sleep(Duration::from_millis(500));
-        }
-        self.committed.lock().expect("not poisoned").append(&mut self.staged);
-        Ok(())
-    }
-    fn rollback(&mut self) -> Result<(), OperatorError> {
-        self.staged.clear();
-        Ok(())
-    }
-    fn close(&mut self) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn exactly_once(&self) -> bool {
-        true
-    }
-}
-
 /// The sender's new life is told that its receiver has ended in the meantime.
 #[test]
 fn a_sender_restarted_while_its_receiver_ends() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
-    let (mut out, collected) = sink("out");
     let closing = Arc::new(AtomicBool::new(false));
-    let (committed, flag) = (Arc::clone(&collected), Arc::clone(&closing));
-    out.make = Arc::new(move || {
-        Ok(Box::new(SlowClose {
-            staged: vec![],
-            committed: Arc::clone(&committed),
-            closing: Arc::clone(&flag),
-        }))
+    let flag = Arc::clone(&closing);
+    let (out, collected) = sink_with("out", true, move |epoch| {
+        if epoch == u64::MAX {
+            flag.store(true, Ordering::Release);
+            std::thread::sleep(Duration::from_millis(500));
+        }
     });
     b.source(rows_source("src", numbered(100), None, Some(0), 40), "a");
     b.sink(out, "b").edge("src", "out", 0);
@@ -405,40 +371,12 @@ fn freshness_and_windows_survive_restarts() {
     }
 }
 
-/// Durable at once, like a terminal.
-struct Terminal {
-    staged: Vec<String>,
-    shown: Collected,
-}
-
-impl Sink for Terminal {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
-        self.staged.extend(keys(batch));
-        Ok(())
-    }
-    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
-        self.shown.lock().expect("not poisoned").append(&mut self.staged);
-        Ok(())
-    }
-    fn rollback(&mut self) -> Result<(), OperatorError> {
-        self.staged.clear();
-        Ok(())
-    }
-    fn close(&mut self) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn exactly_once(&self) -> bool {
-        false
-    }
-}
-
 #[test]
 fn a_sink_that_is_not_exactly_once() {
     let build = || {
-        let (mut program, collected) = shape(2, Some(3000.0), LinkKind::InProcess);
-        let shown = Arc::clone(&collected);
-        program.sinks.get_mut("out").expect("there").make =
-            Arc::new(move || Ok(Box::new(Terminal { staged: vec![], shown: Arc::clone(&shown) })));
+        let (mut program, _) = shape(2, Some(3000.0), LinkKind::InProcess);
+        let (out, collected) = sink_with("out", false, |_| {});
+        program.sinks.insert("out".into(), out);
         (program, collected)
     };
     chaos(build, RunOptions::default, 30, 1, 3);
