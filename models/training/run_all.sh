@@ -4,12 +4,13 @@
 #   python3 -m venv ENV && ENV/bin/pip install -r requirements.txt   (and espeak-ng, 1.51)
 #   PYTHON=ENV/bin/python WORK=/some/empty/folder ./run_all.sh
 #
-# Can be stopped and started again; STEPS chooses some of: data train sample results.
+# Can be stopped and started again; STEPS chooses some of: data train sample fetched results. `fetched` runs the models
+# that `tidemill models fetch` has brought, if any; `results` then tells of them too.
 set -eu
 cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python3}
 WORK=${WORK:?a folder for generated data and checkpoints, 8 GB}
-STEPS=${STEPS:-data train sample results}
+STEPS=${STEPS:-data train sample fetched results}
 JOBS=${JOBS:-2}
 SAMPLE=../../examples/vqa/data
 export OMP_NUM_THREADS=1
@@ -47,8 +48,20 @@ for step in $STEPS; do
     sample)
         generate "$SAMPLE" 200 4 validation
         ;;
+    fetched)
+        "$PYTHON" ../third_party/fetched_outputs.py --data "$WORK/validation" \
+            --outputs "$WORK/outputs/validation"
+        ;;
     results)
-        "$PYTHON" evaluate.py --data "$WORK/validation" --outputs "$WORK/outputs/validation" \
+        also=
+        for manifest in ../third_party/*.yaml; do
+            name=$(basename "$manifest" .yaml)
+            if [ -f "$WORK/outputs/validation/$name.npy" ] || [ -f "$WORK/outputs/validation/$name.jsonl" ]; then
+                also="$also $manifest"
+            fi
+        done
+        # shellcheck disable=SC2086 # names without blanks, none or several
+        "$PYTHON" evaluate.py ${also:+--also $also} --data "$WORK/validation" --outputs "$WORK/outputs/validation" \
             --set-metrics --time --results ../vqa/results.json > "$WORK/validation.md"
         "$PYTHON" evaluate.py --data "$SAMPLE" --outputs "$WORK/outputs/sample" \
             --expected ../testdata/vqa_expected.csv > "$WORK/sample.md"
