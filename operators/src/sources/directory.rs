@@ -7,8 +7,9 @@ use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition,
 use crate::kind::EndContext;
 use crate::record::payload_schema;
 use crate::values::Values;
-use arrow_array::builder::{BinaryBuilder, StringBuilder};
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
+use arrow_buffer::{Buffer, OffsetBufferBuilder};
 use arrow_schema::SchemaRef;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -22,6 +23,8 @@ use tidemill_spec::types::StreamType;
 
 /// Most bytes of one read, far below the 2 GiB that the offsets of a column can count.
 const READ_LIMIT: usize = 1 << 30;
+/// Bytes by which the buffer grows for a file that holds more than it said.
+const GROW_BY: usize = 64 << 10;
 
 /// What is wrong with a file's content: stable reason and detail.
 type Refusal = (&'static str, String);
@@ -69,7 +72,13 @@ impl Folder {
                 let files = self
                     .list()
                     .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
-                Ok(Box::new(Reader { folder: self.clone(), files, next: 0, schema: Arc::clone(&schema) }))
+                Ok(Box::new(Reader {
+                    folder: self.clone(),
+                    files,
+                    next: 0,
+                    schema: Arc::clone(&schema),
+                    largest: 0,
+                }))
             }),
         })
     }
@@ -123,25 +132,25 @@ impl Folder {
         Ok(files)
     }
 
-    /// The name as text and the content of a file, checked.
-    fn read<'a>(&self, name: &'a OsStr) -> Result<(&'a str, Vec<u8>), Refusal> {
+    /// The name as text; appends the content of the file, checked. What a refused file leaves behind `contents` is
+    /// for the caller to cut off.
+    fn read<'a>(&self, name: &'a OsStr, contents: &mut Vec<u8>) -> Result<&'a str, Refusal> {
         let path = self.path.join(name);
         let name = name
             .to_str()
             .ok_or_else(|| ("file_name_invalid", format!("`{}`: the name is not UTF-8", name.display())))?;
-        let unreadable = |e: std::io::Error| ("file_unreadable", format!("`{name}` cannot be read: {e}"));
-        let mut bytes = Vec::new();
-        File::open(&path)
-            .and_then(|file| file.take(self.file_limit + 1).read_to_end(&mut bytes))
-            .map_err(unreadable)?;
+        let start = contents.len();
+        append_file(&path, self.file_limit as usize, contents)
+            .map_err(|e| ("file_unreadable", format!("`{name}` cannot be read: {e}")))?;
+        let bytes = &contents[start..];
         if bytes.is_empty() {
             return Err(("file_empty", format!("`{name}` is empty")));
         }
         if bytes.len() as u64 > self.file_limit {
             return Err(("file_too_large", format!("`{name}` has more than {} bytes", self.file_limit)));
         }
-        (self.check)(&bytes).map_err(|(reason, detail)| (reason, format!("`{name}`: {detail}")))?;
-        Ok((name, bytes))
+        (self.check)(bytes).map_err(|(reason, detail)| (reason, format!("`{name}`: {detail}")))?;
+        Ok(name)
     }
 
     /// What can be told of a file that is refused.
@@ -154,11 +163,40 @@ impl Folder {
     }
 }
 
+/// Appends what a file holds, at most a byte more than `limit`.
+fn append_file(path: &Path, limit: usize, contents: &mut Vec<u8>) -> std::io::Result<()> {
+    let mut file = File::open(path)?;
+    let most = contents.len().saturating_add(limit).saturating_add(1);
+    // One byte more than it says, so that its end shows without growing once more.
+    let expected = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX).saturating_add(1);
+    let mut filled = contents.len();
+    contents.resize(filled.saturating_add(expected).min(most), 0);
+    loop {
+        if filled == contents.len() {
+            if filled == most {
+                return Ok(());
+            }
+            contents.resize(filled.saturating_add(GROW_BY).min(most), 0);
+        }
+        match file.read(&mut contents[filled..]) {
+            Ok(0) => {
+                contents.truncate(filled);
+                return Ok(());
+            }
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 struct Reader {
     folder: Folder,
     files: Vec<OsString>,
     next: usize,
     schema: SchemaRef,
+    /// Bytes of the largest read so far: what the next one will probably take.
+    largest: usize,
 }
 
 impl Reader {
@@ -173,7 +211,10 @@ impl Source for Reader {
         if self.next >= self.files.len() {
             return Ok(SourceRead::End);
         }
-        let (mut keys, mut contents) = (StringBuilder::new(), BinaryBuilder::new());
+        // The files are read into the one buffer that the column then has.
+        let (mut keys, mut contents) =
+            (StringBuilder::new(), Vec::with_capacity(self.largest.min(bytes.saturating_mul(2))));
+        let mut ends = OffsetBufferBuilder::<i32>::new(rows.min(self.files.len() - self.next));
         let (mut dead_letters, mut offsets, mut size) = (Vec::new(), Vec::new(), 0usize);
         let start = self.next;
         let most = bytes.min(READ_LIMIT.saturating_sub(self.folder.file_limit as usize));
@@ -181,22 +222,27 @@ impl Source for Reader {
             && self.next - start < rows.max(1)
             && (self.next == start || size < most)
         {
-            match self.folder.read(&self.files[self.next]) {
-                Ok((name, content)) => {
+            let before = contents.len();
+            match self.folder.read(&self.files[self.next], &mut contents) {
+                Ok(name) => {
                     let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str());
                     keys.append_value(stem.unwrap_or(name));
-                    size += content.len() + name.len();
-                    contents.append_value(content);
+                    let length = contents.len() - before;
+                    size += length + name.len();
+                    ends.push_length(length);
                     offsets.push((self.next - start) as u64);
                 }
                 Err((reason, detail)) => {
+                    contents.truncate(before);
                     let values = self.folder.values(&self.files[self.next]);
                     dead_letters.push(DeadLetter { id: None, time: None, reason, detail, values });
                 }
             }
             self.next += 1;
         }
-        let columns: Vec<ArrayRef> = vec![Arc::new(keys.finish()), Arc::new(contents.finish())];
+        self.largest = self.largest.max(contents.len());
+        let contents = BinaryArray::new(ends.finish(), Buffer::from_vec(contents), None);
+        let columns: Vec<ArrayRef> = vec![Arc::new(keys.finish()), Arc::new(contents)];
         let payload = RecordBatch::try_new(Arc::clone(&self.schema), columns)
             .map_err(|e| OperatorError::new(format!("{}: {e}", self.folder.path.display())))?;
         let offsets = (!dead_letters.is_empty()).then_some(offsets);

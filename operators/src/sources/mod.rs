@@ -2,6 +2,7 @@
 pub mod csv;
 mod directory;
 pub mod image_directory;
+mod jpeg_header;
 pub mod jsonl;
 mod lines;
 pub mod repeat;
