@@ -1,12 +1,16 @@
 //! The form of operator state in snapshots: a tag with the operator's format version, a small header as JSON, and
 //! record batches as Arrow IPC streams.
 use crate::api::OperatorError;
+use crate::record::batch_bytes;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::SchemaRef;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// About what Arrow writes around the columns of a batch.
+const FRAME_BYTES: usize = 4096;
 
 /// Writes a snapshot: `tag` names operator kind and format version and has the same length in all versions.
 pub(crate) fn write<H: Serialize>(
@@ -17,7 +21,11 @@ pub(crate) fn write<H: Serialize>(
     let broken =
         |e: &dyn std::fmt::Display| OperatorError::new(format!("the snapshot cannot be written: {e}"));
     let header = serde_json::to_vec(header).map_err(|e| broken(&e))?;
-    let mut bytes = tag.to_vec();
+    let batches = || sections.iter().flat_map(|(_, batches)| batches);
+    let mut bytes = Vec::with_capacity(
+        header.len() + batches().map(|batch| batch_bytes(batch) + FRAME_BYTES).sum::<usize>() + FRAME_BYTES,
+    );
+    bytes.extend(tag);
     bytes.extend((header.len() as u64).to_le_bytes());
     bytes.extend(header);
     for (schema, batches) in sections {
