@@ -192,6 +192,11 @@ pub(crate) struct RunArguments {
     /// Rate of every source instead of its own, such as `40/s`, or `max`.
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) rate: Option<RateChoice>,
+    /// Copies of one model that may run at once. A further one starts during the run when a model holds up the others
+    /// and processors are idle; it takes the model's memory once more. Default: as many as there are processors, with
+    /// `--plan` 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) model_copies: Option<u16>,
     /// Serve Prometheus metrics at http://ADDR/metrics, such as `127.0.0.1:9464`.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,

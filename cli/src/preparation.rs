@@ -19,8 +19,12 @@ use tidemill_spec::workflow::{self, BackendChoice, Workflow};
 
 /// All kinds of operators, sources and sinks.
 pub(crate) fn registry() -> Registry {
+    registry_with(MlKind::default())
+}
+
+fn registry_with(models: MlKind) -> Registry {
     let mut registry = Registry::builtin();
-    registry.register_operator(MlKind);
+    registry.register_operator(models);
     registry
 }
 
@@ -121,8 +125,9 @@ pub(crate) fn prepare(
     };
     let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
     let pruned = choice::without_obstacles(&workflow, &candidates, used, tell);
-    let bound = bind_workflow(&pruned, &registry(), |id| choice_of(&plan, id))?;
-    let models = choose_backends(&workflow, &candidates, &mut plan, &reasons)?;
+    let kind = MlKind::default();
+    let bound = bind_workflow(&pruned, &registry_with(kind.clone()), |id| choice_of(&plan, id))?;
+    let models = choose_backends(&workflow, &candidates, &mut plan, &reasons, &kind)?;
     for edge in &mut plan.edges {
         let operator =
             |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|stage| stage.operator.as_str());
@@ -193,13 +198,14 @@ fn freshness(workflow: &Workflow, to: &str, port: usize) -> Option<tidemill_spec
     input.and_then(|input| input.freshness)
 }
 
-/// Loads every model once, so that a bad one is found before anything else is done, and writes the backend that
-/// runs it into the plan.
+/// Loads every model, so that a bad one is found before anything else is done, and writes the backend that runs it into
+/// the plan. The run takes the models that were loaded here.
 fn choose_backends(
     workflow: &Workflow,
     candidates: &Candidates,
     plan: &mut Plan,
     reasons: &BTreeMap<String, Chosen>,
+    kind: &MlKind,
 ) -> Result<Vec<ChosenModel>, Diagnostics> {
     let directory = &workflow.directory.0;
     let mut lines = Vec::new();
@@ -215,8 +221,9 @@ fn choose_backends(
         };
         let blueprint =
             Blueprint::read(&workflow.resolve(&candidate.written)).map_err(ModelError::collect)?;
-        let (_, choice) = tidemill_inference::choice::load(&blueprint, &asked, directory)
+        let (model, choice) = tidemill_inference::choice::load(&blueprint, &asked, directory)
             .map_err(ModelError::into_diagnostics)?;
+        kind.offer(model);
         let backend_reason = match &choice.reason {
             Reason::Asked => "as asked".to_owned(),
             Reason::OnlyOne => "the only one here".to_owned(),

@@ -67,6 +67,16 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         replay,
         keep_epoch_log: epoch_file.is_some(),
         samples: page_file.is_some().then(|| sample_options(&prepared.workflow, &prepared.program)),
+        model_copies: arguments.model_copies.map_or_else(
+            || {
+                if prepared.is_planned {
+                    1
+                } else {
+                    std::thread::available_parallelism().map_or(1, usize::from)
+                }
+            },
+            usize::from,
+        ),
         ..RunOptions::default()
     };
     let begun = machine::now();

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tidemill_inference::backend;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
-use tidemill_inference::model::{Model, PreparedRow};
+use tidemill_inference::model::Model;
+use tidemill_inference::prepared::PreparedRow;
 use tidemill_inference::steps::Cell;
 use tidemill_spec::manifest::InputType;
 

@@ -17,19 +17,20 @@ pub(crate) struct Outcome {
     pub(crate) texts: Vec<String>,
 }
 
-/// Runs the loop for `rows` records, at most `max_steps` steps. `inputs` are those of the file, in order.
+/// Runs the loop for `rows` records, at most `max_steps` steps. `inputs` are those of the file, in order; states and
+/// token change.
 pub(crate) fn run(
     session: &mut dyn Session,
     blueprint: &Blueprint,
     repeat: &ModelLoop,
-    mut inputs: Vec<Tensor>,
+    inputs: &mut [Tensor],
     rows: usize,
     max_steps: u32,
 ) -> Result<Outcome, BackendError> {
     let mut texts = vec![String::new(); rows];
     let mut ended = vec![false; rows];
     let mut last: Vec<Vec<Option<Tensor>>> = vec![vec![None; rows]; blueprint.output_rows.len()];
-    for (input, tensor) in blueprint.inputs.iter().zip(&mut inputs) {
+    for (input, tensor) in blueprint.inputs.iter().zip(inputs.iter_mut()) {
         match input.feed {
             Feed::Column(_) => {}
             Feed::State(i) => fill(tensor, initial(&repeat.states[i].initial)),
@@ -37,7 +38,7 @@ pub(crate) fn run(
         }
     }
     for step in 0..max_steps {
-        let mut results = session.run(&inputs, &blueprint.wanted)?;
+        let mut results = session.run(inputs, &blueprint.wanted)?;
         let scores = results.pop().and_then(|tensor| match tensor.into_data() {
             TensorData::Float32(values) => Some(values),
             TensorData::Int64(_) => None,
@@ -73,7 +74,7 @@ pub(crate) fn run(
             break;
         }
         let mut states: Vec<Option<Tensor>> = states.into_iter().map(Some).collect();
-        for (input, tensor) in blueprint.inputs.iter().zip(&mut inputs) {
+        for (input, tensor) in blueprint.inputs.iter().zip(inputs.iter_mut()) {
             match input.feed {
                 Feed::Column(_) => {}
                 Feed::State(i) => {

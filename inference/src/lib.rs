@@ -15,6 +15,7 @@ pub mod location;
 mod ml;
 pub mod model;
 pub mod postprocess;
+pub mod prepared;
 pub mod preprocess;
 pub mod processor;
 pub mod sequence;

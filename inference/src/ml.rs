@@ -12,7 +12,8 @@
 use crate::blueprint::Blueprint;
 use crate::choice;
 use crate::error::ModelError;
-use crate::model::{Model, PreparedRow};
+use crate::model::Model;
+use crate::prepared::PreparedRows;
 use crate::preprocess::Rejected;
 use crate::steps::{Cell, OutputColumn, column_shape};
 use crate::tensor::TensorData;
@@ -24,7 +25,7 @@ use arrow_schema::{DataType, SchemaRef};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_operators::api::{
     BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output, Spread,
@@ -36,9 +37,33 @@ use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
 use tidemill_spec::types::{ColumnType, StreamType};
 use tidemill_spec::value::Value;
 
-/// The kind `ml`; see the module.
-#[derive(Debug, Clone, Copy)]
-pub struct MlKind;
+/// The kind `ml`; see the module. Clones share the models that were offered.
+#[derive(Clone, Default)]
+pub struct MlKind {
+    offered: Offered,
+}
+
+impl MlKind {
+    /// Offers a model that was loaded and tried already; the next operator that would load the same one takes it.
+    pub fn offer(&self, model: Model) {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner).push(model);
+    }
+}
+
+type Offered = Arc<Mutex<Vec<Model>>>;
+
+/// The model of this manifest on this backend, if it was offered.
+fn take(offered: &Offered, blueprint: &Blueprint, backend: &str) -> Option<Model> {
+    let mut offered = offered.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = |model: &Model| {
+        let other = model.blueprint();
+        model.backend() == backend
+            && other.manifest == blueprint.manifest
+            && other.facts.sha256 == blueprint.facts.sha256
+    };
+    let place = offered.iter().position(same)?;
+    Some(offered.swap_remove(place))
+}
 
 /// Options of `ml`: none; the manifest says everything about the model.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -77,6 +102,7 @@ impl OperatorKind for MlKind {
         available(&blueprint, &backend, context)?;
         let (output, columns) = output_type(context, &inputs[0], &blueprint)?;
         let (id, base) = (context.id.value.clone(), context.base.to_owned());
+        let offered = Arc::clone(&self.offered);
         let plan = Arc::new(Plan {
             operator: operator_number(&id),
             schema: record_schema(&output),
@@ -92,9 +118,16 @@ impl OperatorKind for MlKind {
             computation: Computation::Inference,
             spread: Spread::Any,
             make: Arc::new(move || {
-                let (model, _) = choice::load(&blueprint, &backend, &base)
-                    .map_err(|error| OperatorError::new(error.into_diagnostics().render(false)))?;
-                Ok(Instance::Inference(Box::new(MlInstance { model, plan: plan.clone() })))
+                let model = match take(&offered, &blueprint, &backend) {
+                    Some(model) => model,
+                    None => {
+                        choice::load(&blueprint, &backend, &base)
+                            .map_err(|error| OperatorError::new(error.into_diagnostics().render(false)))?
+                            .0
+                    }
+                };
+                let rows = model.no_rows();
+                Ok(Instance::Inference(Box::new(MlInstance { model, plan: plan.clone(), rows })))
             }),
         })
     }
@@ -233,53 +266,38 @@ struct Plan {
 struct MlInstance {
     model: Model,
     plan: Arc<Plan>,
+    /// The records of the batch before; the next one takes their place.
+    rows: PreparedRows,
 }
 
 impl Inference for MlInstance {
     fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
-        let plan = self.plan.clone();
-        let columns = plan
-            .consumed
-            .iter()
-            .map(|i| CellReader::new(batch.column(*i)))
-            .collect::<Option<Vec<_>>>()
-            .ok_or_else(|| OperatorError::new("a batch has other column types than were bound"))?;
-        let mut dead = DeadRows { batch, output };
-        let (mut rows, mut prepared) = (Vec::new(), Vec::new());
-        for row in 0..batch.num_rows() {
-            match self.prepare(&columns, row) {
-                Ok(values) => {
-                    rows.push(row as u32);
-                    prepared.push(values);
-                }
-                Err(rejected) => dead.add(row, rejected),
-            }
+        self.infer_parts(std::slice::from_ref(batch), output)
+    }
+
+    fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
+        // If something fails in between, they are made anew.
+        let mut prepared = std::mem::replace(&mut self.rows, self.model.no_rows());
+        prepared.clear();
+        let mut usable = Vec::with_capacity(parts.len());
+        for part in parts {
+            usable.push(self.prepare(part, &mut prepared, output)?);
         }
-        if rows.is_empty() {
-            return Ok(());
-        }
-        match self.model.run(&prepared) {
-            Ok(raw) => {
-                let results = self.model.finish(raw);
-                output.push(self.result(batch, &rows, results)?);
-            }
-            // One record's values may be what the model cannot take (an index out of range); so each is
-            // tried alone, and what is lost does not depend on which others shared its batch.
-            Err(_) => {
-                for (row, values) in rows.iter().zip(&prepared) {
-                    match self.model.run(std::slice::from_ref(values)) {
-                        Ok(raw) => {
-                            let results = self.model.finish(raw);
-                            let result = self.result(batch, &[*row], results)?;
-                            dead.output.push(result);
-                        }
-                        Err(error) => {
-                            dead.add(*row as usize, Rejected::new("model_failed", error.to_string()))
-                        }
+        if !prepared.is_empty() {
+            match self.model.run_rows(&mut prepared) {
+                Ok(raw) => {
+                    let columns = self.columns(self.model.finish(raw))?;
+                    let mut start = 0;
+                    for (part, rows) in parts.iter().zip(&usable) {
+                        let own = columns.iter().map(|column| column.slice(start, rows.len()));
+                        output.push(self.result(part, rows, own)?);
+                        start += rows.len();
                     }
                 }
+                Err(_) => self.run_alone(parts, &usable, &prepared, output)?,
             }
         }
+        self.rows = prepared;
         Ok(())
     }
 
@@ -289,17 +307,69 @@ impl Inference for MlInstance {
 }
 
 impl MlInstance {
-    fn prepare(&mut self, columns: &[CellReader<'_>], row: usize) -> Result<PreparedRow, Rejected> {
-        let cells = columns
-            .iter()
-            .zip(&self.model.blueprint().manifest.inputs)
-            .map(|(column, input)| {
-                column.cell(row).ok_or_else(|| {
-                    Rejected::new("missing_value", format!("the column `{}` is empty", input.column))
-                })
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        self.model.prepare(&cells)
+    /// Prepares the rows of a batch behind those that are prepared; gives those that can be used.
+    fn prepare(
+        &mut self,
+        batch: &RecordBatch,
+        prepared: &mut PreparedRows,
+        output: &mut Output,
+    ) -> Result<Vec<u32>, OperatorError> {
+        let plan = Arc::clone(&self.plan);
+        let readers: Option<Vec<_>> =
+            plan.consumed.iter().map(|i| CellReader::new(batch.column(*i))).collect();
+        let readers =
+            readers.ok_or_else(|| OperatorError::new("a batch has other column types than were bound"))?;
+        let mut rows = Vec::with_capacity(batch.num_rows());
+        let mut cells = Vec::with_capacity(readers.len());
+        for row in 0..batch.num_rows() {
+            cells.clear();
+            cells.extend(readers.iter().map_while(|reader| reader.cell(row)));
+            let result = match readers.get(cells.len()) {
+                None => self.model.prepare_into(&cells, prepared),
+                Some(_) => {
+                    let empty = &self.model.blueprint().manifest.inputs[cells.len()].column;
+                    Err(Rejected::new("missing_value", format!("the column `{empty}` is empty")))
+                }
+            };
+            match result {
+                Ok(()) => rows.push(row as u32),
+                Err(rejected) => dead(batch, row, rejected, output),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// One record's values may be what the model cannot take (an index out of range); so each is tried alone, and
+    /// what is lost does not depend on which others shared its batch.
+    fn run_alone(
+        &mut self,
+        parts: &[RecordBatch],
+        usable: &[Vec<u32>],
+        prepared: &PreparedRows,
+        output: &mut Output,
+    ) -> Result<(), OperatorError> {
+        let places =
+            parts.iter().zip(usable).flat_map(|(part, rows)| rows.iter().map(move |row| (part, *row)));
+        for (at, (part, row)) in places.enumerate() {
+            match self.model.run(&[prepared.row(at)]) {
+                Ok(raw) => {
+                    let columns = self.columns(self.model.finish(raw))?;
+                    output.push(self.result(part, &[row], columns.into_iter())?);
+                }
+                Err(error) => {
+                    dead(part, row as usize, Rejected::new("model_failed", error.to_string()), output);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the model gave, as the last columns of the output.
+    fn columns(&self, results: Vec<OutputColumn>) -> Result<Vec<ArrayRef>, OperatorError> {
+        let first = METADATA_COLUMNS + self.plan.kept.len();
+        let fields = self.plan.schema.fields().iter().skip(first);
+        let columns = results.into_iter().zip(fields).map(|(column, field)| array(column, field.data_type()));
+        columns.collect::<Result<_, _>>().map_err(arrow)
     }
 
     /// The rows `rows` of the batch with the model's columns.
@@ -307,9 +377,8 @@ impl MlInstance {
         &self,
         batch: &RecordBatch,
         rows: &[u32],
-        results: Vec<OutputColumn>,
+        columns: impl Iterator<Item = ArrayRef>,
     ) -> Result<RecordBatch, OperatorError> {
-        let arrow = |error: arrow_schema::ArrowError| OperatorError::new(error.to_string());
         let taken;
         let batch = if rows.len() == batch.num_rows() {
             batch
@@ -320,12 +389,18 @@ impl MlInstance {
         };
         let mut arrays = derive_metadata(batch, self.plan.operator);
         arrays.extend(self.plan.kept.iter().map(|i| batch.column(*i).clone()));
-        for column in results {
-            let data_type = self.plan.schema.field(arrays.len()).data_type().clone();
-            arrays.push(array(column, &data_type).map_err(arrow)?);
-        }
+        arrays.extend(columns);
         RecordBatch::try_new(self.plan.schema.clone(), arrays).map_err(arrow)
     }
+}
+
+fn arrow(error: arrow_schema::ArrowError) -> OperatorError {
+    OperatorError::new(error.to_string())
+}
+
+/// A row that cannot be used.
+fn dead(batch: &RecordBatch, row: usize, rejected: Rejected, output: &mut Output) {
+    output.dead_letters.push(DeadLetter::of_row(batch, row, rejected.reason, rejected.detail));
 }
 
 /// An output column as an Arrow array of this type.
@@ -339,19 +414,6 @@ fn array(column: OutputColumn, data_type: &DataType) -> Result<ArrayRef, arrow_s
         return Err(arrow_schema::ArrowError::SchemaError(format!("{data_type} is no tensor column")));
     };
     Ok(Arc::new(FixedSizeListArray::try_new(field.clone(), *size, values, None)?))
-}
-
-/// Collects the rows that cannot be used.
-struct DeadRows<'a> {
-    batch: &'a RecordBatch,
-    output: &'a mut Output,
-}
-
-impl DeadRows<'_> {
-    fn add(&mut self, row: usize, rejected: Rejected) {
-        let letter = DeadLetter::of_row(self.batch, row, rejected.reason, rejected.detail);
-        self.output.dead_letters.push(letter);
-    }
 }
 
 /// Reads the cells of one column.

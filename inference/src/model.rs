@@ -3,6 +3,7 @@ use crate::backend::{Backend, BackendError, Session};
 use crate::blueprint::{Blueprint, Feed};
 use crate::decode_loop;
 use crate::error::ModelError;
+use crate::prepared::{PreparedRow, PreparedRows};
 use crate::preprocess::Rejected;
 use crate::sequence::greedy::{self, Greedy};
 use crate::sequence::tokenizer::normalized;
@@ -12,10 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_spec::manifest::{Dimension, ModelInput};
 use tidemill_spec::span::Span;
-
-/// A record's values as the model reads them, one for each input of the manifest.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PreparedRow(pub(crate) Vec<TensorData>);
 
 /// What the model gave for a batch, before the steps that follow.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,14 +120,46 @@ impl Model {
     pub fn prepare(&mut self, cells: &[Cell<'_>]) -> Result<PreparedRow, Rejected> {
         let values = self.before.iter_mut().zip(cells).map(|(steps, cell)| steps.apply(*cell));
         let row = PreparedRow(values.collect::<Result<_, _>>()?);
-        self.longer_than_a_text(&row).map_or(Ok(row), Err)
+        let values = row.0.first().map_or(0, TensorData::len);
+        self.longer_than_a_text(values).map_or(Ok(row), Err)
     }
 
-    /// A sound that lasts longer than a decoder's largest text would be written down in part only.
-    fn longer_than_a_text(&self, row: &PreparedRow) -> Option<Rejected> {
+    /// Room for prepared records.
+    pub fn no_rows(&self) -> PreparedRows {
+        PreparedRows::new(self.before.iter().map(|steps| TensorData::zeros(steps.element(), 0)).collect())
+    }
+
+    /// The same as [`Model::prepare`], behind the records that `rows` has; it was made by [`Model::no_rows`].
+    ///
+    /// # Errors
+    /// [`Rejected`] if the record cannot be used; `rows` is then as before.
+    pub fn prepare_into(&mut self, cells: &[Cell<'_>], rows: &mut PreparedRows) -> Result<(), Rejected> {
+        let inputs = self.before.iter_mut().zip(cells).zip(&mut rows.inputs);
+        let mut appended = Ok(());
+        for ((steps, cell), values) in inputs {
+            appended = steps.append(*cell, values);
+            if appended.is_err() {
+                break;
+            }
+        }
+        if appended.is_ok()
+            && !rows.inputs.is_empty()
+            && let Some(too_long) = self.longer_than_a_text(rows.unfinished(0))
+        {
+            appended = Err(too_long);
+        }
+        match &appended {
+            Ok(()) => rows.finish(),
+            Err(_) => rows.cut(),
+        }
+        appended
+    }
+
+    /// A sound (its values) that lasts longer than a decoder's largest text would be written down in part only.
+    fn longer_than_a_text(&self, values: usize) -> Option<Rejected> {
         let (plan, decoder) = (self.blueprint.sequence.as_ref()?, self.blueprint.manifest.decoder.as_ref()?);
         let most = f64::from(decoder.max_tokens.value) / decoder.tokens_per_second.as_ref()?.value;
-        let seconds = row.0.first()?.len() as f64 / f64::from(plan.sample_rate);
+        let seconds = values as f64 / f64::from(plan.sample_rate);
         (seconds > most).then(|| {
             let detail = format!("it lasts {seconds:.1} s, the model writes down at most {most:.1} s");
             Rejected::new("audio_too_long", detail)
@@ -143,10 +172,47 @@ impl Model {
     /// # Errors
     /// [`BackendError::Run`].
     pub fn run(&mut self, rows: &[PreparedRow]) -> Result<RawOutputs, BackendError> {
+        self.run_steps(rows, self.most_steps())
+    }
+
+    /// The same for records in one piece, which are run where they lie. They stay as they are, also on failure.
+    ///
+    /// # Errors
+    /// [`BackendError::Run`].
+    pub fn run_rows(&mut self, rows: &mut PreparedRows) -> Result<RawOutputs, BackendError> {
+        if self.blueprint.one_by_one || self.decoder.is_some() {
+            let rows: Vec<PreparedRow> = (0..rows.len()).map(|row| rows.row(row)).collect();
+            return self.run(&rows);
+        }
+        let blueprint = Arc::clone(&self.blueprint);
+        let count = rows.len();
+        let mut inputs = Vec::with_capacity(blueprint.inputs.len());
+        for input in &blueprint.inputs {
+            let shape: Vec<usize> = std::iter::once(count).chain(input.row.iter().copied()).collect();
+            inputs.push(match input.feed {
+                Feed::Column(i) if rows.inputs[i].len() == shape.iter().product::<usize>() => {
+                    let nothing = TensorData::zeros(input.element, 0);
+                    Tensor::new(shape, std::mem::replace(&mut rows.inputs[i], nothing))
+                        .expect("the length was compared")
+                }
+                Feed::Column(i) => {
+                    let reason = format!("{} values do not fill {shape:?}", rows.inputs[i].len());
+                    give_back(&blueprint, inputs, rows);
+                    return Err(self.failed(reason));
+                }
+                Feed::State(_) | Feed::Token => Tensor::zeros(input.element, shape),
+            });
+        }
+        let result = self.run_inputs(&mut inputs, count, self.most_steps());
+        give_back(&blueprint, inputs, rows);
+        result
+    }
+
+    fn most_steps(&self) -> u32 {
         let manifest = &self.blueprint.manifest;
         let repeat = manifest.repeat.as_ref().map(|repeat| repeat.max_steps.value);
         let decoder = manifest.decoder.as_ref().map(|decoder| decoder.max_tokens.value);
-        self.run_steps(rows, repeat.or(decoder).unwrap_or(1))
+        repeat.or(decoder).unwrap_or(1)
     }
 
     /// The columns of what the model gave, in the order of [`Blueprint::output_columns`].
@@ -214,25 +280,29 @@ impl Model {
         if let Some(written) = self.write(rows, max_steps)? {
             return Ok(written);
         }
-        let inputs = self.inputs(rows)?;
+        let mut inputs = self.inputs(rows)?;
+        self.run_inputs(&mut inputs, rows.len(), max_steps)
+    }
+
+    /// `inputs` are those of the file, in order; what a loop feeds back changes.
+    fn run_inputs(
+        &mut self,
+        inputs: &mut [Tensor],
+        rows: usize,
+        max_steps: u32,
+    ) -> Result<RawOutputs, BackendError> {
         let (tensors, texts) = match &self.blueprint.manifest.repeat {
             Some(repeat) => {
-                let outcome = decode_loop::run(
-                    self.session.as_mut(),
-                    &self.blueprint,
-                    repeat,
-                    inputs,
-                    rows.len(),
-                    max_steps,
-                )?;
+                let session = self.session.as_mut();
+                let outcome = decode_loop::run(session, &self.blueprint, repeat, inputs, rows, max_steps)?;
                 (outcome.tensors, Some(outcome.texts))
             }
-            None => (self.session.run(&inputs, &self.blueprint.wanted)?, None),
+            None => (self.session.run(inputs, &self.blueprint.wanted)?, None),
         };
         for ((tensor, row), output) in
             tensors.iter().zip(&self.blueprint.output_rows).zip(&self.blueprint.manifest.outputs)
         {
-            let expected: Vec<usize> = std::iter::once(rows.len()).chain(row.iter().copied()).collect();
+            let expected: Vec<usize> = std::iter::once(rows).chain(row.iter().copied()).collect();
             if tensor.shape() != expected || tensor.data().element() != output.dtype {
                 return Err(self.failed(format!(
                     "output `{}`: expected {expected:?} {}, found {tensor}",
@@ -266,5 +336,14 @@ impl Model {
 
     fn failed(&self, reason: String) -> BackendError {
         BackendError::Run { backend: self.backend, model: self.blueprint.manifest.id.to_string(), reason }
+    }
+}
+
+/// Puts the values of the records back where they came from.
+fn give_back(blueprint: &Blueprint, inputs: Vec<Tensor>, rows: &mut PreparedRows) {
+    for (input, tensor) in blueprint.inputs.iter().zip(inputs) {
+        if let Feed::Column(i) = input.feed {
+            rows.inputs[i] = tensor.into_data();
+        }
     }
 }

@@ -92,8 +92,27 @@ impl InputSteps {
     /// # Errors
     /// [`Rejected`] if this record's value cannot be used.
     pub fn apply(&mut self, cell: Cell<'_>) -> Result<TensorData, Rejected> {
-        match (&mut self.kind, cell) {
-            (InputKind::Image { resize, mean, std }, Cell::Bytes(bytes)) => {
+        let mut values = TensorData::zeros(self.element(), 0);
+        self.append(cell, &mut values)?;
+        Ok(values)
+    }
+
+    /// Type of the values.
+    pub fn element(&self) -> ElementType {
+        match &self.kind {
+            InputKind::Image { .. } | InputKind::Audio(_) | InputKind::Fitted(_) => ElementType::Float32,
+            InputKind::Text(_) => ElementType::Int64,
+            InputKind::Tensor { element, .. } => *element,
+        }
+    }
+
+    /// Appends the values of one row of the input to those of other rows, of type [`InputSteps::element`].
+    ///
+    /// # Errors
+    /// [`Rejected`] if this record's value cannot be used; then nothing is appended.
+    pub fn append(&mut self, cell: Cell<'_>, values: &mut TensorData) -> Result<(), Rejected> {
+        match (&mut self.kind, cell, values) {
+            (InputKind::Image { resize, mean, std }, Cell::Bytes(bytes), TensorData::Float32(values)) => {
                 let mut pixels = image::decode(bytes)?;
                 if let Some((width, height)) = *resize {
                     pixels = image::resize(pixels, width, height);
@@ -108,26 +127,34 @@ impl InputSteps {
                         ),
                     ));
                 }
-                Ok(TensorData::Float32(image::normalize(&pixels, *mean, *std)))
+                image::normalize(&pixels, *mean, *std, values);
             }
-            (InputKind::Audio(steps), Cell::Bytes(bytes)) => steps.apply(bytes, &self.shape),
-            (InputKind::Fitted(steps), Cell::Bytes(bytes)) => Ok(TensorData::Float32(steps.apply(bytes)?)),
-            (InputKind::Text(characters), Cell::Text(text)) => {
-                Ok(TensorData::Int64(characters.numbers(text)))
+            (InputKind::Audio(steps), Cell::Bytes(bytes), TensorData::Float32(values)) => {
+                steps.append(bytes, &self.shape, values)?;
             }
-            (InputKind::Tensor { element: ElementType::Float32, transpose }, Cell::Float32(values)) => {
-                Ok(TensorData::Float32(transposed(values, &self.shape, *transpose)))
+            (InputKind::Fitted(steps), Cell::Bytes(bytes), TensorData::Float32(values)) => {
+                steps.append(bytes, values)?;
             }
-            (InputKind::Tensor { element: ElementType::Int64, transpose }, Cell::Int64(values)) => {
-                Ok(TensorData::Int64(transposed(values, &self.shape, *transpose)))
+            (InputKind::Text(characters), Cell::Text(text), TensorData::Int64(values)) => {
+                characters.append(text, values);
             }
-            _ => Err(Rejected::new("wrong_type", "the value has another type than the manifest declares")),
+            (InputKind::Tensor { transpose, .. }, Cell::Float32(given), TensorData::Float32(values)) => {
+                append_exchanged(given, &self.shape, *transpose, values);
+            }
+            (InputKind::Tensor { transpose, .. }, Cell::Int64(given), TensorData::Int64(values)) => {
+                append_exchanged(given, &self.shape, *transpose, values);
+            }
+            _ => {
+                let detail = "the value has another type than the manifest declares";
+                return Err(Rejected::new("wrong_type", detail));
+            }
         }
+        Ok(())
     }
 }
 
 impl AudioSteps {
-    fn apply(&mut self, bytes: &[u8], shape: &[usize]) -> Result<TensorData, Rejected> {
+    fn append(&mut self, bytes: &[u8], shape: &[usize], to: &mut Vec<f32>) -> Result<(), Rejected> {
         let mut sound = if self.resample {
             let (sound, rate) = wav::decode_any(bytes)?;
             self.resampler(rate)?.resample(&sound)
@@ -137,7 +164,10 @@ impl AudioSteps {
         if let Some(samples) = self.samples {
             sound = signal::pad_or_trim(sound, samples);
         }
-        let Some(mel) = &mut self.mel else { return Ok(TensorData::Float32(sound)) };
+        let Some(mel) = &mut self.mel else {
+            to.extend_from_slice(&sound);
+            return Ok(());
+        };
         let mut values = mel.compute(&sound);
         if values.len() != shape.iter().product::<usize>() {
             return Err(Rejected::new(
@@ -146,16 +176,22 @@ impl AudioSteps {
             ));
         }
         let mut columns = mel.settings().mels;
-        for step in &self.after {
+        let mut steps = self.after.iter().peekable();
+        while let Some(step) = steps.next() {
             match step {
                 AfterMel::Standardize => signal::standardize(&mut values),
+                AfterMel::Transpose if steps.peek().is_none() => {
+                    signal::append_transposed(&values, columns, to);
+                    return Ok(());
+                }
                 AfterMel::Transpose => {
                     values = signal::transpose(&values, columns);
                     columns = values.len() / columns;
                 }
             }
         }
-        Ok(TensorData::Float32(values))
+        to.append(&mut values);
+        Ok(())
     }
 
     fn resampler(&mut self, rate: u32) -> Result<&Resampler, Rejected> {
@@ -195,14 +231,16 @@ pub fn column_shape(input: &ModelInput, row: &[usize]) -> Result<Vec<usize>, Ste
     Ok(shape)
 }
 
-/// The values of a tensor of shape `row`; those given have their last two dimensions exchanged and
+/// Appends the values of a tensor of shape `row`; those given have their last two dimensions exchanged and
 /// `columns` columns, if any is said.
-fn transposed<T: Copy>(values: &[T], row: &[usize], columns: Option<usize>) -> Vec<T> {
+fn append_exchanged<T: Copy>(values: &[T], row: &[usize], columns: Option<usize>, to: &mut Vec<T>) {
     match (columns, row) {
         (Some(columns), [.., a, b]) => {
-            values.chunks((a * b).max(1)).flat_map(|matrix| signal::transpose(matrix, columns)).collect()
+            for matrix in values.chunks((a * b).max(1)) {
+                signal::append_transposed(matrix, columns, to);
+            }
         }
-        _ => values.to_vec(),
+        _ => to.extend_from_slice(values),
     }
 }
 

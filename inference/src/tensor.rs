@@ -48,6 +48,25 @@ impl TensorData {
         }
     }
 
+    /// A copy of a part of the values.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn part(&self, range: std::ops::Range<usize>) -> Self {
+        match self {
+            TensorData::Float32(values) => TensorData::Float32(values[range].to_vec()),
+            TensorData::Int64(values) => TensorData::Int64(values[range].to_vec()),
+        }
+    }
+
+    /// Keeps the first `length` values.
+    pub fn truncate(&mut self, length: usize) {
+        match self {
+            TensorData::Float32(values) => values.truncate(length),
+            TensorData::Int64(values) => values.truncate(length),
+        }
+    }
+
     /// Appends the values of another of the same type.
     ///
     /// # Errors
@@ -150,10 +169,7 @@ impl Tensor {
     pub fn row(&self, row: usize) -> Tensor {
         let width = self.data.len() / self.rows().max(1);
         let range = row * width..(row + 1) * width;
-        let data = match &self.data {
-            TensorData::Float32(values) => TensorData::Float32(values[range].to_vec()),
-            TensorData::Int64(values) => TensorData::Int64(values[range].to_vec()),
-        };
+        let data = self.data.part(range);
         let mut shape = self.shape.clone();
         if let Some(first) = shape.first_mut() {
             *first = 1;

@@ -27,7 +27,7 @@ fn bind(manifest: &str, columns: Vec<Column>) -> Result<BoundOperator, Diagnosti
     let context =
         OperatorContext { id: &id, base: &base, variants: &variants, variant: None, backend: Some("rten") };
     let port = InputPort { from: "records".into(), stream: StreamType::new(columns), span: Span::nowhere() };
-    MlKind.bind(&context, &[port], &Value::from(Node::Null))
+    MlKind::default().bind(&context, &[port], &Value::from(Node::Null))
 }
 
 /// Record i has the identity of number i of source 0 and event time i seconds.
@@ -218,7 +218,9 @@ fn variants_are_found_by_path_and_by_id() {
         let context = OperatorContext { id: &id, base: &base, variants, variant, backend };
         let stream = StreamType::new([Column::new("x", tensor_type(4))]);
         let port = InputPort { from: "records".into(), stream, span: Span::nowhere() };
-        MlKind.bind(&context, &[port], &Value::from(Node::Null)).map(|bound| bound.output.to_string())
+        MlKind::default()
+            .bind(&context, &[port], &Value::from(Node::Null))
+            .map(|bound| bound.output.to_string())
     };
     let linear = "{label: text}";
     assert_eq!(bind(None, None, &variants).unwrap(), "{y: tensor<float32>[4]}");

@@ -124,6 +124,20 @@ pub trait Stateful: Send {
 pub trait Inference: Send {
     /// Runs the model on one batch (1 ..= max batch rows).
     fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
+    /// The same for the rows of several batches of one schema together, so that nobody has to copy pictures into one
+    /// batch first. A model that can should run them at once and give a batch for each.
+    fn infer_parts(&mut self, parts: &[RecordBatch], output: &mut Output) -> Result<(), OperatorError> {
+        match parts {
+            [] => Ok(()),
+            [batch] => self.infer(batch, output),
+            [first, ..] => {
+                let joined = arrow_select::concat::concat_batches(first.schema_ref(), parts)
+                    .map_err(|error| OperatorError::new(error.to_string()))?;
+                self.infer(&joined, output)
+            }
+        }
+    }
+
     /// Processor time so far of threads other than the one that calls [`Inference::infer`], where there are any.
     fn processor_time_elsewhere(&self) -> Duration {
         Duration::ZERO

@@ -18,14 +18,18 @@ impl Characters {
     /// The numbers of a text in lower case; characters outside the alphabet are left out, the rest is cut
     /// or filled up with 0.
     pub fn numbers(&self, text: &str) -> Vec<i64> {
-        let mut numbers: Vec<i64> = text
-            .chars()
-            .flat_map(char::to_lowercase)
-            .filter_map(|character| self.numbers.get(&character).copied())
-            .take(self.length)
-            .collect();
-        numbers.resize(self.length, 0);
+        let mut numbers = Vec::with_capacity(self.length);
+        self.append(text, &mut numbers);
         numbers
+    }
+
+    /// The same, appended to `to`.
+    pub fn append(&self, text: &str, to: &mut Vec<i64>) {
+        let end = to.len() + self.length;
+        let characters = text.chars().flat_map(char::to_lowercase);
+        let numbers = characters.filter_map(|character| self.numbers.get(&character).copied());
+        to.extend(numbers.take(self.length));
+        to.resize(end, 0);
     }
 }
 

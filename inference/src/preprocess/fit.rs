@@ -89,11 +89,11 @@ impl FitSteps {
         Ok(Some(steps))
     }
 
-    /// The values of one image: channel, row, column.
+    /// Appends the values of one image: channel, row, column.
     ///
     /// # Errors
-    /// [`Rejected`] if it cannot be decoded or, without scaling, has another size.
-    pub fn apply(&self, bytes: &[u8]) -> Result<Vec<f32>, Rejected> {
+    /// [`Rejected`] if it cannot be decoded or, without scaling, has another size; then nothing is appended.
+    pub fn append(&self, bytes: &[u8], values: &mut Vec<f32>) -> Result<(), Rejected> {
         let pixels = image::decode(bytes)?;
         let pixels = match self.scaling {
             Scaling::Stretch => image::resize(pixels, self.width, self.height),
@@ -108,7 +108,8 @@ impl FitSteps {
                 return Err(Rejected::new("image_wrong_size", message));
             }
         };
-        Ok(self.values(&pixels))
+        self.append_values(&pixels, values);
+        Ok(())
     }
 
     /// Width of an image of this size once it has the model's height; a wider one than there is room is squeezed.
@@ -118,10 +119,12 @@ impl FitSteps {
     }
 
     /// What the image does not fill stays 0, which after `normalize` is the mean.
-    fn values(&self, pixels: &RgbImage) -> Vec<f32> {
+    fn append_values(&self, pixels: &RgbImage, values: &mut Vec<f32>) {
         let (width, height) = (self.width as usize, self.height as usize);
         let given = pixels.width() as usize;
-        let mut values = vec![0.0; 3 * height * width];
+        let start = values.len();
+        values.resize(start + 3 * height * width, 0.0);
+        let values = &mut values[start..];
         for channel in 0..3 {
             let (mean, scale) = (self.mean[channel], 1.0 / self.std[channel]);
             let from = if self.bgr { 2 - channel } else { channel };
@@ -132,7 +135,6 @@ impl FitSteps {
                 }
             }
         }
-        values
     }
 }
 
@@ -157,6 +159,11 @@ mod tests {
         bytes.into_inner()
     }
 
+    fn appended(steps: &FitSteps, bytes: &[u8]) -> Result<Vec<f32>, Rejected> {
+        let mut values = Vec::new();
+        steps.append(bytes, &mut values).map(|()| values)
+    }
+
     #[test]
     fn a_line_keeps_its_ratio_and_the_rest_is_zero() {
         let fit = steps(
@@ -164,7 +171,7 @@ mod tests {
             6,
         );
         let fit = fit.unwrap().unwrap();
-        let values = fit.apply(&png(4, 8, [255, 0, 255])).unwrap();
+        let values = appended(&fit, &png(4, 8, [255, 0, 255])).unwrap();
         // 4x8 becomes 2x4.
         let red: Vec<f32> = values[..24].to_vec();
         for row in red.chunks(6) {
@@ -179,7 +186,7 @@ mod tests {
     #[test]
     fn blue_may_come_first() {
         let steps = steps("fit_height: {height: 4, width: 6}, bgr: {}", 6).unwrap().unwrap();
-        let values = steps.apply(&png(6, 4, [255, 0, 51])).unwrap();
+        let values = appended(&steps, &png(6, 4, [255, 0, 51])).unwrap();
         assert_eq!((values[0], values[24], values[48]), (0.2, 0.0, 1.0));
     }
 
@@ -196,7 +203,7 @@ mod tests {
             assert!(steps(text, 6).is_err(), "{text}");
         }
         let unscaled = steps("bgr: {}", 6).unwrap().unwrap();
-        assert_eq!(unscaled.apply(&png(5, 4, [0; 3])).unwrap_err().reason, "image_wrong_size");
-        assert_eq!(unscaled.apply(&png(6, 4, [0; 3])).unwrap().len(), 72);
+        assert_eq!(appended(&unscaled, &png(5, 4, [0; 3])).unwrap_err().reason, "image_wrong_size");
+        assert_eq!(appended(&unscaled, &png(6, 4, [0; 3])).unwrap().len(), 72);
     }
 }

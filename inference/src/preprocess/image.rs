@@ -79,18 +79,17 @@ pub fn resize(image: RgbImage, width: u32, height: u32) -> RgbImage {
     image::imageops::resize(&image, width, height, FilterType::Triangle)
 }
 
-/// Values 0..=1 minus `mean` and divided by `std`, both for each channel (R, G, B), in the order channel,
+/// Appends values 0..=1 minus `mean` and divided by `std`, both for each channel (R, G, B), in the order channel,
 /// row, column.
-pub fn normalize(image: &RgbImage, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
+pub fn normalize(image: &RgbImage, mean: [f32; 3], std: [f32; 3], values: &mut Vec<f32>) {
     let pixels = image.as_raw();
-    let mut values = Vec::with_capacity(pixels.len());
+    values.reserve(pixels.len());
     for channel in 0..3 {
         let (mean, scale) = (mean[channel], 1.0 / std[channel]);
         values.extend(
             pixels.iter().skip(channel).step_by(3).map(|value| (f32::from(*value) / 255.0 - mean) * scale),
         );
     }
-    values
 }
 
 #[cfg(test)]
@@ -163,7 +162,8 @@ mod tests {
     #[test]
     fn values_are_ordered_by_channel() {
         let image = RgbImage::from_raw(2, 1, vec![0, 51, 102, 255, 204, 153]).unwrap();
-        let values = normalize(&image, [0.0, 0.0, 0.5], [1.0, 0.5, 1.0]);
+        let mut values = Vec::new();
+        normalize(&image, [0.0, 0.0, 0.5], [1.0, 0.5, 1.0], &mut values);
         let expected = [0.0, 1.0, 0.4, 1.6, -0.1, 0.1];
         assert!(values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{values:?}");
     }

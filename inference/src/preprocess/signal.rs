@@ -20,7 +20,17 @@ pub fn standardize(values: &mut [f32]) {
 
 /// Exchanges the axes of a matrix of `columns` columns.
 pub fn transpose<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
-    (0..columns).flat_map(|column| values.iter().skip(column).step_by(columns.max(1)).copied()).collect()
+    let mut transposed = Vec::new();
+    append_transposed(values, columns, &mut transposed);
+    transposed
+}
+
+/// The same, appended to `to`.
+pub fn append_transposed<T: Copy>(values: &[T], columns: usize, to: &mut Vec<T>) {
+    to.reserve(values.len());
+    for column in 0..columns {
+        to.extend(values.iter().skip(column).step_by(columns.max(1)));
+    }
 }
 
 #[cfg(test)]

@@ -23,15 +23,23 @@ pub(crate) type Durable = Rc<Cell<Epoch>>;
 
 /// Bytes that wait in one queue: of an egress, or of a model with its jobs in flight.
 #[derive(Clone, Default)]
-pub(crate) struct Account(Rc<Cell<usize>>);
+pub(crate) struct Account {
+    bytes: Rc<Cell<usize>>,
+    sated: Rc<Cell<bool>>,
+}
 
 impl Account {
     pub(crate) fn hold(&self, bytes: usize) {
-        self.0.set(self.0.get() + bytes);
+        self.bytes.set(self.bytes.get() + bytes);
     }
 
     pub(crate) fn release(&self, bytes: usize) {
-        self.0.set(self.0.get().saturating_sub(bytes));
+        self.bytes.set(self.bytes.get().saturating_sub(bytes));
+    }
+
+    /// Whether so much waits that more would only take memory: the receiver has its next batches.
+    pub(crate) fn set_sated(&self, sated: bool) {
+        self.sated.set(sated);
     }
 
     /// A queue went from so many bytes to so many.
@@ -41,7 +49,7 @@ impl Account {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.0.get()
+        self.bytes.get()
     }
 }
 
@@ -52,6 +60,9 @@ pub(crate) struct Room {
     pub(crate) accounts: Rc<RefCell<Vec<Account>>>,
     /// It stopped and wants to be scheduled when there is room.
     pub(crate) starved: Rc<Cell<bool>>,
+    /// It can wait at no cost (it is a file that is read as fast as possible), so it stops as soon as one of the
+    /// queues has enough.
+    pub(crate) patient: Rc<Cell<bool>>,
 }
 
 impl Room {
@@ -59,9 +70,18 @@ impl Room {
         self.accounts.borrow().iter().map(Account::bytes).sum()
     }
 
+    fn is_sated(&self) -> bool {
+        self.patient.get() && self.accounts.borrow().iter().any(|account| account.sated.get())
+    }
+
+    /// Whether a taker that stopped may go on.
+    pub(crate) fn is_ready(&self, budget: usize) -> bool {
+        self.starved.get() && self.used() < (budget / 2).max(1) && !self.is_sated()
+    }
+
     /// Whether more may be let in; if not, the taker is scheduled again when there is room.
     pub(crate) fn is_left(&self, budget: usize) -> bool {
-        let left = self.used() < budget;
+        let left = self.used() < budget && !self.is_sated();
         if !left {
             self.starved.set(true);
         }

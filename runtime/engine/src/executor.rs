@@ -8,7 +8,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidemill_operators::api::{Inference, Instance, MakeInstance, OperatorError, Output};
-use tidemill_operators::record::batch_bytes;
 
 /// Tells a slot that one of its nodes has something to look at.
 #[derive(Debug, Clone)]
@@ -32,8 +31,10 @@ pub struct Job {
     pub id: u64,
     /// Which life of the stage submitted it.
     pub generation: u32,
-    /// The rows.
-    pub batch: RecordBatch,
+    /// The rows: one batch in parts of one schema, in order.
+    pub parts: Vec<RecordBatch>,
+    /// Bytes of the rows, for accounting.
+    pub bytes: usize,
     /// After this (engine clock) nobody needs the result; it is then not computed.
     pub deadline: Option<Nanoseconds>,
 }
@@ -78,17 +79,48 @@ pub trait ModelExecutor: Send + Sync {
     fn device(&self) -> &str;
     /// Bytes submitted and not completed.
     fn bytes_in_flight(&self) -> usize;
+    /// How many jobs it computes at once.
+    fn copies(&self) -> usize {
+        1
+    }
+    /// Engine time that all copies together have spent computing until `now`, nanoseconds.
+    fn busy(&self, _now: Nanoseconds) -> Nanoseconds {
+        0
+    }
+    /// Starts a further copy of the model; `false` where that cannot be.
+    fn add_copy(&self) -> bool {
+        false
+    }
+}
+
+/// Engine time spent computing.
+#[derive(Default)]
+struct Busy {
+    /// By jobs that ended.
+    ended: Nanoseconds,
+    /// Jobs that go on, and the sum of when they began.
+    running: i64,
+    begun: Nanoseconds,
 }
 
 struct Shared {
+    name: String,
+    clock: Arc<dyn Clock>,
+    processor: Arc<ProcessorTime>,
+    make: MakeInstance,
     notifier: Mutex<Option<Notifier>>,
     generation: AtomicU64,
     bytes: AtomicUsize,
+    copies: AtomicUsize,
+    busy: Mutex<Busy>,
 }
 
-/// One model on one thread of this process.
+/// One model in this process: each copy on a thread of its own, all taking from one queue.
 pub struct LocalExecutor {
     jobs: Sender<Job>,
+    /// The other ends, for further copies.
+    taken: Receiver<Job>,
+    completed: Sender<Completion>,
     completions: Receiver<Completion>,
     shared: Arc<Shared>,
 }
@@ -106,48 +138,106 @@ impl LocalExecutor {
         clock: Arc<dyn Clock>,
         processor: Arc<ProcessorTime>,
     ) -> std::io::Result<Self> {
-        let (job_sender, job_receiver) = unbounded::<Job>();
-        let (completion_sender, completion_receiver) = unbounded();
+        let (jobs, taken) = unbounded();
+        let (completed, completions) = unbounded();
         let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            clock,
+            processor,
+            make,
             notifier: Mutex::new(None),
             generation: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
+            copies: AtomicUsize::new(1),
+            busy: Mutex::default(),
         });
-        let thread_shared = Arc::clone(&shared);
-        std::thread::Builder::new().name(format!("tm-model-{name}")).spawn(move || {
-            let mut model = Some(instance);
-            let mut meter = ThreadMeter::begin(processor);
-            for job in job_receiver {
-                let bytes = batch_bytes(&job.batch);
-                let started = clock.now();
-                let current = thread_shared.generation.load(Ordering::Acquire);
-                let stale = u64::from(job.generation) < current || job.deadline.is_some_and(|d| d < started);
-                let result = match stale {
-                    true => JobResult::Cancelled,
-                    false => compute(&mut model, &make, &job.batch, &meter),
-                };
-                let finished = clock.now();
-                meter.look();
-                thread_shared.bytes.fetch_sub(bytes, Ordering::AcqRel);
-                let completion =
-                    Completion { id: job.id, generation: job.generation, result, started, finished };
-                if completion_sender.send(completion).is_err() {
-                    return;
-                }
-                let notifier = thread_shared.notifier.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(notifier) = notifier.as_ref() {
-                    notifier.notify();
+        let executor = Self { jobs, taken, completed, completions, shared };
+        executor.spawn(Some(instance))?;
+        Ok(executor)
+    }
+
+    /// A thread with a copy of the model; where there is none yet, it makes one first.
+    fn spawn(&self, instance: Option<Box<dyn Inference>>) -> std::io::Result<()> {
+        let (taken, completed) = (self.taken.clone(), self.completed.clone());
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(format!("tm-model-{}", shared.name));
+        let spawned = thread.spawn(move || {
+            let mut model = instance;
+            if model.is_none() {
+                match catch_unwind(AssertUnwindSafe(|| (shared.make)())) {
+                    Ok(Ok(Instance::Inference(made))) => model = Some(made),
+                    // The others go on without it.
+                    failed => {
+                        let reason = match failed {
+                            Ok(Err(error)) => error.message,
+                            Ok(Ok(_)) => "it became another kind of operator".to_owned(),
+                            Err(payload) => crate::failure::panic_text(payload.as_ref()),
+                        };
+                        tracing::warn!(model = shared.name, reason, "no further copy of the model");
+                        shared.copies.fetch_sub(1, Ordering::AcqRel);
+                        return;
+                    }
                 }
             }
-        })?;
-        Ok(Self { jobs: job_sender, completions: completion_receiver, shared })
+            serve(model, &shared, &taken, &completed);
+        });
+        spawned.map(drop)
+    }
+}
+
+/// Computes jobs until there will be no more.
+fn serve(
+    mut model: Option<Box<dyn Inference>>,
+    shared: &Shared,
+    jobs: &Receiver<Job>,
+    completed: &Sender<Completion>,
+) {
+    let mut meter = ThreadMeter::begin(Arc::clone(&shared.processor));
+    for job in jobs {
+        let started = shared.clock.now();
+        shared.begin(started);
+        let current = shared.generation.load(Ordering::Acquire);
+        let stale = u64::from(job.generation) < current || job.deadline.is_some_and(|d| d < started);
+        let result = match stale {
+            true => JobResult::Cancelled,
+            false => compute(&mut model, &shared.make, &job.parts, &meter),
+        };
+        let finished = shared.clock.now();
+        meter.look();
+        shared.end(started, finished);
+        shared.bytes.fetch_sub(job.bytes, Ordering::AcqRel);
+        let completion = Completion { id: job.id, generation: job.generation, result, started, finished };
+        // The rows are given back before anybody hears of the result.
+        drop(job.parts);
+        if completed.send(completion).is_err() {
+            return;
+        }
+        let notifier = shared.notifier.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(notifier) = notifier.as_ref() {
+            notifier.notify();
+        }
+    }
+}
+
+impl Shared {
+    fn begin(&self, now: Nanoseconds) {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.running += 1;
+        busy.begun += now;
+    }
+
+    fn end(&self, started: Nanoseconds, now: Nanoseconds) {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.running -= 1;
+        busy.begun -= started;
+        busy.ended += now - started;
     }
 }
 
 fn compute(
     model: &mut Option<Box<dyn Inference>>,
     make: &MakeInstance,
-    batch: &RecordBatch,
+    parts: &[RecordBatch],
     meter: &ThreadMeter,
 ) -> JobResult {
     let mut instance = match model.take() {
@@ -166,7 +256,7 @@ fn compute(
     let infer = || {
         let mut output = Output::default();
         let before = instance.processor_time_elsewhere();
-        instance.infer(batch, &mut output)?;
+        instance.infer_parts(parts, &mut output)?;
         meter.add_of_others(instance.processor_time_elsewhere().saturating_sub(before));
         *model = Some(instance);
         Ok(output)
@@ -183,7 +273,7 @@ fn compute(
 
 impl ModelExecutor for LocalExecutor {
     fn submit(&self, job: Job) {
-        self.shared.bytes.fetch_add(batch_bytes(&job.batch), Ordering::AcqRel);
+        self.shared.bytes.fetch_add(job.bytes, Ordering::AcqRel);
         // The thread ends only when this sender is dropped.
         let _ = self.jobs.send(job);
     }
@@ -203,5 +293,103 @@ impl ModelExecutor for LocalExecutor {
 
     fn bytes_in_flight(&self) -> usize {
         self.shared.bytes.load(Ordering::Acquire)
+    }
+
+    fn copies(&self) -> usize {
+        self.shared.copies.load(Ordering::Acquire)
+    }
+
+    fn busy(&self, now: Nanoseconds) -> Nanoseconds {
+        let busy = self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.ended + busy.running * now - busy.begun
+    }
+
+    fn add_copy(&self) -> bool {
+        self.shared.copies.fetch_add(1, Ordering::AcqRel);
+        let started = self.spawn(None);
+        if started.is_err() {
+            self.shared.copies.fetch_sub(1, Ordering::AcqRel);
+        }
+        started.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use arrow_schema::Schema;
+    use std::sync::Barrier;
+
+    /// Ends a batch only when another one is computed at the same time.
+    struct Together(Arc<Barrier>);
+
+    impl Inference for Together {
+        fn infer(&mut self, _batch: &RecordBatch, _output: &mut Output) -> Result<(), OperatorError> {
+            self.0.wait();
+            Ok(())
+        }
+    }
+
+    fn job(id: u64) -> Job {
+        let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        Job { id, generation: 1, parts: vec![batch], bytes: 7, deadline: None }
+    }
+
+    fn completions(executor: &LocalExecutor, count: usize) -> Vec<Completion> {
+        (0..count).map(|_| executor.completions.recv().expect("the threads live")).collect()
+    }
+
+    #[test]
+    fn a_further_copy_takes_from_the_same_queue() {
+        let barrier = Arc::new(Barrier::new(2));
+        let first = Box::new(Together(Arc::clone(&barrier)));
+        let again = Arc::clone(&barrier);
+        let make: MakeInstance =
+            Arc::new(move || Ok(Instance::Inference(Box::new(Together(Arc::clone(&again))))));
+        let executor = LocalExecutor::start("m", first, make, Arc::new(ManualClock::new()), Arc::default())
+            .expect("a thread");
+        assert!(executor.add_copy());
+        assert_eq!(executor.copies(), 2);
+        (0..4).for_each(|id| executor.submit(job(id)));
+        let mut ids: Vec<u64> = completions(&executor, 4).iter().map(|completion| completion.id).collect();
+        ids.sort_unstable();
+        assert_eq!((ids, executor.bytes_in_flight()), (vec![0, 1, 2, 3], 0));
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_made_is_none() {
+        let barrier = Arc::new(Barrier::new(1));
+        let make: MakeInstance = Arc::new(|| Err(OperatorError::new("no memory")));
+        let first = Box::new(Together(barrier));
+        let executor = LocalExecutor::start("m", first, make, Arc::new(ManualClock::new()), Arc::default())
+            .expect("a thread");
+        assert!(executor.add_copy());
+        while executor.copies() == 2 {
+            std::thread::yield_now();
+        }
+        executor.submit(job(0));
+        assert!(matches!(completions(&executor, 1)[0].result, JobResult::Done(_)));
+    }
+
+    #[test]
+    fn time_spent_computing_includes_what_goes_on() {
+        let clock = Arc::new(ManualClock::new());
+        let barrier = Arc::new(Barrier::new(2));
+        let make: MakeInstance = Arc::new(|| Err(OperatorError::new("none")));
+        let first = Box::new(Together(Arc::clone(&barrier)));
+        let executor =
+            LocalExecutor::start("m", first, make, Arc::clone(&clock) as Arc<dyn Clock>, Arc::default())
+                .expect("a thread");
+        executor.submit(job(0));
+        while executor.shared.busy.lock().expect("not poisoned").running == 0 {
+            std::thread::yield_now();
+        }
+        clock.advance(30);
+        assert_eq!(executor.busy(clock.now()), 30);
+        barrier.wait();
+        completions(&executor, 1);
+        clock.advance(50);
+        assert_eq!(executor.busy(clock.now()), 30);
     }
 }

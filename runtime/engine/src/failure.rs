@@ -86,13 +86,20 @@ pub(crate) struct Suspects {
 impl Suspects {
     /// A batch panicked. Tells whether a record was found guilty.
     pub(crate) fn accuse(&self, batch: &RecordBatch, text: &str) -> bool {
-        let metadata = Metadata::of(batch);
-        let alone = batch.num_rows() == 1;
+        self.accuse_all(&[batch], text)
+    }
+
+    /// The same for a batch in parts.
+    pub(crate) fn accuse_all(&self, parts: &[&RecordBatch], text: &str) -> bool {
+        let alone = parts.iter().map(|part| part.num_rows()).sum::<usize>() == 1;
         let mut found_guilty = false;
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        for row in 0..batch.num_rows() {
-            let entry =
-                records.entry(metadata.id(row)).or_insert_with(|| (Suspicion::Batches(0), text.to_owned()));
+        let ids = parts.iter().flat_map(|part| {
+            let metadata = Metadata::of(part);
+            (0..part.num_rows()).map(move |row| metadata.id(row))
+        });
+        for id in ids {
+            let entry = records.entry(id).or_insert_with(|| (Suspicion::Batches(0), text.to_owned()));
             entry.1 = text.to_owned();
             if let Suspicion::Batches(times) = entry.0 {
                 // A batch of one has been "split" already, but it too gets its second try.

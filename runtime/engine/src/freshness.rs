@@ -77,6 +77,11 @@ impl FreshnessQueue {
         dropped
     }
 
+    /// Whether nothing is ever dropped.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.policy == Freshness::Block
+    }
+
     pub(crate) fn front(&self) -> Option<&Waiting> {
         self.items.front()
     }

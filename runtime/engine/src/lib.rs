@@ -24,6 +24,7 @@ mod report;
 pub mod routing;
 mod run;
 mod samples;
+mod scaling;
 mod slot;
 mod store;
 mod supervisor;

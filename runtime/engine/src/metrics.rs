@@ -184,6 +184,8 @@ pub struct StageMetrics {
     pub restarts: AtomicU64,
     /// Of the threads that only this stage has: a model's, a source's reader.
     pub processor: Arc<ProcessorTime>,
+    /// Copies of the model that were added while the run went on.
+    pub copies_added: AtomicU64,
     /// Sources only: there is no more, or the run was told to end.
     pub ended: AtomicBool,
 }

@@ -102,9 +102,16 @@ pub struct StageReport {
     pub schedule_lag_ms: f64,
     /// Restarts after a panic.
     pub restarts: u64,
+    /// Copies of the model that were added while the run went on.
+    #[serde(skip_serializing_if = "is_none")]
+    pub copies_added: u64,
     /// Seconds of processor time of the threads that only this stage has: a model's, a source's reader. What a stage
     /// does on the thread of its slot is in [`SlotReport`], with the other stages there.
     pub processor_seconds: f64,
+}
+
+fn is_none(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A slot's figures.
@@ -244,6 +251,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             state_bytes: metrics.state_bytes.load(Ordering::Relaxed),
             schedule_lag_ms: metrics.schedule_lag.load(Ordering::Relaxed) as f64 / 1e6,
             restarts: metrics.restarts.load(Ordering::Relaxed),
+            copies_added: metrics.copies_added.load(Ordering::Relaxed),
             processor_seconds: metrics.processor.seconds(),
         }
     });

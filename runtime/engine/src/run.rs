@@ -46,6 +46,9 @@ pub struct RunOptions {
     pub keep_epoch_log: bool,
     /// Keep records to be looked at, so that [`Observer::samples`] can give them.
     pub samples: Option<SampleOptions>,
+    /// Copies of one model that may run at once. A further one is started while the run goes on when a model holds up
+    /// the others and processors are idle; it takes its memory once more. Default: 1.
+    pub model_copies: usize,
 }
 
 impl Default for RunOptions {
@@ -58,6 +61,7 @@ impl Default for RunOptions {
             replay: None,
             keep_epoch_log: false,
             samples: None,
+            model_copies: 1,
         }
     }
 }
@@ -163,7 +167,8 @@ impl Run {
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
         let (event_sender, events) = unbounded();
         let (result_sender, result) = unbounded();
-        let supervisor = Supervisor::new(graph, shared, Arc::clone(&facts), event_sender.clone(), events);
+        let supervisor = Supervisor::new(graph, shared, Arc::clone(&facts), event_sender.clone(), events)
+            .with_model_copies(options.model_copies);
         let spawned = std::thread::Builder::new().name("tm-run".into()).spawn(move || {
             let _ = result_sender.send(supervisor.supervise());
         });

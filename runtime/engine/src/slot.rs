@@ -240,7 +240,7 @@ impl Slot {
         let mut any = false;
         let ahead = progressed && self.context.ahead.replace(false);
         for (node, _, room) in &self.takers {
-            let fed = room.starved.get() && room.used() < (self.context.budget / 2).max(1);
+            let fed = room.is_ready(self.context.budget);
             if fed || ahead && self.sources.contains(node) {
                 room.starved.set(false);
                 self.nodes[*node].1.activate();

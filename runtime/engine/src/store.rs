@@ -11,7 +11,7 @@ use tidemill_operators::record::EventTime;
 struct Snapshot {
     from: Epoch,
     to: Epoch,
-    bytes: Arc<[u8]>,
+    bytes: Arc<Vec<u8>>,
 }
 
 /// Snapshots by stage instance.
@@ -33,7 +33,7 @@ impl SnapshotStore {
     pub(crate) fn put(&self, stage: &str, from: Epoch, to: Epoch, bytes: Vec<u8>) {
         self.with(stage, |snapshots| {
             snapshots.retain(|snapshot| snapshot.from < from);
-            snapshots.push_back(Snapshot { from, to, bytes: bytes.into() });
+            snapshots.push_back(Snapshot { from, to, bytes: Arc::new(bytes) });
         });
     }
 
@@ -47,7 +47,7 @@ impl SnapshotStore {
     }
 
     /// The state "all of the epochs before `epoch`".
-    pub(crate) fn at(&self, stage: &str, epoch: Epoch) -> Option<Arc<[u8]>> {
+    pub(crate) fn at(&self, stage: &str, epoch: Epoch) -> Option<Arc<Vec<u8>>> {
         self.with(stage, |snapshots| {
             let found =
                 snapshots.iter().rev().find(|snapshot| snapshot.from <= epoch && epoch <= snapshot.to);

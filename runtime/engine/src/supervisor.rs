@@ -1,14 +1,17 @@
 //! The run's own thread: starts the slots, gives their channels links, restarts what dies, ends all in order.
+use crate::clock::Nanoseconds;
 use crate::failure::{OnPanic, RunError, operator_error};
 use crate::frame::{CLOSED, Epoch};
 use crate::graph::{Channel, ChannelId, Graph, Work};
 use crate::node::sink::lock;
 use crate::report::RunFacts;
+use crate::scaling::{Load, Look, Scaling, WINDOW};
 use crate::slot::{Command, SlotEnd, SlotShared, SlotStart, run as run_slot};
 use crate::wake::Waker;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// A message to the run's own thread.
 pub(crate) enum Event {
@@ -51,11 +54,18 @@ pub(crate) struct Supervisor {
     events: Receiver<Event>,
     aborting: bool,
     failure: Option<RunError>,
+    scaling: Option<Scaling>,
 }
 
 /// A batch that panics is narrowed down to its guilty records one restart at a time; more restarts than this
 /// without progress are a defect of something else.
 const RESTARTS_WITHOUT_PROGRESS: u32 = 64;
+
+/// Processor time of this process, nanoseconds.
+fn processor_time() -> Nanoseconds {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
 
 impl Supervisor {
     /// For this graph; events come from the slots and through `event_sender`.
@@ -76,7 +86,15 @@ impl Supervisor {
             events,
             aborting: false,
             failure: None,
+            scaling: None,
         }
+    }
+
+    /// Lets each model have so many copies.
+    pub(crate) fn with_model_copies(mut self, most: usize) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        self.scaling = (most > 1 && processors > 1).then(|| Scaling::new(processors, most));
+        self
     }
 
     /// Runs the slots to their end; `true`: everything is committed, `false`: aborted.
@@ -196,7 +214,18 @@ impl Supervisor {
     /// `Ok(true)`: all slots finished; `Ok(false)`: aborted.
     fn watch(&mut self) -> Result<bool, RunError> {
         while self.lives.iter().any(|life| life.alive) {
-            let Ok(event) = self.events.recv() else { break };
+            let event = match self.next_window() {
+                None => self.events.recv().ok(),
+                Some(window) => match self.events.recv_timeout(window) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.look_at_models();
+                        continue;
+                    }
+                    event => event.ok(),
+                },
+            };
+            let Some(event) = event else { break };
+            self.look_at_models();
             match event {
                 Event::SlotEnded { slot, life, end } if self.lives[slot].number == life => {
                     self.slot_ended(slot, end);
@@ -218,6 +247,36 @@ impl Supervisor {
         match self.failure.take() {
             Some(failure) => Err(failure),
             None => Ok(!self.aborting),
+        }
+    }
+
+    /// How long to wait before the models are looked at, where they are.
+    fn next_window(&self) -> Option<Duration> {
+        self.scaling.as_ref()?;
+        self.facts.clock.real_time_until(self.facts.clock.now() + WINDOW)
+    }
+
+    /// Adds a copy of the model that holds up the others.
+    fn look_at_models(&mut self) {
+        let Some(scaling) = &mut self.scaling else { return };
+        let instances = self.graph.slots.iter().flat_map(|slot| &slot.instances);
+        let models: Vec<_> = instances
+            .filter_map(|instance| match &instance.work {
+                Work::Inference { executor, .. } => Some((&instance.context, executor)),
+                _ => None,
+            })
+            .collect();
+        let now = self.facts.clock.now();
+        let loads =
+            models.iter().map(|(_, executor)| Load { busy: executor.busy(now), copies: executor.copies() });
+        let look = Look { now, processor: processor_time(), models: loads.collect() };
+        let Some((context, executor)) = scaling.advance(look).and_then(|model| models.get(model)) else {
+            return;
+        };
+        if executor.add_copy() {
+            let copies = executor.copies();
+            tracing::info!(stage = %context.stage, copies, "a further copy of the model starts: it holds up the others");
+            context.metrics.copies_added.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -12,10 +12,9 @@ use crate::failure::{OnPanic, RunError};
 use crate::frame::Epoch;
 use crate::freshness::{FreshnessQueue, Waiting};
 use crate::metrics::count;
-use crate::order;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,22 +23,40 @@ use tidemill_operators::record::{Metadata, RecordId, batch_bytes};
 /// Where a row of a job came from: its source record. Rows of one job with the same origin share their epoch.
 type Origin = (u32, u64);
 
+/// A job of which nothing was heard yet.
 struct InFlight {
-    batch: RecordBatch,
+    /// Each of one epoch.
+    parts: Vec<Waiting>,
     bytes: usize,
+    rows: usize,
     first_epoch: Epoch,
-    epochs: HashMap<Origin, Epoch>,
-    /// When its rows came to the stage, with how many came together.
-    arrivals: Vec<(Nanoseconds, u64)>,
 }
 
 impl InFlight {
     /// Epoch of one of its records.
     fn epoch_of(&self, id: RecordId) -> Option<Epoch> {
-        let metadata = Metadata::of(&self.batch);
-        let row = (0..self.batch.num_rows()).find(|row| metadata.id(*row) == id)?;
-        self.epochs.get(&(metadata.sources.value(row), metadata.sequences.value(row))).copied()
+        let is_in = |part: &&Waiting| {
+            let metadata = Metadata::of(&part.batch);
+            (0..part.batch.num_rows()).any(|row| metadata.id(row) == id)
+        };
+        self.parts.iter().find(is_in).map(|part| part.epoch)
     }
+
+    /// Epochs by origin; none where all parts have the same epoch.
+    fn epochs(&self) -> Option<HashMap<Origin, Epoch>> {
+        if self.parts.iter().all(|part| part.epoch == self.first_epoch) {
+            return None;
+        }
+        let origins = self.parts.iter().flat_map(|part| {
+            let metadata = Metadata::of(&part.batch);
+            (0..part.batch.num_rows()).map(move |row| (origin(&metadata, row), part.epoch))
+        });
+        Some(origins.collect())
+    }
+}
+
+fn origin(metadata: &Metadata<'_>, row: usize) -> Origin {
+    (metadata.sources.value(row), metadata.sequences.value(row))
 }
 
 /// Settings of an inference stage.
@@ -59,7 +76,9 @@ pub(crate) struct InferenceNode {
     account: Account,
     /// Suspects that are computed alone, before the queue.
     alone: VecDeque<Waiting>,
-    in_flight: HashMap<u64, InFlight>,
+    in_flight: BTreeMap<u64, InFlight>,
+    /// Jobs that ended before earlier ones: they wait for those, so that records leave in the order they came in.
+    ended: BTreeMap<u64, Completion>,
     next_job: u64,
     index: usize,
     /// Smoothed time between arriving rows, and computation time of one batch, nanoseconds.
@@ -89,7 +108,8 @@ impl InferenceNode {
             queue,
             account,
             alone: VecDeque::new(),
-            in_flight: HashMap::new(),
+            in_flight: BTreeMap::new(),
+            ended: BTreeMap::new(),
             next_job: 0,
             index,
             interval: f64::INFINITY,
@@ -109,14 +129,16 @@ impl InferenceNode {
         if self.batching.budget == 0 {
             return 1;
         }
-        ((self.service / self.interval) as usize).clamp(1, self.batching.max_batch)
+        let arriving = self.service / self.interval / self.executor.copies().max(1) as f64;
+        (arriving as usize).clamp(1, self.batching.max_batch)
     }
 
-    /// How many full batches may be with the executor: one beside the one that runs, and more of a quick model,
-    /// so that one wake-up serves a millisecond of work.
+    /// How many full batches may be with the executor: one beside the one that runs in each copy, and more of a quick
+    /// model, so that one wake-up serves a millisecond of work.
     fn ahead(&self) -> usize {
         const WORK_AHEAD: f64 = 1e6;
-        if self.service == 0.0 { 2 } else { ((WORK_AHEAD / self.service) as usize).clamp(2, 64) }
+        let ahead = if self.service == 0.0 { 2 } else { ((WORK_AHEAD / self.service) as usize).clamp(2, 64) };
+        ahead * self.executor.copies().max(1)
     }
 
     fn submit_what_is_due(&mut self) {
@@ -133,8 +155,8 @@ impl InferenceNode {
             let Some(oldest) = self.queue.front() else { return };
             let rows = self.queue.rows();
             let now = self.slot.now();
-            match self.in_flight.len() {
-                0 => {
+            match self.in_flight.len() - self.ended.len() {
+                running if running < self.executor.copies().max(1) => {
                     let due = oldest.arrived + self.batching.budget;
                     if rows < self.target() && now < due {
                         self.slot.wake_at(due, self.index);
@@ -143,7 +165,7 @@ impl InferenceNode {
                 }
                 // Batches wait in the executor only when they are full anyway: then nothing is lost by not
                 // waiting, and the model never idles while this thread wakes up.
-                waiting if rows >= self.batching.max_batch && waiting < self.ahead() => {}
+                _ if rows >= self.batching.max_batch && self.in_flight.len() < self.ahead() => {}
                 _ => return,
             }
             let batch = self.next_batch();
@@ -156,21 +178,24 @@ impl InferenceNode {
     fn next_batch(&mut self) -> Vec<Waiting> {
         let mut parts: Vec<Waiting> = Vec::new();
         let mut rows = 0;
-        let mut epochs: HashMap<Origin, Epoch> = HashMap::new();
+        // Only needed once a second epoch begins.
+        let mut epochs: Option<HashMap<Origin, Epoch>> = None;
         while rows < self.batching.max_batch {
             let Some(mut waiting) = self.queue.pop() else { break };
-            let metadata = Metadata::of(&waiting.batch);
             let mut take = waiting.batch.num_rows().min(self.batching.max_batch - rows);
-            if !parts.is_empty() || take > 1 {
-                for row in 0..take {
-                    let origin = (metadata.sources.value(row), metadata.sequences.value(row));
-                    if *epochs.entry(origin).or_insert(waiting.epoch) != waiting.epoch {
-                        take = row;
-                        break;
-                    }
-                }
-            } else {
-                epochs.insert((metadata.sources.value(0), metadata.sequences.value(0)), waiting.epoch);
+            if epochs.is_none() && parts.first().is_some_and(|first| first.epoch != waiting.epoch) {
+                let taken = parts.iter().flat_map(|part| {
+                    let metadata = Metadata::of(&part.batch);
+                    (0..part.batch.num_rows()).map(move |row| (origin(&metadata, row), part.epoch))
+                });
+                epochs = Some(taken.collect());
+            }
+            if let Some(epochs) = &mut epochs {
+                let metadata = Metadata::of(&waiting.batch);
+                let fits = |row: &usize| {
+                    *epochs.entry(origin(&metadata, *row)).or_insert(waiting.epoch) == waiting.epoch
+                };
+                take = (0..take).take_while(fits).count();
             }
             if take < waiting.batch.num_rows() {
                 let rest = waiting.batch.slice(take, waiting.batch.num_rows() - take);
@@ -189,40 +214,40 @@ impl InferenceNode {
     }
 
     fn submit(&mut self, parts: Vec<Waiting>) {
-        let mut epochs = HashMap::new();
-        let mut arrivals = Vec::with_capacity(parts.len());
-        let (mut bytes, mut first_epoch) = (0, Epoch::MAX);
-        let mut batches = Vec::with_capacity(parts.len());
-        for part in parts {
-            let metadata = Metadata::of(&part.batch);
-            for row in 0..part.batch.num_rows() {
-                epochs.insert((metadata.sources.value(row), metadata.sequences.value(row)), part.epoch);
-            }
-            arrivals.push((part.arrived, part.batch.num_rows() as u64));
-            bytes += part.bytes;
-            first_epoch = first_epoch.min(part.epoch);
-            batches.push(part.batch);
-        }
-        let Some(batch) = order::join(batches) else { return };
+        let Some(first_epoch) = parts.iter().map(|part| part.epoch).min() else { return };
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let rows = parts.iter().map(|part| part.batch.num_rows()).sum();
         let id = self.next_job;
         self.next_job += 1;
-        self.executor.submit(Job { id, generation: self.generation, batch: batch.clone(), deadline: None });
-        self.in_flight.insert(id, InFlight { batch, bytes, first_epoch, epochs, arrivals });
+        let batches = parts.iter().map(|part| part.batch.clone()).collect();
+        self.executor.submit(Job { id, generation: self.generation, parts: batches, bytes, deadline: None });
+        self.in_flight.insert(id, InFlight { parts, bytes, rows, first_epoch });
+    }
+
+    /// Takes what ended from the executor, in the order in which it was submitted.
+    fn complete_all(&mut self, out: &mut Emit) {
+        while let Some(completion) = self.executor.completion() {
+            if completion.generation == self.generation && self.in_flight.contains_key(&completion.id) {
+                self.ended.insert(completion.id, completion);
+            }
+        }
+        while let Some((first, _)) = self.in_flight.first_key_value()
+            && let Some(completion) = self.ended.remove(first)
+        {
+            self.complete(completion, out);
+        }
     }
 
     fn complete(&mut self, completion: Completion, out: &mut Emit) {
-        if completion.generation != self.generation {
-            return;
-        }
         let Some(job) = self.in_flight.remove(&completion.id) else { return };
         let metrics = &self.stage.metrics;
         match completion.result {
             JobResult::Done(mut output) => {
                 self.account.release(job.bytes);
-                let rows = job.batch.num_rows() as u64;
+                let rows = job.rows as u64;
                 let elapsed = completion.finished - completion.started;
-                for (arrived, rows) in &job.arrivals {
-                    metrics.queue.record(completion.started - arrived, *rows);
+                for part in &job.parts {
+                    metrics.queue.record(completion.started - part.arrived, part.batch.num_rows() as u64);
                 }
                 metrics.compute.record(elapsed, rows);
                 metrics.batches.fetch_add(1, Ordering::Relaxed);
@@ -235,13 +260,17 @@ impl InferenceNode {
                     self.stage.dead_letter(&self.slot, epoch, letter);
                 }
                 self.stage.account(&self.slot, job.first_epoch, &mut output);
+                let epochs = job.epochs();
                 for batch in output.batches {
-                    emit_by_epoch(&job, batch, out);
+                    match &epochs {
+                        None => out.give(job.first_epoch, batch),
+                        Some(epochs) => emit_by_epoch(epochs, job.first_epoch, batch, out),
+                    }
                 }
             }
             JobResult::Cancelled => {
                 self.account.release(job.bytes);
-                metrics.drops.add("deadline", job.batch.num_rows() as u64);
+                metrics.drops.add("deadline", job.rows as u64);
             }
             JobResult::Failed(error) => {
                 self.account.release(job.bytes);
@@ -257,17 +286,16 @@ impl InferenceNode {
             self.slot.fail(RunError::Panic { operator: self.stage.operator.clone(), text: text.to_owned() });
             return;
         }
-        tracing::warn!(operator = %self.stage.operator, rows = job.batch.num_rows(), "the model panicked: {text}");
+        tracing::warn!(operator = %self.stage.operator, rows = job.rows, "the model panicked: {text}");
         self.stage.metrics.restarts.fetch_add(1, Ordering::Relaxed);
-        self.stage.suspects.accuse(&job.batch, text);
+        let parts: Vec<&RecordBatch> = job.parts.iter().map(|part| &part.batch).collect();
+        self.stage.suspects.accuse_all(&parts, text);
         self.account.release(job.bytes);
-        let metadata = Metadata::of(&job.batch);
-        let arrived = job.arrivals.first().map_or_else(|| self.slot.now(), |(arrived, _)| *arrived);
-        // Row by row with its own epoch; the next try goes through `receive`-like queueing again.
-        for row in 0..job.batch.num_rows() {
-            let origin = (metadata.sources.value(row), metadata.sequences.value(row));
-            let epoch = job.epochs[&origin];
-            self.enqueue(epoch, job.batch.slice(row, 1), arrived);
+        // Row by row; the next try goes through `receive`-like queueing again.
+        for part in &job.parts {
+            for row in 0..part.batch.num_rows() {
+                self.enqueue(part.epoch, part.batch.slice(row, 1), part.arrived);
+            }
         }
     }
 
@@ -292,15 +320,11 @@ impl InferenceNode {
 }
 
 /// Emits the rows of a result at the epochs of the rows they came from.
-fn emit_by_epoch(job: &InFlight, batch: RecordBatch, out: &mut Emit) {
+fn emit_by_epoch(known: &HashMap<Origin, Epoch>, first: Epoch, batch: RecordBatch, out: &mut Emit) {
     let metadata = Metadata::of(&batch);
-    let epochs: Vec<Epoch> = (0..batch.num_rows())
-        .map(|row| {
-            let origin = (metadata.sources.value(row), metadata.sequences.value(row));
-            // A model that invents origins emits at the first epoch of its batch.
-            job.epochs.get(&origin).copied().unwrap_or(job.first_epoch)
-        })
-        .collect();
+    // A model that invents origins emits at the first epoch of its batch.
+    let epoch = |row| known.get(&origin(&metadata, row)).copied().unwrap_or(first);
+    let epochs: Vec<Epoch> = (0..batch.num_rows()).map(epoch).collect();
     let mut distinct = epochs.clone();
     distinct.sort_unstable();
     distinct.dedup();
@@ -323,10 +347,11 @@ impl Node for InferenceNode {
     }
 
     fn run(&mut self, _frontier: Epoch, out: &mut Emit) {
-        while let Some(completion) = self.executor.completion() {
-            self.complete(completion, out);
-        }
+        self.complete_all(out);
         self.submit_what_is_due();
+        // As much as may be in flight waits already.
+        let enough = self.batching.max_batch * self.ahead();
+        self.account.set_sated(self.queue.keeps_all() && self.queue.rows() >= enough);
     }
 
     fn hold(&self, frontier: Epoch) -> Epoch {
@@ -340,3 +365,6 @@ impl Node for InferenceNode {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

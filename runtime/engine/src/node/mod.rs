@@ -61,6 +61,12 @@ impl Emit {
             self.items.push((epoch, batch));
         }
     }
+
+    /// What was emitted so far.
+    #[cfg(test)]
+    pub(crate) fn take(&mut self) -> Vec<(Epoch, RecordBatch)> {
+        std::mem::take(&mut self.items)
+    }
 }
 
 /// What a node was computing; read after a panic.

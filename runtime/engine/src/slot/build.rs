@@ -157,6 +157,7 @@ impl Slot {
                 self.takers.push((index, at, room.clone()));
                 self.sources.push(index);
                 let schedule = Schedule { rate: bound.rate_per_second, ..shared.schedule.clone() };
+                room.patient.set(!schedule.is_open_loop() && !bound.live);
                 let settings = SourceSettings {
                     number: *number,
                     bound: bound.clone(),

@@ -1,0 +1,110 @@
+//! Records as a model reads them: their values behind one another, in the very buffers that are then run.
+use crate::tensor::TensorData;
+
+/// A record's values as the model reads them, one for each input of the manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PreparedRow(pub(crate) Vec<TensorData>);
+
+/// Several records. Made by [`crate::model::Model::no_rows`]; what was allocated for a batch serves the next one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PreparedRows {
+    /// The values of all records, for each input of the manifest.
+    pub(crate) inputs: Vec<TensorData>,
+    /// Where each record ends in each input: all inputs of the first record, then of the second.
+    ends: Vec<usize>,
+    rows: usize,
+}
+
+impl PreparedRows {
+    /// No records yet, for inputs of these types.
+    pub(crate) fn new(inputs: Vec<TensorData>) -> Self {
+        Self { inputs, ends: Vec::new(), rows: 0 }
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Forgets all records and keeps what was allocated.
+    pub fn clear(&mut self) {
+        self.ends.clear();
+        self.rows = 0;
+        self.cut();
+    }
+
+    /// Where record `row` begins in input `input`.
+    fn start(&self, row: usize, input: usize) -> usize {
+        if row == 0 { 0 } else { self.ends[(row - 1) * self.inputs.len() + input] }
+    }
+
+    /// One of them, copied.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    pub fn row(&self, row: usize) -> PreparedRow {
+        assert!(row < self.rows, "there are {} records", self.rows);
+        let inputs = self.inputs.iter().enumerate();
+        PreparedRow(
+            inputs
+                .map(|(input, values)| {
+                    values.part(self.start(row, input)..self.ends[row * self.inputs.len() + input])
+                })
+                .collect(),
+        )
+    }
+
+    /// Values behind the last whole record, of input `input`.
+    pub(crate) fn unfinished(&self, input: usize) -> usize {
+        self.inputs[input].len() - self.start(self.rows, input)
+    }
+
+    /// What was appended since the last record is a record.
+    pub(crate) fn finish(&mut self) {
+        self.ends.extend(self.inputs.iter().map(TensorData::len));
+        self.rows += 1;
+    }
+
+    /// Takes away what was appended since the last record.
+    pub(crate) fn cut(&mut self) {
+        for input in 0..self.inputs.len() {
+            let end = self.start(self.rows, input);
+            self.inputs[input].truncate(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_any_length_come_apart_again() {
+        let mut rows =
+            PreparedRows::new(vec![TensorData::Float32(Vec::new()), TensorData::Int64(Vec::new())]);
+        let add = |rows: &mut PreparedRows, floats: &[f32], integers: &[i64]| {
+            rows.inputs[0].append(TensorData::Float32(floats.to_vec())).unwrap();
+            rows.inputs[1].append(TensorData::Int64(integers.to_vec())).unwrap();
+        };
+        add(&mut rows, &[1.0, 2.0], &[3]);
+        rows.finish();
+        add(&mut rows, &[9.0], &[9, 9]);
+        assert_eq!((rows.unfinished(0), rows.unfinished(1)), (1, 2));
+        rows.cut();
+        rows.inputs[1].append(TensorData::Int64(vec![4, 5])).unwrap();
+        rows.finish();
+        assert_eq!(rows.len(), 2);
+        let row = |floats: &[f32], integers: &[i64]| {
+            PreparedRow(vec![TensorData::Float32(floats.to_vec()), TensorData::Int64(integers.to_vec())])
+        };
+        assert_eq!(rows.row(0), row(&[1.0, 2.0], &[3]));
+        assert_eq!(rows.row(1), row(&[], &[4, 5]));
+        rows.clear();
+        assert!(rows.is_empty() && rows.inputs.iter().all(TensorData::is_empty));
+    }
+}

@@ -1,0 +1,179 @@
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+use super::*;
+use crate::clock::ManualClock;
+use crate::executor::Notifier;
+use crate::letters::Letters;
+use crate::store::{EpochLogs, SnapshotStore};
+use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, UInt32Array, UInt64Array};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use tidemill_operators::api::Output;
+use tidemill_operators::record::{record_schema, source_id};
+use tidemill_spec::plan::Freshness;
+use tidemill_spec::types::StreamType;
+
+/// Two copies of a model that passes rows on; jobs end when and in the order in which the test says so.
+#[derive(Default)]
+struct ByHand {
+    submitted: Mutex<Vec<Job>>,
+    ended: Mutex<VecDeque<Completion>>,
+}
+
+impl ByHand {
+    fn end(&self, id: u64) {
+        let mut submitted = self.submitted.lock().unwrap();
+        let place = submitted.iter().position(|job| job.id == id).unwrap();
+        let job = submitted.remove(place);
+        let result = JobResult::Done(Output { batches: job.parts, ..Output::default() });
+        self.ended.lock().unwrap().push_back(Completion {
+            id,
+            generation: job.generation,
+            result,
+            started: 0,
+            finished: 1_000_000,
+        });
+    }
+
+    /// Rows and parts of the jobs that go on, by id.
+    fn jobs(&self) -> Vec<(u64, usize, usize)> {
+        let rows = |job: &Job| job.parts.iter().map(RecordBatch::num_rows).sum();
+        self.submitted.lock().unwrap().iter().map(|job| (job.id, rows(job), job.parts.len())).collect()
+    }
+}
+
+impl ModelExecutor for ByHand {
+    fn submit(&self, job: Job) {
+        self.submitted.lock().unwrap().push(job);
+    }
+    fn completion(&self) -> Option<Completion> {
+        self.ended.lock().unwrap().pop_front()
+    }
+    fn attach(&self, _notifier: Notifier, _generation: u32) {}
+    fn device(&self) -> &str {
+        "hand"
+    }
+    fn bytes_in_flight(&self) -> usize {
+        0
+    }
+    fn copies(&self) -> usize {
+        2
+    }
+}
+
+fn rows(from: u64, to: u64) -> RecordBatch {
+    let n = (to - from) as usize;
+    let ids: Vec<u8> = (from..to).flat_map(|sequence| source_id(0, sequence)).collect();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
+        Arc::new(UInt32Array::from(vec![0; n])),
+        Arc::new(UInt64Array::from_iter_values(from..to)),
+        Arc::new(Int64Array::from(vec![0; n])),
+        Arc::new(Int64Array::from(vec![0; n])),
+        Arc::new(UInt32Array::from(vec![0; n])),
+        Arc::new(Int8Array::from(vec![1; n])),
+    ];
+    RecordBatch::try_new(record_schema(&StreamType::new([])), columns).unwrap()
+}
+
+fn node(executor: &Arc<ByHand>, account: &Account) -> InferenceNode {
+    let slot = SlotContext {
+        clock: Arc::new(ManualClock::new()),
+        checkpoint_every: 1,
+        snapshots: Arc::new(SnapshotStore::default()),
+        epochs: Arc::new(EpochLogs::default()),
+        letters: Arc::new(Letters::new(None)),
+        sampler: None,
+        budget: usize::MAX,
+        ahead: Cell::new(false),
+        deadlines: RefCell::new(BTreeSet::new()),
+        failure: RefCell::new(None),
+    };
+    let stage = StageContext {
+        stage: "model".into(),
+        instance: "model".into(),
+        operator: "model".into(),
+        metrics: Arc::default(),
+        suspects: Arc::default(),
+        on_panic: OnPanic::Stop,
+    };
+    let batching = Batching { max_batch: 4, budget: 0 };
+    let queue = FreshnessQueue::new(Freshness::Block, usize::MAX);
+    let executor: Arc<dyn ModelExecutor> = Arc::<ByHand>::clone(executor);
+    InferenceNode::new(Rc::new(slot), stage, executor, 0, batching, queue, account.clone(), 0)
+}
+
+/// Epochs and sequence numbers that left the node.
+fn left(emit: &mut Emit) -> Vec<(Epoch, Vec<u64>)> {
+    emit.take()
+        .into_iter()
+        .map(|(epoch, batch)| (epoch, Metadata::of(&batch).sequences.values().to_vec()))
+        .collect()
+}
+
+#[test]
+fn several_copies_keep_the_order_and_the_epochs() {
+    let (executor, account) = (Arc::new(ByHand::default()), Account::default());
+    let mut node = node(&executor, &account);
+    let mut emit = Emit::default();
+    for (epoch, from, to) in [(0, 0, 3), (1, 3, 7), (1, 7, 8), (2, 8, 12), (3, 12, 15)] {
+        node.receive(0, epoch, rows(from, to), &mut emit);
+    }
+    node.run(4, &mut emit);
+    // Batches in parts of one epoch each; two copies have something to do, and two full batches wait.
+    assert_eq!(executor.jobs(), [(0, 4, 2), (1, 4, 2), (2, 4, 1)]);
+    executor.end(1);
+    node.run(4, &mut emit);
+    assert_eq!(left(&mut emit), [], "the first job goes on");
+    assert_eq!(node.hold(4), 0);
+    executor.end(2);
+    executor.end(0);
+    node.run(4, &mut emit);
+    let expected: Vec<(Epoch, Vec<u64>)> =
+        vec![(0, vec![0, 1, 2]), (1, vec![3]), (1, vec![4, 5, 6]), (1, vec![7]), (2, vec![8, 9, 10, 11])];
+    assert_eq!(left(&mut emit), expected);
+    assert_eq!(node.hold(4), 3, "the last batch is not full, but a copy was free");
+    executor.end(3);
+    node.run(4, &mut emit);
+    assert_eq!(left(&mut emit), [(3, vec![12, 13, 14])]);
+    assert_eq!((node.hold(4), account.bytes()), (4, 0));
+}
+
+#[test]
+fn a_source_that_can_wait_is_told_when_enough_waits() {
+    let (executor, account) = (Arc::new(ByHand::default()), Account::default());
+    let mut node = node(&executor, &account);
+    let room = crate::context::Room::default();
+    room.accounts.borrow_mut().push(account);
+    let mut emit = Emit::default();
+    node.receive(0, 0, rows(0, 4), &mut emit);
+    node.run(1, &mut emit);
+    room.patient.set(true);
+    assert!(room.is_left(usize::MAX));
+    node.receive(0, 0, rows(4, 100), &mut emit);
+    node.run(1, &mut emit);
+    assert!(!room.is_left(usize::MAX) && !room.is_ready(usize::MAX));
+    room.patient.set(false);
+    assert!(room.is_left(usize::MAX), "records that come by the clock are taken");
+    room.patient.set(true);
+    while let Some((id, ..)) = executor.jobs().first().copied() {
+        executor.end(id);
+        node.run(1, &mut emit);
+    }
+    assert!(room.is_ready(usize::MAX));
+    assert_eq!(
+        left(&mut emit).into_iter().flat_map(|(_, rows)| rows).collect::<Vec<_>>(),
+        (0..100).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_record_that_comes_again_in_another_epoch_ends_its_batch() {
+    let (executor, account) = (Arc::new(ByHand::default()), Account::default());
+    let mut node = node(&executor, &account);
+    let mut emit = Emit::default();
+    node.receive(0, 0, rows(0, 2), &mut emit);
+    node.receive(0, 1, rows(1, 2), &mut emit);
+    node.run(2, &mut emit);
+    assert_eq!(executor.jobs(), [(0, 2, 1), (1, 1, 1)]);
+}
