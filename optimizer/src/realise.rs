@@ -8,7 +8,7 @@
 mod deal;
 mod pattern;
 
-pub use pattern::{Factor, Pattern, join};
+pub use pattern::{Factor, Joined, Pattern, join};
 
 use crate::problem::Problem;
 use crate::solution::{Hosting, RouteClass, Solution, UsedWorker};

@@ -4,7 +4,7 @@ use crate::problem::Problem;
 use crate::queueing::{decay_rate, effective_seconds};
 
 /// A worker may be over its cap by so much: rounding of the solver.
-const TOLERANCE: f64 = 1e-7;
+const TOLERANCE: f64 = 5e-7;
 
 /// A part with what the whole of its share takes of one worker.
 #[derive(Debug, Clone, Copy)]

@@ -24,13 +24,16 @@ pub struct Factor {
     pub table: Vec<(Vec<usize>, f64)>,
 }
 
+/// A location for each node, where it has one, with its share.
+pub type Joined = Vec<(Vec<Option<usize>>, f64)>;
+
 /// A distribution over all nodes that has the given ones as its parts; nodes that no factor names have no location.
 ///
 /// The factors come in the order of a junction tree (see [`crate::junction`]), so that such a distribution exists if they
 /// agree on their separators; small disagreements are rounded away. Pairing the lists of both sides like the north-west
 /// corner rule of the transportation problem keeps the result short: each factor adds at most the length of its table.
-pub fn join(nodes: usize, factors: &[Factor]) -> Vec<(Vec<Option<usize>>, f64)> {
-    let mut joined: Vec<(Vec<Option<usize>>, f64)> = vec![(vec![None; nodes], 1.0)];
+pub fn join(nodes: usize, factors: &[Factor]) -> Joined {
+    let mut joined: Joined = vec![(vec![None; nodes], 1.0)];
     for factor in factors {
         let places: Vec<usize> = factor
             .separator
@@ -42,7 +45,7 @@ pub fn join(nodes: usize, factors: &[Factor]) -> Vec<(Vec<Option<usize>>, f64)> 
             let key: Vec<usize> = places.iter().map(|&place| tuple[place]).collect();
             offers.entry(key).or_default().push((tuple, *share));
         }
-        let mut wanted: BTreeMap<Vec<usize>, Vec<(Vec<Option<usize>>, f64)>> = BTreeMap::new();
+        let mut wanted: BTreeMap<Vec<usize>, Joined> = BTreeMap::new();
         for (pattern, share) in joined {
             let key: Vec<usize> = factor.separator.iter().filter_map(|&node| pattern[node]).collect();
             wanted.entry(key).or_default().push((pattern, share));

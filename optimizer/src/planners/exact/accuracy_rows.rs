@@ -78,14 +78,14 @@ fn add_responses(
     let last = problem.last_operators();
     // Per operator: (column, row).
     let mut chosen: Vec<Vec<(Column, ResponseRow)>> = Vec::new();
-    for operator in 0..problem.operators.len() {
+    for (operator, table) in tables.iter().enumerate() {
         let inputs = problem.inputs_of(operator);
         let mut rows_of_operator = Vec::new();
         for variant in allowed.of(operator) {
-            let rows = if tables[operator][variant].is_empty() {
+            let rows = if table[variant].is_empty() {
                 passing_on(prepared, &chosen, &inputs)
             } else {
-                tables[operator][variant].clone()
+                table[variant].clone()
             };
             let needed = if last.contains(&operator) { limit } else { f64::NEG_INFINITY };
             let columns: Vec<(Column, ResponseRow)> = rows

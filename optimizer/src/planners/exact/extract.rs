@@ -6,14 +6,15 @@ use crate::realise::{Factor, Part, Pattern, Placement, SMALL_SHARE, WorkerGroup,
 
 /// The placement that a point with whole numbers means.
 pub(super) fn placement(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Placement {
+    let variants = model.joint(values);
     Placement {
-        variants: model.joint(values),
-        groups: groups(prepared, model, values),
+        groups: groups(prepared, model, values, &variants),
+        variants,
         patterns: patterns(prepared, model, values),
     }
 }
 
-fn groups(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<WorkerGroup> {
+fn groups(prepared: &Prepared<'_>, model: &Model, values: &[f64], variants: &[usize]) -> Vec<WorkerGroup> {
     let mut groups = Vec::new();
     for (class, counts) in model.counts.iter().enumerate() {
         let facts = &prepared.classes[class];
@@ -26,7 +27,8 @@ fn groups(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<WorkerG
                 }
                 for &(index, column) in columns {
                     let choice = &prepared.choices[operator][index];
-                    if choice.class == Some(class) && values[column] > SMALL_SHARE {
+                    let is_here = choice.class == Some(class) && choice.variant == variants[operator];
+                    if is_here && values[column] > SMALL_SHARE {
                         parts.push(Part { operator, mode: choice.mode, share: values[column] });
                     }
                 }

@@ -65,6 +65,8 @@ pub(super) struct Model {
     pub(super) flows: Vec<PairColumns>,
     /// Per large clique (in order of the tree): locations of its nodes, column.
     pub(super) tuples: Vec<Vec<(Vec<usize>, Column)>>,
+    /// First column of the flows; those before are the same with and without whole routes.
+    pub(super) first_flow: Column,
     pub(super) allowed: Allowed,
 }
 
@@ -77,10 +79,12 @@ impl Model {
             binaries: Vec::new(),
             flows: Vec::new(),
             tuples: Vec::new(),
+            first_flow: 0,
             allowed: allowed.clone(),
         };
         model.add_variants(prepared);
         model.add_workers(prepared);
+        model.first_flow = model.program.len();
         model.add_links(prepared);
         if prepared.plans_routes {
             model.add_cliques(prepared);

@@ -94,6 +94,13 @@ pub(super) struct Prepared<'a> {
 
 impl<'a> Prepared<'a> {
     pub(super) fn new(problem: &'a Problem, rules: &[MemoryRule]) -> Result<Self, PlannerError> {
+        let unsupported =
+            |reason: String| PlannerError::Unsupported { planner: super::NAME.to_owned(), reason };
+        if !problem.operators.is_empty() && problem.operators.iter().all(|operator| operator.weightless) {
+            return Err(unsupported(
+                "no operator needs a worker, so there is nothing to place the others by".to_owned(),
+            ));
+        }
         let classes = search_classes(problem, rules);
         let mut prepared = Self {
             problem,
@@ -121,12 +128,9 @@ impl<'a> Prepared<'a> {
         let size: f64 = prepared.large_cliques().map(|nodes| prepared.tuples_of(nodes)).sum();
         prepared.plans_routes = size <= MOST_TUPLES;
         if !prepared.plans_routes && !prepared.origins.is_empty() {
-            return Err(PlannerError::Unsupported {
-                planner: super::NAME.to_owned(),
-                reason: format!(
-                    "streams from several locations meet so often that {size} route columns follow"
-                ),
-            });
+            return Err(unsupported(format!(
+                "streams from several locations meet so often that {size} route columns follow"
+            )));
         }
         Ok(prepared)
     }
@@ -146,6 +150,16 @@ impl<'a> Prepared<'a> {
     /// Cliques that are more than one link.
     pub(super) fn large_cliques(&self) -> impl Iterator<Item = &[usize]> {
         self.tree.cliques.iter().map(|clique| clique.nodes.as_slice()).filter(|nodes| nodes.len() > 2)
+    }
+
+    /// Whether streams are split and joined again, so that flows per link need not fit together to routes.
+    pub(super) fn has_circles(&self) -> bool {
+        self.large_cliques().next().is_some()
+    }
+
+    /// The same, with flows per link only: quicker, and a bound.
+    pub(super) fn without_routes(&self) -> Self {
+        Self { plans_routes: false, ..self.clone() }
     }
 
     fn tuples_of(&self, nodes: &[usize]) -> f64 {
@@ -184,7 +198,7 @@ impl<'a> Prepared<'a> {
         let tick = if facts.stateful { problem.limits.tick_seconds } else { 0.0 };
         let mut choices = Vec::new();
         let mut add = |choice: Choice| {
-            if let Some((source_cost, source_latency)) = self.from_sources(operator, choice.location) {
+            if let Some((source_cost, source_latency)) = self.source_traffic(operator, choice.location) {
                 choices.push(Choice { source_cost, source_latency, ..choice });
             }
         };
@@ -243,7 +257,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Cost and latency of the traffic from sources with one location; none where no route leads.
-    fn from_sources(&self, operator: usize, location: usize) -> Option<(f64, f64)> {
+    fn source_traffic(&self, operator: usize, location: usize) -> Option<(f64, f64)> {
         let (mut cost, mut latency) = (0.0, 0.0f64);
         for edge in self.problem.edges.iter().filter(|edge| edge.to == operator) {
             let Producer::Source(source) = edge.from else { continue };

@@ -105,7 +105,12 @@ impl Program {
         self.rows.push(Row { terms, operator, right });
     }
 
-    /// The same program with its integer columns fixed to the point's rounded values.
+    /// Number of columns.
+    pub(super) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// The same program with its integer columns, as far as there are values, fixed to these, rounded.
     pub(super) fn with_integers_of(&self, values: &[f64]) -> Self {
         let mut fixed = self.clone();
         for (column, value) in fixed.columns.iter_mut().zip(values) {
@@ -163,6 +168,7 @@ impl Program {
         }
         let mut options = SolveOptions::default();
         options.mip_gap = effort.gap;
+        options.int_tol = 1e-8; // shares of variants that are not chosen stay below what a worker's cap notices
         options.node_limit = (effort.nodes > 0).then_some(effort.nodes);
         options.time_limit =
             effort.seconds.is_finite().then(|| Duration::from_secs_f64(effort.seconds.max(1e-3)));

@@ -41,6 +41,41 @@ impl Search {
         prepared: &Prepared<'_>,
         excluded: &[Vec<usize>],
     ) -> Result<Found, PlannerError> {
+        if !prepared.plans_routes || !prepared.has_circles() {
+            return self.directly(prepared, excluded);
+        }
+        // Flows per link are quicker to plan. Often the best whole routes for the same variants and workers cost no
+        // more, which proves them.
+        let gap = self.limits.gap;
+        self.limits.gap = gap / 2.0;
+        let flows = self.directly(&prepared.without_routes(), excluded);
+        self.limits.gap = gap;
+        let flows = flows?;
+        let mut routed: Option<(Model, Point)> = None;
+        match flows.best {
+            None if flows.bound == f64::INFINITY => return Ok(Found { best: None, bound: flows.bound }),
+            None => {}
+            Some((model, point)) => {
+                let whole = Model::new(prepared, &model.allowed);
+                let fixed = whole.program.with_integers_of(&point.values[..model.first_flow]);
+                if let Answer::Found(point) = self.solve(&fixed, &self.effort(0.5))? {
+                    let (whole, point) = self.polished(whole, point);
+                    if point.cost - flows.bound <= gap * point.cost {
+                        return Ok(Found { best: Some((whole, point)), bound: flows.bound });
+                    }
+                    routed = Some((whole, point));
+                }
+            }
+        }
+        let found = self.directly(prepared, excluded)?;
+        let best = match (found.best, routed) {
+            (Some(found), Some(routed)) if routed.1.cost < found.1.cost => Some(routed),
+            (found, routed) => found.or(routed),
+        };
+        Ok(Found { best, bound: found.bound.max(flows.bound) })
+    }
+
+    fn directly(&mut self, prepared: &Prepared<'_>, excluded: &[Vec<usize>]) -> Result<Found, PlannerError> {
         let has_memory = prepared.classes.iter().any(|class| class.memory.is_some());
         let few = if prepared.problem.limits.one_operator_per_worker {
             FEW_EXCLUSIVE
@@ -162,13 +197,15 @@ impl Search {
         waits.dedup();
         let mut start: Option<Vec<f64>> = start.map(<[f64]>::to_vec);
         if waits.len() > 1 && start.is_none() {
+            let seconds = effort.seconds / (2.0 * waits.len() as f64);
             let mut least = f64::INFINITY;
             for wait in waits {
                 let others =
                     prepared.classes.iter().zip(&model.counts).filter(|(class, _)| class.wait != Some(wait));
                 let columns = others.flat_map(|(_, counts)| counts.iter().map(|(_, column)| *column));
                 let narrow = model.program.without(columns);
-                let quick = Effort { gap: 0.02, nodes: (effort.nodes / 100).max(50), ..effort.clone() };
+                let quick =
+                    Effort { gap: 0.02, nodes: (effort.nodes / 200).max(50), seconds, ..effort.clone() };
                 if let Answer::Found(point) = self.solve(&narrow, &quick)?
                     && point.cost < least
                 {
