@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # The long versions of the tests that can look at more than `make test` has time for: 10^6 mutated
-# inputs, 2000 rounds of chaos. Writes docs/benchmarks/test-long.md. Takes up to hours.
+# inputs, 2000 rounds of chaos, 10^5 planning problems. Writes docs/benchmarks/test-long.md. Takes up to hours.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 export TIDEMILL_MUTATIONS=${TIDEMILL_MUTATIONS:-1000000}
 export TIDEMILL_CHAOS_ROUNDS=${TIDEMILL_CHAOS_ROUNDS:-2000}
-match='(^|::)(chaos_|recovery_)|mutat'
+export TIDEMILL_PLANNING_CASES=${TIDEMILL_PLANNING_CASES:-100000}
+match='(^|::)(chaos_|recovery_|agreement::)|mutat'
 results=target/test-long-results.json
 report=docs/benchmarks/test-long.md
 
@@ -28,7 +29,7 @@ Written by \`make test-long\`; run before an issue is closed. The same tests as 
 |---|---|
 | date | $(date -u +%Y-%m-%d) |
 $(scripts/machine-facts.sh)
-| command | \`TIDEMILL_MUTATIONS=$TIDEMILL_MUTATIONS TIDEMILL_CHAOS_ROUNDS=$TIDEMILL_CHAOS_ROUNDS make test-long\` |
+| command | \`TIDEMILL_MUTATIONS=$TIDEMILL_MUTATIONS TIDEMILL_CHAOS_ROUNDS=$TIDEMILL_CHAOS_ROUNDS TIDEMILL_PLANNING_CASES=$TIDEMILL_PLANNING_CASES make test-long\` |
 | wall time | $(duration $took) |
 
 | test | result | seconds |

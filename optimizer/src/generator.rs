@@ -8,7 +8,7 @@ use crate::problem::{
     WorkerClass,
 };
 pub use published::{PublishedSetting, published_vqa_problem};
-pub use small::small_problem;
+pub use small::{small_problem, small_problem_with_latency};
 
 const KIB: f64 = 1024.0;
 const GIB: f64 = (1u64 << 30) as f64;

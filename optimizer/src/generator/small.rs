@@ -2,8 +2,8 @@
 use super::{KIB, SplitMix64};
 use crate::cost::per_gib;
 use crate::problem::{
-    AccuracyModel, AccuracyRow, Edge, Limits, Location, Operator, Problem, Producer, ResponseRow,
-    ReturnTraffic, Route, ServiceMode, Source, Variant, WorkerClass,
+    AccuracyModel, AccuracyRow, Edge, LatencyLimit, Limits, Location, Operator, Problem, Producer,
+    ResponseRow, ReturnTraffic, Route, ServiceMode, Source, Variant, WorkerClass,
 };
 
 /// Producers of the operators of a shape: negative numbers are sources (-1 is source 0), others operators.
@@ -65,6 +65,37 @@ pub fn small_problem(seed: u64) -> Problem {
             ..Limits::default()
         },
     };
+    debug_assert_eq!(problem.check(), Ok(()));
+    problem
+}
+
+/// As [`small_problem`], with a latency limit between hopeless and loose, two waiting times to choose from, no more than 4
+/// workers, and without narrow links or little memory.
+pub fn small_problem_with_latency(seed: u64) -> Problem {
+    let mut problem = small_problem(seed);
+    let mut random = SplitMix64::of_seed(seed ^ 0x4C41_5445);
+    problem.name = format!("small problem with latency of seed {seed}");
+    for class in &mut problem.worker_classes {
+        (class.count, class.memory_bytes) = (1, None);
+    }
+    for route in problem.routes.iter_mut().flatten().flatten() {
+        route.bandwidth = None;
+    }
+    let mut calls: Vec<f64> = Vec::new();
+    for operator in &mut problem.operators {
+        // Fewer records, or nobody could keep a short wait.
+        operator.rate *= 0.6;
+        operator.stateful = random.chance(0.1);
+        let modes = operator.variants.iter().flat_map(|variant| variant.modes.iter().flatten());
+        calls.extend(modes.map(|mode| mode.call_seconds));
+    }
+    calls.sort_by(f64::total_cmp);
+    let middle = calls.get(calls.len() / 2).copied().unwrap_or(0.1);
+    problem.limits.wait_levels = vec![2.0 * middle, 8.0 * middle];
+    problem.limits.tick_seconds = middle;
+    let path = problem.operators.len().min(3) as f64;
+    let seconds = 0.02 * path + middle * path * random.uniform(1.0, 12.0);
+    problem.limits.latency = vec![LatencyLimit { percentile: 90.0, seconds, sink: None }];
     debug_assert_eq!(problem.check(), Ok(()));
     problem
 }

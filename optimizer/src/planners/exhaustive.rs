@@ -2,7 +2,8 @@
 //!
 //! For every joint variant and every choice of workers and of the operators that each of them may run, one small linear
 //! program has the flows: a variable per route over locations (one location per source and operator) and one per operator
-//! and worker. Routes over locations need no more detail, because inside a location any record can go to any worker.
+//! and worker. Routes over locations need no more detail, because inside a location any record can go to any worker; under
+//! latency limits they do, and go over single workers with a waiting time each, and those that take too long are left out.
 mod choices;
 
 use crate::cost::cost;
@@ -10,7 +11,7 @@ use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::{Problem, Producer};
 use crate::search_time::SearchTime;
 use crate::solution::{Hosting, Outcome, RouteClass, Solution, Status, UsedWorker};
-use choices::{Choice, worker_choices};
+use choices::{Choice, ChosenWorker, worker_choices};
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Variable};
 
 const NAME: &str = "exhaustive";
@@ -19,12 +20,12 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 const MOST_ROUTES: usize = 4096;
 const MOST_CHOICES: usize = 200_000;
 const MOST_VARIANTS: u64 = 10_000;
-/// While a plan is made, a class names the location of an operator by this number plus the location.
+/// While a plan is made, a class names the place of an operator by this number plus the place.
 const NOT_YET: usize = usize::MAX / 2;
 /// Flows below this are nothing.
 const FLOW_TOLERANCE: f64 = 1e-9;
 
-/// Tries all variants and workers; for small problems without latency limits.
+/// Tries all variants and workers; for small problems.
 ///
 /// What it finds is optimal, and that it finds nothing proves that there is nothing, except when the wall-clock limit ends
 /// it.
@@ -40,9 +41,6 @@ impl Planner for Exhaustive {
         problem.check()?;
         let unsupported =
             |reason: &str| PlannerError::Unsupported { planner: NAME.into(), reason: reason.into() };
-        if !problem.limits.latency.is_empty() {
-            return Err(unsupported("it knows no latency limits"));
-        }
         if problem.joint_variants() > MOST_VARIANTS {
             return Err(unsupported("too many joint variants"));
         }
@@ -54,7 +52,9 @@ impl Planner for Exhaustive {
             if !problem.accepts(&variants) {
                 continue;
             }
-            let routes = routes(problem, &variants).ok_or_else(|| unsupported("too many routes"))?;
+            let places: Vec<Place> = (0..problem.locations.len()).map(Place::location).collect();
+            let over_locations =
+                routes(problem, &variants, &[], places).ok_or_else(|| unsupported("too many routes"))?;
             let choices = worker_choices(problem, &variants, MOST_CHOICES)
                 .ok_or_else(|| unsupported("too many choices of workers"))?;
             for choice in choices {
@@ -66,8 +66,17 @@ impl Planner for Exhaustive {
                     break;
                 }
                 nodes += 1;
-                let Some(flows) = flows(problem, &variants, &routes, &choice)? else { continue };
-                let solution = realise(problem, &variants, &routes, &choice, &flows);
+                let over_workers;
+                let routes = if problem.limits.latency.is_empty() {
+                    &over_locations
+                } else {
+                    let places = places_of(problem, &choice);
+                    over_workers = routes(problem, &variants, &choice.workers, places)
+                        .ok_or_else(|| unsupported("too many routes"))?;
+                    &over_workers
+                };
+                let Some(flows) = flows(problem, &variants, routes, &choice)? else { continue };
+                let solution = realise(problem, &variants, routes, &choice, &flows);
                 let fault = |reason: String| PlannerError::Fault { planner: NAME.into(), reason };
                 let total = cost(problem, &solution).map_err(|error| fault(error.to_string()))?.total();
                 if (total - choice.price - flows.network).abs() > 1e-6 * (1.0 + total) {
@@ -108,31 +117,68 @@ fn joint_variants(problem: &Problem) -> Vec<Vec<usize>> {
     })
 }
 
-/// A way over locations.
+/// Where an operator can run: all workers of a location, or one.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    location: usize,
+    /// Position in the chosen workers; none: any at the location.
+    worker: Option<usize>,
+}
+
+impl Place {
+    fn location(location: usize) -> Self {
+        Self { location, worker: None }
+    }
+
+    /// Whether a chosen worker belongs to it.
+    fn has(self, problem: &Problem, choice: &Choice, worker: usize) -> bool {
+        let location = problem.worker_classes[choice.workers[worker].class].location;
+        self.worker.map_or(self.location == location, |only| only == worker)
+    }
+}
+
+/// Every chosen worker, and the locations for what needs no worker of its own.
+fn places_of(problem: &Problem, choice: &Choice) -> Vec<Place> {
+    let workers = choice.workers.iter().enumerate().map(|(index, worker)| Place {
+        location: problem.worker_classes[worker.class].location,
+        worker: Some(index),
+    });
+    workers.chain((0..problem.locations.len()).map(Place::location)).collect()
+}
+
+/// A way over places.
 #[derive(Debug, Clone)]
-struct RouteOverLocations {
+struct RouteOverPlaces {
     /// Which combination of source locations it begins at.
     origin: usize,
     /// Location by source.
     sources: Vec<usize>,
-    /// Location by operator.
+    /// Place by operator.
     operators: Vec<usize>,
     /// Price of its traffic if all records went this way, in $/h.
     price: f64,
     /// Bytes per second between two locations if all records went this way.
     bytes: Vec<((usize, usize), f64)>,
+    /// Seconds after which each operator ends; 0 where nothing bounds latency.
+    ends: Vec<f64>,
 }
 
 #[derive(Debug)]
 struct Routes {
-    routes: Vec<RouteOverLocations>,
+    places: Vec<Place>,
+    routes: Vec<RouteOverPlaces>,
     /// Share of the keys by combination of source locations; different origins are independent.
     origins: Vec<f64>,
 }
 
-/// All routes that lead where traffic can go; none where they are too many.
-fn routes(problem: &Problem, variants: &[usize]) -> Option<Routes> {
-    let locations = problem.locations.len();
+/// All routes that lead where traffic can go and keep the latency limits; none where they are too many. `workers` are the
+/// chosen ones where places name them.
+fn routes(
+    problem: &Problem,
+    variants: &[usize],
+    workers: &[ChosenWorker],
+    places: Vec<Place>,
+) -> Option<Routes> {
     let mut origins = vec![(1.0, vec![0; problem.sources.len()])];
     for origin in problem.origins() {
         let mut extended = Vec::new();
@@ -145,52 +191,91 @@ fn routes(problem: &Problem, variants: &[usize]) -> Option<Routes> {
         }
         origins = extended;
     }
-    let mut routes: Vec<RouteOverLocations> = Vec::new();
+    let mut routes: Vec<RouteOverPlaces> = Vec::new();
     for (origin, (_, sources)) in origins.iter().enumerate() {
-        let start = RouteOverLocations {
+        let start = RouteOverPlaces {
             origin,
             sources: sources.clone(),
             operators: Vec::new(),
             price: 0.0,
             bytes: Vec::new(),
+            ends: Vec::new(),
         };
         let mut partial = vec![start];
         for operator in 0..problem.operators.len() {
-            partial = partial
-                .iter()
-                .flat_map(|route| {
-                    (0..locations).filter_map(|to| extended(problem, variants, route, operator, to))
-                })
-                .collect();
+            let mut longer = Vec::new();
+            for route in &partial {
+                let to = (0..places.len()).filter(|&to| may_run(problem, workers, operator, places[to]));
+                longer.extend(
+                    to.filter_map(|to| extended(problem, variants, workers, &places, route, operator, to)),
+                );
+            }
+            partial = longer;
             if partial.len() > MOST_ROUTES {
                 return None;
             }
         }
         routes.extend(partial);
     }
-    Some(Routes { routes, origins: origins.into_iter().map(|(share, _)| share).collect() })
+    Some(Routes { places, routes, origins: origins.into_iter().map(|(share, _)| share).collect() })
 }
 
-/// A route with one operator more; none where its inputs do not get there.
+/// Whether an operator may run at a place, as far as places name workers.
+fn may_run(problem: &Problem, workers: &[ChosenWorker], operator: usize, place: Place) -> bool {
+    let is_weightless = problem.operators[operator].weightless;
+    match place.worker {
+        Some(worker) => !is_weightless && workers[worker].modes[operator].is_some(),
+        None => is_weightless || workers.is_empty(),
+    }
+}
+
+/// A route with one operator more; none where its inputs do not get there, or too late.
 fn extended(
     problem: &Problem,
     variants: &[usize],
-    route: &RouteOverLocations,
+    workers: &[ChosenWorker],
+    places: &[Place],
+    route: &RouteOverPlaces,
     operator: usize,
     to: usize,
-) -> Option<RouteOverLocations> {
+) -> Option<RouteOverPlaces> {
     let mut longer = route.clone();
     longer.operators.push(to);
+    let place = places[to];
+    let mut begin = 0.0f64;
     for edge in problem.inputs_of(operator) {
-        let from = match problem.edges[edge].from {
-            Producer::Source(source) => route.sources[source],
-            Producer::Operator(producer) => route.operators[producer],
+        let (from, before) = match problem.edges[edge].from {
+            Producer::Source(source) => (route.sources[source], 0.0),
+            Producer::Operator(producer) => {
+                (places[route.operators[producer]].location, route.ends[producer])
+            }
         };
         let bytes = problem.edge_bytes_per_second(edge, variants);
-        longer.price += problem.route(from, to)?.price * bytes * SECONDS_PER_HOUR;
-        longer.bytes.push(((from, to), bytes));
+        let way = problem.route(from, place.location)?;
+        longer.price += way.price * bytes * SECONDS_PER_HOUR;
+        longer.bytes.push(((from, place.location), bytes));
+        let rate = problem.edges[edge].rate;
+        let transfer =
+            way.bandwidth.filter(|_| bytes > 0.0).map_or(0.0, |bandwidth| bytes / rate / bandwidth);
+        begin = begin.max(before + way.delay + transfer);
     }
-    Some(longer)
+    if problem.limits.latency.is_empty() {
+        longer.ends.push(0.0);
+        return Some(longer);
+    }
+    let facts = &problem.operators[operator];
+    let mut end = begin + if facts.stateful { problem.limits.tick_seconds } else { 0.0 };
+    if let Some(worker) = place.worker.map(|worker| &workers[worker]) {
+        let mode = &facts.variants[variants[operator]].modes[worker.class][worker.modes[operator]?];
+        end += mode.fill_seconds + mode.call_seconds + worker.wait.unwrap_or(0.0);
+    }
+    longer.ends.push(end);
+    let is_last = problem.outputs_of(operator).is_empty();
+    let mut limits = problem.limits.latency.iter();
+    let is_late = limits.any(|limit| {
+        limit.sink.map_or(is_last, |sink| sink == operator) && end > limit.seconds * (1.0 + 1e-9)
+    });
+    (!is_late).then_some(longer)
 }
 
 /// How records flow at the least price of traffic with chosen variants and workers.
@@ -213,9 +298,9 @@ fn flows(
 ) -> Result<Option<Flows>, PlannerError> {
     let mut program = microlp::Problem::new(OptimizationDirection::Minimize);
     // A weightless operator runs on some worker that the plan has anyway.
-    let runs_at = |operator: usize, location: usize| {
-        choice.workers.iter().any(|worker| {
-            problem.worker_classes[worker.class].location == location
+    let runs_at = |operator: usize, place: Place| {
+        choice.workers.iter().enumerate().any(|(index, worker)| {
+            place.has(problem, choice, index)
                 && (problem.operators[operator].weightless || worker.modes[operator].is_some())
         })
     };
@@ -223,27 +308,28 @@ fn flows(
         .routes
         .iter()
         .map(|route| {
-            let possible = route.operators.iter().enumerate().all(|(operator, &at)| runs_at(operator, at));
+            let mut stops = route.operators.iter().enumerate();
+            let possible = stops.all(|(operator, &at)| runs_at(operator, routes.places[at]));
             possible.then(|| program.add_var(route.price, (0.0, 1.0)))
         })
         .collect();
     let mut hosted: Vec<Vec<Option<Variable>>> = Vec::new();
     for worker in &choice.workers {
-        let mut load = LinearExpr::empty();
+        let (mut time, mut waiting) = (LinearExpr::empty(), LinearExpr::empty());
         let mut variables = Vec::new();
-        for (operator, mode) in worker.modes.iter().enumerate() {
-            variables.push(mode.map(|mode| {
+        for operator in 0..problem.operators.len() {
+            variables.push(worker.loads(problem, variants, operator).map(|(by_time, by_waiting)| {
                 let variable = program.add_var(0.0, (0.0, 1.0));
-                let modes = &problem.operators[operator].variants[variants[operator]].modes[worker.class];
-                let seconds = modes[mode].seconds_per_record / problem.limits.max_utilization;
-                load.add(variable, problem.operators[operator].rate * seconds);
+                time.add(variable, by_time);
+                waiting.add(variable, by_waiting);
                 variable
             }));
         }
-        program.add_constraint(load, ComparisonOp::Le, 1.0);
+        program.add_constraint(time, ComparisonOp::Le, 1.0);
+        program.add_constraint(waiting, ComparisonOp::Le, 1.0);
         hosted.push(variables);
     }
-    let add_sum = |keeps: &dyn Fn(&RouteOverLocations) -> bool,
+    let add_sum = |keeps: &dyn Fn(&RouteOverPlaces) -> bool,
                    minus: &dyn Fn(usize) -> Option<Variable>,
                    value: f64,
                    program: &mut microlp::Problem| {
@@ -260,13 +346,12 @@ fn flows(
         add_sum(&|route| route.origin == origin, &|_| None, *share, &mut program);
     }
     for operator in (0..problem.operators.len()).filter(|&v| !problem.operators[v].weightless) {
-        for location in 0..problem.locations.len() {
-            let here = |worker: usize| {
-                let class = choice.workers[worker].class;
-                let at = problem.worker_classes[class].location;
-                hosted[worker][operator].filter(|_| at == location)
-            };
-            add_sum(&|route| route.operators[operator] == location, &here, 0.0, &mut program);
+        let by_worker = routes.places.iter().any(|place| place.worker.is_some());
+        let places = routes.places.iter().enumerate();
+        for (index, place) in places.filter(|(_, place)| place.worker.is_some() == by_worker) {
+            let here =
+                |worker: usize| hosted[worker][operator].filter(|_| place.has(problem, choice, worker));
+            add_sum(&|route| route.operators[operator] == index, &here, 0.0, &mut program);
         }
     }
     add_bandwidths(problem, routes, &route_flows, &mut program);
@@ -327,14 +412,15 @@ fn realise(
         .map(|(route, &share)| RouteClass {
             share,
             sources: route.sources.clone(),
-            hostings: route.operators.iter().map(|&location| NOT_YET + location).collect(),
+            hostings: route.operators.iter().map(|&place| NOT_YET + place).collect(),
         })
         .collect();
     let mut hostings: Vec<Hosting> = Vec::new();
     for operator in 0..problem.operators.len() {
-        for location in 0..problem.locations.len() {
+        for (index, place) in routes.places.iter().enumerate() {
             let first = hostings.len();
             let mut room: Vec<f64> = Vec::new();
+            let location = place.location;
             if problem.operators[operator].weightless {
                 hostings.push(Hosting {
                     operator,
@@ -347,9 +433,9 @@ fn realise(
                 room.push(f64::INFINITY);
             }
             for (worker, used) in choice.workers.iter().enumerate() {
-                let at = problem.worker_classes[used.class].location;
-                let (Some(mode), true) = (used.modes[operator], at == location) else { continue };
-                if flows.hosted[worker][operator] <= FLOW_TOLERANCE {
+                let share = flows.hosted[worker][operator];
+                let Some(mode) = used.modes[operator] else { continue };
+                if share <= FLOW_TOLERANCE || !place.has(problem, choice, worker) {
                     continue;
                 }
                 hostings.push(Hosting {
@@ -358,9 +444,9 @@ fn realise(
                     location,
                     mode,
                     share: 0.0,
-                    wait_seconds: None,
+                    wait_seconds: used.wait,
                 });
-                room.push(flows.hosted[worker][operator]);
+                room.push(share);
             }
             // Rounding must not leave records without a worker: the last one takes what is left.
             if let Some(last) = room.last_mut() {
@@ -369,7 +455,7 @@ fn realise(
             classes = classes
                 .into_iter()
                 .flat_map(|class| {
-                    let is_here = class.hostings[operator] == NOT_YET + location;
+                    let is_here = class.hostings[operator] == NOT_YET + index;
                     if is_here { cut(class, operator, first, &mut room) } else { vec![class] }
                 })
                 .collect();

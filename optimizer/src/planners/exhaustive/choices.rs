@@ -1,5 +1,6 @@
 //! All choices of workers, and of what each of them may run.
-use crate::problem::Problem;
+use crate::problem::{Problem, ServiceMode};
+use crate::queueing::{decay_rate, effective_seconds};
 
 /// Workers in use, each with the operators that it may run.
 #[derive(Debug, Clone)]
@@ -14,6 +15,27 @@ pub(super) struct ChosenWorker {
     pub(super) class: usize,
     /// Mode by operator; none: it does not run it.
     pub(super) modes: Vec<Option<usize>>,
+    /// Seconds that a record may wait for it; none where nothing bounds latency.
+    pub(super) wait: Option<f64>,
+}
+
+impl ChosenWorker {
+    /// Load of all records of an operator on this worker, as a part of what it may carry: by its time, and by the waiting
+    /// time that it has to keep. None where it does not run the operator or cannot keep the waiting time.
+    pub(super) fn loads(&self, problem: &Problem, variants: &[usize], operator: usize) -> Option<(f64, f64)> {
+        let mode = self.modes[operator]?;
+        let facts = &problem.operators[operator];
+        let mode = &facts.variants[variants[operator]].modes[self.class][mode];
+        let time = facts.rate * mode.seconds_per_record / problem.limits.max_utilization;
+        Some((time, facts.rate * seconds_that_keep(problem, mode, self.wait)?))
+    }
+}
+
+/// Seconds per record that count for keeping a waiting time; 0 where nothing bounds latency.
+fn seconds_that_keep(problem: &Problem, mode: &ServiceMode, wait: Option<f64>) -> Option<f64> {
+    let Some(wait) = wait else { return Some(0.0) };
+    let strictest = problem.limits.latency.iter().map(|limit| limit.percentile).fold(0.0, f64::max);
+    effective_seconds(mode, decay_rate(wait, strictest))
 }
 
 /// All choices that could carry the rates, by rising price; none where they are more than `most`. Workers of a class are
@@ -27,9 +49,7 @@ pub(super) fn worker_choices(problem: &Problem, variants: &[usize], most: usize)
             multisets.iter().map(|chosen| {
                 let mut choice = choice.clone();
                 choice.price += of.price * chosen.len() as f64;
-                let workers =
-                    chosen.iter().map(|&option| ChosenWorker { class, modes: options[option].clone() });
-                choice.workers.extend(workers);
+                choice.workers.extend(chosen.iter().map(|&option| options[option].clone()));
                 choice
             })
         });
@@ -63,8 +83,17 @@ fn multisets(options: usize, count: usize, most: usize) -> Option<Vec<Vec<usize>
     Some(all)
 }
 
-/// What a worker of a class may run, without options that are worse than another in everything.
-fn options_of(problem: &Problem, variants: &[usize], class: usize) -> Vec<Vec<Option<usize>>> {
+/// What a worker of a class may run and how long records may wait for it, without options that are worse than another in
+/// everything.
+fn options_of(problem: &Problem, variants: &[usize], class: usize) -> Vec<ChosenWorker> {
+    if problem.limits.latency.is_empty() {
+        return options_with(problem, variants, class, None);
+    }
+    let waits = problem.limits.wait_levels.iter();
+    waits.flat_map(|&wait| options_with(problem, variants, class, Some(wait))).collect()
+}
+
+fn options_with(problem: &Problem, variants: &[usize], class: usize, wait: Option<f64>) -> Vec<ChosenWorker> {
     let memory = problem.worker_classes[class].memory_bytes.unwrap_or(f64::INFINITY);
     let modes = |operator: usize| {
         let operator = (&problem.operators[operator], variants[operator]);
@@ -84,12 +113,21 @@ fn options_of(problem: &Problem, variants: &[usize], class: usize) -> Vec<Vec<Op
         });
         partial = extended.collect();
     }
-    let seconds = |operator: usize, chosen: Option<usize>| {
-        chosen.map_or(f64::INFINITY, |mode| modes(operator)[mode].seconds_per_record)
+    let is_at_least = |operator: usize, a: Option<usize>, b: Option<usize>| match (a, b) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(a), Some(b)) => {
+            let (a, b) = (&modes(operator)[a], &modes(operator)[b]);
+            let keeps = |mode| seconds_that_keep(problem, mode, wait).unwrap_or(f64::INFINITY);
+            a.seconds_per_record <= b.seconds_per_record
+                && (wait.is_none()
+                    || a.fill_seconds + a.call_seconds <= b.fill_seconds + b.call_seconds
+                        && keeps(a) <= keeps(b))
+        }
     };
     let options: Vec<Vec<Option<usize>>> = partial.into_iter().map(|(_, chosen)| chosen).collect();
     let at_least_as_good = |a: &[Option<usize>], b: &[Option<usize>]| {
-        (0..a.len()).all(|operator| seconds(operator, a[operator]) <= seconds(operator, b[operator]))
+        (0..a.len()).all(|operator| is_at_least(operator, a[operator], b[operator]))
     };
     let is_needed = |index: usize| {
         let this = &options[index];
@@ -100,7 +138,8 @@ fn options_of(problem: &Problem, variants: &[usize], class: usize) -> Vec<Vec<Op
                     && (other < index || !at_least_as_good(this, that))
             })
     };
-    (0..options.len()).filter(|&index| is_needed(index)).map(|index| options[index].clone()).collect()
+    let needed = (0..options.len()).filter(|&index| is_needed(index));
+    needed.map(|index| ChosenWorker { class, modes: options[index].clone(), wait }).collect()
 }
 
 /// Whether the chosen workers suffice if every record took the least time that any of them needs.
