@@ -22,14 +22,14 @@ pub(crate) struct Options {
     /// Folder with `images` and `questions`, for vqa-loop.
     #[arg(long, default_value = "examples/vqa/data")]
     data: PathBuf,
-    /// Workflow whose models are compared: all smallest, all of middle size, all largest; for vqa-loop.
+    /// Workflow whose models are compared: all smallest and all largest; for vqa-loop.
     #[arg(long, default_value = "examples/vqa/workflow.yaml")]
     workflow: PathBuf,
     /// Manifests of one combination instead: image model, speech model, answerer. May be given several times.
     #[arg(long = "models", value_name = "IMAGES,SPEECH,ANSWERER", value_delimiter = ',')]
     models: Vec<PathBuf>,
     /// Backends to compare on.
-    #[arg(long = "backend", default_value = "ort,rten", value_delimiter = ',')]
+    #[arg(long = "backend", default_value = "ort", value_delimiter = ',')]
     backends: Vec<String>,
     /// Pairs of a run; the files of the folder again and again under new names.
     #[arg(long, default_value_t = 3000)]

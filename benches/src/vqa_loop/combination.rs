@@ -1,10 +1,10 @@
-//! Which models are compared: of those that a workflow names, all smallest, all of middle size, all largest.
-use anyhow::{Context, anyhow, ensure};
+//! Which models are compared: of those that a workflow names, all smallest and all largest.
+use anyhow::{anyhow, ensure};
 use std::path::{Path, PathBuf};
 use tidemill_spec::manifest::{InputType, Manifest};
 use tidemill_spec::workflow::Workflow;
 
-/// Manifests of an image model, a speech model and an answerer, for up to three sizes; models that are not here,
+/// Manifests of an image model, a speech model and an answerer, for up to two sizes; models that are not here,
 /// write their text token by token or do not run on all `backends` are left out.
 pub(super) fn of_workflow(workflow: &Path, backends: &[String]) -> anyhow::Result<Vec<[PathBuf; 3]>> {
     let workflow = Workflow::load(workflow).map_err(|found| anyhow!("{}", found.render(false)))?;
@@ -27,12 +27,10 @@ pub(super) fn of_workflow(workflow: &Path, backends: &[String]) -> anyhow::Resul
         ensure!(!family.is_empty(), "the workflow names no {what} that runs on {}", backends.join(" and "));
         family.sort();
     }
-    let most = families.iter().map(Vec::len).max().context("three families")?.min(3);
-    let place = |size: usize, count: usize| match most {
-        1 => 0,
-        // The ends, and between them the upper middle.
-        _ => (size * (count - 1)).div_ceil(most - 1),
-    };
-    let of_size = |size: usize| families.each_ref().map(|family| family[place(size, family.len())].1.clone());
-    Ok((0..most).map(of_size).collect())
+    let ends = |family: &Vec<(u64, PathBuf)>| [family[0].1.clone(), family[family.len() - 1].1.clone()];
+    let [images, speech, answerers] = families.each_ref().map(ends);
+    let mut sizes: Vec<_> =
+        (0..2).map(|size| [&images, &speech, &answerers].map(|family| family[size].clone())).collect();
+    sizes.dedup();
+    Ok(sizes)
 }
