@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Backends to compare on.
     #[arg(long = "backend", default_value = "ort", value_delimiter = ',')]
     backends: Vec<String>,
-    /// Pairs of a run; the files of the folder again and again under new names.
+    /// Pairs of a run, fewer where models are slow; the files of the folder again and again under new names.
     #[arg(long, default_value_t = 3000)]
     pairs: usize,
     /// Runs of each contestant.
@@ -75,6 +75,10 @@ pub(crate) fn run_rival(options: &RivalOptions) -> anyhow::Result<()> {
 const SWEEP_ROUNDS: usize = 15;
 /// Pairs of the run that is taken for the start.
 const START: usize = 2;
+/// A run of the loop on one core lasts at most about so long, microseconds; with slow models it gets fewer pairs.
+const LONGEST_RUN: f64 = 8e6;
+/// Pairs of a run, at least, if so many are wanted.
+const FEWEST_PAIRS: usize = 100;
 
 /// Puts `count` pairs under names of their own into `folder`, as links to the files of `data`.
 fn lay_out(data: &Path, folder: &Path, count: usize) -> anyhow::Result<()> {
@@ -255,7 +259,8 @@ impl Arena<'_> {
     }
 }
 
-/// The size that costs least; the sizes are tried in the rival's process, on one core.
+/// The size that costs least, and how many pairs a run then gets; the sizes are tried in the rival's process, on one
+/// core.
 fn best_sizes(arena: &mut Arena<'_>, label: &str) -> anyhow::Result<Vec<Measurement>> {
     arena.rival("0", 1, 0)?;
     let said = std::fs::read_to_string(arena.folder.join("rival.json"))?;
@@ -265,7 +270,10 @@ fn best_sizes(arena: &mut Arena<'_>, label: &str) -> anyhow::Result<Vec<Measurem
         sizes.min_by(|a, b| a.1.total_cmp(b.1)).map_or(1, |(size, _)| size)
     };
     arena.sizes = BatchSizes { images: best(&costs[0]), speech: best(&costs[1]), answerer: best(&costs[2]) };
-    let mut all = Vec::new();
+    let least = |costs: &Vec<f64>| costs.iter().copied().fold(f64::INFINITY, f64::min);
+    let fitting = (LONGEST_RUN / costs.iter().map(least).sum::<f64>()) as usize;
+    arena.pairs = arena.pairs.min(fitting.max(FEWEST_PAIRS));
+    let mut all = vec![Measurement::new(format!("{label}: a run"), "pairs", vec![arena.pairs as f64])];
     for (model, costs) in ["image model", "speech model", "answerer"].into_iter().zip(costs) {
         let best = best(&costs);
         for (size, cost) in SIZES.into_iter().zip(costs) {

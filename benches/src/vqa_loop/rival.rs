@@ -22,7 +22,7 @@ pub(crate) const SIZES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Pairs that a thread takes at once; a multiple of all sizes.
 const BLOCK: usize = 32;
 /// Rounds of a sweep, at least, and nanoseconds after which it is not begun again.
-const FEWEST_ROUNDS: usize = 5;
+const FEWEST_ROUNDS: usize = 3;
 const LONG_ENOUGH: i64 = 5_000_000_000;
 
 /// Which models to run, and in which batches.
