@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Options of `vqa-loop`.
 #[derive(Debug, Args)]
+#[group(id = "vqa-loop-options")]
 pub(crate) struct Options {
     /// Folder with `images` and `questions`, for vqa-loop.
     #[arg(long, default_value = "examples/vqa/data")]
