@@ -1,4 +1,5 @@
 //! All planners against each other and against what is known from elsewhere.
 mod agreement;
+mod golden;
 mod published_case;
 mod published_optima;

@@ -12,7 +12,7 @@ const FEW: usize = 20;
 const FEW_EXCLUSIVE: usize = 1_000;
 const FEW_MEMORY: usize = 100;
 /// Nodes that the search of an incumbent may use, as a part of all.
-const INCUMBENT_PART: u64 = 8;
+const INCUMBENT_PART: u64 = 100;
 
 /// Counts what a search has used.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Search {
         // Flows per link are quicker to plan. Often the best whole routes for the same variants and workers cost no
         // more, which proves them.
         let gap = self.limits.gap;
-        self.limits.gap = gap / 2.0;
+        self.limits.gap = 0.9 * gap;
         let flows = self.directly(&prepared.without_routes(), excluded);
         self.limits.gap = gap;
         let flows = flows?;
@@ -146,7 +146,7 @@ impl Search {
         let unused = model.binaries.iter().flatten().flatten().filter(|&&binary| root.values[binary] <= 1e-6);
         let near = Model { program: model.program.without(unused.copied()), ..model.clone() };
         let mut best: Option<Point> = None;
-        let effort = self.effort(0.3);
+        let effort = self.effort(0.5);
         let effort =
             Effort { nodes: (effort.nodes / INCUMBENT_PART).max(1), seconds: effort.seconds / 3.0, ..effort };
         if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, None)? {

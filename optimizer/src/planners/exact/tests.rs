@@ -1,5 +1,5 @@
 //! The planner on small cases with known answers; the published case with its golden numbers stands in
-//! `tests/published`.
+//! `tests/planners/golden.rs`.
 use super::model::{Allowed, Model};
 use super::prepared::{MemoryRule, Prepared};
 use super::search::Search;

@@ -1,12 +1,10 @@
 //! Golden numbers of the published case: proven optima at 40 records per second and 56 % accuracy.
-mod case;
-
-use case::medium;
 use tidemill_optimizer::check::{check, check_keys, recomputed_cost};
 use tidemill_optimizer::cost::cost;
+use tidemill_optimizer::generator::{PublishedSetting, published_vqa_problem};
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::exact::Exact;
-use tidemill_optimizer::problem::{Problem, ReturnTraffic};
+use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Outcome, Status};
 
 /// Plans without a wall-clock limit, looks at the plan from all sides, and compares its cost to four decimals.
@@ -27,19 +25,18 @@ fn plan(problem: &Problem, expected: f64) -> Outcome {
     outcome
 }
 
+fn medium(rate: f64, accuracy: f64) -> Problem {
+    published_vqa_problem(rate, accuracy, PublishedSetting::SharedWithReturnTraffic)
+}
+
 #[test]
 fn one_operator_per_worker() {
-    let mut problem = medium(40.0, 56.0);
-    problem.limits.one_operator_per_worker = true;
-    problem.limits.return_traffic = ReturnTraffic::Forbid;
-    plan(&problem, 7.4850);
+    plan(&published_vqa_problem(40.0, 56.0, PublishedSetting::OneOperatorPerWorker), 7.4850);
 }
 
 #[test]
 fn shared_workers() {
-    let mut problem = medium(40.0, 56.0);
-    problem.limits.return_traffic = ReturnTraffic::Forbid;
-    plan(&problem, 7.0115);
+    plan(&published_vqa_problem(40.0, 56.0, PublishedSetting::Shared), 7.0115);
 }
 
 #[test]
