@@ -167,6 +167,8 @@ pub(crate) fn chain(
         link: apart.unwrap_or(LinkKind::InProcess),
         freshness: None,
         bytes_per_record: None,
+        rate: None,
+        price: None,
     });
     let route = stages.iter().map(|stage| (stage.operator.clone(), stage.id.clone())).collect();
     let plan = Plan {

@@ -34,7 +34,13 @@ pub(crate) fn default_plan(workflow: &Workflow, chosen: &BTreeMap<String, Chosen
         tick: workflow.run.tick.value,
         checkpoint_every: workflow.run.checkpoint_every.value,
         percentile: default_percentile(),
-        workers: vec![PlanWorker { id: WORKER.into(), tier: WORKER.into(), worker_type: WORKER.into() }],
+        workers: vec![PlanWorker {
+            id: WORKER.into(),
+            tier: WORKER.into(),
+            location: None,
+            worker_type: WORKER.into(),
+            price: None,
+        }],
         stages,
         classes: vec![RouteClass { id: 0, share: 1.0, route }],
         edges,
@@ -67,5 +73,7 @@ fn edge(input: &Input, to: &str, port: u32) -> PlanEdge {
         link: LinkKind::InProcess,
         freshness: input.freshness,
         bytes_per_record: None,
+        rate: None,
+        price: None,
     }
 }

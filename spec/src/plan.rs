@@ -23,7 +23,7 @@ mod load;
 
 pub use file::PlanFile;
 
-use crate::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan};
+use crate::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -77,16 +77,26 @@ pub struct PlanWorkflow {
 }
 
 /// One machine of the plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanWorker {
     /// Id, unique in the plan.
     pub id: String,
     /// Tier in the infrastructure.
     pub tier: String,
-    /// Worker type in the infrastructure.
+    /// Site of the tier; none: the tier has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// Worker type in the infrastructure; `source-device` for the devices that sources run on, which are no workers of
+    /// the infrastructure and cost nothing.
     pub worker_type: String,
+    /// Price of the machine, where the planner knew it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<HourlyPrice>,
 }
+
+/// Worker type of the devices that sources run on: cameras, microphones, gateways.
+pub const SOURCE_DEVICE: &str = "source-device";
 
 /// One operator's part of a plan on one worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -179,6 +189,12 @@ pub struct PlanEdge {
     /// Expected bytes of one record, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_record: Option<Bytes>,
+    /// Expected records per second, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Price of its traffic, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<TransferPrice>,
 }
 
 /// A predicted value and the range in which the plan stays valid.

@@ -480,6 +480,8 @@ impl Builder {
             link: self.link,
             freshness,
             bytes_per_record: None,
+            rate: None,
+            price: None,
         });
         self
     }

@@ -1,0 +1,253 @@
+//! From files to a planning problem: workflow, infrastructure, profile and facts of models become a
+//! [`Problem`], with what a user needs to know about what was left out.
+//!
+//! | step | module |
+//! |---|---|
+//! | tiers, sites, machines, links | `machines` |
+//! | rates, fused operators, streams and sizes of messages | `streams` |
+//! | service times of variants on machines | `services` |
+//! | rows of accuracy | `accuracy` |
+//! | what the links cut off | `reach` |
+//!
+//! What is not known is not guessed: a combination of variant and machine without figures is left out and named in
+//! [`Assembly::notes`]; a workflow of which too little is known for any plan is refused with what to measure.
+mod accuracy;
+mod machines;
+mod reach;
+mod services;
+mod streams;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::problem::{LatencyLimit, Limits, Problem, ReturnTraffic};
+use std::collections::{BTreeMap, BTreeSet};
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::plan::default_percentile;
+use tidemill_spec::profile::{MessageSize, Profile};
+use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
+use tidemill_spec::workflow::{LatencySlo, Workflow};
+
+/// The files that a problem is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The workflow.
+    pub workflow: &'a Workflow,
+    /// Machines, links and prices.
+    pub infrastructure: &'a Infrastructure,
+    /// Measured facts, all profiles merged.
+    pub profile: &'a Profile,
+    /// Facts of the models, by operator.
+    pub models: &'a Models,
+}
+
+/// Candidate models by operator, in the order of the workflow; only operators with models are in it.
+pub type Models = BTreeMap<String, Vec<Model>>;
+
+/// What is known of a candidate model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    /// Id of its manifest: the variant's name in plans and profiles.
+    pub id: String,
+    /// Backends that its manifest names; empty: not known.
+    pub backends: Vec<String>,
+    /// Why it cannot run here, such as that it was not fetched. Models without obstacle are preferred: one with an
+    /// obstacle is planned with only where all models of its operator have one.
+    pub obstacle: Option<String>,
+}
+
+/// What a user decides beyond the files. The default keeps what the workflow says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Records per second of the slowest source; none: the workflow's.
+    pub rate: Option<Rate>,
+    /// Least end-to-end accuracy; none: the workflow's.
+    pub accuracy: Option<Percent>,
+    /// Bound on latency; none: the workflow's.
+    pub latency: Option<LatencySlo>,
+    /// Service levels of the workflow that do not count.
+    pub without: BTreeSet<Level>,
+    /// Largest share of its time that a worker may be busy.
+    pub max_utilization: f64,
+    /// Whether records may go to a lower tier.
+    pub return_traffic: ReturnTraffic,
+    /// Whether a worker may run one operator only.
+    pub one_operator_per_worker: bool,
+    /// Percentile of service times that the guarantee uses.
+    pub percentile: Percentile,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            rate: None,
+            accuracy: None,
+            latency: None,
+            without: BTreeSet::new(),
+            max_utilization: limits.max_utilization,
+            return_traffic: limits.return_traffic,
+            one_operator_per_worker: limits.one_operator_per_worker,
+            percentile: default_percentile(),
+        }
+    }
+}
+
+/// A kind of service level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Level {
+    /// Records per second at the sources.
+    Rate,
+    /// Least end-to-end accuracy.
+    Accuracy,
+    /// Largest end-to-end latency.
+    Latency,
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Level::Rate => "rate",
+            Level::Accuracy => "accuracy",
+            Level::Latency => "latency",
+        })
+    }
+}
+
+/// A problem and how it belongs to the files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assembly {
+    /// The problem.
+    pub problem: Problem,
+    /// Records per second of the slowest source: what the service level on the rate counts.
+    pub rate: f64,
+    /// Operator of the problem by operator of the workflow: its own, or the one that it is fused into.
+    pub hosts: BTreeMap<String, usize>,
+    /// Records per second that leave each source and operator of the workflow.
+    pub outputs: BTreeMap<String, f64>,
+    /// Sites, by position of the problem's locations.
+    pub sites: Vec<Site>,
+    /// What was left out or taken for granted, a line each.
+    pub notes: Vec<String>,
+}
+
+/// Where a location of the problem is in the infrastructure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// Tier.
+    pub tier: String,
+    /// Site of the tier; none: it has one.
+    pub location: Option<String>,
+}
+
+/// Makes the problem.
+///
+/// # Errors
+/// `E09xx`: what is missing for any plan, with what to do.
+pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diagnostics> {
+    let mut found = inputs.profile.validate_against(inputs.workflow);
+    if found.has_errors() {
+        return Err(found);
+    }
+    let mut notes = Vec::new();
+    found = Diagnostics::new();
+    if inputs.workflow.operators.is_empty() {
+        let nothing = Diagnostic::error("E0908", "the workflow has no operators: there is nothing to plan")
+            .at(inputs.workflow.name.span.clone())
+            .with_help("`tidemill run` runs it as it is");
+        return Err(nothing.into());
+    }
+    let machines = machines::machines(inputs.infrastructure);
+    let services = services::services(inputs, options, &machines, &mut notes, &mut found);
+    let streams = streams::streams(inputs, options, &machines, services.as_ref(), &mut notes, &mut found);
+    let (Some(services), Some(streams)) = (services, streams) else {
+        return Err(found);
+    };
+    let limits = limits(inputs.workflow, options);
+    let operators = streams.operators(services);
+    let accuracy = accuracy::model(inputs, &streams, &operators, limits.accuracy, &mut notes, &mut found);
+    let problem = Problem {
+        name: inputs.workflow.name.value.clone(),
+        operators,
+        edges: streams.edges,
+        sources: streams.sources,
+        locations: machines.locations,
+        worker_classes: machines.classes,
+        routes: machines.routes,
+        accuracy,
+        limits,
+    };
+    reach::check(inputs, &problem, &mut found);
+    if !found.has_errors()
+        && let Err(error) = problem.check()
+    {
+        found.push(Diagnostic::error("E0909", format!("no problem can be made of these files: {error}")));
+    }
+    found.into_result(())?;
+    let rate = problem.sources.iter().map(|source| source.rate).fold(f64::INFINITY, f64::min);
+    Ok(Assembly {
+        problem,
+        rate,
+        hosts: streams.hosts,
+        outputs: streams.outputs,
+        sites: machines.sites,
+        notes,
+    })
+}
+
+fn limits(workflow: &Workflow, options: &Options) -> Limits {
+    let counts = |level| !options.without.contains(&level);
+    let accuracy = options.accuracy.or(workflow.slo.accuracy.as_ref().map(|accuracy| accuracy.value));
+    let latency = options.latency.as_ref().or(workflow.slo.latency.as_ref());
+    let latency = latency.filter(|_| counts(Level::Latency)).map(|slo| LatencyLimit {
+        percentile: slo.percentile.0,
+        seconds: seconds(slo.below.value),
+        sink: None,
+    });
+    Limits {
+        accuracy: accuracy.filter(|_| counts(Level::Accuracy)).map(|accuracy| accuracy.0),
+        latency: latency.into_iter().collect(),
+        max_utilization: options.max_utilization,
+        one_operator_per_worker: options.one_operator_per_worker,
+        return_traffic: options.return_traffic,
+        percentile: options.percentile.0,
+        tick_seconds: seconds(workflow.run.tick.value),
+        ..Limits::default()
+    }
+}
+
+/// Mean bytes of a record on an edge of the workflow (from, to, input) under these variants, by operator. Of the sizes
+/// that hold, the one that names most variants counts.
+pub fn message_bytes_of(
+    inputs: &Inputs<'_>,
+    (from, to, input): (&str, &str, u32),
+    variants: &BTreeMap<String, String>,
+) -> Option<f64> {
+    let holds = |message: &&MessageSize| {
+        (message.from.as_str(), message.to.as_str(), message.input) == (from, to, input)
+            && message.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
+    };
+    let found = inputs.profile.messages.iter().filter(holds).max_by_key(|message| message.variants.len());
+    found.map(|message| message.bytes_per_record.0 as f64)
+}
+
+/// A length of time in seconds.
+fn seconds(span: TimeSpan) -> f64 {
+    span.0 as f64 / 1e9
+}
+
+/// What to type to measure what is missing.
+fn profile_command(workflow: &Workflow) -> String {
+    let file = workflow.name.span.source().map_or("workflow.yaml", |source| source.name());
+    format!("measure it: `tidemill profile {file} --infra FILE`")
+}
+
+/// Names as a list: `a`, `b` and `c`.
+fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match names.split_last() {
+        None => "nothing".to_owned(),
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}

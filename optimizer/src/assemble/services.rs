@@ -1,0 +1,224 @@
+//! Service times of variants on machines.
+use super::machines::Machines;
+use super::{Inputs, Model, Options, listed, profile_command, seconds};
+use crate::problem::{ServiceMode, Variant};
+use std::collections::BTreeMap;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::profile::{BatchTime, Service};
+use tidemill_spec::units::Percentile;
+use tidemill_spec::workflow::{BackendChoice, Operator};
+
+/// Variants with their modes, by operator of the workflow. An operator without models and without figures is not in
+/// it: it is weightless.
+pub(super) type Services = BTreeMap<String, Vec<Variant>>;
+
+/// All service times that count. None if an operator with models cannot run anywhere; `found` then says which.
+pub(super) fn services(
+    inputs: &Inputs<'_>,
+    options: &Options,
+    machines: &Machines,
+    notes: &mut Vec<String>,
+    found: &mut Diagnostics,
+) -> Option<Services> {
+    let mut all = Services::new();
+    let mut complete = true;
+    for operator in &inputs.workflow.operators {
+        let id = operator.id.value.as_str();
+        let models = inputs.models.get(id).map(Vec::as_slice).unwrap_or_default();
+        if models.is_empty() {
+            let reader = Reader { inputs, options, machines, operator, model: None };
+            let variant = reader.variant(notes);
+            if variant.modes.iter().any(|modes| !modes.is_empty()) {
+                all.insert(id.to_owned(), vec![variant]);
+            }
+            continue;
+        }
+        let usable: Vec<&Model> = models.iter().filter(|model| model.obstacle.is_none()).collect();
+        let usable = match usable.is_empty() {
+            true => {
+                notes.push(format!("{id}: no model is on this machine; the plan is made from figures only"));
+                models.iter().collect()
+            }
+            false => {
+                for model in models {
+                    if let Some(obstacle) = &model.obstacle {
+                        notes.push(format!("{id}/{} is left out: {obstacle}", model.id));
+                    }
+                }
+                usable
+            }
+        };
+        let read = |model: &&Model| {
+            Reader { inputs, options, machines, operator, model: Some(model) }.variant(notes)
+        };
+        let variants: Vec<Variant> = usable.iter().map(read).collect();
+        let runs = |variant: &Variant| variant.modes.iter().any(|modes| !modes.is_empty());
+        let kept: Vec<Variant> = variants.into_iter().filter(runs).collect();
+        if kept.is_empty() {
+            complete = false;
+            let types = listed(machines.worker_types());
+            let message = format!("no figures of `{id}` on any worker of the infrastructure ({types})");
+            found.push(
+                Diagnostic::error("E0902", message)
+                    .at(operator.id.span.clone())
+                    .with_help(profile_command(inputs.workflow)),
+            );
+        }
+        all.insert(id.to_owned(), kept);
+    }
+    complete.then_some(all)
+}
+
+/// Reads the figures of one variant.
+struct Reader<'a> {
+    inputs: &'a Inputs<'a>,
+    options: &'a Options,
+    machines: &'a Machines,
+    operator: &'a Operator,
+    model: Option<&'a Model>,
+}
+
+impl Reader<'_> {
+    fn variant(&self, notes: &mut Vec<String>) -> Variant {
+        let id = self.model.map_or(&self.operator.id.value, |model| &model.id).clone();
+        let mut by_type: BTreeMap<&str, Vec<ServiceMode>> = BTreeMap::new();
+        let (mut missing, mut no_percentile) = (Vec::new(), Vec::new());
+        for worker_type in self.machines.worker_types() {
+            let rows: Vec<&Service> = self.rows(worker_type).collect();
+            let modes = undominated(rows.iter().flat_map(|row| self.modes(row)).collect());
+            if rows.is_empty() {
+                missing.push(worker_type);
+            } else if modes.is_empty() {
+                no_percentile.push(worker_type);
+            }
+            by_type.insert(worker_type, modes);
+        }
+        let name = self.name();
+        // Without any figure an operator is weightless, or refused.
+        if missing.len() < by_type.len() && !missing.is_empty() {
+            notes.push(format!("{name} has no figures on {}: it is not planned there", listed(missing)));
+        }
+        if !no_percentile.is_empty() {
+            notes.push(format!(
+                "{name} has no {} of a batch of allowed size on {}: it is not planned there",
+                self.options.percentile,
+                listed(no_percentile)
+            ));
+        }
+        let classes = self.machines.classes.iter();
+        let modes = classes.map(|class| by_type.get(class.worker_type.as_str()).cloned().unwrap_or_default());
+        Variant { id, modes: modes.collect() }
+    }
+
+    fn name(&self) -> String {
+        match self.model {
+            Some(model) => format!("{}/{}", self.operator.id, model.id),
+            None => self.operator.id.value.clone(),
+        }
+    }
+
+    /// Figures on a type of worker, of the backends that are allowed.
+    fn rows(&self, worker_type: &str) -> impl Iterator<Item = &Service> {
+        let variant = self.model.map(|model| model.id.as_str());
+        let asked = match self.operator.backend.as_ref().map(|backend| backend.value) {
+            Some(BackendChoice::Rten) => Some("rten"),
+            Some(BackendChoice::Ort) => Some("ort"),
+            Some(BackendChoice::Auto) | None => None,
+        };
+        let named = self.model.map(|model| model.backends.as_slice()).unwrap_or_default();
+        let allowed = move |backend: &Option<String>| match (backend, asked) {
+            (None, _) => true,
+            (Some(backend), Some(asked)) => backend == asked,
+            (Some(backend), None) => named.is_empty() || named.contains(backend),
+        };
+        self.inputs.profile.services.iter().filter(move |service| {
+            service.operator == self.operator.id.value
+                && service.variant.as_deref() == variant
+                && service.worker_type == worker_type
+                && allowed(&service.backend)
+        })
+    }
+
+    /// A mode for each measured batch that the operator may form.
+    fn modes(&self, service: &Service) -> Vec<ServiceMode> {
+        let batching = self.operator.batching.as_ref();
+        let most = match (batching, self.model) {
+            (Some(batching), _) => batching.max_batch.value,
+            (None, Some(_)) => u32::MAX,
+            (None, None) => 1,
+        };
+        let allowed = service.batches.iter().filter(|times| times.batch <= most);
+        let mode = |times: &BatchTime| {
+            let call = seconds(guaranteed(times, self.options.percentile)?);
+            let mean = times.typical().map_or(call, seconds);
+            let budget = batching.map_or(DEFAULT_FILL_SECONDS, |batching| seconds(batching.budget));
+            Some(ServiceMode {
+                backend: service.backend.clone(),
+                batch: times.batch,
+                seconds_per_record: call / f64::from(times.batch),
+                call_seconds: call,
+                fill_seconds: if times.batch > 1 { budget } else { 0.0 },
+                mean_call_seconds: mean,
+                variance_call_seconds: variance(times, mean),
+                memory_bytes: service.peak_memory.map_or(0.0, |memory| memory.0 as f64),
+                samples: times.points.iter().map(|point| seconds(*point)).collect(),
+            })
+        };
+        allowed.filter_map(mode).collect()
+    }
+}
+
+/// Batching budget in seconds of an operator whose workflow names none.
+const DEFAULT_FILL_SECONDS: f64 = 0.02;
+
+/// The time at a percentile; where only higher ones are known, the least of them.
+fn guaranteed(times: &BatchTime, percentile: Percentile) -> Option<tidemill_spec::units::TimeSpan> {
+    let higher = times.percentiles().into_iter().find(|(p, time)| *p >= percentile.0 && time.is_some());
+    times.at(percentile).or(higher.and_then(|(_, time)| time))
+}
+
+/// Variance of a call in seconds squared: the measured one, else that of the points, else an upper estimate from the
+/// named percentiles: all calls between two of them take as long as the upper one.
+fn variance(times: &BatchTime, mean: f64) -> f64 {
+    if let Some(deviation) = times.deviation {
+        return seconds(deviation).powi(2);
+    }
+    if !times.points.is_empty() {
+        let points = times.points.iter().map(|point| seconds(*point));
+        let average = points.clone().sum::<f64>() / times.points.len() as f64;
+        return points.map(|point| (point - average).powi(2)).sum::<f64>() / times.points.len() as f64;
+    }
+    let known = times.percentiles().into_iter().filter_map(|(p, time)| Some((p / 100.0, seconds(time?))));
+    let known: Vec<(f64, f64)> = known.collect();
+    let (mut below, mut sum, mut last) = (0.0, 0.0, mean);
+    for (part, time) in known {
+        sum += (part - below) * (time - mean).powi(2);
+        (below, last) = (part, time);
+    }
+    sum + (1.0 - below) * (last - mean).powi(2)
+}
+
+/// Modes of which no other is at least as good in everything.
+fn undominated(modes: Vec<ServiceMode>) -> Vec<ServiceMode> {
+    let figures = |mode: &ServiceMode| {
+        [
+            mode.seconds_per_record,
+            mode.call_seconds,
+            mode.fill_seconds,
+            mode.variance_call_seconds,
+            mode.memory_bytes,
+        ]
+    };
+    let mut kept: Vec<ServiceMode> = Vec::new();
+    for (index, mode) in modes.iter().enumerate() {
+        let beaten = modes.iter().enumerate().any(|(other, rival)| {
+            let (ours, theirs) = (figures(mode), figures(rival));
+            let no_worse = ours.iter().zip(&theirs).all(|(ours, theirs)| theirs <= ours);
+            other != index && no_worse && (ours != theirs || other < index)
+        });
+        if !beaten {
+            kept.push(mode.clone());
+        }
+    }
+    kept
+}

@@ -1,0 +1,315 @@
+//! Rates, fused operators, and the streams that are left between them.
+use super::machines::Machines;
+use super::services::Services;
+use super::{Inputs, Level, Options, listed, profile_command};
+use crate::problem::{Edge, Operator, Producer, Source, Variant};
+use std::collections::BTreeMap;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::workflow::{self, Workflow};
+
+/// Kinds that close what they collect on ticks.
+const STATEFUL: &[&str] = &["join", "window"];
+/// Kinds that make one record of one of each input.
+const JOINS: &[&str] = &["join"];
+
+/// What flows where.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Streams {
+    /// Operator of the problem by operator of the workflow.
+    pub(super) hosts: BTreeMap<String, usize>,
+    /// Records per second that leave each source and operator of the workflow.
+    pub(super) outputs: BTreeMap<String, f64>,
+    pub(super) sources: Vec<Source>,
+    pub(super) edges: Vec<Edge>,
+    heads: Vec<Head>,
+}
+
+/// An operator of the problem.
+#[derive(Debug, Clone, PartialEq)]
+struct Head {
+    id: String,
+    rate: f64,
+    stateful: bool,
+    fused: Vec<String>,
+}
+
+impl Streams {
+    /// The operators of the problem; what has no service times is weightless.
+    pub(super) fn operators(&self, mut services: Services) -> Vec<Operator> {
+        let operator = |head: &Head| {
+            let variants = services.remove(&head.id);
+            Operator {
+                id: head.id.clone(),
+                rate: head.rate,
+                weightless: variants.is_none(),
+                variants: variants
+                    .unwrap_or_else(|| vec![Variant { id: head.id.clone(), modes: Vec::new() }]),
+                stateful: head.stateful,
+                fused: head.fused.clone(),
+            }
+        };
+        self.heads.iter().map(operator).collect()
+    }
+
+    /// Id of an operator of the problem.
+    pub(super) fn id(&self, operator: usize) -> &str {
+        &self.heads[operator].id
+    }
+
+    /// Position of an operator of the problem.
+    pub(super) fn position(&self, id: &str) -> Option<usize> {
+        self.heads.iter().position(|head| head.id == id)
+    }
+}
+
+/// The streams. None without services (see there), without a rate or without the size of a message.
+pub(super) fn streams(
+    inputs: &Inputs<'_>,
+    options: &Options,
+    machines: &Machines,
+    services: Option<&Services>,
+    notes: &mut Vec<String>,
+    found: &mut Diagnostics,
+) -> Option<Streams> {
+    let rates = source_rates(inputs.workflow, options, found);
+    let (rates, services) = (rates?, services?);
+    let order = topological(inputs.workflow);
+    let outputs = output_rates(inputs, services, &order, &rates, notes);
+    let hosts = hosts(inputs.workflow, services, &order);
+    let mut heads: Vec<Head> = Vec::new();
+    for operator in order.iter().filter(|operator| hosts[operator.id.value.as_str()] == operator.id.value) {
+        let id = operator.id.value.clone();
+        let members = order.iter().filter(|member| hosts[member.id.value.as_str()] == id);
+        heads.push(Head {
+            rate: input_rate(operator, &outputs),
+            stateful: members.clone().any(|member| STATEFUL.contains(&member.kind.value.as_str())),
+            fused: members.map(|member| member.id.value.clone()).filter(|member| *member != id).collect(),
+            id,
+        });
+    }
+    let position = |id: &str| heads.iter().position(|head| head.id == hosts[id]);
+    let hosts: BTreeMap<String, usize> =
+        hosts.keys().filter_map(|id| Some(((*id).to_owned(), position(id)?))).collect();
+    let source = |source: &workflow::Source| Source {
+        id: source.id.value.clone(),
+        rate: outputs[source.id.value.as_str()],
+        locations: machines.source(inputs.infrastructure, &source.id.value),
+    };
+    let sources: Vec<Source> = inputs.workflow.sources.iter().map(source).collect();
+    let mut edges: Vec<Edge> = Vec::new();
+    let mut next_input = vec![0usize; heads.len()];
+    let mut complete = true;
+    for operator in &order {
+        let to = hosts[operator.id.value.as_str()];
+        for (port, input) in (0u32..).zip(&operator.inputs) {
+            let from_id = input.from.value.as_str();
+            let from = match hosts.get(from_id) {
+                Some(&host) if host == to => continue,
+                Some(&host) => Producer::Operator(host),
+                None => Producer::Source(sources.iter().position(|source| source.id == from_id)?),
+            };
+            let variants: Vec<Option<(&str, &str)>> = match from {
+                Producer::Source(_) => vec![None],
+                Producer::Operator(host) => {
+                    let head = heads[host].id.as_str();
+                    let with = services.get(head).filter(|_| inputs.models.contains_key(head));
+                    with.map_or_else(
+                        || vec![None],
+                        |variants| variants.iter().map(|v| Some((head, v.id.as_str()))).collect(),
+                    )
+                }
+            };
+            let size = |known: &Option<(&str, &str)>| {
+                message_bytes(inputs, (from_id, operator.id.value.as_str(), port), *known)
+            };
+            let sizes: Vec<Option<f64>> = variants.iter().map(size).collect();
+            if sizes.iter().any(Option::is_none) && !machines.traffic_is_free() {
+                complete = false;
+                let message =
+                    format!("the size of the messages from `{from_id}` to `{}` is not known", operator.id);
+                found.push(
+                    Diagnostic::error("E0904", message)
+                        .at(input.from.span.clone())
+                        .with_help(profile_command(inputs.workflow)),
+                );
+            }
+            edges.push(Edge {
+                from,
+                to,
+                input: next_input[to],
+                rate: outputs[from_id],
+                bytes: sizes.into_iter().map(Option::unwrap_or_default).collect(),
+            });
+            next_input[to] += 1;
+        }
+    }
+    let outputs = outputs.iter().map(|(id, rate)| ((*id).to_owned(), *rate)).collect();
+    complete.then_some(Streams { hosts, outputs, sources, edges, heads })
+}
+
+/// Records per second of every source. What the options ask for counts; else the workflow's own rates, raised to its
+/// service level where that is higher. Sources keep their proportions.
+fn source_rates<'a>(
+    workflow: &'a Workflow,
+    options: &Options,
+    found: &mut Diagnostics,
+) -> Option<BTreeMap<&'a str, f64>> {
+    let level = workflow.slo.rate.as_ref().filter(|_| !options.without.contains(&Level::Rate));
+    let own = |source: &workflow::Source| source.rate.as_ref().map(|rate| rate.0);
+    let slowest = workflow.sources.iter().filter_map(own).reduce(f64::min);
+    let level = level.map(|rate| rate.0);
+    let wanted = options.rate.map(|rate| rate.0).or_else(|| match (level, slowest) {
+        (Some(level), Some(slowest)) => Some(level.max(slowest)),
+        (level, slowest) => level.or(slowest),
+    });
+    let Some(wanted) = wanted.filter(|wanted| *wanted > 0.0) else {
+        let first = workflow.sources.first();
+        let mut missing = Diagnostic::error("E0901", "no rate: neither a source nor `slo` names one")
+            .with_help("write `slo: {rate: 40/s}` in the workflow, or plan with `--slo rate=40/s`");
+        if let Some(source) = first {
+            missing = missing.at(source.id.span.clone());
+        }
+        found.push(missing);
+        return None;
+    };
+    let factor = slowest.filter(|slowest| *slowest > 0.0).map_or(1.0, |slowest| wanted / slowest);
+    let rate = |source: &'a workflow::Source| {
+        (source.id.value.as_str(), own(source).map_or(wanted, |rate| rate * factor))
+    };
+    Some(workflow.sources.iter().map(rate).collect())
+}
+
+/// Operators such that inputs come first, otherwise in the order of the file (Kahn's algorithm).
+fn topological(workflow: &Workflow) -> Vec<&workflow::Operator> {
+    let mut order: Vec<&workflow::Operator> = Vec::new();
+    let mut waiting: Vec<&workflow::Operator> = workflow.operators.iter().collect();
+    while !waiting.is_empty() {
+        let ready = |operator: &&workflow::Operator| {
+            let mut inputs = operator.inputs.iter();
+            inputs.all(|input| waiting.iter().all(|other| other.id.value != input.from.value))
+        };
+        // A loaded workflow has no cycles.
+        let next = waiting.iter().position(ready).unwrap_or(0);
+        order.push(waiting.remove(next));
+    }
+    order
+}
+
+/// Records per second that leave every source and operator.
+fn output_rates<'a>(
+    inputs: &Inputs<'a>,
+    services: &Services,
+    order: &[&'a workflow::Operator],
+    sources: &BTreeMap<&'a str, f64>,
+    notes: &mut Vec<String>,
+) -> BTreeMap<&'a str, f64> {
+    let mut rates = sources.clone();
+    for operator in order {
+        let id = operator.id.value.as_str();
+        let ratio_of = |variant: Option<&str>| inputs.profile.output_per_input(id, variant);
+        let ratios: Vec<f64> = match services.get(id).filter(|_| inputs.models.contains_key(id)) {
+            Some(variants) => variants.iter().map(|variant| ratio_of(Some(&variant.id))).collect(),
+            None => vec![ratio_of(None)],
+        };
+        let most = ratios.iter().copied().fold(0.0, f64::max);
+        if ratios.iter().any(|ratio| *ratio != most) {
+            notes.push(format!(
+                "{id}: its models give different numbers of records; counted with {most} per input record"
+            ));
+        }
+        rates.insert(id, input_rate(operator, &rates) * most);
+    }
+    rates
+}
+
+/// Records per second that an operator takes: of a join, pairs.
+fn input_rate(operator: &workflow::Operator, outputs: &BTreeMap<&str, f64>) -> f64 {
+    let rates = operator.inputs.iter().map(|input| outputs[input.from.value.as_str()]);
+    match JOINS.contains(&operator.kind.value.as_str()) {
+        true => rates.reduce(f64::min).unwrap_or(0.0),
+        false => rates.sum(),
+    }
+}
+
+/// The operator that each one runs with: itself, or for weightless ones its only producer or only consumer (see the
+/// text of [`crate::problem`]).
+fn hosts<'a>(
+    workflow: &'a Workflow,
+    services: &Services,
+    order: &[&'a workflow::Operator],
+) -> BTreeMap<&'a str, &'a str> {
+    let consumers = |id: &str| {
+        let operators = workflow.operators.iter().flat_map(move |operator| {
+            let reads = operator.inputs.iter().any(|input| input.from.value == id);
+            reads.then_some(operator.id.value.as_str())
+        });
+        let sinks = workflow.sinks.iter().filter(|sink| sink.input.from.value == id).count();
+        (operators.collect::<Vec<_>>(), sinks)
+    };
+    let mut hosts: BTreeMap<&str, &str> = BTreeMap::new();
+    // From the sources on: what weighs runs by itself, what follows one thing runs with it.
+    for operator in order {
+        let id = operator.id.value.as_str();
+        let producer = match &operator.inputs[..] {
+            [only] => workflow.operators.iter().find(|other| other.id.value == only.from.value),
+            _ => None,
+        };
+        let host = match producer {
+            _ if services.contains_key(id) => Some(id),
+            Some(producer) => hosts.get(producer.id.value.as_str()).copied(),
+            None => None,
+        };
+        let waits = matches!(consumers(id), (ref all, 0) if all.len() == 1);
+        if let Some(host) = host.or((!waits).then_some(id)) {
+            hosts.insert(id, host);
+        }
+    }
+    // From the sinks back: the others run with their only consumer.
+    for operator in order.iter().rev() {
+        let id = operator.id.value.as_str();
+        if !hosts.contains_key(id) {
+            let host = consumers(id).0.first().and_then(|consumer| hosts.get(consumer)).copied();
+            hosts.insert(id, host.unwrap_or(id));
+        }
+    }
+    hosts
+}
+
+/// Bytes of a record on an edge of the workflow (from, to, input), knowing the variant of one operator. Where the size
+/// depends on the variants of others too, the largest.
+pub(crate) fn message_bytes(
+    inputs: &Inputs<'_>,
+    (from, to, input): (&str, &str, u32),
+    known: Option<(&str, &str)>,
+) -> Option<f64> {
+    let fits = inputs.profile.messages.iter().filter(|message| {
+        let of = message.from == from && message.to == to && message.input == input;
+        let agrees = |(operator, variant): (&String, &String)| {
+            known.is_none_or(|(head, chosen)| operator != head || variant == chosen)
+        };
+        of && message.variants.iter().all(agrees)
+    });
+    let names = |message: &&tidemill_spec::profile::MessageSize| message.variants.len();
+    let most = fits.clone().map(|message| names(&message)).max()?;
+    let sizes = fits.filter(|message| names(message) == most);
+    sizes.map(|message| message.bytes_per_record.0 as f64).reduce(f64::max)
+}
+
+/// Operators with models nearest before an operator of the workflow, by input of the operator of the problem.
+pub(super) fn models_before(inputs: &Inputs<'_>, producer: &str) -> Vec<String> {
+    if inputs.models.contains_key(producer) {
+        return vec![producer.to_owned()];
+    }
+    let operator = inputs.workflow.operators.iter().find(|operator| operator.id.value == producer);
+    let before = operator.into_iter().flat_map(|operator| &operator.inputs);
+    let mut all: Vec<String> = before.flat_map(|input| models_before(inputs, &input.from.value)).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// What is said of an operator that is not there.
+pub(super) fn unknown_operators(streams: &Streams, names: impl Iterator<Item = String>) -> Option<String> {
+    let unknown: Vec<String> = names.filter(|name| streams.position(name).is_none()).collect();
+    (!unknown.is_empty()).then(|| listed(unknown.iter().map(String::as_str)))
+}

@@ -1,0 +1,249 @@
+//! Why a plan is as it is: what binds it, what each service level costs, which plans were rejected and why, and, where
+//! there is no plan, the least that has to give way.
+//!
+//! Everything is found by planning again with one thing changed, so it holds exactly as the planner's proofs do: with
+//! proven intervals `[lo, hi]` of the cost before and after, the price of the change is in `[lo' - hi, hi' - lo]`. Cost
+//! is a step function of a service level, so the slope of a relaxation would be no price.
+mod front;
+mod relax;
+mod scale;
+#[cfg(test)]
+mod tests;
+
+pub use front::{FrontPoint, accuracy_front};
+pub use relax::{MissingWorkers, Relaxation, Relaxed, relaxations};
+pub use scale::{with_accuracy, with_latency, with_rate};
+
+use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::planners::exact::Exact;
+use crate::problem::Problem;
+use crate::solution::{Outcome, Solution};
+use crate::summary::Summary;
+
+/// A part of a limit is used up to this much: then it binds.
+const BINDING: f64 = 0.99;
+/// Rejected plans that are shown.
+const REJECTED: usize = 3;
+
+/// What a plan comes down to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// Limits that the plan uses up.
+    pub binding: Vec<Binding>,
+    /// What a little more of each service level costs.
+    pub prices: Vec<LevelPrice>,
+    /// The best plans that were not taken.
+    pub rejected: Vec<Rejected>,
+}
+
+/// A limit that is used up.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Binding {
+    /// Workers of a class are as busy as they may be.
+    Utilization {
+        /// The worker class.
+        class: usize,
+        /// Workers of it in use.
+        workers: usize,
+        /// Load of the busiest of them, as a part of what is allowed.
+        used: f64,
+    },
+    /// All workers of a class are in use.
+    Count {
+        /// The worker class.
+        class: usize,
+        /// How many there are.
+        count: u32,
+    },
+    /// A link carries what it can.
+    Bandwidth {
+        /// Sending location.
+        from: usize,
+        /// Receiving location.
+        to: usize,
+        /// Part of the bandwidth.
+        used: f64,
+    },
+    /// The plan is hardly more accurate than asked; a cheaper one is less accurate.
+    Accuracy {
+        /// Percentage points above the limit.
+        slack: f64,
+    },
+    /// The slowest way takes what it may.
+    Latency {
+        /// Seconds of the slowest way.
+        seconds: f64,
+        /// The limit.
+        limit: f64,
+    },
+}
+
+/// A change of a service level.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LevelChange {
+    /// More records per second, at the slowest source.
+    Rate(f64),
+    /// More accuracy, in percentage points.
+    Accuracy(f64),
+    /// Less latency, in seconds.
+    Latency(f64),
+}
+
+/// What a change of a service level costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LevelPrice {
+    /// The change.
+    pub change: LevelChange,
+    /// $/h more, least and most that is proven; none: no plan was found.
+    pub price: Option<(f64, f64)>,
+    /// Whether it is proven that there is no plan.
+    pub is_impossible: bool,
+    /// The plan after the change.
+    pub after: Option<Solution>,
+}
+
+/// A plan that was not taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rejected {
+    /// The plan.
+    pub solution: Solution,
+    /// Its cost in $/h.
+    pub cost: f64,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a plan was not taken.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reason {
+    /// It costs so many $/h more.
+    Dearer(f64),
+    /// Its accuracy is too low: what it has, in percent; none: not known.
+    Accuracy(Option<f64>),
+    /// Its latency is not below the limit: seconds of its slowest way when workers are idle.
+    Latency(f64),
+}
+
+/// Explains the plan of an outcome.
+///
+/// # Errors
+/// Those of the planner.
+pub fn explain(
+    problem: &Problem,
+    outcome: &Outcome,
+    rate: f64,
+    limits: &SearchLimits,
+) -> Result<Explanation, PlannerError> {
+    let Some(solution) = &outcome.solution else {
+        return Ok(Explanation { binding: Vec::new(), prices: Vec::new(), rejected: Vec::new() });
+    };
+    Ok(Explanation {
+        binding: binding(problem, solution),
+        prices: prices(problem, outcome, rate, limits)?,
+        rejected: rejected(problem, outcome, limits)?,
+    })
+}
+
+/// Limits that a plan uses up.
+pub fn binding(problem: &Problem, solution: &Solution) -> Vec<Binding> {
+    let Ok(summary) = Summary::new(problem, solution) else { return Vec::new() };
+    let mut found = Vec::new();
+    for (class, facts) in problem.worker_classes.iter().enumerate() {
+        let loads: Vec<f64> = summary
+            .workers
+            .iter()
+            .filter(|load| load.class == class)
+            .map(|load| load.utilization / problem.limits.max_utilization)
+            .collect();
+        let used = loads.iter().copied().fold(0.0, f64::max);
+        if used >= BINDING {
+            found.push(Binding::Utilization { class, workers: loads.len(), used });
+        }
+        if loads.len() == facts.count as usize && facts.count > 0 {
+            found.push(Binding::Count { class, count: facts.count });
+        }
+    }
+    for traffic in &summary.traffic {
+        if let Some(used) = traffic.utilization.filter(|used| *used >= BINDING) {
+            found.push(Binding::Bandwidth { from: traffic.from, to: traffic.to, used });
+        }
+    }
+    if let (Some(limit), Some(accuracy)) = (problem.limits.accuracy, summary.accuracy) {
+        let lower = scale::next_accuracy_below(problem, accuracy);
+        if lower.is_none_or(|lower| lower < limit) {
+            found.push(Binding::Accuracy { slack: accuracy - limit });
+        }
+    }
+    let slowest = summary.slowest().map_or(0.0, |path| path.total());
+    let limit = problem.limits.latency.iter().map(|limit| limit.seconds).reduce(f64::min);
+    if let Some(limit) = limit.filter(|limit| slowest >= BINDING * limit) {
+        found.push(Binding::Latency { seconds: slowest, limit });
+    }
+    found
+}
+
+/// What one record per second, one point of accuracy and 10 ms cost, of the levels that are asked for.
+fn prices(
+    problem: &Problem,
+    outcome: &Outcome,
+    rate: f64,
+    limits: &SearchLimits,
+) -> Result<Vec<LevelPrice>, PlannerError> {
+    let mut changed = vec![(LevelChange::Rate(1.0), with_rate(problem, (rate + 1.0) / rate))];
+    if let Some(accuracy) = problem.limits.accuracy {
+        changed.push((LevelChange::Accuracy(1.0), with_accuracy(problem, Some(accuracy + 1.0))));
+    }
+    if problem.limits.latency.iter().any(|limit| limit.seconds > 0.01) {
+        changed.push((LevelChange::Latency(0.01), with_latency(problem, |seconds| seconds - 0.01)));
+    }
+    let (before_high, before_low) = (outcome.cost.unwrap_or(0.0), outcome.bound.unwrap_or(0.0));
+    let mut all = Vec::new();
+    for (change, problem) in changed {
+        let after = Exact.plan(&problem, limits)?;
+        let price = after.cost.map(|cost| {
+            let low = after.bound.unwrap_or(0.0) - before_high;
+            // More can never be cheaper.
+            (low.max(0.0), (cost - before_low.min(before_high)).max(0.0))
+        });
+        let is_impossible = after.bound == Some(f64::INFINITY);
+        all.push(LevelPrice { change, price, is_impossible, after: after.solution });
+    }
+    Ok(all)
+}
+
+/// The cheapest plans without one of the service levels, and the cheapest with other variants.
+fn rejected(
+    problem: &Problem,
+    outcome: &Outcome,
+    limits: &SearchLimits,
+) -> Result<Vec<Rejected>, PlannerError> {
+    let Some(chosen) = &outcome.solution else { return Ok(Vec::new()) };
+    let own_cost = outcome.cost.unwrap_or(0.0);
+    let mut all: Vec<Rejected> = Vec::new();
+    let cheaper = |found: &Outcome| found.cost.is_some_and(|cost| cost < own_cost * (1.0 - 1e-9));
+    if problem.limits.accuracy.is_some() {
+        let found = Exact.plan(&with_accuracy(problem, None), limits)?;
+        if let (true, Some(solution), Some(cost)) = (cheaper(&found), found.solution, found.cost) {
+            let reason = Reason::Accuracy(problem.accuracy_of(&solution.variants));
+            all.push(Rejected { solution, cost, reason });
+        }
+    }
+    if !problem.limits.latency.is_empty() {
+        let mut free = problem.clone();
+        free.limits.latency.clear();
+        let found = Exact.plan(&free, limits)?;
+        if let (true, Some(solution), Some(cost)) = (cheaper(&found), found.solution, found.cost) {
+            let summary = Summary::new(&free, &solution).ok();
+            let slowest = summary.as_ref().and_then(Summary::slowest).map_or(0.0, |path| path.total());
+            all.push(Rejected { solution, cost, reason: Reason::Latency(slowest) });
+        }
+    }
+    let mut excluded = vec![chosen.variants.clone()];
+    while all.len() < REJECTED {
+        let found = Exact.plan_without(problem, limits, &excluded)?;
+        let (Some(solution), Some(cost)) = (found.solution, found.cost) else { break };
+        excluded.push(solution.variants.clone());
+        all.push(Rejected { reason: Reason::Dearer(cost - own_cost), solution, cost });
+    }
+    Ok(all)
+}

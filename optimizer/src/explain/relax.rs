@@ -1,0 +1,232 @@
+//! The least that has to give way when there is no plan, one thing at a time.
+use super::scale::{accuracies, with_accuracy, with_bandwidth, with_latency, with_rate};
+use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::planners::exact::Exact;
+use crate::problem::Problem;
+
+/// Rates, latencies and bandwidths are found to this part of themselves.
+const EXACTNESS: f64 = 1e-3;
+/// Machines of each class that may be missing.
+const MOST_MISSING: u32 = 256;
+
+/// A change that makes a plan possible, all else unchanged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Relaxation {
+    /// What changes.
+    pub relaxed: Relaxed,
+    /// How much of what is asked for that takes: 0.1 is 10 %.
+    pub relative: f64,
+}
+
+/// What gives way.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Relaxed {
+    /// The rate: this factor of it can be served.
+    Rate {
+        /// Factor below 1.
+        factor: f64,
+    },
+    /// The accuracy that can be reached.
+    Accuracy {
+        /// Percent asked for.
+        from: f64,
+        /// Percent possible.
+        to: f64,
+    },
+    /// The latency that can be kept.
+    Latency {
+        /// Seconds asked for, of the strictest limit.
+        from: f64,
+        /// Seconds possible.
+        to: f64,
+    },
+    /// Workers may be busier.
+    Utilization {
+        /// Allowed part of a worker's time.
+        from: f64,
+        /// Needed part.
+        to: f64,
+    },
+    /// All links have so many times their bandwidth.
+    Bandwidth {
+        /// Factor above 1.
+        factor: f64,
+    },
+    /// Records may go to a lower tier.
+    ReturnTraffic,
+    /// More machines, the cheapest that do.
+    Workers(Vec<MissingWorkers>),
+}
+
+/// Machines to add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingWorkers {
+    /// Their worker class.
+    pub class: usize,
+    /// How many.
+    pub count: u32,
+}
+
+/// For each kind of limit, the least change that makes a plan possible; the smallest first. What does not help by
+/// itself is not in it.
+///
+/// # Errors
+/// Those of the planner.
+pub fn relaxations(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relaxation>, PlannerError> {
+    // Any plan will do: a gap that everything keeps ends the search at the first.
+    let any = SearchLimits { gap: 1e6, ..*limits };
+    let possible = |problem: &Problem| -> Result<bool, PlannerError> {
+        Ok(Exact.plan(problem, &any)?.solution.is_some())
+    };
+    let mut all = Vec::new();
+    all.extend(rate(problem, &possible)?);
+    all.extend(accuracy(problem, &possible)?);
+    all.extend(latency(problem, &possible)?);
+    all.extend(utilization(problem, &possible)?);
+    all.extend(bandwidth(problem, &possible)?);
+    all.extend(return_traffic(problem, &possible)?);
+    all.sort_by(|a, b| a.relative.total_cmp(&b.relative));
+    all.extend(workers(problem, limits)?);
+    Ok(all)
+}
+
+type Possible<'a> = &'a dyn Fn(&Problem) -> Result<bool, PlannerError>;
+
+/// The largest of the values for which a plan is possible, between one that is and one that is not.
+fn border(
+    mut possible: f64,
+    mut not: f64,
+    is_possible: impl Fn(f64) -> Result<bool, PlannerError>,
+) -> Result<f64, PlannerError> {
+    while (not - possible).abs() > EXACTNESS * possible.abs().min(not.abs()) {
+        let middle = 0.5 * (possible + not);
+        match is_possible(middle)? {
+            true => possible = middle,
+            false => not = middle,
+        }
+    }
+    Ok(possible)
+}
+
+fn rate(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+    // Below this, it is not the rate.
+    let least = 1e-4;
+    if !possible(&with_rate(problem, least))? {
+        return Ok(None);
+    }
+    let mut known = least;
+    for factor in [0.9, 0.7, 0.5, 0.3, 0.1, 0.01] {
+        if possible(&with_rate(problem, factor))? {
+            known = factor;
+            break;
+        }
+    }
+    let above = [1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01].into_iter().filter(|factor| *factor > known);
+    let not = above.reduce(f64::min).unwrap_or(1.0);
+    let factor = border(known, not, |factor| possible(&with_rate(problem, factor)))?;
+    Ok(Some(Relaxation { relaxed: Relaxed::Rate { factor }, relative: 1.0 - factor }))
+}
+
+fn accuracy(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+    let Some(from) = problem.limits.accuracy else { return Ok(None) };
+    let lower: Vec<f64> = accuracies(problem).into_iter().filter(|accuracy| *accuracy < from).collect();
+    // The higher, the harder: the first that is possible.
+    let (mut low, mut high) = (0, lower.len());
+    while low < high {
+        let middle = (low + high) / 2;
+        match possible(&with_accuracy(problem, Some(lower[middle])))? {
+            true => high = middle,
+            false => low = middle + 1,
+        }
+    }
+    let found = lower.get(low).map(|&to| Relaxation {
+        relaxed: Relaxed::Accuracy { from, to },
+        relative: if from > 0.0 { (from - to) / from } else { 0.0 },
+    });
+    Ok(found)
+}
+
+fn latency(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+    let Some(from) = problem.limits.latency.iter().map(|limit| limit.seconds).reduce(f64::min) else {
+        return Ok(None);
+    };
+    let (mut not, mut factor) = (1.0, 1.25);
+    while !possible(&with_latency(problem, |seconds| seconds * factor))? {
+        (not, factor) = (factor, factor * 2.0);
+        if factor > 1e4 {
+            return Ok(None);
+        }
+    }
+    let factor = border(factor, not, |factor| possible(&with_latency(problem, |seconds| seconds * factor)))?;
+    Ok(Some(Relaxation { relaxed: Relaxed::Latency { from, to: from * factor }, relative: factor - 1.0 }))
+}
+
+fn utilization(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+    let from = problem.limits.max_utilization;
+    let with = |value: f64| {
+        let mut changed = problem.clone();
+        changed.limits.max_utilization = value;
+        changed
+    };
+    if from >= 1.0 || !possible(&with(1.0))? {
+        return Ok(None);
+    }
+    let to = border(1.0, from, |value| possible(&with(value)))?;
+    Ok(Some(Relaxation { relaxed: Relaxed::Utilization { from, to }, relative: to / from - 1.0 }))
+}
+
+fn bandwidth(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+    let bounded = problem.routes.iter().flatten().flatten().any(|route| route.bandwidth.is_some());
+    if !bounded || !possible(&with_bandwidth(problem, f64::INFINITY))? {
+        return Ok(None);
+    }
+    let (mut not, mut factor) = (1.0, 1.25);
+    while !possible(&with_bandwidth(problem, factor))? {
+        (not, factor) = (factor, factor * 2.0);
+        if factor > 1e6 {
+            return Ok(None);
+        }
+    }
+    let factor = border(factor, not, |factor| possible(&with_bandwidth(problem, factor)))?;
+    Ok(Some(Relaxation { relaxed: Relaxed::Bandwidth { factor }, relative: factor - 1.0 }))
+}
+
+fn return_traffic(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+    let mut changed = problem.clone();
+    if changed.limits.return_traffic == crate::problem::ReturnTraffic::Priced {
+        return Ok(None);
+    }
+    changed.limits.return_traffic = crate::problem::ReturnTraffic::Priced;
+    let helps = possible(&changed)?;
+    Ok(helps.then_some(Relaxation { relaxed: Relaxed::ReturnTraffic, relative: 1.0 }))
+}
+
+/// The cheapest machines to add: those that there are cost nothing here, more of them their price.
+fn workers(problem: &Problem, limits: &SearchLimits) -> Result<Option<Relaxation>, PlannerError> {
+    let mut more = problem.clone();
+    let own = problem.worker_classes.len();
+    more.worker_classes.iter_mut().for_each(|class| class.price = 0.0);
+    more.routes.iter_mut().flatten().flatten().for_each(|route| route.price = 0.0);
+    for class in &problem.worker_classes {
+        more.worker_classes.push(crate::problem::WorkerClass { count: MOST_MISSING, ..class.clone() });
+    }
+    for variant in more.operators.iter_mut().flat_map(|operator| &mut operator.variants) {
+        if variant.modes.len() == own {
+            variant.modes.extend_from_within(..);
+        }
+    }
+    let found = Exact.plan(&more, &SearchLimits { gap: limits.gap.max(0.01), ..*limits })?;
+    let Some(solution) = found.solution else { return Ok(None) };
+    let mut missing = Vec::new();
+    let mut total = 0;
+    for class in 0..own {
+        let count = solution.workers.iter().filter(|worker| worker.class == own + class).count();
+        if let Some(count) = u32::try_from(count).ok().filter(|count| *count > 0) {
+            missing.push(MissingWorkers { class, count });
+            total += count;
+        }
+    }
+    let have: u32 = problem.worker_classes.iter().map(|class| class.count).sum();
+    let relative = f64::from(total) / f64::from(have.max(1));
+    Ok((total > 0).then_some(Relaxation { relaxed: Relaxed::Workers(missing), relative }))
+}

@@ -1,0 +1,57 @@
+//! The same problem with another service level.
+use crate::problem::{AccuracyModel, Problem};
+
+/// With all rates times a factor.
+pub fn with_rate(problem: &Problem, factor: f64) -> Problem {
+    let mut scaled = problem.clone();
+    scaled.sources.iter_mut().for_each(|source| source.rate *= factor);
+    scaled.operators.iter_mut().for_each(|operator| operator.rate *= factor);
+    scaled.edges.iter_mut().for_each(|edge| edge.rate *= factor);
+    scaled
+}
+
+/// With another least accuracy in percent, or none.
+pub fn with_accuracy(problem: &Problem, accuracy: Option<f64>) -> Problem {
+    let mut changed = problem.clone();
+    changed.limits.accuracy = accuracy;
+    changed
+}
+
+/// With other bounds on latency, each made from the one before; seconds.
+pub fn with_latency(problem: &Problem, change: impl Fn(f64) -> f64) -> Problem {
+    let mut changed = problem.clone();
+    changed.limits.latency.iter_mut().for_each(|limit| limit.seconds = change(limit.seconds));
+    changed
+}
+
+/// With all bandwidths times a factor; infinity: without them.
+pub(super) fn with_bandwidth(problem: &Problem, factor: f64) -> Problem {
+    let mut changed = problem.clone();
+    for route in changed.routes.iter_mut().flatten().flatten() {
+        route.bandwidth = route.bandwidth.map(|bandwidth| bandwidth * factor).filter(|b| b.is_finite());
+    }
+    changed
+}
+
+/// Accuracies that joint variants can have, the highest first. Of a table the measured ones; else every tenth of a
+/// percentage point.
+pub(super) fn accuracies(problem: &Problem) -> Vec<f64> {
+    let mut all: Vec<f64> = match &problem.accuracy {
+        AccuracyModel::None => Vec::new(),
+        AccuracyModel::Table(rows) => rows.iter().map(|row| row.accuracy).collect(),
+        AccuracyModel::RowLookup(_) | AccuracyModel::Additive { .. } => {
+            (0..=1000u32).map(|tenth| f64::from(tenth) / 10.0).collect()
+        }
+    };
+    all.sort_by(|a, b| b.total_cmp(a));
+    all.dedup();
+    all
+}
+
+/// The next lower accuracy that is known, where rows were measured end to end.
+pub(super) fn next_accuracy_below(problem: &Problem, accuracy: f64) -> Option<f64> {
+    match &problem.accuracy {
+        AccuracyModel::Table(_) => accuracies(problem).into_iter().find(|other| *other < accuracy - 1e-9),
+        _ => None,
+    }
+}

@@ -1,0 +1,113 @@
+use super::*;
+use crate::assemble::tests::{Case, INFRASTRUCTURE, PROFILE, WORKFLOW};
+use crate::check::check;
+
+fn problem(workflow: &str) -> Problem {
+    Case::new(workflow, INFRASTRUCTURE, PROFILE).assembled().problem
+}
+
+fn limits() -> SearchLimits {
+    SearchLimits { wall_seconds: None, ..SearchLimits::default() }
+}
+
+fn found(problem: &Problem) -> Vec<Relaxation> {
+    let outcome = Exact.plan(problem, &limits()).expect("plans");
+    assert_eq!(outcome.solution, None);
+    relaxations(problem, &limits()).expect("plans")
+}
+
+/// Without a bound on latency: workers may wait.
+fn without_latency() -> String {
+    WORKFLOW.replace(", latency: {percentile: p99, below: 800ms}", "")
+}
+
+#[test]
+fn an_accuracy_out_of_reach_gives_way_to_the_best_there_is() {
+    let mut problem = problem(&without_latency());
+    problem.limits.accuracy = Some(70.0);
+    let all = found(&problem);
+    assert_eq!(all[0].relaxed, Relaxed::Accuracy { from: 70.0, to: 65.0 });
+    assert!((all[0].relative - 5.0 / 70.0).abs() < 1e-12);
+    assert_eq!(all.len(), 1, "nothing else helps: {all:?}");
+}
+
+#[test]
+fn a_rate_out_of_reach_gives_way_to_the_largest() {
+    let mut problem = with_rate(&problem(&without_latency()), 100.0);
+    problem.limits.accuracy = None;
+    problem.routes[0][1].as_mut().expect("a link").bandwidth = None;
+    let all = found(&problem);
+    let factor = all.iter().find_map(|relaxation| match relaxation.relaxed {
+        Relaxed::Rate { factor } => Some(factor),
+        _ => None,
+    });
+    let factor = factor.expect("a lower rate helps");
+    assert!(Exact.plan(&with_rate(&problem, factor), &limits()).expect("plans").solution.is_some());
+    assert!(Exact.plan(&with_rate(&problem, factor * 1.01), &limits()).expect("plans").solution.is_none());
+    let workers = all.iter().find(|relaxation| matches!(relaxation.relaxed, Relaxed::Workers(_)));
+    let Some(Relaxed::Workers(missing)) = workers.map(|relaxation| &relaxation.relaxed) else {
+        panic!("more machines help: {all:?}");
+    };
+    let mut more = problem.clone();
+    for add in missing {
+        more.worker_classes[add.class].count += add.count;
+    }
+    assert!(Exact.plan(&more, &limits()).expect("plans").solution.is_some(), "{missing:?}");
+}
+
+#[test]
+fn a_latency_out_of_reach_gives_way_to_one_that_can_be_kept() {
+    let workflow = WORKFLOW.replace("below: 800ms", "below: 60ms");
+    let problem = problem(&workflow);
+    let all = found(&problem);
+    let to = all.iter().find_map(|relaxation| match relaxation.relaxed {
+        Relaxed::Latency { to, .. } => Some(to),
+        _ => None,
+    });
+    let to = to.expect("more time helps");
+    let kept =
+        Exact.plan(&with_latency(&problem, |_| to), &limits()).expect("plans").solution.expect("a plan");
+    assert_eq!(check(&with_latency(&problem, |_| to), &kept), []);
+}
+
+#[test]
+fn a_full_link_gives_way_to_a_wider_one() {
+    let mut problem = problem(&without_latency());
+    problem.limits.accuracy = None;
+    // The little ones cannot run speech, and its records are too large for the link.
+    problem.operators[1].variants[0].modes[0].clear();
+    problem.routes[0][1].as_mut().expect("a link").bandwidth = Some(1e6);
+    let all = found(&problem);
+    let factor = all.iter().find_map(|relaxation| match relaxation.relaxed {
+        Relaxed::Bandwidth { factor } => Some(factor),
+        _ => None,
+    });
+    // 40 records of 100 kB a second and little else.
+    assert!(factor.is_some_and(|factor| factor > 3.9 && factor < 5.0), "{all:?}");
+    assert!(
+        all.windows(2).all(
+            |pair| pair[0].relative <= pair[1].relative || matches!(pair[1].relaxed, Relaxed::Workers(_))
+        )
+    );
+}
+
+#[test]
+fn a_plan_is_explained() {
+    let problem = problem(&without_latency());
+    let outcome = Exact.plan(&problem, &limits()).expect("plans");
+    let explained = explain(&problem, &outcome, 40.0, &limits()).expect("plans");
+    // Only the large model is accurate enough; the small one would be cheaper or cost as much.
+    assert!(
+        explained.binding.iter().any(|binding| matches!(binding, Binding::Accuracy { .. })),
+        "{explained:?}"
+    );
+    let accuracy = explained.prices.iter().find(|price| matches!(price.change, LevelChange::Accuracy(_)));
+    assert!(accuracy.is_some_and(|price| price.price.is_some()), "61 % is within 65 %");
+    for rejected in &explained.rejected {
+        match rejected.reason {
+            Reason::Accuracy(found) => assert!(found < problem.limits.accuracy),
+            Reason::Dearer(more) => assert!(more >= -1e-9),
+            Reason::Latency(_) => panic!("no latency is asked for"),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! From numbers to a plan that can run: a [`Solution`] becomes a [`Plan`].
+//!
+//! - A worker in use is `tier[-site]-type-number`, such as `edge-cpu-1-0`.
+//! - Sources run on devices of their own, `device-tier[-site]` of the type [`SOURCE_DEVICE`]: cameras and microphones,
+//!   which cost nothing.
+//! - A weightless operator of its own runs on a worker in use at its location, else on the device there. Fused
+//!   operators run where the operator does that they are fused into.
+//! - A sink has one stage, on the worker that gives it most of its records.
+//! - A stage of an operator with several is named `operator@worker`.
+mod placement;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use read::{ReadError, solution_of};
+
+use crate::assemble::{Assembly, Inputs, message_bytes_of};
+use crate::cost::{CostError, cost};
+use crate::solution::Solution;
+use crate::summary::headroom;
+use placement::Placement;
+use std::collections::{BTreeMap, BTreeSet};
+use tidemill_spec::plan::{
+    LinkKind, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass, SOURCE_DEVICE, Stage,
+    default_byte_budget, default_percentile,
+};
+use tidemill_spec::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
+
+/// Shares below this are dust of adding floats.
+const DUST: f64 = 1e-9;
+
+/// Why a solution is no plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PhysicalError {
+    /// It has no cost.
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    /// More route classes than a plan can number.
+    #[error("{0} route classes; a plan has at most 65536")]
+    Classes(usize),
+}
+
+/// The plan of a solution; `profiles` are the digests of the files that it was made from.
+///
+/// # Errors
+/// A solution that does not fit the problem.
+pub fn physical(
+    inputs: &Inputs<'_>,
+    assembly: &Assembly,
+    solution: &Solution,
+    profiles: Vec<String>,
+) -> Result<Plan, PhysicalError> {
+    let cost = cost(&assembly.problem, solution)?;
+    let mut placement = Placement::new(assembly, solution);
+    let routes = routes(inputs, assembly, solution, &mut placement);
+    let classes: Vec<RouteClass> = (0..=u16::MAX)
+        .zip(&routes)
+        .map(|(id, (route, share))| RouteClass { id, share: *share, route: route.clone() })
+        .collect();
+    if classes.len() < routes.len() {
+        return Err(PhysicalError::Classes(routes.len()));
+    }
+    let variants = variants(inputs, assembly, solution);
+    let stages = stages(inputs, assembly, solution, &placement, &classes, &variants);
+    let edges = edges(inputs, assembly, &placement, &classes, &variants);
+    let problem = &assembly.problem;
+    let predicted = Predicted {
+        rate: Some(PredictedValue {
+            value: Rate(assembly.rate),
+            from: None,
+            to: headroom(problem, solution).map(|factor| Rate(rounded(assembly.rate * factor))),
+        }),
+        p50: None,
+        p99: None,
+        cost: Some(PredictedValue { value: HourlyPrice(rounded(cost.total())), from: None, to: None }),
+        accuracy: problem.accuracy_of(&solution.variants).map(|accuracy| PredictedValue {
+            value: Percent(accuracy),
+            from: None,
+            to: None,
+        }),
+    };
+    let workflow = inputs.workflow;
+    let percentile = Percentile(problem.limits.percentile);
+    Ok(Plan {
+        version: 1,
+        workflow: PlanWorkflow { name: workflow.name.value.clone(), digest: Some(workflow.digest()) },
+        plan_version: 1,
+        tick: workflow.run.tick.value,
+        checkpoint_every: workflow.run.checkpoint_every.value,
+        percentile: if percentile.0 > 0.0 { percentile } else { default_percentile() },
+        workers: placement.used_workers(&stages),
+        stages,
+        classes,
+        edges,
+        predicted: Some(predicted),
+        profiles,
+    })
+}
+
+/// Ids that the workers in use have in the plan, as in the solution.
+pub fn worker_names(assembly: &Assembly, solution: &Solution) -> Vec<String> {
+    Placement::new(assembly, solution).names().to_vec()
+}
+
+/// Without the dust of adding floats.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+type Route = BTreeMap<String, String>;
+
+/// A stage for everything in the workflow, for each share of the keys. Classes with the same route become one.
+fn routes(
+    inputs: &Inputs<'_>,
+    assembly: &Assembly,
+    solution: &Solution,
+    placement: &mut Placement<'_>,
+) -> Vec<(Route, f64)> {
+    let whole: f64 = solution.classes.iter().map(|class| class.share).filter(|share| *share > DUST).sum();
+    let mut routes: Vec<(Route, f64)> = Vec::new();
+    for class in solution.classes.iter().filter(|class| class.share > DUST) {
+        let mut route = Route::new();
+        for (index, source) in assembly.problem.sources.iter().enumerate() {
+            route.insert(source.id.clone(), placement.source(&source.id, class.sources[index]));
+        }
+        for (operator, host) in &assembly.hosts {
+            route.insert(operator.clone(), placement.operator(operator, class.hostings[*host]));
+        }
+        match routes.iter_mut().find(|(other, _)| *other == route) {
+            Some((_, share)) => *share += class.share / whole,
+            None => routes.push((route, class.share / whole)),
+        }
+    }
+    for sink in &inputs.workflow.sinks {
+        let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
+        for (route, share) in &routes {
+            *shares.entry(&route[&sink.input.from.value]).or_default() += share;
+        }
+        let most = shares.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
+        if let Some((stage, _)) = most {
+            let stage = (*stage).to_owned();
+            placement.sink(&sink.id.value, &stage);
+        }
+        for (route, _) in &mut routes {
+            route.insert(sink.id.value.clone(), sink.id.value.clone());
+        }
+    }
+    routes
+}
+
+/// Chosen variants by operator of the workflow, of operators with models.
+fn variants(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> BTreeMap<String, String> {
+    let chosen = assembly.problem.operators.iter().zip(&solution.variants);
+    let with_models = chosen.filter(|(operator, _)| inputs.models.contains_key(&operator.id));
+    with_models.map(|(operator, &m)| (operator.id.clone(), operator.variants[m].id.clone())).collect()
+}
+
+fn stages(
+    inputs: &Inputs<'_>,
+    assembly: &Assembly,
+    solution: &Solution,
+    placement: &Placement<'_>,
+    classes: &[RouteClass],
+    variants: &BTreeMap<String, String>,
+) -> Vec<Stage> {
+    let workflow = inputs.workflow;
+    let sources = workflow.sources.iter().map(|source| &source.id.value);
+    let operators = workflow.operators.iter().map(|operator| &operator.id.value);
+    let all = sources.chain(operators).chain(workflow.sinks.iter().map(|sink| &sink.id.value));
+    let mut stages = Vec::new();
+    for operator in all {
+        let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
+        let mut ids: Vec<&str> = Vec::new();
+        for class in classes {
+            let id = class.route[operator].as_str();
+            *shares.entry(id).or_default() += class.share;
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        for id in ids {
+            let place = placement.of(id);
+            let mode = place.hosting.and_then(|hosting| {
+                let hosting = &solution.hostings[hosting];
+                let worker = solution.workers[hosting.worker?];
+                let of = &assembly.problem.operators[hosting.operator];
+                let variant = &of.variants[solution.variants[hosting.operator]];
+                // Only the operator itself has modes, not what is fused into it.
+                (of.id == *operator).then(|| variant.modes[worker.class].get(hosting.mode)).flatten()
+            });
+            stages.push(Stage {
+                id: id.to_owned(),
+                operator: operator.clone(),
+                variant: variants.get(operator).cloned(),
+                backend: mode.and_then(|mode| mode.backend.clone()),
+                worker: place.worker.clone(),
+                slot_group: "main".to_owned(),
+                partitions: 1,
+                share: shares[id].min(1.0),
+                max_batch: mode.map_or(1, |mode| mode.batch),
+                batching_budget: mode.map_or(TimeSpan(0), |mode| nanoseconds(mode.fill_seconds)),
+                byte_budget: default_byte_budget(),
+            });
+        }
+    }
+    stages
+}
+
+fn nanoseconds(seconds: f64) -> TimeSpan {
+    TimeSpan((seconds * 1e9).round() as u64)
+}
+
+/// An edge wherever a class goes from one stage to another.
+fn edges(
+    inputs: &Inputs<'_>,
+    assembly: &Assembly,
+    placement: &Placement<'_>,
+    classes: &[RouteClass],
+    variants: &BTreeMap<String, String>,
+) -> Vec<PlanEdge> {
+    let workflow = inputs.workflow;
+    let mut connections: Vec<(&str, &str, u32)> = Vec::new();
+    for operator in &workflow.operators {
+        let inputs = (0u32..).zip(&operator.inputs);
+        connections.extend(
+            inputs.map(|(port, input)| (input.from.value.as_str(), operator.id.value.as_str(), port)),
+        );
+    }
+    connections.extend(workflow.sinks.iter().map(|s| (s.input.from.value.as_str(), s.id.value.as_str(), 0)));
+    let mut edges: Vec<PlanEdge> = Vec::new();
+    for (from, to, input) in connections {
+        let bytes = message_bytes_of(inputs, (from, to, input), variants);
+        let mut places: BTreeSet<(&str, &str)> = BTreeSet::new();
+        for class in classes {
+            let (sender, receiver) = (class.route[from].as_str(), class.route[to].as_str());
+            if !places.insert((sender, receiver)) {
+                continue;
+            }
+            let both = |class: &&RouteClass| class.route[from] == sender && class.route[to] == receiver;
+            let share: f64 = classes.iter().filter(both).map(|class| class.share).sum();
+            let (a, b) = (placement.of(sender), placement.of(receiver));
+            let price = assembly.problem.route(a.location, b.location).map_or(0.0, |route| route.price);
+            edges.push(PlanEdge {
+                from: sender.to_owned(),
+                to: receiver.to_owned(),
+                input,
+                link: if a.worker == b.worker { LinkKind::InProcess } else { LinkKind::Memfd },
+                freshness: None,
+                bytes_per_record: bytes.map(|bytes| Bytes(bytes as u64)),
+                rate: assembly.outputs.get(from).map(|rate| Rate(rounded(rate * share))),
+                price: (price > 0.0).then_some(TransferPrice(price)),
+            });
+        }
+    }
+    edges
+}

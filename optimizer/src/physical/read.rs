@@ -1,0 +1,143 @@
+//! Back from a plan to numbers, so that a plan from a file can be priced, checked and explained.
+use super::DUST;
+use crate::assemble::{Assembly, Inputs};
+use crate::solution::{Hosting, RouteClass, Solution, UsedWorker};
+use std::collections::BTreeMap;
+use tidemill_spec::plan::{Plan, SOURCE_DEVICE, Stage};
+
+/// Why a plan is outside of the problem.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// A worker that the infrastructure does not have.
+    #[error("the infrastructure has no worker `{0}` of that type in that tier")]
+    Worker(String),
+    /// A variant that cannot be planned with.
+    #[error("`{operator}` has no variant `{variant}` with figures")]
+    Variant {
+        /// Operator.
+        operator: String,
+        /// Variant in the plan.
+        variant: String,
+    },
+    /// A stage runs in a way for which there are no figures.
+    #[error("stage `{stage}` has no figures on `{worker_type}` for batches of up to {batch}")]
+    Mode {
+        /// Stage.
+        stage: String,
+        /// Type of its worker.
+        worker_type: String,
+        /// Its largest batch.
+        batch: u32,
+    },
+    /// A route without a stage for something.
+    #[error("class {class} has no stage for `{operator}`")]
+    Route {
+        /// Class.
+        class: u16,
+        /// Operator or source.
+        operator: String,
+    },
+}
+
+/// The numbers of a plan for the same workflow and infrastructure. Waiting times are not in a plan: see
+/// [`Hosting::wait_seconds`].
+///
+/// # Errors
+/// What the problem does not have.
+pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Result<Solution, ReadError> {
+    let problem = &assembly.problem;
+    let location_of = |tier: &str, site: &Option<String>| {
+        assembly.sites.iter().position(|known| known.tier == tier && known.location == *site)
+    };
+    let mut workers: Vec<UsedWorker> = Vec::new();
+    let mut places: BTreeMap<&str, (usize, Option<usize>)> = BTreeMap::new();
+    for worker in &plan.workers {
+        let missing = || ReadError::Worker(worker.id.clone());
+        let location = location_of(&worker.tier, &worker.location).ok_or_else(missing)?;
+        if worker.worker_type == SOURCE_DEVICE {
+            places.insert(&worker.id, (location, None));
+            continue;
+        }
+        let is_it = |class: &crate::problem::WorkerClass| {
+            class.location == location && class.worker_type == worker.worker_type
+        };
+        let class = problem.worker_classes.iter().position(is_it).ok_or_else(missing)?;
+        let index = workers.iter().filter(|used| used.class == class).count();
+        places.insert(&worker.id, (location, Some(workers.len())));
+        workers.push(UsedWorker { class, index: u32::try_from(index).unwrap_or(u32::MAX) });
+    }
+    let stage_of = |class: &tidemill_spec::plan::RouteClass, operator: &str| -> Result<&Stage, ReadError> {
+        let missing = || ReadError::Route { class: class.id, operator: operator.to_owned() };
+        let id = class.route.get(operator).ok_or_else(missing)?;
+        plan.stages.iter().find(|stage| stage.id == *id).ok_or_else(missing)
+    };
+    let mut variants = Vec::new();
+    for operator in &problem.operators {
+        let named = plan.stages.iter().find(|stage| stage.operator == operator.id);
+        let named = named.and_then(|stage| stage.variant.as_deref());
+        let position = match named.filter(|_| inputs.models.contains_key(&operator.id)) {
+            None => Some(0),
+            Some(named) => operator.variants.iter().position(|variant| variant.id == named),
+        };
+        variants.push(position.ok_or_else(|| ReadError::Variant {
+            operator: operator.id.clone(),
+            variant: named.unwrap_or_default().to_owned(),
+        })?);
+    }
+    let mut hostings: Vec<Hosting> = Vec::new();
+    let mut stages: Vec<&str> = Vec::new();
+    let mut classes = Vec::new();
+    for class in plan.classes.iter().filter(|class| class.share > DUST) {
+        let mut of_class = Vec::new();
+        for (index, operator) in problem.operators.iter().enumerate() {
+            let stage = stage_of(class, &operator.id)?;
+            let known = stages.iter().position(|id| *id == stage.id);
+            let position = match known {
+                Some(position) => position,
+                None => {
+                    let (location, worker) = places.get(stage.worker.as_str()).copied().unwrap_or_default();
+                    let worker = worker.filter(|_| !operator.weightless);
+                    let modes = worker.map(|worker| {
+                        operator.variants[variants[index]].modes[workers[worker].class].as_slice()
+                    });
+                    let fits = |mode: &crate::problem::ServiceMode| {
+                        mode.batch == stage.max_batch
+                            && (stage.backend.is_none()
+                                || mode.backend.is_none()
+                                || mode.backend == stage.backend)
+                    };
+                    let mode = modes.map_or(Some(0), |modes| modes.iter().position(fits));
+                    let mode = mode.ok_or_else(|| ReadError::Mode {
+                        stage: stage.id.clone(),
+                        worker_type: plan
+                            .workers
+                            .iter()
+                            .find(|worker| worker.id == stage.worker)
+                            .map(|worker| worker.worker_type.clone())
+                            .unwrap_or_default(),
+                        batch: stage.max_batch,
+                    })?;
+                    stages.push(&stage.id);
+                    hostings.push(Hosting {
+                        operator: index,
+                        worker,
+                        location,
+                        mode,
+                        share: 0.0,
+                        wait_seconds: None,
+                    });
+                    hostings.len() - 1
+                }
+            };
+            hostings[position].share += class.share;
+            of_class.push(position);
+        }
+        let mut sources = Vec::new();
+        for source in &problem.sources {
+            let stage = stage_of(class, &source.id)?;
+            sources.push(places.get(stage.worker.as_str()).copied().unwrap_or_default().0);
+        }
+        classes.push(RouteClass { share: class.share, sources, hostings: of_class });
+    }
+    Ok(Solution { variants, workers, hostings, classes })
+}

@@ -1,0 +1,236 @@
+//! What a report says of a solution: load of each worker, traffic, latency by its parts, room up to each limit.
+//!
+//! Everything here follows from the problem and the solution alone, so it holds for plans of any planner.
+use crate::cost::{Cost, CostError, cost, traffic};
+use crate::problem::{Problem, Producer};
+use crate::solution::{RouteClass, Solution};
+
+/// A solution in the words of a report.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Compute and network, in $/h.
+    pub cost: Cost,
+    /// End-to-end accuracy in percent, where known.
+    pub accuracy: Option<f64>,
+    /// Workers in use, as in the solution.
+    pub workers: Vec<WorkerLoad>,
+    /// Traffic between locations, within a location left out.
+    pub traffic: Vec<Traffic>,
+    /// The slowest way from every source to every operator that nothing follows.
+    pub paths: Vec<PathLatency>,
+    /// The rate may grow by this factor until a worker or a link is full; none if nothing bounds it.
+    pub headroom: Option<f64>,
+}
+
+/// What a worker does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkerLoad {
+    /// Worker class in the problem.
+    pub class: usize,
+    /// Which of the class.
+    pub index: u32,
+    /// Part of its time that it is busy, by service times at the guaranteed percentile.
+    pub utilization: f64,
+    /// Operators on it: operator, share of its records, part of the worker's time.
+    pub parts: Vec<(usize, f64, f64)>,
+    /// Bytes of the models on it.
+    pub memory_bytes: f64,
+    /// Seconds that a record waits for it at most, where latency is bounded.
+    pub wait_seconds: Option<f64>,
+}
+
+/// Traffic between two locations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traffic {
+    /// Sending location.
+    pub from: usize,
+    /// Receiving location.
+    pub to: usize,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+    /// $/h.
+    pub cost: f64,
+    /// Part of the link's bandwidth, where it has a bound.
+    pub utilization: Option<f64>,
+}
+
+/// Latency along a way through the plan: a sum of percentiles of its stages, in seconds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PathLatency {
+    /// Source in the problem.
+    pub source: usize,
+    /// Operators on the way.
+    pub operators: Vec<usize>,
+    /// Route class of which this is the slowest way.
+    pub class: usize,
+    /// Calls, at the guaranteed percentile.
+    pub service: f64,
+    /// Waiting for workers; only where latency is bounded, see [`PathLatency::is_bounded`].
+    pub waiting: f64,
+    /// Filling batches.
+    pub batching: f64,
+    /// Between locations: delay, and the time that a record takes at the bandwidth.
+    pub transfer: f64,
+    /// Ticks of stateful operators.
+    pub ticks: f64,
+    /// Whether the waiting is known: if not, the sum holds for idle workers only.
+    pub is_bounded: bool,
+}
+
+impl PathLatency {
+    /// The sum of the parts.
+    pub fn total(&self) -> f64 {
+        self.service + self.waiting + self.batching + self.transfer + self.ticks
+    }
+}
+
+impl Summary {
+    /// Looks at a solution.
+    ///
+    /// # Errors
+    /// A solution that does not fit the problem.
+    pub fn new(problem: &Problem, solution: &Solution) -> Result<Self, CostError> {
+        let cost = cost(problem, solution)?;
+        let mut all = Vec::new();
+        for ((from, to), bytes_per_second) in traffic(problem, solution)? {
+            let route = problem.route(from, to).copied().unwrap_or_default();
+            if from != to || route.price > 0.0 {
+                all.push(Traffic {
+                    from,
+                    to,
+                    bytes_per_second,
+                    cost: bytes_per_second * 3600.0 * route.price,
+                    utilization: route.bandwidth.map(|bandwidth| bytes_per_second / bandwidth),
+                });
+            }
+        }
+        Ok(Self {
+            cost,
+            accuracy: problem.accuracy_of(&solution.variants),
+            workers: workers(problem, solution),
+            traffic: all,
+            paths: paths(problem, solution),
+            headroom: headroom(problem, solution),
+        })
+    }
+
+    /// The slowest of all ways.
+    pub fn slowest(&self) -> Option<&PathLatency> {
+        self.paths.iter().max_by(|a, b| a.total().total_cmp(&b.total()))
+    }
+}
+
+/// Load of every worker in use.
+pub fn workers(problem: &Problem, solution: &Solution) -> Vec<WorkerLoad> {
+    let loads = solution.workers.iter().enumerate().map(|(position, used)| {
+        let mut load = WorkerLoad {
+            class: used.class,
+            index: used.index,
+            utilization: 0.0,
+            parts: Vec::new(),
+            memory_bytes: 0.0,
+            wait_seconds: None,
+        };
+        for hosting in solution.hostings.iter().filter(|hosting| hosting.worker == Some(position)) {
+            let operator = &problem.operators[hosting.operator];
+            let variant = &operator.variants[solution.variants[hosting.operator]];
+            let Some(mode) = variant.modes.get(used.class).and_then(|modes| modes.get(hosting.mode)) else {
+                continue;
+            };
+            let part = operator.rate * hosting.share * mode.seconds_per_record;
+            load.parts.push((hosting.operator, hosting.share, part));
+            load.utilization += part;
+            load.memory_bytes += mode.memory_bytes;
+            load.wait_seconds = load.wait_seconds.or(hosting.wait_seconds);
+        }
+        load
+    });
+    loads.collect()
+}
+
+/// The factor by which the rate may grow, with this plan, until a worker reaches the largest utilization or a link its
+/// bandwidth; none if nothing bounds it.
+pub fn headroom(problem: &Problem, solution: &Solution) -> Option<f64> {
+    let limit = problem.limits.max_utilization;
+    let of_workers = workers(problem, solution).into_iter().map(|load| limit / load.utilization);
+    let of_links =
+        traffic(problem, solution).unwrap_or_default().into_iter().filter_map(|((from, to), bytes)| {
+            problem.route(from, to).and_then(|route| route.bandwidth).map(|bandwidth| bandwidth / bytes)
+        });
+    of_workers.chain(of_links).filter(|factor| factor.is_finite()).reduce(f64::min)
+}
+
+/// The slowest way from every source to every last operator, over all route classes.
+pub fn paths(problem: &Problem, solution: &Solution) -> Vec<PathLatency> {
+    let mut slowest: Vec<PathLatency> = Vec::new();
+    for (index, class) in solution.classes.iter().enumerate() {
+        for source in 0..problem.sources.len() {
+            let at = from_source(problem, solution, class, source);
+            for last in problem.last_operators() {
+                let Some(mut path) = at[last].clone() else { continue };
+                (path.source, path.class) = (source, index);
+                let same = |other: &&mut PathLatency| {
+                    other.source == source && other.operators.last() == Some(&last)
+                };
+                match slowest.iter_mut().find(same) {
+                    Some(other) if other.total() >= path.total() => {}
+                    Some(other) => *other = path,
+                    None => slowest.push(path),
+                }
+            }
+        }
+    }
+    slowest
+}
+
+/// The slowest way from one source to each operator in one route class: longest paths in topological order.
+fn from_source(
+    problem: &Problem,
+    solution: &Solution,
+    class: &RouteClass,
+    source: usize,
+) -> Vec<Option<PathLatency>> {
+    let mut at: Vec<Option<PathLatency>> = vec![None; problem.operators.len()];
+    for operator in 0..problem.operators.len() {
+        let hosting = &solution.hostings[class.hostings[operator]];
+        let arrivals = problem.inputs_of(operator).into_iter().filter_map(|index| {
+            let edge = &problem.edges[index];
+            let (mut path, from, variant) = match edge.from {
+                Producer::Source(other) if other == source => {
+                    (PathLatency { is_bounded: true, ..PathLatency::default() }, class.sources[source], 0)
+                }
+                Producer::Source(_) => return None,
+                Producer::Operator(producer) => {
+                    let location = solution.hostings[class.hostings[producer]].location;
+                    (at[producer].clone()?, location, solution.variants[producer])
+                }
+            };
+            if let Some(route) = problem.route(from, hosting.location) {
+                let sending = route.bandwidth.map_or(0.0, |bandwidth| edge.bytes[variant] / bandwidth);
+                path.transfer += route.delay + sending;
+            }
+            Some(path)
+        });
+        let latest = arrivals.max_by(|a, b| a.total().total_cmp(&b.total()));
+        at[operator] = latest.map(|mut path| {
+            let of = &problem.operators[operator];
+            path.operators.push(operator);
+            if of.stateful {
+                path.ticks += problem.limits.tick_seconds;
+            }
+            let mode = hosting.worker.and_then(|worker| {
+                let modes =
+                    of.variants[solution.variants[operator]].modes.get(solution.workers[worker].class)?;
+                modes.get(hosting.mode)
+            });
+            if let Some(mode) = mode {
+                path.service += mode.call_seconds;
+                path.batching += mode.fill_seconds;
+                path.waiting += hosting.wait_seconds.unwrap_or(0.0);
+                path.is_bounded &= hosting.wait_seconds.is_some();
+            }
+            path
+        });
+    }
+    at
+}
