@@ -23,10 +23,10 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 10)]
     seeds: u64,
     /// Seconds by the clock after which one search is stopped (what it left unproven is in the result).
-    #[arg(long, default_value_t = 60.0)]
+    #[arg(long, default_value_t = 20.0)]
     longest: f64,
     /// The largest size of the growth series, in operators.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 50)]
     largest: usize,
 }
 
