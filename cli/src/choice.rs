@@ -85,7 +85,7 @@ impl Backends<'_> {
             return Some(match location::command(manifest) {
                 Some(command) => format!("not fetched, skipped ({command})"),
                 None => format!(
-                    "its file {} is missing; models/training/run_all.sh makes the models that ship",
+                    "its file {} is missing (a path is relative to the folder of the manifest)",
                     location::file(manifest, path).display()
                 ),
             });

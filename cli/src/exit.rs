@@ -106,5 +106,8 @@ pub(crate) fn explain(error: &anyhow::Error, terminal: &Terminal) -> Exit {
         return failure.exit;
     }
     terminal.error(&format!("{error:#}"), None);
-    Exit::Bug
+    match error.chain().any(|cause| cause.is::<std::io::Error>()) {
+        true => Exit::Unavailable, // a disk, a folder, a terminal: nothing of ours
+        false => Exit::Bug,
+    }
 }

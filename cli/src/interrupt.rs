@@ -1,7 +1,7 @@
-//! Ctrl-C: the first ends the run in order, the second leaves at once.
+//! Ctrl-C, SIGTERM and a closed terminal: the first ends the run in order, the second leaves at once.
 use crate::exit::Exit;
 use crate::leave;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,12 @@ impl Interrupt {
     /// When the system does not allow that.
     pub(crate) fn listen() -> std::io::Result<Self> {
         let interrupt = Self::default();
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let mut wanted = vec![SIGINT, SIGTERM];
+        // The terminal was closed; `nohup` has it ignored.
+        if !is_ignored(SIGHUP) {
+            wanted.push(SIGHUP);
+        }
+        let mut signals = Signals::new(wanted)?;
         let listener = interrupt.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for _ in signals.forever() {
@@ -49,5 +54,28 @@ impl Interrupt {
     /// True after the first signal.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Acquire)
+    }
+}
+
+/// Whether whoever started this process had it ignore a signal, as far as the system tells.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&status).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// The mask of ignored signals in the text of `/proc/self/status`.
+fn ignored(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_ignored_signals_is_read() {
+        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\n"), Some(0x1001));
+        assert_eq!(ignored("Name:\tx\n"), None);
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct ProgressLine {
     terminal: Terminal,
     expected: Expected,
     next_plain: f64,
+    /// Records in at the last change, and when that was.
+    moved: (u64, f64),
 }
 
 /// When the run will end, as far as that is known.
@@ -40,7 +42,9 @@ impl Expected {
 
     /// Seconds until the end.
     fn left(&self, progress: &Progress) -> Option<f64> {
-        let by_records = self.records.filter(|_| progress.emitted > 0).map(|records| {
+        // Once all are read, how long the last ones take is not known.
+        let going = |records: &u64| (1..*records).contains(&progress.emitted);
+        let by_records = self.records.filter(going).map(|records| {
             let rest = records.saturating_sub(progress.emitted) as f64;
             rest * progress.seconds / progress.emitted as f64
         });
@@ -62,11 +66,14 @@ impl ProgressLine {
             }
             bar
         });
-        Self { bar, terminal, expected, next_plain: PLAIN_EVERY }
+        Self { bar, terminal, expected, next_plain: PLAIN_EVERY, moved: (0, 0.0) }
     }
 
     /// Shows the newest state.
     pub(crate) fn show(&mut self, progress: &Progress) {
+        if progress.emitted != self.moved.0 {
+            self.moved = (progress.emitted, progress.seconds);
+        }
         match &self.bar {
             Some(bar) => {
                 bar.set_message(self.text(progress));
@@ -99,7 +106,9 @@ impl ProgressLine {
             text.push_str(&format!(", {} dead letters", grouped(progress.dead_letters)));
         }
         text.push_str(&format!(", {}", seconds(progress.seconds)));
-        if let Some(left) = self.expected.left(progress) {
+        // Where nothing moves there is nothing to reckon with.
+        let stands = progress.seconds - self.moved.1 > PLAIN_EVERY;
+        if let Some(left) = self.expected.left(progress).filter(|_| !stands) {
             text.push_str(&format!(", about {} left", seconds(left)));
         }
         text

@@ -12,7 +12,7 @@ use crate::slo::{SHORT_TICKS, Verdict, accuracy_text, is_short, sink_rate};
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::{self, Write};
-use tidemill_engine::{LatencySummary, Program, RunReport, StageReport};
+use tidemill_engine::{LatencySummary, LetterSample, Program, RunReport, StageReport};
 
 /// Everything that is reported of a run.
 pub(crate) struct RunDocument<'a> {
@@ -177,7 +177,10 @@ impl RunDocument<'_> {
         let groups = self.report.dead_letter_groups.iter();
         let mut lines: Vec<String> = groups
             .flat_map(|group| &group.samples)
-            .map(|letter| format!("{}: {}: {}", letter.operator, letter.reason, one_line(&letter.detail, 80)))
+            .map(|letter| {
+                let detail = one_line(&letter.detail, 80);
+                format!("{}: {}: {detail}{}", letter.operator, letter.reason, which_record(letter))
+            })
             .collect();
         lines.dedup();
         for line in &lines {
@@ -245,5 +248,20 @@ fn one_line(text: &str, width: usize) -> String {
     match line.char_indices().nth(width) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line.to_owned(),
+    }
+}
+/// The first column with a short value, so that the lost record can be found: ` (key 000012)`. Nothing where the
+/// detail names it.
+fn which_record(letter: &LetterSample) -> String {
+    let short = letter.values.iter().find_map(|(column, value)| match value {
+        serde_json::Value::String(text) if text.len() <= 40 => Some((column, text.clone())),
+        serde_json::Value::Number(number) => Some((column, number.to_string())),
+        _ => None,
+    });
+    match short {
+        Some((column, value)) if !letter.detail.contains(&value) => {
+            format!(" ({column} {})", one_line(&value, 40))
+        }
+        _ => String::new(),
     }
 }

@@ -49,7 +49,11 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     .into_iter()
     .filter_map(|(path, who)| Some((path.as_deref()?, who)))
     .collect();
-    check_written(&prepared.workflow, &prepared.program.sinks, &beside)?;
+    let read: Vec<(&Path, &str)> = [(&arguments.replay, "`--replay`"), (&arguments.plan, "`--plan`")]
+        .into_iter()
+        .filter_map(|(path, who)| Some((path.as_deref()?, who)))
+        .collect();
+    check_written(&prepared.workflow, &prepared.program.sinks, &read, &beside)?;
     let replay = arguments.replay.as_deref().map(|path| read_epoch_log(path, &prepared.program));
     let replay = replay.transpose()?;
     let take = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::create).transpose();

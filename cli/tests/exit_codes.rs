@@ -68,6 +68,21 @@ fn a_bad_model_stops_everything() {
 }
 
 #[test]
+fn the_file_of_a_model_is_not_written_over() {
+    let place = Place::example("vqa");
+    std::fs::copy(place.path(SMALL), place.path("copy.onnx")).unwrap();
+    one_model(&place, |text| text.replace("file: scene-features-small.onnx", "file: copy.onnx"));
+    let before = std::fs::read(place.path("copy.onnx")).unwrap();
+    let (workflow, copy) = (place.argument("workflow.yaml"), place.argument("copy.onnx"));
+    let outcome = tidemill(&["run", &workflow, "--report", &copy]).expect(78);
+    assert!(outcome.stderr.contains("it belongs to a model of `features`"), "{}", outcome.stderr);
+    place.change("workflow.yaml", "out/features.jsonl", "copy.onnx");
+    let outcome = tidemill(&["run", &workflow]).expect(78);
+    assert!(outcome.stderr.contains("E0611"), "{}", outcome.stderr);
+    assert!(before == std::fs::read(place.path("copy.onnx")).unwrap(), "the model is as it was");
+}
+
+#[test]
 fn a_variant_without_its_file_is_left_out_if_there_is_another() {
     let place = Place::example("vqa");
     one_model(&place, |text| text.replace("file: scene-features-small.onnx", "file: gone.onnx"));

@@ -191,7 +191,7 @@ impl ModelError {
                 "its sha256 is not the one in the manifest: the file is damaged or another one, fetch or train it again",
             ),
             ModelError::File { .. } => Some(
-                "the path is relative to the manifest; models/training/run_all.sh makes the models that ship",
+                "the path is relative to the folder of the manifest: put the file there, or write where it is",
             ),
             ModelError::Checksum { .. } => Some(
                 "fetch or train the file again, or, if it is the one you mean, write its sha256 into the manifest",

@@ -35,11 +35,7 @@ pub fn command(manifest: &Manifest) -> Option<String> {
 /// Sizes of all files of a model together; `None` if one is missing.
 pub fn bytes(manifest: &Manifest, manifest_path: &Path) -> Option<u64> {
     let folder = folder(manifest, manifest_path);
-    let decoder = manifest.decoder.iter().flat_map(|decoder| [&decoder.file, &decoder.tokenizer.file]);
-    std::iter::once(&manifest.file)
-        .chain(decoder)
-        .map(|name| std::fs::metadata(folder.join(&name.value)).ok().map(|file| file.len()))
-        .sum()
+    manifest.files().map(|name| std::fs::metadata(folder.join(name)).ok().map(|file| file.len())).sum()
 }
 
 #[cfg(test)]

@@ -285,7 +285,7 @@ impl Inference for MlInstance {
         }
         if !prepared.is_empty() {
             match self.model.run_rows(&mut prepared) {
-                Ok(raw) => {
+                Ok(raw) if !self.model.is_undecided(&raw) => {
                     let columns = self.columns(self.model.finish(raw))?;
                     let mut start = 0;
                     for (part, rows) in parts.iter().zip(&usable) {
@@ -294,7 +294,7 @@ impl Inference for MlInstance {
                         start += rows.len();
                     }
                 }
-                Err(_) => self.run_alone(parts, &usable, &prepared, output)?,
+                _ => self.run_alone(parts, &usable, &prepared, output)?,
             }
         }
         self.rows = prepared;
@@ -352,6 +352,10 @@ impl MlInstance {
             parts.iter().zip(usable).flat_map(|(part, rows)| rows.iter().map(move |row| (part, *row)));
         for (at, (part, row)) in places.enumerate() {
             match self.model.run(&[prepared.row(at)]) {
+                Ok(raw) if self.model.is_undecided(&raw) => {
+                    let text = "the model's scores are not numbers (NaN), so none is the largest";
+                    dead(part, row as usize, Rejected::new("not_a_number", text), output);
+                }
                 Ok(raw) => {
                     let columns = self.columns(self.model.finish(raw))?;
                     output.push(self.result(part, &[row], columns.into_iter())?);

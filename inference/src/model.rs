@@ -222,6 +222,11 @@ impl Model {
         outputs.chain(raw.texts.map(OutputColumn::Text)).collect()
     }
 
+    /// Whether a text would be chosen among scores that are not numbers, see [`OutputSteps::is_undecided`].
+    pub fn is_undecided(&self, raw: &RawOutputs) -> bool {
+        self.after.iter().zip(&raw.tensors).any(|(steps, tensor)| steps.is_undecided(tensor.data()))
+    }
+
     /// `max_steps` bounds a declared loop; the trial takes fewer than a real run.
     fn run_steps(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
         if !self.blueprint.one_by_one || rows.len() <= 1 {

@@ -141,6 +141,18 @@ fn labels_and_probabilities_come_from_scores() {
 }
 
 #[test]
+fn scores_that_are_not_numbers_choose_no_label() {
+    let columns = vec![Column::new("x", tensor_type(4))];
+    let operator = bind("linear.yaml", columns.clone()).unwrap();
+    let values = [[5.0, 0.0, 0.0, 0.0], [0.0, f32::NAN, 0.0, 0.0], [0.0, 0.0, 9.0, 0.0]].concat();
+    let output = run(&operator, &batch(columns, vec![floats(4, values)]));
+    let labels: Vec<_> = output.batches.iter().flat_map(|rows| texts(rows, "label")).collect();
+    assert_eq!(labels, ["left", "right"]);
+    let letters: Vec<_> = output.dead_letters.iter().map(|letter| (letter.reason, letter.id)).collect();
+    assert_eq!(letters, [("not_a_number", Some(source_id(0, 1)))]);
+}
+
+#[test]
 fn a_model_with_a_fixed_batch_runs_row_by_row() {
     let columns = vec![Column::new("x", tensor_type(4))];
     let operator = bind("fixed_batch.yaml", columns.clone()).unwrap();

@@ -179,6 +179,11 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
             Diagnostic::error("E0107", format!("key `{}` is given twice", key.as_deref().unwrap_or("?")))
                 .with_help("keep one of the two")
         }
+        serde_saphyr::Error::Budget { .. } if error.to_string().contains("Documents") => {
+            Diagnostic::error("E0109", "there is a second document in the file").with_help(
+                "a file holds one: take out the line `---`, or put what follows it into a file of its own",
+            )
+        }
         serde_saphyr::Error::Budget { .. }
         | serde_saphyr::Error::AliasReplayLimitExceeded { .. }
         | serde_saphyr::Error::AliasExpansionLimitExceeded { .. }

@@ -238,9 +238,18 @@ fn address(kind: &str, bytes: &[u8]) -> String {
     format!("data:{kind};base64,{}", base64::engine::general_purpose::STANDARD.encode(bytes))
 }
 
+/// Pixels of the largest picture that is made smaller for a page.
+const LARGEST_PICTURE: u64 = 16_000_000;
+
 /// A smaller picture of a picture; none if it cannot be read within reason.
 fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut reader = image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
+    let reader = || image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok();
+    // A page is written while somebody waits.
+    let (width, height) = reader()?.into_dimensions().ok()?;
+    if u64::from(width) * u64::from(height) > LARGEST_PICTURE {
+        return None;
+    }
+    let mut reader = reader()?;
     let mut limits = image::Limits::default();
     limits.max_alloc = Some(256 << 20);
     reader.limits(limits);

@@ -3,13 +3,31 @@ use crate::api::BoundSink;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::manifest::Manifest;
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 
 /// A file and who uses it.
 struct Use {
     file: PathBuf,
+    /// What the file system calls it; a second name of the same file (a hard link) has the same.
+    number: Option<(u64, u64)>,
     who: String,
+}
+
+impl Use {
+    fn of(path: &Path, who: String) -> Self {
+        let file = real(path);
+        Self { number: number(&file), file, who }
+    }
+
+    /// Whether writing `other` would change this.
+    fn is_hit_by(&self, other: &Self) -> bool {
+        self.file == other.file
+            || (self.number.is_some() && self.number == other.number)
+            // What lies in a folder that a source reads is its input.
+            || (self.file.is_dir() && other.file.parent() == Some(&self.file))
+    }
 }
 
 /// The files that a workflow reads and writes so far.
@@ -19,10 +37,11 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Everything that is read: the workflow itself, what sources name as `path`, manifests, ground truth.
+    /// Everything that is read: the workflow itself, what sources name as `path`, manifests and the files beside
+    /// them, ground truth.
     pub(super) fn of(workflow: &Workflow) -> Self {
         let mut read = Vec::new();
-        let mut add = |path: &Path, who: String| read.push(Use { file: real(path), who });
+        let mut add = |path: &Path, who: String| read.push(Use::of(path, who));
         if let Some(source) = workflow.name.span.source() {
             add(Path::new(source.name()), "it is the workflow itself".to_owned());
         }
@@ -33,7 +52,13 @@ impl Files {
         }
         for operator in &workflow.operators {
             for variant in &operator.variants {
-                add(&workflow.resolve(&variant.value), format!("it is a model of `{}`", operator.id));
+                let manifest = workflow.resolve(&variant.value);
+                add(&manifest, format!("it is a model of `{}`", operator.id));
+                // What is wrong with a manifest is told where the model is loaded.
+                for file in Manifest::load(&manifest).iter().flat_map(Manifest::files) {
+                    let file = manifest.with_file_name(file);
+                    add(&file, format!("it belongs to a model of `{}`", operator.id));
+                }
             }
         }
         for sink in &workflow.sinks {
@@ -46,48 +71,62 @@ impl Files {
 
     /// Takes note that `who` writes a file.
     pub(super) fn write(&mut self, path: &Path, who: &str, span: &Span, errors: &mut Diagnostics) {
-        let file = real(path);
+        let new = Use::of(path, who.to_owned());
         // A device or a pipe is no place where one thing replaces another.
-        if std::fs::metadata(&file).is_ok_and(|file| !file.is_file()) {
+        if std::fs::metadata(&new.file).is_ok_and(|file| !file.is_file()) {
             return;
         }
         let message = |why: &str| format!("{who} cannot write `{}`: {why}", path.display());
-        let clash = if let Some(reader) = self.read.iter().find(|other| other.file == file) {
+        let clash = if let Some(reader) = self.read.iter().find(|other| other.is_hit_by(&new)) {
             Some((message(&reader.who), "that would delete what is read: write another file"))
         } else {
-            let other = self.written.iter().find(|other| other.file == file);
+            let other = self.written.iter().find(|other| other.is_hit_by(&new));
             other.map(|o| (message(&format!("{} writes it too", o.who)), "give each a file of its own"))
         };
         if let Some((message, help)) = clash {
             errors.push(Diagnostic::error("E0611", message).at(span.clone()).with_help(help));
         }
-        self.written.push(Use { file, who: who.to_owned() });
+        self.written.push(new);
     }
 }
 
-/// Checks that files written beside those of a workflow (a report, a log) are none that it reads or writes.
+/// Checks that files written beside those of a workflow (a report, a log) are none that it reads or writes, nor one
+/// of those `read` beside (a plan, a log).
 ///
 /// # Errors
 /// `E0611`, for each that is.
 pub fn check_written(
     workflow: &Workflow,
     sinks: &BTreeMap<String, BoundSink>,
+    read: &[(&Path, &str)],
     beside: &[(&Path, &str)],
 ) -> Result<(), Diagnostics> {
     let (mut files, mut errors) = (Files::of(workflow), Diagnostics::new());
+    files.read.extend(read.iter().map(|(path, who)| Use::of(path, format!("{who} reads it"))));
     let letters = workflow.run.dead_letters.as_ref().map(|path| workflow.resolve(&path.value));
     for sink in sinks.values() {
         for file in &sink.files {
-            files.written.push(Use { file: real(file), who: format!("sink `{}`", sink.id) });
+            files.written.push(Use::of(file, format!("sink `{}`", sink.id)));
         }
     }
-    files
-        .written
-        .extend(letters.map(|file| Use { file: real(&file), who: "`run: dead_letters`".to_owned() }));
+    files.written.extend(letters.map(|file| Use::of(&file, "`run: dead_letters`".to_owned())));
     for (path, who) in beside {
         files.write(path, who, &Span::nowhere(), &mut errors);
     }
     errors.into_result(())
+}
+
+/// Device and number of a file that is there.
+#[cfg(unix)]
+fn number(file: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(file).ok()?;
+    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn number(_: &Path) -> Option<(u64, u64)> {
+    None
 }
 
 /// The file behind a path, links followed, also where it does not exist yet.
@@ -106,4 +145,21 @@ fn real(path: &Path) -> PathBuf {
         _ => {}
     }
     folder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_in_a_folder_that_is_read_is_part_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let pictures = folder.path().join("pictures");
+        std::fs::create_dir(&pictures).unwrap();
+        let used = |path: &Path| Use::of(path, String::new());
+        assert!(used(&pictures).is_hit_by(&used(&pictures.join("1.jpg"))));
+        assert!(used(&pictures).is_hit_by(&used(&pictures.join("../pictures/new.jsonl"))));
+        assert!(!used(&pictures).is_hit_by(&used(&folder.path().join("out.jsonl"))));
+        assert!(!used(&pictures).is_hit_by(&used(&pictures.join("out/new.jsonl"))), "deeper is not read");
+    }
 }

@@ -112,7 +112,8 @@ fn no_file_is_written_twice_or_written_and_read() {
         let found = bind(folder.path(), &format!("sinks:\n{}{rest}", sinks.collect::<String>()));
         found.err().map_or(String::new(), |errors| errors.to_string())
     };
-    for path in ["r.csv", "link.csv", "./new/../r.csv"] {
+    std::fs::hard_link(folder.path().join("r.csv"), folder.path().join("hard.csv")).unwrap();
+    for path in ["r.csv", "link.csv", "hard.csv", "./new/../r.csv"] {
         assert!(sinks(&[(path, "")], "").contains("source `readings` reads it"), "{path}");
     }
     assert!(sinks(&[("truth.csv", &format!(", {truth}"))], "").contains("the ground truth of `s0`"));

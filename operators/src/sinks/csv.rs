@@ -76,9 +76,32 @@ impl TextFormat for CommaSeparated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::{EndContext, InputPort, SinkKind};
     use crate::sinks::test::{answers, bind};
-    use crate::testing::batch;
+    use crate::testing::{batch, id, options};
+    use arrow_array::Float64Array;
     use serde_json::json;
+    use std::sync::Arc;
+    use tidemill_spec::span::Span;
+    use tidemill_spec::types::{Column, ColumnType, StreamType};
+
+    #[test]
+    fn what_is_no_number_is_an_empty_field() {
+        let folder = tempfile::tempdir().unwrap();
+        let stream = StreamType::new([Column::new("v", ColumnType::Float64)]);
+        let port = InputPort { from: "a".into(), stream: stream.clone(), span: Span::nowhere() };
+        let context = EndContext { id: &id("sink"), base: folder.path() };
+        let bound = SinkKind::bind(&Csv, &context, &port, &options("path: a.csv")).unwrap();
+        let rows = batch(&stream, &[json!({"v": 1.5}), json!({"v": 1.0}), json!({"v": 2.0})]);
+        let mut columns = rows.columns().to_vec();
+        *columns.last_mut().unwrap() = Arc::new(Float64Array::from(vec![1.5, f64::NAN, f64::NEG_INFINITY]));
+        let mut sink = (bound.make)().unwrap();
+        sink.write(&RecordBatch::try_new(rows.schema(), columns).unwrap()).unwrap();
+        sink.commit(1).unwrap();
+        sink.close().unwrap();
+        let text = std::fs::read_to_string(folder.path().join("a.csv")).unwrap();
+        assert_eq!(text, "v\n1.5\n\"\"\n\"\"\n");
+    }
 
     #[test]
     fn header_once_and_quotes_where_needed() {

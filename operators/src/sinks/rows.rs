@@ -145,6 +145,13 @@ impl Rows {
                     }
                 }
                 Written::Payload(index, _) if batch.column(METADATA_COLUMNS + index).is_null(row) => {}
+                // What is no number in JSON is an empty field, as null is.
+                Written::Payload(index, ColumnType::Float64)
+                    if !batch
+                        .column(METADATA_COLUMNS + index)
+                        .as_primitive::<Float64Type>()
+                        .value(row)
+                        .is_finite() => {}
                 Written::Id => hexadecimal(&Metadata::of(batch).id(row), &mut buffer),
                 other => value(batch, row, other, &mut buffer)?,
             }

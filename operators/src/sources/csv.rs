@@ -134,6 +134,14 @@ impl Format for CsvFormat {
         self.places.clear();
         for column in columns {
             let Some(place) = names.iter().position(|name| *name == column.name) else {
+                if let ([one], Some(separator)) =
+                    (names.as_slice(), [';', '\t', '|'].into_iter().find(|c| names[0].contains(*c)))
+                {
+                    return Err((
+                        format!("the columns are separated by {separator:?}: `{one}`"),
+                        "save the file with commas between the columns".into(),
+                    ));
+                }
                 let shown = names.iter().map(String::as_str).take(40);
                 return Err((
                     format!("the first line does not name the declared column `{}`", column.name),
@@ -272,10 +280,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("t.csv"), "n,s\n").unwrap();
         std::fs::write(folder.path().join("empty.csv"), "").unwrap();
+        std::fs::write(folder.path().join("excel.csv"), "n;s\n").unwrap();
         for (yaml, code, message) in [
             ("path: x.csv\ncolumns: {n: int64}", "E0609", "does not exist"),
             ("path: .\ncolumns: {n: int64}", "E0609", "is a folder"),
             ("path: empty.csv\ncolumns: {n: int64}", "E0609", "is empty"),
+            ("path: excel.csv\ncolumns: {n: int64}", "E0609", "separated by ';': `n;s`"),
             ("path: t.csv\ncolumns: {nn: int64}", "E0609", "does not name the declared column `nn`"),
             ("path: t.csv\ncolumns: {n: int64}\nevent_time: m", "E0605", "no declared column"),
             ("path: t.csv\ncolumns: {s: text}\nevent_time: s", "E0606", "expected int64 or float64"),

@@ -28,6 +28,12 @@ impl Manifest {
         document::convert(&tree, Self::check)
     }
 
+    /// Names of all files that it speaks of, relative to its own folder.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let decoder = self.decoder.iter().flat_map(|decoder| [&decoder.file, &decoder.tokenizer.file]);
+        std::iter::once(&self.file).chain(decoder).map(|file| file.value.as_str())
+    }
+
     /// As YAML; parsing it gives the same manifest.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ text_unit! {
         "A quantity of data: a number and B, kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024).",
         ["64MiB", "1.5GB"];
     TimeSpan, "a length of time such as `250ms`", "[0-9]+(\\.[0-9]+)?\\s*(ns|us|ms|s|min|h)",
-        "A length of time: a number and ns, us, ms, s, min or h.",
+        "A length of time: a number and ns, us, ms, s, min, h or d (24 h).",
         ["250ms", "10s"];
     Rate, "a rate such as `40/s`", "[0-9]+(\\.[0-9]+)?\\s*(/s|fps|/min|/h)",
         "Events per time: a number and /s, fps, /min or /h.",

@@ -30,6 +30,9 @@ pub(super) const TIME: Units = &[
     ("ns", 1),
 ];
 
+/// Days, accepted but not printed.
+const DAYS: Units = &[("d", 86_400_000_000_000)];
+
 /// Units of bandwidth, in bits per second.
 pub(super) const BANDWIDTH: Units =
     &[("Tbps", 1_000_000_000_000), ("Gbps", 1_000_000_000), ("Mbps", 1_000_000), ("kbps", 1_000), ("bps", 1)];
@@ -72,6 +75,8 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("hr", "h"),
     ("hour", "h"),
     ("hours", "h"),
+    ("day", "d"),
+    ("days", "d"),
     ("Hz", "/s"),
     ("hz", "/s"),
     ("/sec", "/s"),
@@ -178,7 +183,7 @@ impl FromStr for Bytes {
 impl FromStr for TimeSpan {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        quantity(text, &[TIME], "a length of time", "ms", "250ms").map(TimeSpan)
+        quantity(text, &[TIME, DAYS], "a length of time", "ms", "250ms").map(TimeSpan)
     }
 }
 

@@ -207,6 +207,14 @@ impl<'a> Look<'a> {
         if !unclosed && line.text[self.within(&line)..].starts_with(':') && before.contains(": ") {
             return Some(self.quote(&line, "a text with `: ` in it needs quotes"));
         }
+        if let Some(at) = line.text.find("${") {
+            let place = self.span(&line, at, at + 2);
+            return Some(
+                Diagnostic::error("E0101", "a `${` inside `{...}` needs quotes")
+                    .at(place)
+                    .with_help("put quotes around the whole text, such as `path: \"${HOME}/answers.jsonl\"`"),
+            );
+        }
         let end = if unclosed { self.source.text().len() } else { self.at };
         let (at, bracket) = open_bracket(self.source.text().get(..end)?)?;
         let closing = if bracket == '{' { '}' } else { ']' };
@@ -349,6 +357,7 @@ mod tests {
             ("filter", "*a", (3, 11), "starts with `*` needs quotes", "write `kind: \"*a\"`"),
             ("filter", "!a", (3, 11), "starts with `!` needs quotes", "write `\"!a\"`"),
             ("filter", "!a && b", (3, 11), "starts with `!` needs quotes", "write `\"!a && b\"`"),
+            ("filter", "{a: ${B}/c}", (3, 15), "`${` inside `{...}` needs quotes", "around the whole text"),
             ("filter", "{a: b\n  - id: x", (3, 11), "a `{` is not closed", "write `}`"),
             ("filter", "'a\n    input: b", (3, 5), "a quote is not closed", "second quote"),
         ] {
