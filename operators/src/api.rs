@@ -53,6 +53,8 @@ pub struct Output {
     pub dead_letters: Vec<DeadLetter>,
     /// Records dropped on purpose, by stable reason (`late`, `unmatched`).
     pub drops: Vec<(&'static str, u64)>,
+    /// Records that went on and of which there is something to know, by stable reason (`text_cut_off`).
+    pub notes: Vec<(&'static str, u64)>,
 }
 
 impl Output {
@@ -65,13 +67,22 @@ impl Output {
 
     /// Counts records dropped on purpose.
     pub fn drop_rows(&mut self, reason: &'static str, rows: u64) {
-        if rows == 0 {
-            return;
-        }
-        match self.drops.iter_mut().find(|(r, _)| *r == reason) {
-            Some((_, n)) => *n += rows,
-            None => self.drops.push((reason, rows)),
-        }
+        add(&mut self.drops, reason, rows);
+    }
+
+    /// Counts records that went on and of which there is something to know.
+    pub fn note_rows(&mut self, reason: &'static str, rows: u64) {
+        add(&mut self.notes, reason, rows);
+    }
+}
+
+fn add(counts: &mut Vec<(&'static str, u64)>, reason: &'static str, rows: u64) {
+    if rows == 0 {
+        return;
+    }
+    match counts.iter_mut().find(|(known, _)| *known == reason) {
+        Some((_, n)) => *n += rows,
+        None => counts.push((reason, rows)),
     }
 }
 
@@ -104,6 +115,12 @@ pub trait Stateful: Send {
     fn apply(&mut self, port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
     /// The watermark: no row with an earlier event time is expected any more. `EventTime::MAX` at the end.
     fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError>;
+    /// Whether the last `advance` left results out because one epoch would have had too many. The engine calls
+    /// `advance` again at the end of each following epoch, also when the watermark stays and after the end of the
+    /// stream, until nothing is left; so sinks can commit in between. It is part of the state.
+    fn has_more(&self) -> bool {
+        false
+    }
     /// The watermark of the output once the input's is `watermark`: no row with an earlier event time will be
     /// emitted any more. A window that may stay open for late rows holds it back.
     fn output_watermark(&self, watermark: EventTime) -> EventTime {

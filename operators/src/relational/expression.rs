@@ -16,7 +16,8 @@
 //!
 //! An empty value (`null`) fails every operator but `==`, `!=` and the side of `&&`, `||`, `?:` that is not needed.
 //! A row on which the expression fails (division by zero, overflow, an empty value) is reported by the operator that
-//! uses it; it never stops the run.
+//! uses it; it never stops the run. So is one for which a text would become longer than 8 MiB, on the way to the result
+//! too: `replace` and `+` can make much of little.
 //!
 //! ```
 //! use tidemill_operators::relational::expression::Expression;
@@ -27,6 +28,7 @@
 //! let wrong = Expression::compile("temprature > 20", &readings).unwrap_err();
 //! assert_eq!(wrong.help.as_deref(), Some("did you mean `temperature`?"));
 //! ```
+use super::text_length;
 use super::typing::{Kind, Typing};
 use crate::record::METADATA_COLUMNS;
 use arrow_array::cast::AsArray;
@@ -53,6 +55,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     environment
         .add_extension(cel::extensions::strings)
         .and_then(|()| environment.add_extension(cel::extensions::math))
+        .and_then(|()| environment.add_extension(text_length::functions))
         .expect("the extensions of the language fit together");
     Arc::new(environment)
 });
@@ -188,6 +191,7 @@ fn explain(error: &cel::ExecutionError, row: &Row<'_>) -> String {
         (E::DivisionByZero(_), _) => "division by zero".into(),
         (E::RemainderByZero(_), _) => "remainder of a division by zero".into(),
         (E::Overflow(..), _) => "the result does not fit into int64".into(),
+        (E::FunctionError { message, .. }, _) if message == text_length::TOO_LONG => message.clone(),
         (_, Some((name, _))) => format!("column `{name}` is empty (null)"),
         (other, None) => other.to_string(),
     }
@@ -377,6 +381,28 @@ mod tests {
         assert_eq!(results("math.floor(t)")[..2], ["20.0", "-1.0"]);
         assert_eq!(results("math.abs(t)")[..2], ["20.5", "1.0"]);
         assert_eq!(results("int(t)")[..2], ["20", "-1"]);
+    }
+
+    /// Five times 112 letters for one: 1.8e10.
+    #[test]
+    fn texts_do_not_grow_without_bound() {
+        let hundred = "x".repeat(112);
+        let replaced = format!(".replace('', '{hundred}')").repeat(5);
+        let repeated =
+            (0..3).fold("site".to_owned(), |text, _| format!("({text} + {text} + {text} + {text})"));
+        for long in [format!("site{replaced}"), format!("{repeated}{}", &replaced[..replaced.len() / 5 * 3])]
+        {
+            for text in [format!("size({long}) > 1"), long.clone()] {
+                let found = results(&text);
+                assert_eq!(found[..2], ["!a text of it would be longer than 8 MiB"; 2], "{text:.60}");
+                assert_eq!(found[2], "!column `site` is empty (null)");
+            }
+            // Lists beside a float are typed twice.
+            let found = results(&format!("t in [size({long} + ''), 1]"));
+            assert_eq!(found[0], "!a text of it would be longer than 8 MiB");
+        }
+        assert_eq!(results("site.replace('o', '00') + '!' + string(n)")[..2], ["'n00rth!3'", "'S00uth!0'"]);
+        assert_eq!(results("site + '!' in ['north' + '!', 'x']")[..2], ["true", "false"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod map;
 mod panes;
 mod slips;
 mod snapshot;
+mod text_length;
 mod typing;
 pub mod window;
 mod window_state;
@@ -149,6 +150,9 @@ pub(crate) mod test {
                 instance.restore(&snapshot).unwrap();
                 assert_eq!(instance.snapshot().unwrap(), snapshot);
             }
+        }
+        while instance.has_more() {
+            instance.advance(i64::MAX, &mut output).unwrap();
         }
         for batch in &output.batches {
             assert_eq!(batch.schema(), crate::record::record_schema(&bound.output));

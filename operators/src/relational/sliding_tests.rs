@@ -1,7 +1,8 @@
 //! Windows that overlap.
+use super::super::window_state::EPOCH_ROWS;
 use super::tests::{ALL, make, readings, record, result, rows, rows_of};
 use super::*;
-use crate::api::Output;
+use crate::api::{Output, Stateful};
 use crate::record::Metadata;
 use crate::relational::test::{bind, feed, run_epochs};
 use crate::testing::{Record, only, records};
@@ -131,4 +132,58 @@ fn results_are_not_behind_the_watermark_that_comes_with_them() {
         bind(&Window, &[readings()], "size: 2s\nslide: 3s\naggregates: [{function: count}]").err().unwrap(),
     );
     assert!(error.help.unwrap().contains("at most 2s"));
+}
+
+/// Two groups in 3,600 windows each.
+fn an_hour() -> Box<dyn Stateful> {
+    let mut window = make("size: 1h\nslide: 1s\ngroup_by: [colour]\naggregates: [{function: count}]");
+    let rows = [record(0, 0, json!({"colour": "a"})), record(1, 0, json!({"colour": "b"}))];
+    window.apply(0, &records(&readings(), &rows), &mut Output::default()).unwrap();
+    window
+}
+
+#[test]
+fn many_results_are_spread_over_epochs_and_keep_their_order() {
+    let mut window = an_hour();
+    let (mut starts, mut epochs, mut watermark) = (Vec::new(), 0, i64::MIN);
+    loop {
+        let mut output = Output::default();
+        window.advance(i64::MAX, &mut output).unwrap();
+        let rows = rows_of(&output.batches);
+        assert!(rows.len() <= EPOCH_ROWS + 1, "{} rows in one epoch", rows.len());
+        for batch in &output.batches {
+            assert!(Metadata::of(batch).times.values().iter().all(|time| *time >= watermark));
+        }
+        starts.extend(rows.iter().map(|row| row["window_start"].as_i64().unwrap()));
+        epochs += 1;
+        watermark = window.output_watermark(i64::MAX);
+        if !window.has_more() {
+            break;
+        }
+        // Also what waits is part of the state.
+        let mut again = an_hour();
+        again.restore(&window.snapshot().unwrap()).unwrap();
+        window = again;
+    }
+    assert_eq!((epochs, watermark), (7200usize.div_ceil(EPOCH_ROWS), i64::MAX));
+    let expected: Vec<i64> = (-3599..=0).flat_map(|second| [second * 1000, second * 1000]).collect();
+    assert_eq!(starts, expected);
+    assert_eq!(window.state_bytes(), 0);
+}
+
+#[test]
+fn a_late_row_does_not_get_into_closed_windows_that_wait() {
+    let mut window = an_hour();
+    let mut output = Output::default();
+    // Closes the windows up to the one from -1 s, which hold two groups each.
+    window.advance(3_599_000_000, &mut output).unwrap();
+    assert!(window.has_more());
+    let late = [record(2, 1_000, json!({"colour": "a"}))];
+    window.apply(0, &records(&readings(), &late), &mut output).unwrap();
+    assert!(!window.has_more(), "they are given before the row is taken");
+    window.advance(i64::MAX, &mut output).unwrap();
+    let rows = rows_of(&output.batches);
+    assert_eq!(rows.len(), 7200);
+    assert!(rows[..7198].iter().all(|row| row["count"] == 1));
+    assert_eq!((&rows[7198]["count"], &rows[7199]["count"]), (&json!(2), &json!(1)));
 }

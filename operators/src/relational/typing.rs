@@ -1,7 +1,7 @@
 //! Static types of expressions: every node gets a type from the columns below it, and whole numbers beside floats
 //! are turned into floats in the tree (CEL has no such conversions and would fail at run time).
 use super::expression::ExpressionError;
-use super::slips;
+use super::{slips, text_length};
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators as op};
 use cel::common::types::CelDouble;
@@ -213,7 +213,16 @@ impl<'a> Typing<'a> {
     }
 
     fn call(&mut self, here: &IdedExpr, call: &mut CallExpr) -> Result<Kind, ExpressionError> {
-        let name = call.func_name.clone();
+        let name = asked(&call.func_name).to_owned();
+        if name == op::ADD
+            && let [a, b] = call.args.as_mut_slice()
+        {
+            let kind = self.numbers_or_texts(here, &name, a, b)?;
+            if kind == Kind::Text {
+                call.func_name = text_length::JOIN.into();
+            }
+            return Ok(kind);
+        }
         match (name.as_str(), call.args.as_mut_slice()) {
             (op::CONDITIONAL, [condition, yes, no]) => {
                 let kind = self.check(condition)?;
@@ -263,7 +272,6 @@ impl<'a> Typing<'a> {
             (op::LESS | op::LESS_EQUALS | op::GREATER | op::GREATER_EQUALS, [a, b]) => {
                 self.numbers_or_texts(here, &name, a, b).map(|_| Kind::Bool)
             }
-            (op::ADD, [a, b]) => self.numbers_or_texts(here, &name, a, b),
             (op::SUBSTRACT | op::MULTIPLY | op::DIVIDE, [a, b]) => {
                 let (ka, kb) = (self.check(a)?, self.check(b)?);
                 if !ka.is_number() || !kb.is_number() {
@@ -361,7 +369,10 @@ impl<'a> Typing<'a> {
     }
 
     fn function(&mut self, here: &IdedExpr, call: &mut CallExpr) -> Result<Kind, ExpressionError> {
-        let mut name = call.func_name.clone();
+        let mut name = asked(&call.func_name).to_owned();
+        if name == "replace" {
+            call.func_name = text_length::REPLACE.into();
+        }
         let mut arguments: Vec<&mut IdedExpr> = Vec::new();
         if let Some(target) = &mut call.target {
             match &target.expr {
@@ -439,6 +450,15 @@ impl<'a> Typing<'a> {
             as_pattern = true;
         }
         Ok(result.clone())
+    }
+}
+
+/// The function that stood in the text, where typing has put another one in its place.
+fn asked(name: &str) -> &str {
+    match name {
+        text_length::REPLACE => "replace",
+        text_length::JOIN => op::ADD,
+        other => other,
     }
 }
 

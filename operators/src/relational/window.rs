@@ -23,6 +23,11 @@
 //! costs a merge of what its window has of that group. So results cost most where `slide` is small: more than
 //! 3,600 windows over one another are refused.
 //!
+//! One epoch gives the results of whole windows until it has 8,192 rows or more; those of further closed windows follow
+//! in the next epochs. So the end of a stream, or a gap in it, which closes all open windows at once, takes no memory
+//! for all their results together, and the sinks commit in between. Only a row that comes late, for a window that
+//! overlaps closed ones, makes the rest of these follow at once.
+//!
 //! Output columns: `window_start` and `window_end` (int64, milliseconds since 1970), the group columns, the
 //! aggregates. The event time of a result is the last microsecond of its window; results come by window start, then
 //! by group. Windows without rows give no result.
@@ -114,7 +119,7 @@ struct Listed {
     name: Option<Located<String>>,
 }
 
-/// Windows that a row may be in. One row can give that many results at once, when the stream ends.
+/// Windows that a row may be in. One row can give that many results, when the stream ends.
 const MOST_WINDOWS: i64 = 3600;
 
 impl TypedOperatorKind for Window {

@@ -23,8 +23,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Rows of one output or snapshot batch, at most.
 const CHUNK_ROWS: usize = 4096;
+/// Rows after which an epoch gets no more windows: the rest goes into the next ones. Few in the tests of this crate.
+pub(super) const EPOCH_ROWS: usize = if cfg!(test) { 12 } else { 2 * CHUNK_ROWS };
 /// Format of the snapshots.
-const TAG: [u8; 8] = *b"WINDOW01";
+const TAG: [u8; 8] = *b"WINDOW02";
 
 /// What all copies of one window operator share.
 pub(super) struct Setup {
@@ -101,6 +103,8 @@ pub(super) struct Running {
     /// By start.
     panes: BTreeMap<EventTime, BTreeMap<Key, Group>>,
     watermark: EventTime,
+    /// Start of the first window that is closed and did not fit into the epochs so far.
+    waiting: Option<EventTime>,
     bytes: usize,
 }
 
@@ -117,7 +121,35 @@ fn broken(error: arrow_schema::ArrowError) -> OperatorError {
 
 impl Running {
     pub(super) fn new(setup: Arc<Setup>) -> Self {
-        Self { setup, panes: BTreeMap::new(), watermark: EventTime::MIN, bytes: 0 }
+        Self { setup, panes: BTreeMap::new(), watermark: EventTime::MIN, waiting: None, bytes: 0 }
+    }
+
+    /// Gives the results of the closed windows that start at `next` or later; after `most` rows the others wait.
+    fn give(&mut self, mut next: EventTime, most: usize, output: &mut Output) -> Result<(), OperatorError> {
+        let windows = self.setup.windows;
+        self.waiting = None;
+        let (mut rows, mut given) = (Vec::new(), 0);
+        while let Some((pane, _)) = self.panes.first_key_value() {
+            let start = windows.first(*pane).max(next);
+            if !windows.is_closed(start, self.watermark) {
+                break;
+            }
+            if given >= most {
+                self.waiting = Some(start);
+                break;
+            }
+            next = start + windows.slide;
+            let groups = self.close(start);
+            given += groups.len();
+            rows.extend(groups.into_iter().map(|(key, group)| (start, key, group)));
+            if rows.len() >= CHUNK_ROWS {
+                for chunk in rows.chunks(CHUNK_ROWS) {
+                    self.emit(chunk, output)?;
+                }
+                rows.clear();
+            }
+        }
+        self.emit(&rows, output)
     }
 
     /// The groups of a window that closes, all earlier ones being closed. Panes that no later window needs go.
@@ -221,6 +253,12 @@ impl Stateful for Running {
                 late += 1;
                 continue;
             }
+            // A closed window that waits does not take the row any more, so it must not wait for longer.
+            if let Some(waiting) = self.waiting
+                && setup.windows.first(pane) < setup.windows.first_open(self.watermark)
+            {
+                self.give(waiting, usize::MAX, output)?;
+            }
             let first = (time, metadata.id(row));
             let (source, sequence) = (metadata.sources.value(row), metadata.sequences.value(row));
             let (class, intended) = (metadata.classes.value(row), metadata.intended.value(row));
@@ -246,30 +284,20 @@ impl Stateful for Running {
     }
 
     fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError> {
-        let windows = self.setup.windows;
         // What was closed before gave its results then; rows that came later went into other windows only.
-        let mut next = windows.first_open(self.watermark);
+        let next = self.waiting.unwrap_or_else(|| self.setup.windows.first_open(self.watermark));
         self.watermark = self.watermark.max(watermark);
-        let mut rows = Vec::new();
-        while let Some((pane, _)) = self.panes.first_key_value() {
-            let start = windows.first(*pane).max(next);
-            if !windows.is_closed(start, self.watermark) {
-                break;
-            }
-            next = start + windows.slide;
-            rows.extend(self.close(start).into_iter().map(|(key, group)| (start, key, group)));
-            if rows.len() >= CHUNK_ROWS {
-                for chunk in rows.chunks(CHUNK_ROWS) {
-                    self.emit(chunk, output)?;
-                }
-                rows.clear();
-            }
-        }
-        self.emit(&rows, output)
+        self.give(next, EPOCH_ROWS, output)
+    }
+
+    fn has_more(&self) -> bool {
+        self.waiting.is_some()
     }
 
     fn output_watermark(&self, watermark: EventTime) -> EventTime {
-        self.setup.windows.output_watermark(watermark)
+        let windows = self.setup.windows;
+        let watermark = windows.output_watermark(watermark);
+        self.waiting.map_or(watermark, |start| watermark.min(start + windows.size - 1))
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
@@ -304,15 +332,15 @@ impl Stateful for Running {
             }
             batches.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(broken)?);
         }
-        snapshot::write(TAG, &self.watermark, &[(schema, batches)])
+        snapshot::write(TAG, &(self.watermark, self.waiting), &[(schema, batches)])
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
         let damaged =
             || OperatorError::new("window: the snapshot is damaged: start the run from the beginning");
-        let (watermark, sections) = snapshot::read(TAG, &[self.setup.snapshot_schema()], bytes)?;
+        let ((watermark, waiting), sections) = snapshot::read(TAG, &[self.setup.snapshot_schema()], bytes)?;
         let mut restored = Self::new(Arc::clone(&self.setup));
-        restored.watermark = watermark;
+        (restored.watermark, restored.waiting) = (watermark, waiting);
         for batch in sections.iter().flatten() {
             let int = |index: usize| batch.column(index).as_primitive::<Int64Type>();
             let small = |index: usize| batch.column(index).as_primitive::<UInt32Type>();

@@ -146,6 +146,9 @@ impl StageContext {
         for (reason, rows) in output.drops.drain(..) {
             self.metrics.drops.add(reason, rows);
         }
+        for (reason, rows) in output.notes.drain(..) {
+            self.metrics.notes.add(reason, rows);
+        }
         for letter in output.dead_letters.drain(..) {
             self.dead_letter(slot, epoch, letter);
         }

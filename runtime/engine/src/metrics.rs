@@ -174,6 +174,8 @@ pub struct StageMetrics {
     pub compute: Latencies,
     /// Records lost on purpose.
     pub drops: ByReason,
+    /// Records that went on and of which there is something to know.
+    pub notes: ByReason,
     /// Records that could not be processed.
     pub dead_letters: ByReason,
     /// Bytes of state.

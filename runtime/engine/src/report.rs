@@ -94,6 +94,8 @@ pub struct StageReport {
     pub transfer: LatencySummary,
     /// Records lost on purpose, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// Records that went on and of which there is something to know, by reason (replays included).
+    pub notes: BTreeMap<String, u64>,
     /// Records that could not be processed, by reason.
     pub dead_letters: BTreeMap<String, u64>,
     /// Bytes of state at the end.
@@ -247,6 +249,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             compute: metrics.compute.summary(),
             transfer,
             drops: metrics.drops.counts(),
+            notes: metrics.notes.counts(),
             dead_letters: metrics.dead_letters.counts(),
             state_bytes: metrics.state_bytes.load(Ordering::Relaxed),
             schedule_lag_ms: metrics.schedule_lag.load(Ordering::Relaxed) as f64 / 1e6,

@@ -111,7 +111,7 @@ struct Slot {
     epoll: OwnedFd,
     nodes: Vec<(Rc<RefCell<dyn Node>>, Activator)>,
     flags: Vec<(Arc<AtomicBool>, usize)>,
-    /// Sources and ingresses, with the instance that they feed.
+    /// Who stops where there is no room: sources, ingresses and stateful stages, with the instance that they feed.
     takers: Vec<(usize, usize, Room)>,
     /// Queues of each instance: of its channels, and its own where it is a model.
     accounts: Vec<Vec<Account>>,
@@ -235,7 +235,7 @@ impl Slot {
         }
     }
 
-    /// Schedules the sources and ingresses that stopped and may go on; `true` if there are any.
+    /// Schedules those that stopped for want of room and may go on; `true` if there are any.
     fn wake_takers(&self, progressed: bool) -> bool {
         let mut any = false;
         let ahead = progressed && self.context.ahead.replace(false);

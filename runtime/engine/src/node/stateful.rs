@@ -1,8 +1,9 @@
 //! Runs a [`Stateful`] operator: epochs are applied when they are complete, in order, with the watermark of
-//! each; so the state is always "all of the epochs before e" (engine study, section 7.2).
+//! each; so the state is always "all of the epochs before e" (engine study, section 7.2). An operator that has more
+//! results than fit into one epoch gives the others in the next ones: where it has more, there is no empty epoch.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
-use crate::context::{SlotContext, StageContext};
+use crate::context::{Room, SlotContext, StageContext};
 use crate::frame::{Epoch, WatermarkStep};
 use crate::metrics::count;
 use crate::order;
@@ -28,10 +29,14 @@ pub(crate) struct StatefulNode {
     /// The state changed since the newest snapshot.
     dirty: bool,
     processing: Option<Option<RecordBatch>>,
+    /// What its output can fill; only asked when the operator has more than fits into one epoch.
+    room: Room,
+    index: usize,
 }
 
 impl StatefulNode {
     /// A node whose operator holds the state "all of the epochs before `done`".
+    #[expect(clippy::too_many_arguments, reason = "the parts of one stage, each of another kind")]
     pub(crate) fn new(
         slot: Rc<SlotContext>,
         stage: StageContext,
@@ -39,6 +44,8 @@ impl StatefulNode {
         input: Track,
         output: Track,
         done: Epoch,
+        room: Room,
+        index: usize,
     ) -> Result<Self, OperatorError> {
         if done == 0 {
             slot.snapshots.put(&stage.instance, 0, 0, operator.snapshot()?);
@@ -55,6 +62,8 @@ impl StatefulNode {
             watermark: UNKNOWN,
             dirty: false,
             processing: None,
+            room,
+            index,
         })
     }
 
@@ -95,8 +104,8 @@ impl StatefulNode {
                 self.dirty = true;
             }
         }
-        let watermark = self.input.at(epoch + 1);
-        if watermark > self.watermark {
+        let watermark = self.input.at(epoch + 1).max(self.watermark);
+        if watermark > self.watermark || self.operator.has_more() {
             self.watermark = watermark;
             self.processing = Some(None);
             self.operator.advance(watermark, &mut output)?;
@@ -121,13 +130,22 @@ impl StatefulNode {
         loop {
             let data = self.pending.keys().next().copied().filter(|epoch| *epoch < frontier);
             let step = self.input.next_step(self.done, frontier).map(|epoch| epoch - 1);
-            let Some(epoch) = data.into_iter().chain(step).min() else { break };
+            let more = (self.operator.has_more() && self.done < frontier).then_some(self.done);
+            let Some(epoch) = data.into_iter().chain(step).chain(more).min() else { break };
+            if more.is_some() && !self.room.is_left(self.slot.budget) {
+                return Ok(());
+            }
             self.checkpoint(epoch)?;
             self.apply(epoch, out)?;
             self.done = epoch + 1;
+            if self.operator.has_more() {
+                // What comes behind takes it first, and the slot looks at its commands.
+                self.slot.wake_at(self.slot.now(), self.index);
+                break;
+            }
         }
         // Also at the end: what comes behind may be durable up to any later epoch.
-        self.checkpoint(frontier)?;
+        self.checkpoint(if self.operator.has_more() { self.done.min(frontier) } else { frontier })?;
         self.stage.metrics.state_bytes.store(self.operator.state_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -145,6 +163,10 @@ impl Node for StatefulNode {
         if let Err(error) = self.apply_all(frontier, out) {
             self.stage.operator_failed(&self.slot, error);
         }
+    }
+
+    fn hold(&self, frontier: Epoch) -> Epoch {
+        if self.operator.has_more() { self.done.min(frontier) } else { frontier }
     }
 
     fn processing(&self) -> Option<Processing> {

@@ -195,9 +195,10 @@ impl Slot {
                     let text = format!("no snapshot of '{}' for epoch {done}", stage.instance);
                     return Err(RunError::System(text));
                 }
-                let output = Track::own();
-                let node =
-                    StatefulNode::new(slot, stage, operator, input, output.clone(), done).map_err(failed)?;
+                let (output, room) = (Track::own(), Room::default());
+                self.takers.push((index, at, room.clone()));
+                let node = StatefulNode::new(slot, stage, operator, input, output.clone(), done, room, index)
+                    .map_err(failed)?;
                 (Rc::new(RefCell::new(node)), output)
             }
             Work::Inference { executor, batching } => {

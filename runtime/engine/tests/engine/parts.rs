@@ -234,14 +234,17 @@ pub(crate) fn join(id: &str, within: i64) -> BoundOperator {
     BoundOperator { spread: Spread::RouteKey(vec![vec!["key".into(), "key".into()]]), ..bound }
 }
 
-/// Watermark and open windows with (count, sum).
-type WindowState = (i64, Vec<(i64, (i64, i64))>);
+/// Watermark, whether closed ones wait, and open windows with (count, sum).
+type WindowState = (i64, bool, Vec<(i64, (i64, i64))>);
 
 /// Counts rows and sums values in tumbling windows of `size` microseconds; value = count * 1,000,000,000 + sum.
 struct CountWindow {
     size: i64,
     open: BTreeMap<i64, (i64, i64)>,
     watermark: i64,
+    /// Results of one epoch.
+    most: usize,
+    waiting: bool,
 }
 
 impl Stateful for CountWindow {
@@ -263,9 +266,14 @@ impl Stateful for CountWindow {
     fn advance(&mut self, watermark: i64, output: &mut Output) -> Result<(), OperatorError> {
         self.watermark = watermark;
         let mut closed = Vec::new();
+        self.waiting = false;
         while let Some(first) = self.open.first_entry() {
             let end = (first.key() + 1) * self.size;
             if end > watermark {
+                break;
+            }
+            if closed.len() == self.most {
+                self.waiting = true;
                 break;
             }
             let (index, (count, sum)) = (*first.key(), *first.get());
@@ -277,23 +285,39 @@ impl Stateful for CountWindow {
         Ok(())
     }
 
+    fn has_more(&self) -> bool {
+        self.waiting
+    }
+
+    fn output_watermark(&self, watermark: i64) -> i64 {
+        let next = self.open.keys().next().filter(|_| self.waiting);
+        next.map_or(watermark, |index| watermark.min((index + 1) * self.size - 1))
+    }
+
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
         let open: Vec<_> = self.open.iter().collect();
-        serde_json::to_vec(&(self.watermark, open)).map_err(|e| OperatorError::new(e.to_string()))
+        serde_json::to_vec(&(self.watermark, self.waiting, open))
+            .map_err(|e| OperatorError::new(e.to_string()))
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), OperatorError> {
-        let (watermark, open): WindowState =
+        let (watermark, waiting, open): WindowState =
             serde_json::from_slice(snapshot).map_err(|e| OperatorError::new(e.to_string()))?;
-        self.watermark = watermark;
+        (self.watermark, self.waiting) = (watermark, waiting);
         self.open = open.into_iter().collect();
         Ok(())
     }
 }
 
 pub(crate) fn window(id: &str, size: i64) -> BoundOperator {
+    window_in_parts(id, size, usize::MAX)
+}
+
+/// The same with at most so many results in an epoch.
+pub(crate) fn window_in_parts(id: &str, size: i64, most: usize) -> BoundOperator {
     let bound = operator(id, Computation::Stateful, move || {
-        Instance::Stateful(Box::new(CountWindow { size, open: BTreeMap::new(), watermark: i64::MIN }))
+        let (open, watermark, waiting) = (BTreeMap::new(), i64::MIN, false);
+        Instance::Stateful(Box::new(CountWindow { size, open, watermark, most, waiting }))
     });
     BoundOperator { spread: Spread::One, ..bound }
 }

@@ -1,0 +1,67 @@
+//! A bound for the texts that expressions make, so that a short expression on a short text cannot take all memory.
+//!
+//! Only `replace` and `+` give a text longer than those they take. The language's own have no bound; typing an
+//! expression puts these in their place.
+use cel::common::types::CelString;
+use cel::{DeclarationError, Env, ExecutionError};
+
+/// Longest text, bytes: as long as a line of a source may be.
+const MOST: usize = 8 << 20;
+/// What is told of a row whose text would be longer.
+pub(crate) const TOO_LONG: &str = "a text of it would be longer than 8 MiB";
+/// `replace` with a bound. No expression can be written with this name.
+pub(crate) const REPLACE: &str = "replace with a bound";
+/// `+` of two texts with a bound.
+pub(crate) const JOIN: &str = "+ with a bound";
+
+/// Declares the functions.
+pub(crate) fn functions(environment: &mut Env) -> Result<(), DeclarationError> {
+    cel::add_member_overload!(environment, fn replace: (CelString, CelString, CelString) -> Result<CelString>,
+        name = REPLACE)?;
+    cel::add_overload!(environment, fn join: (CelString, CelString) -> Result<CelString>, name = JOIN)
+}
+
+fn within(length: Option<usize>, function: &str) -> Result<(), ExecutionError> {
+    match length {
+        Some(length) if length <= MOST => Ok(()),
+        _ => Err(ExecutionError::function_error(function, TOO_LONG)),
+    }
+}
+
+fn replace(
+    text: &CelString<'_>,
+    from: &CelString<'_>,
+    to: &CelString<'_>,
+) -> Result<CelString<'static>, ExecutionError> {
+    let (text, from, to) = (text.inner(), from.inner(), to.inner());
+    if to.len() > from.len() {
+        let places = text.matches(from).count();
+        let added = places.checked_mul(to.len() - from.len());
+        within(added.and_then(|added| added.checked_add(text.len())), "replace")?;
+    }
+    Ok(text.replace(from, to).into())
+}
+
+fn join(a: &CelString<'_>, b: &CelString<'_>) -> Result<CelString<'static>, ExecutionError> {
+    let (a, b) = (a.inner(), b.inner());
+    within(a.len().checked_add(b.len()), "+")?;
+    Ok([a, b].concat().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_the_length_of_the_result() {
+        let text = |length: usize| CelString::from("a".repeat(length));
+        let (half, one) = (text(MOST / 2), text(1));
+        assert_eq!(join(&half, &half).unwrap().inner().len(), MOST);
+        assert!(join(&text(MOST), &one).is_err());
+        assert_eq!(replace(&half, &one, &text(2)).unwrap().inner().len(), MOST);
+        assert!(replace(&half, &one, &text(3)).is_err());
+        assert_eq!(replace(&text(MOST + 9), &text(2), &one).unwrap().inner().len(), (MOST + 9) / 2 + 1);
+        // Between all letters, and at both ends.
+        assert_eq!(replace(&text(2), &text(0), &text(3)).unwrap().inner(), "aaaaaaaaaaa");
+    }
+}

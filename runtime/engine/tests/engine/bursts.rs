@@ -1,0 +1,138 @@
+//! Operators that have more results than fit into one epoch.
+use crate::parts::*;
+use arrow_array::RecordBatch;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tidemill_engine::{Program, Run, RunOptions};
+use tidemill_operators::api::*;
+use tidemill_spec::plan::LinkKind;
+
+/// A sink that remembers the most rows of one commit, and takes its time.
+struct Measured {
+    staged: Vec<String>,
+    committed: Collected,
+    largest: Arc<AtomicUsize>,
+}
+
+impl Sink for Measured {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+        self.staged.extend(keys(batch));
+        Ok(())
+    }
+    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
+        self.largest.fetch_max(self.staged.len(), Ordering::AcqRel);
+        self.committed.lock().expect("not poisoned").append(&mut self.staged);
+        std::thread::sleep(Duration::from_millis(5));
+        Ok(())
+    }
+    fn rollback(&mut self) -> Result<(), OperatorError> {
+        self.staged.clear();
+        Ok(())
+    }
+    fn close(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn exactly_once(&self) -> bool {
+        true
+    }
+}
+
+const WINDOWS: usize = 3000;
+/// Results of one epoch.
+const MOST: usize = 20;
+/// Epochs from checkpoint to checkpoint, as the builder has it.
+const EVERY: usize = 5;
+
+/// `rows` through windows of one row each to a measured sink; a second window behind the first where `chained`.
+fn bursts(
+    rows: Vec<Row>,
+    out_of_order: i64,
+    link: LinkKind,
+    slots: [&str; 3],
+    chained: bool,
+) -> (Program, Collected, Arc<AtomicUsize>) {
+    let mut b = Builder::new(link, &[1.0]);
+    b.byte_budget = 1 << 12;
+    let (committed, largest) = (Collected::default(), Arc::new(AtomicUsize::new(0)));
+    let (mut out, _) = sink("out");
+    let (sink_committed, sink_largest) = (Arc::clone(&committed), Arc::clone(&largest));
+    out.make = Arc::new(move || {
+        let (committed, largest) = (Arc::clone(&sink_committed), Arc::clone(&sink_largest));
+        Ok(Box::new(Measured { staged: vec![], committed, largest }))
+    });
+    b.source(rows_source("src", rows, None, Some(out_of_order), 200), slots[0]);
+    b.operator("w", window_in_parts("w", 1000, MOST), slots[1], &[]).edge("src", "w", 0);
+    if chained {
+        b.operator("v", window_in_parts("v", 1000, MOST / 2), slots[2], &[]).edge("w", "v", 0);
+    }
+    b.sink(out, slots[2]).edge(if chained { "v" } else { "w" }, "out", 0);
+    (b.program, committed, largest)
+}
+
+fn expected(windows: impl Iterator<Item = usize>) -> Vec<String> {
+    windows.map(|i| format!("w{i:06}")).collect()
+}
+
+/// No window closes before the end, and all would at once.
+#[test]
+fn results_of_the_end_are_spread_over_epochs() {
+    let (program, committed, largest) =
+        bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
+    ended(&Run::start(program, RunOptions::default()).expect("starts"), 30);
+    assert_eq!(*committed.lock().expect("not poisoned"), expected(0..WINDOWS));
+    let largest = largest.load(Ordering::Acquire);
+    assert!((1..=MOST * EVERY).contains(&largest), "{largest} rows in one commit");
+}
+
+/// A gap in the data closes everything before it; the rows after it come while results still wait.
+#[test]
+fn results_of_a_gap_are_spread_over_the_epochs_behind_it() {
+    let gap = 1 << 42;
+    let mut rows = numbered(WINDOWS);
+    rows.extend(numbered(WINDOWS).into_iter().map(|row| Row { time: row.time + gap, ..row }));
+    let after = (gap / 1000) as usize;
+    let (program, committed, _) = bursts(rows, 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
+    ended(&Run::start(program, RunOptions::default()).expect("starts"), 30);
+    let found = committed.lock().expect("not poisoned").clone();
+    assert_eq!(found.len(), 2 * WINDOWS);
+    assert_eq!(found[..WINDOWS], expected(0..WINDOWS));
+    assert_eq!(found[WINDOWS], format!("w{:06}", after));
+}
+
+#[test]
+fn results_that_wait_survive_a_restart() {
+    for (link, killed, chained) in [
+        (LinkKind::InProcess, "w/b", false),
+        (LinkKind::Memfd, "w/c", false),
+        (LinkKind::InProcess, "w/b", true),
+        (LinkKind::InProcess, "w/c", true),
+    ] {
+        let (program, committed, _) = bursts(numbered(WINDOWS), 1 << 40, link, ["a", "b", "c"], chained);
+        let run = Run::start(program, RunOptions::default()).expect("starts");
+        for part in [WINDOWS / 10, WINDOWS / 2] {
+            while committed.lock().expect("not poisoned").len() < part {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            run.kill_slot(killed);
+        }
+        ended(&run, 30);
+        assert_eq!(*committed.lock().expect("not poisoned"), expected(0..WINDOWS), "{killed} {chained}");
+    }
+}
+
+/// A stop ends the sources; whoever cannot wait for the results aborts, and that is heeded between two epochs.
+#[test]
+fn an_abort_is_heeded_while_results_wait() {
+    let (program, committed, _) =
+        bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
+    let run = Run::start(program, RunOptions::default()).expect("starts");
+    while committed.lock().expect("not poisoned").len() < WINDOWS / 10 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    run.stopper().abort();
+    let report = ended(&run, 10);
+    assert!(!report.complete);
+    let found = committed.lock().expect("not poisoned").len();
+    assert!(found < WINDOWS, "{found} of {WINDOWS} results were given before it ended");
+}
