@@ -2,7 +2,7 @@
 # once `make setup` has run.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long bench lint book check-aarch64
+.PHONY: help setup demo test test-long bench profiles lint book check-aarch64
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ test-long: setup ## a million mutated inputs and long chaos; writes docs/benchma
 
 bench: setup ## measure; writes docs/benchmarks; BENCH="vqa-loop --rounds 2" for a part
 	@scripts/bench.sh $(BENCH)
+
+profiles: setup ## measure the examples' operators; writes examples/vqa/profile.yaml
+	@scripts/profiles.sh
 
 lint: setup ## licences, versions and sources of the dependencies; shell scripts
 	@scripts/lint.sh

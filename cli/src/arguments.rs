@@ -1,4 +1,8 @@
 //! The command line.
+mod profile;
+
+pub(crate) use profile::{ProfileArguments, ProfileVerb};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,6 +64,11 @@ pub(crate) enum Verb {
     Validate(ValidateArguments),
     /// Run a workflow in this process.
     Run(RunArguments),
+    /// Measure the operators of a workflow on types of workers, or look at what was measured.
+    Profile(ProfileArguments),
+    /// Measure one operator for `profile`, which starts this.
+    #[command(hide = true)]
+    ProfileWorker,
     /// Draw a workflow, or a plan for it.
     Graph(GraphArguments),
     /// Print the JSON Schema of a kind of file.

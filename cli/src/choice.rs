@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tidemill_inference::{backend, location};
 use tidemill_spec::diagnostic::{Diagnostics, suggestion};
-use tidemill_spec::manifest::{Manifest, Metric};
+use tidemill_spec::manifest::{Manifest, Metric, OriginKind};
 use tidemill_spec::workflow::{BackendChoice, Operator, Workflow};
 
 /// A model that an operator may run.
@@ -84,6 +84,9 @@ impl Backends<'_> {
         if location::bytes(manifest, path).is_none() {
             return Some(match location::command(manifest) {
                 Some(command) => format!("not fetched, skipped ({command})"),
+                None if manifest.origin.kind == OriginKind::Published => {
+                    "only published figures of it are known, the model is not here".to_owned()
+                }
                 None => format!(
                     "its file {} is missing (a path is relative to the folder of the manifest)",
                     location::file(manifest, path).display()

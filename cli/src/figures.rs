@@ -1,4 +1,5 @@
 //! Numbers as people read them, with units.
+pub(crate) use tidemill_profiler::statistics::wilson_percent;
 
 /// Milliseconds with three digits and a unit: `0.12 ms`, `840 ms`, `12.4 s`.
 pub(crate) fn milliseconds(value: f64) -> String {
@@ -60,21 +61,6 @@ fn scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
     format!("{value:.places$}{}", suffixes[at])
 }
 
-/// The Wilson 95 % interval of a share, in percent.
-///
-/// Unlike the textbook interval it stays within 0 to 100 and is not empty when all or none are right.
-pub(crate) fn wilson_percent(right: u64, all: u64) -> Option<(f64, f64)> {
-    if all == 0 {
-        return None;
-    }
-    let (n, z) = (all as f64, 1.959_963_984_540_054);
-    let share = right as f64 / n;
-    let middle = share + z * z / (2.0 * n);
-    let half = z * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
-    let scale = 100.0 / (1.0 + z * z / n);
-    Some((((middle - half) * scale).max(0.0), ((middle + half) * scale).min(100.0)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,15 +74,5 @@ mod tests {
         assert_eq!(short(451_680), "452 k");
         assert_eq!(bytes(1_900_000), "1.8 MiB");
         assert_eq!(seconds(125.2), "2 min 5 s");
-    }
-
-    #[test]
-    fn wilson_intervals_are_those_of_the_books() {
-        // 81 of 263: 25.5 % to 36.6 % (Newcombe 1998, table I).
-        let (low, high) = wilson_percent(81, 263).unwrap();
-        assert!((low - 25.53).abs() < 0.01 && (high - 36.62).abs() < 0.01, "{low} {high}");
-        assert_eq!(wilson_percent(0, 0), None);
-        let (_, high) = wilson_percent(20, 20).unwrap();
-        assert!((high - 100.0).abs() < 1e-9);
     }
 }

@@ -12,6 +12,7 @@ use tidemill_engine::Stopper;
 pub(crate) struct Interrupt {
     wanted: Arc<AtomicBool>,
     run: Arc<Mutex<Option<Stopper>>>,
+    patient: Arc<AtomicBool>,
 }
 
 impl Interrupt {
@@ -41,6 +42,7 @@ impl Interrupt {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
         match run.as_ref() {
             Some(run) if first => run.abort(),
+            None if first && self.patient.load(Ordering::Acquire) => {}
             // Nothing has begun, or somebody is in a hurry.
             _ => leave(Exit::Interrupted),
         }
@@ -49,6 +51,11 @@ impl Interrupt {
     /// From now on there is a run to end in order.
     pub(crate) fn ends(&self, run: Stopper) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+    }
+
+    /// From now on there is something that looks at [`Interrupt::is_wanted`] often and ends in order.
+    pub(crate) fn is_watched(&self) {
+        self.patient.store(true, Ordering::Release);
     }
 
     /// True after the first signal.

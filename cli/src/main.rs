@@ -20,6 +20,7 @@ mod models;
 mod outline;
 mod output_file;
 mod preparation;
+mod profile;
 mod progress;
 mod report;
 mod run;
@@ -51,6 +52,8 @@ fn main() -> std::process::ExitCode {
         Verb::Models { verb } => models::models(&verb, &terminal),
         Verb::Version(arguments) => version::version(&arguments),
         Verb::Init(arguments) => init::init(&arguments),
+        Verb::Profile(arguments) => profile::profile(&arguments, &terminal),
+        Verb::ProfileWorker => profile::worker(),
         Verb::Doctor(arguments) => doctor::doctor(&arguments, &terminal),
         Verb::Completions(arguments) => manual::completions(&arguments),
         Verb::Man(arguments) => manual::manual(&arguments),

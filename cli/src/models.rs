@@ -63,7 +63,7 @@ fn manifests(folder: &Path) -> Result<Vec<Found>, Failure> {
 
 fn is_manifest(path: &Path) -> bool {
     let tree = yaml::read(path).and_then(|source| yaml::parse(&source));
-    tree.is_ok_and(|tree| tree.get("sha256").is_some() || tree.get("backends").is_some())
+    tree.is_ok_and(|tree| ["sha256", "backends", "licence"].iter().any(|key| tree.get(key).is_some()))
 }
 
 fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {

@@ -45,7 +45,7 @@ impl FileKind {
             FileKind::Workflow => &["sources", "sinks"],
             FileKind::Plan => &["stages", "classes"],
             FileKind::Infrastructure => &["tiers"],
-            FileKind::Model => &["sha256", "backends"],
+            FileKind::Model => &["sha256", "backends", "licence"],
             FileKind::Profile => &["services", "machines", "messages"],
         }
     }

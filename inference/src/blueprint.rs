@@ -71,6 +71,9 @@ impl Blueprint {
     /// # Errors
     /// Everything that does not agree.
     pub fn check(manifest: Manifest, manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
+        if manifest.origin.kind == OriginKind::Published {
+            return Ok(Arc::new(Self::on_paper(manifest, manifest_path)));
+        }
         let file = location::file(&manifest, manifest_path);
         if !file.is_file() && manifest.origin.kind == OriginKind::Fetched {
             let (id, span) = (manifest.id.value.clone(), manifest.file.span.clone());
@@ -123,6 +126,22 @@ impl Blueprint {
             manifest,
             facts,
         }))
+    }
+
+    /// A model that is not here: what its manifest says is all that is known. Types can be checked with it, and
+    /// [`crate::choice::load`] refuses it.
+    fn on_paper(manifest: Manifest, manifest_path: &Path) -> Self {
+        Self {
+            one_by_one: false,
+            inputs: Vec::new(),
+            input_rows: manifest.inputs.iter().map(|input| row_shape(&input.shape)).collect(),
+            output_rows: manifest.outputs.iter().map(|output| row_shape(&output.shape)).collect(),
+            wanted: Vec::new(),
+            sequence: None,
+            facts: ModelFacts::of_nothing(manifest_path),
+            manifest_path: manifest_path.to_owned(),
+            manifest,
+        }
     }
 
     /// The columns that the model gives.

@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tidemill_spec::manifest::OriginKind;
 
 /// Runs before a probe counts.
 const WARM_UPS: usize = 3;
@@ -110,6 +111,10 @@ pub fn load_with_memory(
     directory: &Path,
     memory: Option<&Path>,
 ) -> Result<(Model, Choice), ModelError> {
+    if blueprint.manifest.origin.kind == OriginKind::Published {
+        let (id, span) = (blueprint.manifest.id.value.clone(), blueprint.manifest.id.span.clone());
+        return Err(ModelError::NotHere { id, span });
+    }
     let _deciding = DECIDING.lock().unwrap_or_else(PoisonError::into_inner);
     let model = blueprint.manifest.id.to_string();
     if asked != "auto" {

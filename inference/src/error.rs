@@ -123,6 +123,14 @@ pub enum ModelError {
         /// Where the manifest names its file.
         span: Span,
     },
+    /// Only published figures of the model are known.
+    #[error("the model `{id}` is not here: its manifest has published figures only")]
+    NotHere {
+        /// Id of the model.
+        id: String,
+        /// Where the manifest says so.
+        span: Span,
+    },
     /// The manifest does not allow the backend that was asked for.
     #[error("the backend {asked} is not among those that the manifest allows: {}", list(allowed))]
     NotAllowed {
@@ -163,6 +171,7 @@ impl ModelError {
             ModelError::Steps { .. } => "E0555",
             ModelError::Loop { .. } | ModelError::Decoder { .. } => "E0556",
             ModelError::NotFetched { .. } => "E0561",
+            ModelError::NotHere { .. } => "E0562",
             ModelError::NotAllowed { .. } | ModelError::Backend(_) => "E0557",
             ModelError::Trial { .. } => "E0558",
         }
@@ -179,6 +188,7 @@ impl ModelError {
             | ModelError::Loop { span, .. }
             | ModelError::Decoder { span, .. }
             | ModelError::NotFetched { span, .. }
+            | ModelError::NotHere { span, .. }
             | ModelError::NotAllowed { span, .. } => span.clone(),
             _ => Span::nowhere(),
         }
@@ -203,6 +213,10 @@ impl ModelError {
             ModelError::NotAllowed { .. } => {
                 Some("choose one of those, or add it to `backends` in the manifest")
             }
+            ModelError::NotHere { .. } => Some(
+                "it can be planned with; to run it, put the model beside its manifest and name `file`, `sha256` and \
+                 `backends` there",
+            ),
             ModelError::Trial { .. } => Some("the manifest's shapes or the model file are wrong"),
             _ => None,
         }

@@ -92,6 +92,24 @@ pub struct ModelFacts {
     pub metadata: BTreeMap<String, String>,
 }
 
+impl ModelFacts {
+    /// Of a model that has no file here.
+    pub(crate) fn of_nothing(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            file_bytes: 0,
+            sha256: String::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            opset: None,
+            parameters: 0,
+            nodes: 0,
+            producer: None,
+            metadata: BTreeMap::new(),
+        }
+    }
+}
+
 /// Why a file could not be read as a model.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {

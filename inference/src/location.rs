@@ -34,6 +34,9 @@ pub fn command(manifest: &Manifest) -> Option<String> {
 
 /// Sizes of all files of a model together; `None` if one is missing.
 pub fn bytes(manifest: &Manifest, manifest_path: &Path) -> Option<u64> {
+    if manifest.origin.kind == OriginKind::Published {
+        return None;
+    }
     let folder = folder(manifest, manifest_path);
     manifest.files().map(|name| std::fs::metadata(folder.join(name)).ok().map(|file| file.len())).sum()
 }

@@ -7,6 +7,9 @@
 //! let answers = tidemill_operators::ground_truth::load(&path, "key", "answer").unwrap();
 //! assert_eq!(answers["b"], "blue");
 //! ```
+use crate::api::GroundTruth;
+use crate::record;
+use arrow_array::{Array, RecordBatch};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -110,6 +113,44 @@ pub fn load(path: &Path, key: &str, truth: &str) -> Result<HashMap<String, Strin
         return Err(GroundTruthError::Empty { path: path.into() });
     }
     Ok(answers.map)
+}
+
+/// What ground truth says of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The answer equals the truth.
+    Right,
+    /// It does not.
+    Wrong,
+    /// The key has no ground truth.
+    Unknown,
+}
+
+/// Compares a row with ground truth; `None` where it has no key.
+pub fn judge(truth: &GroundTruth, batch: &RecordBatch, row: usize) -> Option<Verdict> {
+    let schema = batch.schema_ref();
+    let (key, prediction) = (schema.index_of(&truth.key).ok()?, schema.index_of(&truth.prediction).ok()?);
+    let key = cell_text(batch, key, row)?;
+    let Some(expected) = truth.answers.get(&key) else { return Some(Verdict::Unknown) };
+    let right = cell_text(batch, prediction, row).is_some_and(|found| found == *expected);
+    Some(if right { Verdict::Right } else { Verdict::Wrong })
+}
+
+fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {
+    let column = batch.column(column);
+    if column.is_null(row) {
+        return None;
+    }
+    if let Some(text) = record::text(column) {
+        return Some(text.value(row).to_owned());
+    }
+    if let Some(numbers) = record::int64(column) {
+        return Some(numbers.value(row).to_string());
+    }
+    if let Some(flags) = record::boolean(column) {
+        return Some(flags.value(row).to_string());
+    }
+    record::float64(column).map(|numbers| numbers.value(row).to_string())
 }
 
 /// Columns and values of some keys, in the order of the file.

@@ -57,9 +57,11 @@ pub struct Manifest {
     /// What the model does, in one sentence.
     pub description: String,
     /// The model file, relative to the manifest. Where it is not there and `origin` says `fetched`, it is looked for
-    /// where `tidemill models fetch` puts it: in `models/ID` of the cache folder.
+    /// where `tidemill models fetch` puts it: in `models/ID` of the cache folder. Only a `published` model has none.
+    #[serde(default, skip_serializing_if = "is_empty")]
     pub file: Located<String>,
-    /// sha256 of the model file, 64 hexadecimal digits.
+    /// sha256 of the model file, 64 hexadecimal digits. Only a `published` model has none.
+    #[serde(default, skip_serializing_if = "is_empty")]
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
     pub sha256: Located<String>,
     /// SPDX identifier of the licence.
@@ -72,7 +74,8 @@ pub struct Manifest {
     /// Floating-point operations of one record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flops: Option<u64>,
-    /// Backends that run it, the preferred first.
+    /// Backends that run it, the preferred first. Only a `published` model has none.
+    #[serde(default, skip_serializing_if = "no_backends")]
     pub backends: Located<Vec<Backend>>,
     /// What the model reads.
     pub inputs: Vec<ModelInput>,
@@ -138,7 +141,7 @@ pub struct Origin {
     /// What is taken out of the package (`fetched`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<PackagedFile>,
-    /// Anything else; needed for `external`.
+    /// Anything else; needed for `external` and `published`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -164,6 +167,8 @@ pub enum OriginKind {
     Fetched,
     /// From elsewhere: `note` says from where.
     External,
+    /// Only figures of it are known: `note` says where they stand. It can be planned with, not run.
+    Published,
 }
 
 /// What a model reads.
@@ -404,4 +409,12 @@ pub struct Metric {
     pub samples: u64,
     /// True if more is better.
     pub higher_is_better: bool,
+}
+
+fn is_empty(text: &Located<String>) -> bool {
+    text.value.is_empty()
+}
+
+fn no_backends(backends: &Located<Vec<Backend>>) -> bool {
+    backends.value.is_empty()
 }

@@ -268,6 +268,12 @@ fn model() {
         ),
         (&[("dtype: int64", "dtype: float32")], &["E0504"], "text: int64"),
         (&[("script: train.py, ", "")], &["E0505"], "needs `script`"),
+        (
+            &[("kind: trained", "kind: published"), ("note: for the tests", "commit: abc")],
+            &["E0505"],
+            "needs `note`",
+        ),
+        (&[("file: everything.onnx\n", "")], &["E0104"], "missing key `file`"),
         (&[("kind: trained", "kind: fetched")], &["E0505", "E0505"], "needs `package`"),
         (&[("backends: [rten, ort]", "backends: []")], &["E0506"], "at least one"),
         (&[("backends: [rten, ort]", "backends: [rten, ortt]")], &["E0114"], "did you mean `ort`?"),

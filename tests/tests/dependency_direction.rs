@@ -13,6 +13,7 @@ const ALL: &[&str] = &[
     "tidemill-operators",
     "tidemill-inference",
     "tidemill-engine",
+    "tidemill-profiler",
     "tidemill",
 ];
 
@@ -24,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-operators", &["tidemill-spec"]),
     ("tidemill-inference", &["tidemill-spec", "tidemill-operators"]),
     ("tidemill-engine", &["tidemill-spec", "tidemill-operators"]),
+    ("tidemill-profiler", &["tidemill-spec", "tidemill-operators"]),
     (
         "tidemill",
         &[
@@ -32,6 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-operators",
             "tidemill-inference",
             "tidemill-engine",
+            "tidemill-profiler",
         ],
     ),
     ("tidemill-benches", ALL),

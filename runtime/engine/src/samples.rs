@@ -6,13 +6,13 @@
 //! ground truth, right and wrong answers are kept apart. What sources send is kept for a while (a number of bytes),
 //! so that a record that arrives finds what it came from.
 use crate::clock::Nanoseconds;
-use crate::node::sink::{Verdict, judge};
 use arrow_array::{Array, RecordBatch, UInt32Array};
 use arrow_select::take::take_record_batch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tidemill_operators::api::GroundTruth;
+use tidemill_operators::ground_truth::{Verdict, judge};
 use tidemill_operators::record::{self, Metadata, RecordId, batch_bytes};
 
 /// Which records are kept; see [`crate::RunOptions::samples`].

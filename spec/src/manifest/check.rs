@@ -14,8 +14,21 @@ impl Manifest {
     pub fn check(&self) -> Diagnostics {
         let mut found = Diagnostics::new();
         found.extend(identifier::check(&self.id, "."));
-        digest(&self.sha256, &mut found);
-        if self.backends.is_empty() {
+        // Of a model that is not here there is nothing to name.
+        let is_here = self.origin.kind != OriginKind::Published;
+        for (key, text) in [("file", &self.file), ("sha256", &self.sha256)] {
+            if text.is_empty() && is_here {
+                found.push(
+                    Diagnostic::error("E0104", format!("missing key `{key}`"))
+                        .at(self.id.span.clone())
+                        .with_help(format!("add `{key}: ...`")),
+                );
+            }
+        }
+        if !self.sha256.is_empty() {
+            digest(&self.sha256, &mut found);
+        }
+        if self.backends.is_empty() && is_here {
             found.push(
                 Diagnostic::error("E0506", "no backend runs this model")
                     .at(self.backends.span.clone())
@@ -24,14 +37,12 @@ impl Manifest {
         }
         self.origin.check(&self.origin.span, &mut found);
         self.check_names(&mut found);
-        for input in &self.inputs {
-            steps::check_input(input, &mut found);
-        }
-        for output in &self.outputs {
-            steps::check_output(output, &mut found);
+        if is_here {
+            self.inputs.iter().for_each(|input| steps::check_input(input, &mut found));
+            self.outputs.iter().for_each(|output| steps::check_output(output, &mut found));
+            self.check_decoder(&mut found);
         }
         self.check_loop(&mut found);
-        self.check_decoder(&mut found);
         self.check_metric(&mut found);
         found
     }
@@ -129,7 +140,7 @@ impl Origin {
             OriginKind::Fetched => {
                 &[("package", self.package.is_some()), ("package_version", self.package_version.is_some())]
             }
-            OriginKind::External => &[("note", self.note.is_some())],
+            OriginKind::External | OriginKind::Published => &[("note", self.note.is_some())],
         };
         for sha256 in self.package_sha256.iter().chain(self.files.iter().map(|file| &file.sha256)) {
             digest(sha256, found);
@@ -139,7 +150,7 @@ impl Origin {
                 Diagnostic::error("E0505", format!("an origin of this kind needs `{key}`"))
                     .at(span.clone())
                     .with_help(
-                        "`trained`: script, seed; `fetched`: package, package_version; `external`: note",
+                        "`trained`: script, seed; `fetched`: package, package_version; `external`, `published`: note",
                     ),
             );
         }

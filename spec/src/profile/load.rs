@@ -1,8 +1,8 @@
 //! Reading and printing profiles.
 use super::{Profile, ProfileFile, ProfileWorkflow};
 use crate::diagnostic::Diagnostics;
+use crate::digest::sha256;
 use crate::yaml;
-use sha2::{Digest, Sha256};
 use std::path::Path;
 
 impl Profile {
@@ -46,6 +46,6 @@ impl Profile {
     /// sha256 of the profile, 64 hexadecimal digits: comments and layout do not matter. Plans name it.
     pub fn digest(&self) -> String {
         let canonical = serde_json::to_vec(self).expect("a profile has only text keys and finite numbers");
-        Sha256::digest(&canonical).iter().map(|byte| format!("{byte:02x}")).collect()
+        sha256(&canonical)
     }
 }

@@ -5,12 +5,13 @@ use crate::context::{SlotContext, StageContext};
 use crate::frame::{CLOSED, Epoch};
 use crate::metrics::{SinkMetrics, count};
 use crate::order;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::{GroundTruth, OperatorError, Sink};
+use tidemill_operators::ground_truth::{Verdict, judge};
 use tidemill_operators::record;
 
 /// Counts of exact matches.
@@ -147,42 +148,6 @@ fn score(truth: &GroundTruth, batch: &RecordBatch, score: &mut Score) {
             None => {}
         }
     }
-}
-
-/// What ground truth says of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Right,
-    Wrong,
-    /// The key has no ground truth.
-    Unknown,
-}
-
-/// Compares a row with ground truth; `None` where it has no key.
-pub(crate) fn judge(truth: &GroundTruth, batch: &RecordBatch, row: usize) -> Option<Verdict> {
-    let schema = batch.schema_ref();
-    let (key, prediction) = (schema.index_of(&truth.key).ok()?, schema.index_of(&truth.prediction).ok()?);
-    let key = cell_text(batch, key, row)?;
-    let Some(expected) = truth.answers.get(&key) else { return Some(Verdict::Unknown) };
-    let right = cell_text(batch, prediction, row).is_some_and(|found| found == *expected);
-    Some(if right { Verdict::Right } else { Verdict::Wrong })
-}
-
-fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {
-    let column = batch.column(column);
-    if column.is_null(row) {
-        return None;
-    }
-    if let Some(text) = record::text(column) {
-        return Some(text.value(row).to_owned());
-    }
-    if let Some(numbers) = record::int64(column) {
-        return Some(numbers.value(row).to_string());
-    }
-    if let Some(flags) = record::boolean(column) {
-        return Some(flags.value(row).to_string());
-    }
-    record::float64(column).map(|numbers| numbers.value(row).to_string())
 }
 
 impl Node for SinkNode {

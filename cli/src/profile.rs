@@ -1,0 +1,100 @@
+//! `tidemill profile`: measure a workflow's operators, and look at what was measured.
+mod difference;
+mod measure;
+mod show;
+
+use crate::arguments::{OutputForm, ProfileArguments, ProfileVerb};
+use crate::exit::Exit;
+use crate::output_file::OutputFile;
+use crate::preparation::registry;
+use crate::terminal::Terminal;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tidemill_spec::profile::{Note, Profile};
+
+/// What the hidden verb is called with which a measuring process is started.
+pub(crate) const WORKER: &str = "profile-worker";
+
+/// Does what is asked.
+pub(crate) fn profile(arguments: &ProfileArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    match &arguments.verb {
+        None => measure::measure(arguments, terminal),
+        Some(ProfileVerb::Show { file, output }) => {
+            let profile = Profile::load(file)?;
+            print(*output, &show::document(&profile), |out| show::tables(&profile, out))
+        }
+        Some(ProfileVerb::Diff { before, after, above, output }) => {
+            let (before, after) = (Profile::load(before)?, Profile::load(after)?);
+            let changes = difference::changes(&before, &after, *above);
+            print(*output, &difference::document(&changes), |out| difference::table(&changes, out))
+        }
+        Some(ProfileVerb::Merge { files, out, output }) => merge(files, out.as_deref(), *output, terminal),
+    }
+}
+
+/// The process that measures; see [`tidemill_profiler::worker`].
+pub(crate) fn worker() -> anyhow::Result<Exit> {
+    tidemill_profiler::worker::serve(&registry())?;
+    Ok(Exit::Success)
+}
+
+fn merge(
+    files: &[PathBuf],
+    out: Option<&Path>,
+    output: OutputForm,
+    terminal: &Terminal,
+) -> anyhow::Result<Exit> {
+    let mut merged: Option<Profile> = None;
+    for file in files {
+        let next = Profile::load(file)?;
+        merged = Some(match merged {
+            None => next,
+            Some(before) => {
+                let both = before.merge(&next)?;
+                for note in both.notes {
+                    terminal.warning(&match note {
+                        Note::OtherWorkflow => {
+                            format!("{}: the workflow had changed since the one before", file.display())
+                        }
+                        Note::OtherMachine(name) => {
+                            format!("{}: `{name}` is another machine than before", file.display())
+                        }
+                    });
+                }
+                both.profile
+            }
+        });
+    }
+    let Some(profile) = merged else { return Ok(Exit::Usage) };
+    let text = written(&profile)?;
+    match out {
+        Some(path) => {
+            OutputFile::create(path)?.write(|out| out.write_all(text.as_bytes()))?;
+            terminal.note(&format!("{} profiles in {}", files.len(), path.display()));
+            Ok(Exit::Success)
+        }
+        None => print(output, &show::document(&profile), |out| out.write_all(text.as_bytes())),
+    }
+}
+
+/// The text of a profile file.
+fn written(profile: &Profile) -> anyhow::Result<String> {
+    Ok(format!(
+        "# Made by tidemill profile; `tidemill profile show` prints it as tables.\n{}",
+        profile.to_yaml()?
+    ))
+}
+
+fn print(
+    output: OutputForm,
+    document: &serde_json::Value,
+    table: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    match output {
+        OutputForm::Table => table(&mut out)?,
+        OutputForm::Json => writeln!(out, "{document:#}")?,
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,192 @@
+//! A profile as tables.
+use crate::figures::{bytes, milliseconds, rate};
+use crate::table::{Side, Table};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use tidemill_spec::profile::{Accuracy, BatchTime, Profile, Service};
+use tidemill_spec::units::TimeSpan;
+
+/// For programs: the profile with its keys, and its digest.
+pub(super) fn document(profile: &Profile) -> Value {
+    json!({"version": 1, "digest": profile.digest(), "profile": profile})
+}
+
+/// For people.
+pub(super) fn tables(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "Profile of the workflow {}\n", profile.workflow.name)?;
+    machines(profile, out)?;
+    services(profile, out)?;
+    messages(profile, out)?;
+    if let Some(accuracy) = &profile.accuracy {
+        accuracies(accuracy, out)?;
+    }
+    Ok(())
+}
+
+fn machines(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("worker", Side::Left),
+        ("figures", Side::Left),
+        ("cores", Side::Right),
+        ("memory", Side::Right),
+        ("factor", Side::Right),
+        ("processor", Side::Left),
+        ("source", Side::Left),
+    ]);
+    for machine in &profile.machines {
+        table.row([
+            machine.worker_type.clone(),
+            machine.how.to_string(),
+            machine.cores.map(|cores| cores.to_string()).unwrap_or_default(),
+            machine.memory.map(|memory| bytes(memory.0)).unwrap_or_default(),
+            machine.factor.map(|factor| factor.to_string()).unwrap_or_default(),
+            machine.cpu.clone().unwrap_or_default(),
+            machine.source.clone().unwrap_or_default(),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out)
+}
+
+fn services(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("operator", Side::Left),
+        ("variant", Side::Left),
+        ("backend", Side::Left),
+        ("worker", Side::Left),
+        ("batch", Side::Right),
+        ("mean", Side::Right),
+        ("+-", Side::Right),
+        ("p50", Side::Right),
+        ("p75", Side::Right),
+        ("p90", Side::Right),
+        ("p99", Side::Right),
+        ("records", Side::Right),
+        ("n", Side::Right),
+        ("memory", Side::Right),
+        ("load", Side::Right),
+    ]);
+    for service in &profile.services {
+        for (index, times) in service.batches.iter().enumerate() {
+            table.row(service_row(service, times, index == 0));
+        }
+    }
+    table.write(out)?;
+    writeln!(out)
+}
+
+fn service_row(service: &Service, times: &BatchTime, is_first: bool) -> Vec<String> {
+    let first = |text: String| if is_first { text } else { String::new() };
+    let time = |time: Option<TimeSpan>| time.map(|time| duration(time.0 as f64)).unwrap_or_default();
+    let per_second = times.typical().or(times.p75).filter(|time| time.0 > 0);
+    let per_second = per_second.map(|time| rate(f64::from(times.batch) * 1e9 / time.0 as f64));
+    vec![
+        first(service.operator.clone()),
+        first(service.variant.clone().unwrap_or_default()),
+        first(service.backend.clone().unwrap_or_default()),
+        first(service.worker_type.clone()),
+        times.batch.to_string(),
+        time(times.mean),
+        half_width(times).map(|percent| format!("{percent:.0} %")).unwrap_or_default(),
+        time(times.p50),
+        time(times.p75),
+        time(times.p90),
+        time(times.p99),
+        per_second.unwrap_or_default(),
+        times.samples.map(|samples| samples.to_string()).unwrap_or_default(),
+        first(service.peak_memory.map(|memory| bytes(memory.0)).unwrap_or_default()),
+        first(time(service.load_time)),
+    ]
+}
+
+/// Nanoseconds as people read them: `20.0 us`, `5.50 ms`.
+pub(super) fn duration(nanoseconds: f64) -> String {
+    if nanoseconds < 1e5 { format!("{:.1} us", nanoseconds / 1e3) } else { milliseconds(nanoseconds / 1e6) }
+}
+
+/// Half the width of the 95 % interval of the mean, in percent of it.
+fn half_width(times: &BatchTime) -> Option<f64> {
+    let (mean, deviation, samples) = (times.mean?.0 as f64, times.deviation?.0 as f64, times.samples? as f64);
+    (mean > 0.0 && samples > 1.0).then(|| 196.0 * deviation / samples.sqrt() / mean)
+}
+
+fn messages(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("from", Side::Left),
+        ("to", Side::Left),
+        ("with", Side::Left),
+        ("bytes a record", Side::Right),
+    ]);
+    for message in &profile.messages {
+        table.row([
+            message.from.clone(),
+            message.to.clone(),
+            choice(&message.variants),
+            bytes(message.bytes_per_record.0),
+        ]);
+    }
+    if !profile.messages.is_empty() {
+        table.write(out)?;
+        writeln!(out)?;
+    }
+    let mut table = Table::new(&[
+        ("operator", Side::Left),
+        ("variant", Side::Left),
+        ("records out per record in", Side::Right),
+    ]);
+    for ratio in profile.ratios.iter().filter(|ratio| ratio.output_per_input != 1.0) {
+        let variant = ratio.variant.clone().unwrap_or_default();
+        table.row([ratio.operator.clone(), variant, format!("{:.4}", ratio.output_per_input)]);
+    }
+    if profile.ratios.iter().any(|ratio| ratio.output_per_input != 1.0) {
+        table.write(out)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn accuracies(accuracy: &Accuracy, out: &mut dyn Write) -> io::Result<()> {
+    if !accuracy.end_to_end.is_empty() {
+        writeln!(out, "Accuracy of the workflow: {}", accuracy.metric)?;
+        let mut table = Table::new(&[
+            ("models", Side::Left),
+            ("accuracy", Side::Right),
+            ("95 % interval", Side::Right),
+            ("n", Side::Right),
+        ]);
+        for row in &accuracy.end_to_end {
+            table.row([
+                choice(&row.variants),
+                format!("{:.2} %", row.accuracy.0),
+                row.interval.map(|(low, high)| format!("{:.1} to {:.1}", low.0, high.0)).unwrap_or_default(),
+                row.samples.or(accuracy.samples).map(|samples| samples.to_string()).unwrap_or_default(),
+            ]);
+        }
+        table.write(out)?;
+        writeln!(out)?;
+    }
+    if !accuracy.models.is_empty() {
+        let mut table = Table::new(&[
+            ("operator", Side::Left),
+            ("variant", Side::Left),
+            ("metric", Side::Left),
+            ("value", Side::Right),
+        ]);
+        for metric in &accuracy.models {
+            table.row([
+                metric.operator.clone(),
+                metric.variant.clone(),
+                metric.name.clone(),
+                format!("{:.4}", metric.value),
+            ]);
+        }
+        table.write(out)?;
+    }
+    Ok(())
+}
+
+/// `eye=small, ear=large`.
+pub(super) fn choice(variants: &BTreeMap<String, String>) -> String {
+    variants.iter().map(|(operator, variant)| format!("{operator}={variant}")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,254 @@
+//! `tidemill profile` measures, goes on after an end of any kind, and leaves nothing behind.
+use crate::command::{command, root, tidemill};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+use tempfile::TempDir;
+use tidemill_spec::profile::{How, Profile};
+
+const INFRASTRUCTURE: &str = "version: 1
+name: two-kinds
+tiers:
+  - id: edge
+    workers:
+      - {type: half, vcpu: 0.5, price: 0.01 $/h}
+      - {type: huge, vcpu: 4096, price: 9 $/h}
+      - {type: other, price: 3 $/h, accelerators: [{type: a100}]}
+";
+
+/// A new project with an infrastructure.
+struct Project {
+    folder: TempDir,
+}
+
+impl Project {
+    fn new(template: &str) -> Self {
+        let project = Self { folder: tempfile::tempdir().unwrap() };
+        tidemill(&["init", project.path("").to_str().unwrap(), "--template", template]).expect(0);
+        std::fs::write(project.path("infrastructure.yaml"), INFRASTRUCTURE).unwrap();
+        project
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    fn argument(&self, file: &str) -> String {
+        self.path(file).to_str().unwrap().to_owned()
+    }
+
+    /// The command with a budget.
+    fn arguments(&self, budget: &str) -> Vec<String> {
+        let fixed = ["profile", "--budget", budget, "--backend", "rten", "--output", "json", "--infra"];
+        let mut all: Vec<String> = fixed.map(str::to_owned).to_vec();
+        all.extend([self.argument("infrastructure.yaml"), self.argument("workflow.yaml")]);
+        all
+    }
+
+    fn profile(&self) -> Profile {
+        Profile::load(self.path("profile/profile.yaml")).unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    /// Files with samples so far; all of them can be read.
+    fn states(&self) -> usize {
+        let entries = std::fs::read_dir(self.path("profile/measured")).into_iter().flatten().flatten();
+        let files =
+            entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "json"));
+        files
+            .map(|path| {
+                let text = std::fs::read_to_string(&path).unwrap();
+                serde_json::from_str::<serde_json::Value>(&text)
+                    .unwrap_or_else(|error| panic!("{error}: {text}"));
+            })
+            .count()
+    }
+
+    fn start(&self, budget: &str) -> Child {
+        let arguments = self.arguments(budget);
+        command(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
+    }
+}
+
+fn run(arguments: &[String]) -> crate::command::Outcome {
+    tidemill(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Control groups of this process that are still there.
+fn groups_of(process: u32) -> Vec<PathBuf> {
+    fn look(folder: &Path, depth: usize, name: &str, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().starts_with(name) {
+                    found.push(entry.path());
+                } else if depth > 0 {
+                    look(&entry.path(), depth - 1, name, found);
+                }
+            }
+        }
+    }
+    let mut found = Vec::new();
+    look(Path::new("/sys/fs/cgroup"), 3, &format!("tidemill-profile-{process}-"), &mut found);
+    found
+}
+
+/// Waits until something holds; a test that waits too long is stopped from outside.
+fn until(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_new_project_is_profiled() {
+    let project = Project::new("quickstart");
+    let document = run(&project.arguments("1s")).expect(0).json();
+    assert!(document["figures"].as_u64().unwrap() >= 8, "{document}");
+    assert!(document["not_measured"][0].as_str().unwrap().contains("other has an accelerator"), "{document}");
+    let profile = project.profile();
+    let how = |name: &str| profile.machine(name).unwrap().how;
+    assert_eq!((how("half"), how("huge")), (How::Limited, How::Predicted));
+    assert!(profile.machine("other").is_none());
+    for operator in ["readings", "valid", "per_sensor", "warm"] {
+        for worker in ["half", "huge"] {
+            let service = profile.service(operator, None, None, worker);
+            let times = service
+                .and_then(|service| service.batch(1))
+                .unwrap_or_else(|| panic!("{operator} on {worker}"));
+            assert!(times.samples.unwrap() >= 5 && times.mean.unwrap().0 > 0, "{times:?}");
+        }
+    }
+    // The file has 201 readings, some of which are not valid.
+    let ratio = profile.output_per_input("valid", None);
+    assert!(ratio > 0.8 && ratio < 1.0, "{ratio}");
+    assert!(profile.output_per_input("per_sensor", None) < 0.5);
+    assert!(profile.bytes_per_record("readings", "valid", &Default::default()).unwrap().0 > 50);
+    let files =
+        ["workflow.yaml", "infrastructure.yaml", "profile/profile.yaml"].map(|file| project.argument(file));
+    let checked = tidemill(&["validate", &files[0], &files[1], &files[2]]).expect(0);
+    assert!(checked.stdout.contains("profile ok (of the workflow `quickstart`)"), "{}", checked.stdout);
+    assert!(checked.stderr.is_empty(), "{}", checked.stderr);
+    let shown = tidemill(&["profile", "show", &files[2]]).expect(0).stdout;
+    assert!(shown.contains("per_sensor") && shown.contains("half"), "{shown}");
+    assert!(!project.path("out").exists(), "sinks write nothing");
+    // Nothing but the workflow's name and its digest has changed: it is the same profile, made more certain.
+    let again = run(&project.arguments("1ms")).expect(0).json();
+    assert_eq!(again["figures"], document["figures"]);
+    let difference = tidemill(&["profile", "diff", &files[2], &files[2]]).expect(0).stdout;
+    assert_eq!(difference, "no differences\n");
+}
+
+#[test]
+fn models_are_measured_and_scored() {
+    let project = Project::new("vqa");
+    let document = run(&project.arguments("2s")).expect(0).json();
+    assert_eq!(document["accuracies"], 1, "{document}");
+    let profile = project.profile();
+    let accuracy = profile.accuracy.as_ref().unwrap();
+    assert_eq!(accuracy.end_to_end[0].samples, Some(10));
+    assert!(!accuracy.models.is_empty() && !accuracy.response.is_empty());
+    let model = profile.services.iter().find(|service| service.variant.is_some()).unwrap();
+    assert_eq!((model.backend.as_deref(), model.model.as_ref().map(String::len)), (Some("rten"), Some(64)));
+    assert!(model.load_time.is_some() && model.peak_memory.is_some_and(|memory| memory.0 > 1 << 20));
+    let sizes: Vec<u32> = model.batches.iter().map(|times| times.batch).collect();
+    assert!(sizes.len() > 1 && sizes.is_sorted(), "{sizes:?}");
+    // The accuracy is that of a run.
+    let report = tidemill(&["run", &project.argument("workflow.yaml"), "--rate", "max", "--output", "json"]);
+    let percent = report.expect(0).json()["sinks"][0]["accuracy_percent"].as_f64().unwrap();
+    assert!((percent - accuracy.end_to_end[0].accuracy.0).abs() < 0.01, "{percent}");
+}
+
+#[test]
+fn what_was_measured_survives_a_kill() {
+    let project = Project::new("quickstart");
+    let mut child = project.start("1min");
+    until(|| project.states() >= 2);
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
+    child.kill().unwrap();
+    let process = child.id();
+    child.wait().unwrap();
+    until(|| children.split_whitespace().all(|id| !Path::new("/proc").join(id).exists()));
+    let kept = project.states();
+    assert!(kept >= 2);
+    run(&project.arguments("1ms")).expect(0);
+    assert!(project.states() > kept);
+    assert_eq!(project.profile().services.len(), 8);
+    assert_eq!(groups_of(process), Vec::<PathBuf>::new(), "the next one removes what a killed one left");
+}
+
+#[test]
+fn an_interrupt_ends_it_in_order() {
+    let project = Project::new("quickstart");
+    let child = project.start("1min");
+    until(|| project.states() >= 1);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let process = child.id();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("the same command goes on"), "{said}");
+    assert!(!project.path("profile/profile.yaml").exists());
+    assert_eq!(groups_of(process), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn profiles_are_shown_and_merged() {
+    let golden = root().join("spec/tests/golden/profile.yaml");
+    let golden = golden.to_str().unwrap();
+    let shown = tidemill(&["profile", "show", golden]).expect(0).stdout;
+    let path = root().join("cli/tests/golden/profile.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &shown).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert!(shown == expected, "{} differs; UPDATE_GOLDEN=1 rewrites it. Now:\n{shown}", path.display());
+    let document = tidemill(&["profile", "show", golden, "--output", "json"]).expect(0).json();
+    assert_eq!(document["profile"]["services"][0]["batches"][0]["p75"], "6ms");
+    assert_eq!(document["digest"].as_str().map(str::len), Some(64));
+
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other.yaml");
+    let text = std::fs::read_to_string(golden).unwrap().replace("mean: 5.5ms", "mean: 11ms");
+    std::fs::write(&other, text.replace("cores: 2", "cores: 4")).unwrap();
+    let other = other.to_str().unwrap();
+    let difference = tidemill(&["profile", "diff", golden, other]).expect(0).stdout;
+    assert!(difference.contains("+100.0 %") && difference.lines().count() == 2, "{difference}");
+    let both = folder.path().join("both.yaml");
+    let merged = tidemill(&["profile", "merge", golden, other, "--out", both.to_str().unwrap()]).expect(0);
+    assert!(merged.stderr.contains("`medium` is another machine than before"), "{}", merged.stderr);
+    assert_eq!(Profile::load(&both), Profile::load(other));
+    let printed = tidemill(&["profile", "merge", golden]).expect(0).stdout;
+    assert_eq!(Profile::parse(&printed, "printed"), Profile::load(golden));
+    std::fs::write(other, "version: 1\nworkflow: {name: another}\n").unwrap();
+    let refused = tidemill(&["profile", "merge", golden, other]).expect(78);
+    assert!(refused.stderr.contains("error[E0806]"), "{}", refused.stderr);
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    let project = Project::new("quickstart");
+    let workflow = project.argument("workflow.yaml");
+    tidemill(&["profile", &workflow]).expect(2);
+    tidemill(&["profile"]).expect(2);
+    let mut arguments = project.arguments("1s");
+    arguments.extend(["--factor".to_owned(), "hlaf=2".to_owned()]);
+    let outcome = run(&arguments).expect(2);
+    assert!(outcome.stderr.contains("did you mean `half`?"), "{}", outcome.stderr);
+}
+
+/// Models of which only figures are known: everything is right, but nothing can run.
+#[test]
+fn published_models_can_be_checked_but_not_run() {
+    let file = |name: &str| root().join("examples/published-vqa").join(name).to_str().unwrap().to_owned();
+    let files = ["workflow.yaml", "infrastructure.yaml", "profiles.yaml", "models/resnet18.yaml"].map(file);
+    let mut arguments = vec!["validate"];
+    arguments.extend(files.iter().map(String::as_str));
+    let outcome = tidemill(&arguments).expect(0);
+    assert!(outcome.stderr.is_empty(), "{}", outcome.stderr);
+    let outcome = tidemill(&["run", &files[0]]).expect(78);
+    assert!(outcome.stderr.contains("error[E0562]: the model `resnet18` is not here"), "{}", outcome.stderr);
+    let outcome = tidemill(&["profile", &files[0], "--infra", &files[1]]).expect(78);
+    assert!(outcome.stderr.contains("only published figures"), "{}", outcome.stderr);
+    assert!(!root().join("examples/published-vqa/out").exists());
+}

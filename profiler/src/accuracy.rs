@@ -1,0 +1,179 @@
+//! Accuracy of the whole workflow with every choice of models, scored as the engine's sinks do.
+use crate::error::ProfileError;
+use crate::flow::Flow;
+use crate::statistics::wilson_percent;
+use crate::subject::{Choice, Model, Subject};
+use std::collections::BTreeMap;
+use tidemill_operators::ground_truth::{Verdict, judge};
+use tidemill_spec::profile::{Accuracy, AccuracyRow, ModelMetric, ResponseRow};
+use tidemill_spec::units::Percent;
+
+/// Scores all `choices`; `each` is told after each of them. None where no sink has ground truth and no model a metric.
+///
+/// # Errors
+/// Those of the operators.
+pub fn measure(
+    subject: &Subject,
+    flow: &mut Flow<'_>,
+    choices: &[Choice],
+    each: &mut dyn FnMut(),
+) -> Result<Option<Accuracy>, ProfileError> {
+    let models = metrics(subject);
+    let scored = flow.bound().sinks.values().find(|sink| sink.ground_truth.is_some()).cloned();
+    let Some(sink) = scored else {
+        let empty = Accuracy {
+            metric: METRIC.to_owned(),
+            sink: None,
+            samples: None,
+            end_to_end: Vec::new(),
+            response: Vec::new(),
+            models,
+        };
+        return Ok((!empty.models.is_empty()).then_some(empty));
+    };
+    let mut rows = Vec::new();
+    for choice in choices {
+        let (mut right, mut all) = (0, 0);
+        for batch in flow.inputs(&sink.id, choice)? {
+            let Some(truth) = &sink.ground_truth else { continue };
+            for row in 0..batch.num_rows() {
+                match judge(truth, &batch, row) {
+                    Some(Verdict::Right) => (right, all) = (right + 1, all + 1),
+                    Some(Verdict::Wrong) => all += 1,
+                    Some(Verdict::Unknown) | None => {}
+                }
+            }
+        }
+        each();
+        // An operator that the sink does not hear of makes no difference to it.
+        let variants = subject.relevant(&sink.id, choice);
+        if all > 0 && !rows.iter().any(|row: &AccuracyRow| row.variants == variants) {
+            rows.push(row(variants, right, all));
+        }
+    }
+    let samples = rows.iter().filter_map(|row| row.samples).max();
+    Ok(Some(Accuracy {
+        metric: METRIC.to_owned(),
+        sink: Some(sink.id.clone()),
+        samples,
+        response: responses(subject, &sink.id, &rows),
+        end_to_end: rows,
+        models,
+    }))
+}
+
+const METRIC: &str = "share of answers that equal the truth";
+
+fn row(variants: Choice, right: u64, all: u64) -> AccuracyRow {
+    let (low, high) = wilson_percent(right, all).unwrap_or_default();
+    let short = |percent: f64| Percent((percent * 100.0).round() / 100.0);
+    let accuracy = short(100.0 * right as f64 / all as f64);
+    // Rounding must not push the value out of its interval.
+    let interval = (Percent(short(low).0.min(accuracy.0)), Percent(short(high).0.max(accuracy.0)));
+    AccuracyRow { variants, accuracy, interval: Some(interval), samples: Some(all) }
+}
+
+/// The manifests' metrics.
+fn metrics(subject: &Subject) -> Vec<ModelMetric> {
+    let all = subject
+        .models
+        .iter()
+        .flat_map(|(operator, models)| models.iter().map(move |model| (operator, model)));
+    all.filter_map(|(operator, model)| {
+        let metric = model.manifest.metric.as_ref()?;
+        Some(ModelMetric {
+            operator: operator.clone(),
+            variant: model.id().to_owned(),
+            name: metric.name.clone(),
+            value: metric.value.value,
+            interval: Some(metric.interval.value),
+            samples: Some(metric.samples),
+            higher_is_better: metric.higher_is_better,
+            accuracy: model.accuracy(),
+        })
+    })
+    .collect()
+}
+
+/// How the last model before the sink answers to the accuracy of the models before it: their variants are swapped. Of
+/// rows with equal inputs the one with the worst output is kept, so that a look-up stays careful.
+fn responses(subject: &Subject, sink: &str, rows: &[AccuracyRow]) -> Vec<ResponseRow> {
+    let last = subject.nearest_models(sink);
+    let [operator] = last.iter().collect::<Vec<_>>()[..] else { return Vec::new() };
+    let before = subject.nearest_models(operator);
+    let mut found: BTreeMap<(String, Vec<(String, u64)>), ResponseRow> = BTreeMap::new();
+    for row in rows {
+        let Some(variant) = row.variants.get(operator) else { continue };
+        let inputs: Option<BTreeMap<String, Percent>> = before
+            .iter()
+            .map(|input| {
+                let model = subject.model(input, row.variants.get(input)?)?;
+                Some((input.clone(), alone(subject, input, model, rows)?))
+            })
+            .collect();
+        let Some(inputs) = inputs.filter(|inputs| !inputs.is_empty()) else { continue };
+        let key = inputs.iter().map(|(id, accuracy)| (id.clone(), accuracy.0.to_bits())).collect();
+        let new = ResponseRow {
+            operator: operator.clone(),
+            variant: Some(variant.clone()),
+            inputs,
+            output: row.accuracy,
+        };
+        found
+            .entry((variant.clone(), key))
+            .and_modify(|old| {
+                if new.output < old.output {
+                    *old = new.clone();
+                }
+            })
+            .or_insert(new);
+    }
+    found.into_values().collect()
+}
+
+/// Accuracy of a model by itself: its manifest's, else that of the workflow with it and the best of all others.
+fn alone(subject: &Subject, operator: &str, model: &Model, rows: &[AccuracyRow]) -> Option<Percent> {
+    model.accuracy().or_else(|| {
+        let mut choice = subject.reference();
+        choice.insert(operator.to_owned(), model.id().to_owned());
+        let same = |row: &&AccuracyRow| row.variants.iter().all(|(o, v)| choice.get(o) == Some(v));
+        rows.iter().find(same).map(|row| row.accuracy)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::tests::subject;
+
+    #[test]
+    fn responses_follow_from_the_rows() {
+        let subject = subject();
+        let percent = |choice: &Choice| match (choice["eye"].as_str(), choice["mind"].as_str()) {
+            ("e1", "m1") => 40,
+            ("e1", _) => 50,
+            (_, "m1") => 60,
+            _ => 70,
+        };
+        let rows: Vec<AccuracyRow> = subject
+            .combinations()
+            .into_iter()
+            .map(|choice| row(choice.clone(), percent(&choice), 100))
+            .collect();
+        let responses = responses(&subject, "out", &rows);
+        assert_eq!(responses.len(), 4);
+        let first = &responses[0];
+        assert_eq!((first.operator.as_str(), first.variant.as_deref()), ("mind", Some("m1")));
+        let inputs = BTreeMap::from([("ear".to_owned(), Percent(90.0)), ("eye".to_owned(), Percent(50.0))]);
+        assert_eq!((&first.inputs, first.output), (&inputs, Percent(40.0)));
+    }
+
+    #[test]
+    fn intervals_hold_their_value() {
+        for (right, all) in [(0, 3), (3, 3), (1, 3), (119, 200)] {
+            let row = row(Choice::new(), right, all);
+            let (low, high) = row.interval.unwrap();
+            assert!(low <= row.accuracy && row.accuracy <= high, "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The whole of it: records, outputs, accuracy, then times within a budget.
+use crate::accuracy;
+use crate::cache::{self, OutputCache};
+use crate::child::{Measuring, Program};
+use crate::error::ProfileError;
+use crate::flow::Flow;
+use crate::limits::{Restraint, cgroup};
+use crate::messages;
+use crate::records;
+use crate::schedule;
+use crate::state::{StateFolder, TaskState};
+use crate::statistics::{batch_time, quantile, rounded};
+use crate::stopwatch::Stopwatch;
+use crate::subject::Subject;
+use crate::tasks::{self, Host, Kind, Task};
+use crate::worker::{Load, Reply, Request};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use tidemill_operators::api::Computation;
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::profile::{How, Machine, Profile, ProfileWorkflow, Service};
+use tidemill_spec::units::Bytes;
+
+/// Seconds of the first visit to a figure, at most, and of a later one.
+const FIRST: (f64, f64) = (0.02, 0.5);
+const LATER: (f64, f64) = (0.25, 2.0);
+
+/// How to profile.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Records of each source.
+    pub samples: usize,
+    /// Time for all of it. Outputs are computed and every figure gets its least samples even if that takes longer.
+    pub budget: Duration,
+    /// By how much types of workers are slower than this machine.
+    pub factors: BTreeMap<String, f64>,
+    /// Folder for outputs of models.
+    pub cache: PathBuf,
+    /// Folder for what was measured so far.
+    pub state: PathBuf,
+    /// How to start a process that measures.
+    pub program: Program,
+    /// The machine.
+    pub host: Host,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stage {
+    /// Models compute their outputs; combinations of models done, of all.
+    Outputs {
+        /// Done.
+        done: usize,
+        /// Of so many.
+        of: usize,
+        /// Seconds since the start.
+        seconds: f64,
+    },
+    /// Times are measured.
+    Times {
+        /// Figures that need nothing more.
+        certain: usize,
+        /// Of so many.
+        of: usize,
+        /// Seconds until the end, estimated.
+        left: f64,
+        /// What is measured now.
+        what: String,
+        /// Seconds since the start.
+        seconds: f64,
+    },
+}
+
+/// Who is told how far it is.
+pub type Observer<'a> = &'a mut dyn FnMut(Stage);
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// The profile.
+    pub profile: Profile,
+    /// What was left out and why.
+    pub notes: Vec<String>,
+    /// Figures of times.
+    pub figures: usize,
+    /// How many of them have a mean known to 5 %.
+    pub certain: usize,
+}
+
+/// Profiles a workflow. `should_end` is asked often; once it says yes, the profile ends with
+/// [`ProfileError::Interrupted`] and goes on from there the next time.
+///
+/// # Errors
+/// [`ProfileError`]. An operator whose times cannot be measured is no error, but a note.
+pub fn profile(
+    subject: &Subject,
+    infrastructure: &Infrastructure,
+    options: &Options,
+    tell: Observer<'_>,
+    should_end: &dyn Fn() -> bool,
+) -> Result<Finished, ProfileError> {
+    let stopwatch = Stopwatch::start();
+    cgroup::remove_left_behind();
+    let (kinds, mut notes) = tasks::kinds(infrastructure, &options.host, &options.factors);
+    let mut flow = Flow::new(subject, options.samples, OutputCache::new(&options.cache), should_end)?;
+    let states = StateFolder::new(&options.state);
+    let inputs = inputs(subject, &mut flow, &states, &mut notes)?;
+    let choices = subject.combinations();
+    let mut done = 0;
+    tell(Stage::Outputs { done, of: choices.len(), seconds: stopwatch.seconds() });
+    let accuracy = accuracy::measure(subject, &mut flow, &choices, &mut || {
+        done += 1;
+        tell(Stage::Outputs { done, of: choices.len(), seconds: stopwatch.seconds() });
+    })?;
+    let mut profile = Profile {
+        workflow: ProfileWorkflow {
+            name: subject.workflow.name.value.clone(),
+            digest: Some(subject.workflow.digest()),
+        },
+        ratios: messages::ratios(subject, &mut flow)?,
+        messages: messages::sizes(subject, &mut flow, &choices)?,
+        accuracy,
+        ..Profile::empty("")
+    };
+    drop(flow); // its models would only take memory while others are measured
+    let mut session = Session { subject, options, states, inputs, stopwatch, tell: &mut *tell, should_end };
+    let all: Vec<Task> = tasks::tasks(subject, &kinds)
+        .into_iter()
+        .filter(|task| session.inputs.contains_key(&task.operator))
+        .collect();
+    let found = session.measure(&all)?;
+    for (task, state) in all.iter().zip(&found) {
+        if let Some(error) = &state.failed {
+            notes.push(format!("{}: {error}", task.name()));
+        }
+    }
+    for kind in &kinds {
+        profile.machines.push(machine(kind, &options.host));
+        profile.services.extend(
+            all.iter()
+                .zip(&found)
+                .filter(|(task, _)| task.cpus == kind.cpus)
+                .filter_map(|(task, state)| service(subject, kind, task, state)),
+        );
+    }
+    let (figures, certain) = (schedule::figures(&all, &found).0, schedule::known(&all, &found));
+    Ok(Finished { profile, notes, figures, certain })
+}
+
+/// What the processes that measure an operator read: files, and a digest of them.
+struct Input {
+    files: Vec<PathBuf>,
+    digest: String,
+}
+
+/// Writes the inputs of all operators, as they are with the most accurate models before them.
+fn inputs(
+    subject: &Subject,
+    flow: &mut Flow<'_>,
+    states: &StateFolder,
+    notes: &mut Vec<String>,
+) -> Result<BTreeMap<String, Input>, ProfileError> {
+    let reference = subject.reference();
+    let mut all = BTreeMap::new();
+    for source in &subject.workflow.sources {
+        let digest = OutputCache::key("", &source.id, &flow.output(&source.id, &reference)?)?;
+        all.insert(source.id.value.clone(), Input { files: Vec::new(), digest });
+    }
+    for operator in &subject.workflow.operators {
+        let id = operator.id.value.as_str();
+        let batches = flow.inputs(id, &reference)?;
+        if batches.iter().any(|batch| batch.num_rows() == 0) {
+            notes.push(format!("{id}: no records reach it, so that nothing is known of its times"));
+            continue;
+        }
+        let ordered = flow.bound().operators[id].computation == Computation::Stateful;
+        let (mut files, mut digests) = (Vec::new(), String::new());
+        for (port, batch) in batches.iter().enumerate() {
+            let batch = if ordered { records::by_time(batch) } else { batch.clone() };
+            let file = states.input(id, port);
+            cache::write(&file, &batch)?;
+            digests.push_str(&OutputCache::key("", id, &batch)?);
+            files.push(file);
+        }
+        all.insert(id.to_owned(), Input { files, digest: digests });
+    }
+    Ok(all)
+}
+
+/// One run of the profiler.
+struct Session<'a> {
+    subject: &'a Subject,
+    options: &'a Options,
+    states: StateFolder,
+    inputs: BTreeMap<String, Input>,
+    stopwatch: Stopwatch,
+    tell: Observer<'a>,
+    should_end: &'a dyn Fn() -> bool,
+}
+
+impl Session<'_> {
+    /// Visits tasks until all is certain or the budget is spent.
+    fn measure(&mut self, tasks: &[Task]) -> Result<Vec<TaskState>, ProfileError> {
+        let keys: Vec<String> = tasks
+            .iter()
+            .map(|task| task.key(self.subject, &self.options.host, &self.inputs[&task.operator].digest))
+            .collect();
+        let mut found: Vec<TaskState> = keys.iter().map(|key| self.states.load(key)).collect();
+        while let Some(place) = schedule::next(tasks, &found) {
+            let left = self.options.budget.as_secs_f64() - self.stopwatch.seconds();
+            if left <= 0.0 && schedule::all_begun(tasks, &found) {
+                break;
+            }
+            let (of, certain) = schedule::figures(tasks, &found);
+            let slice = (left / (of - certain) as f64).clamp(FIRST.0, FIRST.1);
+            let estimate = schedule::seconds_left(tasks, &found, slice + 0.2).min(left.max(1.0));
+            (self.tell)(Stage::Times {
+                certain,
+                of,
+                left: estimate,
+                what: tasks[place].name(),
+                seconds: self.stopwatch.seconds(),
+            });
+            let result = self.visit(&tasks[place], &mut found[place], slice);
+            if (self.should_end)() {
+                return Err(ProfileError::Interrupted);
+            }
+            if let Err(error) = result {
+                found[place].failed = Some(error.to_string());
+                continue;
+            }
+            self.states.save(&keys[place], &found[place])?;
+        }
+        Ok(found)
+    }
+
+    /// One process that measures the open batch sizes of a task, each for a while.
+    fn visit(&self, task: &Task, state: &mut TaskState, slice: f64) -> Result<(), ProfileError> {
+        let restraint = Restraint::of(task.cpus);
+        let factor = restraint.factor();
+        let scaled = |nanoseconds: u64| (nanoseconds as f64 * factor) as u64;
+        // Dropped before the restraint, whose group must be empty then.
+        let mut process = Measuring::start(&self.options.program, task.name(), &restraint)?;
+        let variants = self.subject.reference().into_iter().map(|(operator, id)| {
+            let id = match (&task.variant, operator == task.operator) {
+                (Some(variant), true) => variant.clone(),
+                _ => id,
+            };
+            let written = self.subject.model(&operator, &id).map(|model| model.written.clone());
+            (operator, written.unwrap_or_default())
+        });
+        let load = Load {
+            workflow: self.subject.file.clone(),
+            operator: task.operator.clone(),
+            variants: variants.collect(),
+            backend: task.backend.clone(),
+            inputs: self.inputs[&task.operator].files.clone(),
+        };
+        state.what = task.name();
+        match process.ask(&Request::Load(load))? {
+            Reply::Loaded(nanoseconds) => state.load.push(scaled(nanoseconds)),
+            other => return Err(unexpected(task, &other)),
+        }
+        for batch in schedule::open(task, state) {
+            if (self.should_end)() {
+                return Err(ProfileError::Interrupted);
+            }
+            let samples = state.batches.entry(batch).or_default();
+            let seconds = match samples.len() < schedule::LEAST {
+                true => slice,
+                false => schedule::more_seconds(samples).clamp(LATER.0, LATER.1),
+            };
+            let most = schedule::MOST.saturating_sub(samples.len()).max(1);
+            let least = schedule::LEAST.saturating_sub(samples.len()).max(1);
+            let request = Request::Measure { batch: batch as usize, seconds, least, most };
+            match process.ask(&request)? {
+                Reply::Measured(times) => samples.extend(times.into_iter().map(scaled)),
+                other => return Err(unexpected(task, &other)),
+            }
+        }
+        if let Reply::Memory(bytes) = process.ask(&Request::Memory)? {
+            state.peak_memory = state.peak_memory.max(bytes);
+        }
+        Ok(())
+    }
+}
+
+fn unexpected(task: &Task, reply: &Reply) -> ProfileError {
+    ProfileError::Process { what: task.name(), error: format!("it answered {reply:?}") }
+}
+
+fn machine(kind: &Kind, host: &Host) -> Machine {
+    let restraint = Restraint::of(kind.cpus);
+    let factor = kind.factor * restraint.factor();
+    let mut source = match (kind.how, restraint.words()) {
+        (How::Predicted, _) => format!(
+            "measured with {} processors; an operator computes in one thread, so more do not change its times",
+            host.cores
+        ),
+        (_, Some(words)) => {
+            format!("measured on a machine with {} processors, held back {words}", host.cores)
+        }
+        (_, None) => "measured on a machine of this type".to_owned(),
+    };
+    if kind.factor != 1.0 {
+        source = format!("measured on a machine with {} processors; the factor was stated", host.cores);
+    }
+    if let Some(load) = host.busy {
+        source.push_str(&format!("; it was busy, load average {load}"));
+    }
+    Machine {
+        worker_type: kind.worker_type.clone(),
+        how: kind.how,
+        cpu: Some(host.cpu.clone()).filter(|cpu| !cpu.is_empty()),
+        cores: kind.cores.or(Some(host.cores as f64)),
+        memory: kind.memory.or(host.memory.map(Bytes)),
+        factor: Some(factor).filter(|factor| *factor != 1.0),
+        source: Some(source),
+    }
+}
+
+fn service(subject: &Subject, kind: &Kind, task: &Task, state: &TaskState) -> Option<Service> {
+    let rows =
+        task.batches.iter().filter_map(|batch| batch_time(*batch, state.batches.get(batch)?, kind.factor));
+    let batches: Vec<_> = rows.collect();
+    if batches.is_empty() {
+        return None;
+    }
+    let model = task.variant.as_ref().and_then(|variant| subject.model(&task.operator, variant));
+    let mut loads = state.load.clone();
+    loads.sort_unstable();
+    Some(Service {
+        operator: task.operator.clone(),
+        variant: task.variant.clone(),
+        backend: task.backend.clone(),
+        worker_type: kind.worker_type.clone(),
+        how: kind.how,
+        model: model.map(|model| model.manifest.sha256.value.clone()),
+        load_time: (!loads.is_empty()).then(|| rounded(quantile(&loads, 0.5) * kind.factor)),
+        peak_memory: (state.peak_memory > 0).then_some(Bytes(state.peak_memory)),
+        batches,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_back_machine_says_so() {
+        let host = Host { cpu: "c".to_owned(), cores: 2, memory: Some(1 << 30), busy: Some(7.5) };
+        let kind = Kind {
+            worker_type: "old".to_owned(),
+            how: How::Limited,
+            cpus: None,
+            factor: 1.5,
+            cores: Some(2.0),
+            memory: None,
+        };
+        let machine = machine(&kind, &host);
+        assert_eq!((machine.factor, machine.memory), (Some(1.5), Some(Bytes(1 << 30))));
+        assert!(
+            machine.source.is_some_and(|source| source.contains("stated; it was busy, load average 7.5"))
+        );
+    }
+}

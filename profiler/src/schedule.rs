@@ -1,0 +1,133 @@
+//! What to measure next: first everything a little, then always what is least certain.
+use crate::state::TaskState;
+use crate::statistics::{half_width, mean, samples_for};
+use crate::tasks::Task;
+
+/// Wanted half-width of the 95 % confidence interval of a mean, as a share of the mean.
+pub const WANTED: f64 = 0.05;
+/// Every figure has at least so many samples.
+pub const LEAST: usize = 5;
+/// And needs no more than so many.
+pub const MOST: usize = 2_000;
+
+/// How uncertain the figure of one batch size is; 0 if it needs nothing more.
+fn uncertainty(state: &TaskState, batch: u32) -> f64 {
+    let samples = state.batches.get(&batch).map(Vec::as_slice).unwrap_or_default();
+    let width = half_width(samples);
+    if state.failed.is_some() || samples.len() >= MOST || width <= WANTED { 0.0 } else { width }
+}
+
+/// Sizes of batches of a task that need more samples.
+pub fn open(task: &Task, state: &TaskState) -> Vec<u32> {
+    task.batches.iter().copied().filter(|batch| uncertainty(state, *batch) > 0.0).collect()
+}
+
+/// The place of the task to visit next: the first with the largest uncertainty. None when all is certain.
+pub fn next(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
+    let largest = |(task, state): (&Task, &TaskState)| {
+        task.batches.iter().map(|batch| uncertainty(state, *batch)).fold(0.0, f64::max)
+    };
+    let mut best: Option<(usize, f64)> = None;
+    for (place, value) in tasks.iter().zip(states).map(largest).enumerate() {
+        if value > best.map_or(0.0, |(_, best)| best) {
+            best = Some((place, value));
+        }
+    }
+    best.map(|(place, _)| place)
+}
+
+/// Whether every figure has its least samples.
+pub fn all_begun(tasks: &[Task], states: &[TaskState]) -> bool {
+    let begun = |(task, state): (&Task, &TaskState)| {
+        let enough = |batch: &u32| state.batches.get(batch).is_some_and(|samples| samples.len() >= LEAST);
+        state.failed.is_some() || task.batches.iter().all(enough)
+    };
+    tasks.iter().zip(states).all(begun)
+}
+
+/// Figures whose mean is known as well as wanted.
+pub fn known(tasks: &[Task], states: &[TaskState]) -> usize {
+    let of = |(task, state): (&Task, &TaskState)| {
+        let known =
+            |batch: &&u32| state.batches.get(*batch).is_some_and(|samples| half_width(samples) <= WANTED);
+        task.batches.iter().filter(known).count()
+    };
+    tasks.iter().zip(states).map(of).sum()
+}
+
+/// Figures, and how many of them need nothing more: they are known well enough, or were given up.
+pub fn figures(tasks: &[Task], states: &[TaskState]) -> (usize, usize) {
+    let all = tasks.iter().map(|task| task.batches.len()).sum();
+    let open: usize = tasks.iter().zip(states).map(|(task, state)| open(task, state).len()).sum();
+    (all, all - open)
+}
+
+/// Seconds that the open figures still take, judged by their samples; those without any count as `unknown` each.
+pub fn seconds_left(tasks: &[Task], states: &[TaskState], unknown: f64) -> f64 {
+    let mut sum = 0.0;
+    for (task, state) in tasks.iter().zip(states) {
+        for batch in open(task, state) {
+            let samples = state.batches.get(&batch).map(Vec::as_slice).unwrap_or_default();
+            sum += match samples.len() < LEAST {
+                true => unknown,
+                false => more_seconds(samples).max(0.25),
+            };
+        }
+    }
+    sum
+}
+
+/// Seconds of measuring that would make these samples certain.
+pub fn more_seconds(samples: &[u64]) -> f64 {
+    let wanted = samples_for(samples, WANTED).min(MOST as f64);
+    (wanted - samples.len() as f64).max(1.0) * mean(samples) / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(batches: &[u32]) -> Task {
+        Task { operator: "o".to_owned(), variant: None, backend: None, cpus: None, batches: batches.to_vec() }
+    }
+
+    fn state(samples: &[(u32, Vec<u64>)]) -> TaskState {
+        TaskState { batches: samples.iter().cloned().collect(), ..TaskState::default() }
+    }
+
+    #[test]
+    fn everything_comes_first_then_the_least_certain() {
+        let tasks = [task(&[1, 2]), task(&[1]), task(&[1])];
+        let steady = vec![1_000_000; 8];
+        let loose: Vec<u64> = (0..8).map(|i| 1_000_000 + 400_000 * (i % 2)).collect();
+        let looser: Vec<u64> = (0..8).map(|i| 1_000_000 + 900_000 * (i % 2)).collect();
+        let mut states = [TaskState::default(), TaskState::default(), TaskState::default()];
+        assert_eq!(next(&tasks, &states), Some(0));
+        assert!(!all_begun(&tasks, &states));
+        assert_eq!(seconds_left(&tasks, &states, 2.0), 8.0);
+        states[0] = state(&[(1, steady.clone()), (2, loose)]);
+        assert_eq!(next(&tasks, &states), Some(1));
+        states[1] = state(&[(1, looser)]);
+        states[2] = TaskState { failed: Some("no".to_owned()), ..TaskState::default() };
+        assert!(all_begun(&tasks, &states));
+        assert_eq!((next(&tasks, &states), open(&tasks[0], &states[0])), (Some(1), vec![2]));
+        assert_eq!(figures(&tasks, &states), (4, 2));
+        assert!(seconds_left(&tasks, &states, 2.0) < 4.0);
+        states[1] = state(&[(1, steady.clone())]);
+        assert_eq!(next(&tasks, &states), Some(0));
+        states[0] = state(&[(1, steady.clone()), (2, steady)]);
+        assert_eq!(next(&tasks, &states), None);
+    }
+
+    #[test]
+    fn noise_without_end_is_given_up() {
+        let noisy: Vec<u64> = (0..MOST as u64).map(|i| if i % 50 == 0 { 1_000_000 } else { 1 }).collect();
+        let tasks = [task(&[1])];
+        assert_eq!(next(&tasks, &[state(&[(1, noisy[..100].to_vec())])]), Some(0));
+        let states = [state(&[(1, noisy)])];
+        assert_eq!(
+            (next(&tasks, &states), figures(&tasks, &states), known(&tasks, &states)),
+            (None, (1, 1), 0)
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! What is profiled: a workflow and the models that can run on this machine.
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use tidemill_operators::registry::Registry;
+use tidemill_spec::digest::sha256;
+use tidemill_spec::manifest::Manifest;
+use tidemill_spec::units::Percent;
+use tidemill_spec::workflow::Workflow;
+
+/// Variant (the manifest's id) by operator.
+pub type Choice = BTreeMap<String, String>;
+
+/// More combinations of models than this are not all tried: only the first choice and each of its neighbours.
+const MOST_COMBINATIONS: usize = 256;
+
+/// A model that can run here.
+#[derive(Debug, Clone)]
+pub struct Model {
+    /// The manifest's path as the workflow writes it.
+    pub written: String,
+    /// The manifest.
+    pub manifest: Manifest,
+    /// Backends to measure, all of which are here.
+    pub backends: Vec<String>,
+}
+
+impl Model {
+    /// The manifest's id.
+    pub fn id(&self) -> &str {
+        &self.manifest.id
+    }
+
+    /// Changes whenever the model's outputs may: sha256 of the manifest, which has those of its files.
+    pub fn digest(&self) -> String {
+        sha256(&serde_json::to_vec(&self.manifest).unwrap_or_default())
+    }
+
+    /// The manifest's metric as an accuracy: a share of right answers is one, one minus a share of wrong ones too.
+    pub fn accuracy(&self) -> Option<Percent> {
+        let metric = self.manifest.metric.as_ref()?;
+        let value = metric.value.value;
+        let share = if metric.higher_is_better { value } else { 1.0 - value };
+        // Without the dust of the subtraction.
+        (0.0..=1.0).contains(&value).then(|| Percent((share * 1e8).round() / 1e6))
+    }
+}
+
+/// A workflow with its usable models.
+#[derive(Clone)]
+pub struct Subject {
+    /// The workflow file.
+    pub file: PathBuf,
+    /// The workflow.
+    pub workflow: Workflow,
+    /// All kinds.
+    pub registry: Registry,
+    /// Models by operator, in the order of the workflow; an operator with models has at least one.
+    pub models: BTreeMap<String, Vec<Model>>,
+}
+
+impl Subject {
+    /// The workflow with only the usable variants.
+    pub fn usable(&self) -> Workflow {
+        let mut workflow = self.workflow.clone();
+        for operator in &mut workflow.operators {
+            if let Some(models) = self.models.get(&operator.id.value) {
+                operator.variants.retain(|written| models.iter().any(|model| model.written == written.value));
+            }
+        }
+        workflow
+    }
+
+    /// The model of that id of an operator.
+    pub fn model(&self, operator: &str, id: &str) -> Option<&Model> {
+        self.models.get(operator)?.iter().find(|model| model.id() == id)
+    }
+
+    /// For every operator with models the most accurate one by the manifests' metrics, else the last, which by
+    /// custom is the largest.
+    pub fn reference(&self) -> Choice {
+        let best = |models: &Vec<Model>| {
+            let key = |model: &Model| model.accuracy().map(|accuracy| (accuracy.0 * 1e6) as u64);
+            models.iter().max_by_key(|model| key(model)).map(|model| model.id().to_owned())
+        };
+        self.models.iter().filter_map(|(operator, models)| Some((operator.clone(), best(models)?))).collect()
+    }
+
+    /// All combinations of models; where they are too many the reference and those that differ from it in one model.
+    pub fn combinations(&self) -> Vec<Choice> {
+        let product: usize = self.models.values().map(Vec::len).fold(1, usize::saturating_mul);
+        if product > MOST_COMBINATIONS {
+            let reference = self.reference();
+            let mut all = vec![reference.clone()];
+            for (operator, models) in &self.models {
+                for model in
+                    models.iter().filter(|model| reference.get(operator).is_none_or(|r| r != model.id()))
+                {
+                    let mut other = reference.clone();
+                    other.insert(operator.clone(), model.id().to_owned());
+                    all.push(other);
+                }
+            }
+            return all;
+        }
+        let mut all = vec![Choice::new()];
+        for (operator, models) in &self.models {
+            let with = |choice: &Choice| {
+                let choice = choice.clone();
+                models.iter().map(move |model| {
+                    let mut choice = choice.clone();
+                    choice.insert(operator.clone(), model.id().to_owned());
+                    choice
+                })
+            };
+            all = all.iter().flat_map(with).collect();
+        }
+        all
+    }
+
+    /// Ids that an operator or sink receives from, in the order of its inputs.
+    pub fn inputs_of(&self, id: &str) -> Vec<&str> {
+        let operator = self.workflow.operators.iter().find(|operator| operator.id == *id);
+        let sink = self.workflow.sinks.iter().find(|sink| sink.id == *id);
+        let from = operator.iter().flat_map(|operator| &operator.inputs).chain(sink.map(|sink| &sink.input));
+        from.map(|input| input.from.value.as_str()).collect()
+    }
+
+    /// Operators with models whose choice the output of `id` depends on: itself and all before it.
+    pub fn models_before(&self, id: &str) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        if self.models.contains_key(id) {
+            found.insert(id.to_owned());
+        }
+        for from in self.inputs_of(id) {
+            found.extend(self.models_before(from));
+        }
+        found
+    }
+
+    /// The nearest operators with models before `id`, itself left out.
+    pub fn nearest_models(&self, id: &str) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for from in self.inputs_of(id) {
+            match self.models.contains_key(from) {
+                true => drop(found.insert(from.to_owned())),
+                false => found.extend(self.nearest_models(from)),
+            }
+        }
+        found
+    }
+
+    /// The part of a choice that the output of `id` depends on.
+    pub fn relevant(&self, id: &str, choice: &Choice) -> Choice {
+        let before = self.models_before(id);
+        choice
+            .iter()
+            .filter(|(operator, _)| before.contains(*operator))
+            .map(|(o, v)| (o.clone(), v.clone()))
+            .collect()
+    }
+
+    /// Records that one frame of an edge carries: those of one tick at the rate of the fastest source.
+    pub fn rows_per_frame(&self) -> usize {
+        let rates = self.workflow.sources.iter().filter_map(|source| Some(source.rate.as_ref()?.value.0));
+        let rate =
+            rates.fold(0.0, f64::max).max(self.workflow.slo.rate.as_ref().map_or(0.0, |rate| rate.value.0));
+        let rows = rate * self.workflow.run.tick.value.0 as f64 / 1e9;
+        (rows.round() as usize).clamp(1, 1024)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    const WORKFLOW: &str = "
+version: 1
+name: w
+sources: [{id: a, kind: csv, rate: 100/s}, {id: b, kind: csv}]
+operators:
+  - {id: eye, kind: ml, input: a, variants: [e1, e2]}
+  - {id: ear, kind: ml, input: b, variants: [s1]}
+  - {id: pair, kind: join, inputs: [eye, ear]}
+  - {id: mind, kind: ml, input: pair, variants: [m1, m2]}
+sinks: [{id: out, kind: jsonl, input: mind}]
+";
+
+    fn model(id: &str, metric: &str) -> Model {
+        let text = format!(
+            "version: 1\nid: {id}\ndescription: x\nfile: m.onnx\nsha256: {}\nlicence: MIT\n\
+             origin: {{kind: external, note: x}}\nbackends: [rten]\n\
+             inputs: [{{name: x, column: x, type: tensor, dtype: float32, shape: [batch, 4]}}]\n\
+             outputs: [{{name: y, column: y, type: tensor, dtype: float32, shape: [batch, 3]}}]\n{metric}",
+            "a".repeat(64)
+        );
+        let manifest = Manifest::parse(&text, "m").unwrap_or_else(|error| panic!("{error}"));
+        Model { written: id.to_owned(), manifest, backends: vec!["rten".to_owned()] }
+    }
+
+    fn metric(value: f64, higher: bool) -> String {
+        format!(
+            "metric: {{name: m, value: {value}, interval: [0, 1], samples: 9, higher_is_better: {higher}}}\n"
+        )
+    }
+
+    pub(crate) fn subject() -> Subject {
+        let models = [
+            ("eye", vec![model("e1", &metric(0.5, true)), model("e2", &metric(0.7, true))]),
+            ("ear", vec![model("s1", &metric(0.1, false))]),
+            ("mind", vec![model("m1", ""), model("m2", "")]),
+        ];
+        Subject {
+            file: "w.yaml".into(),
+            workflow: Workflow::parse(WORKFLOW, "w.yaml").unwrap_or_else(|errors| panic!("{errors}")),
+            registry: Registry::builtin(),
+            models: models.into_iter().map(|(operator, list)| (operator.to_owned(), list)).collect(),
+        }
+    }
+
+    #[test]
+    fn choices_and_what_depends_on_them() {
+        let subject = subject();
+        assert_eq!(subject.combinations().len(), 4);
+        let reference = subject.reference();
+        assert_eq!((reference["eye"].as_str(), reference["mind"].as_str()), ("e2", "m2"));
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(subject.models_before("pair"), set(&["ear", "eye"]));
+        assert_eq!(subject.nearest_models("mind"), set(&["ear", "eye"]));
+        assert_eq!(subject.nearest_models("out"), set(&["mind"]));
+        assert_eq!(subject.relevant("eye", &reference).len(), 1);
+        assert_eq!(subject.inputs_of("out"), ["mind"]);
+        assert_eq!(subject.rows_per_frame(), 5);
+    }
+
+    #[test]
+    fn metrics_as_accuracies() {
+        let subject = subject();
+        let accuracy = |operator: &str, id: &str| subject.model(operator, id).unwrap().accuracy();
+        assert_eq!(accuracy("ear", "s1"), Some(Percent(90.0)));
+        assert_eq!(accuracy("eye", "e2"), Some(Percent(70.0)));
+        assert_eq!(accuracy("mind", "m1"), None);
+    }
+}

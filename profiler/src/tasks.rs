@@ -1,0 +1,239 @@
+//! What is to be measured: operators with each model and backend, on each type of worker that this machine can be.
+use crate::subject::Subject;
+use std::collections::BTreeMap;
+use tidemill_spec::digest::sha256;
+use tidemill_spec::infrastructure::{Infrastructure, WorkerType};
+use tidemill_spec::profile::How;
+use tidemill_spec::units::Bytes;
+
+/// The machine that measures.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Host {
+    /// Name of the processor.
+    pub cpu: String,
+    /// Processors.
+    pub cores: usize,
+    /// Bytes of memory, where known.
+    pub memory: Option<u64>,
+    /// The load average before, if other programs keep the machine busy: times are too long then.
+    pub busy: Option<f64>,
+}
+
+/// A type of worker that can be measured here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kind {
+    /// Name in the infrastructure.
+    pub worker_type: String,
+    /// What its figures will be.
+    pub how: How,
+    /// Processors to hold the measuring process back to; none: not held back.
+    pub cpus: Option<f64>,
+    /// Stated slowness: times are multiplied by it.
+    pub factor: f64,
+    /// Processors of the type.
+    pub cores: Option<f64>,
+    /// Memory of the type.
+    pub memory: Option<Bytes>,
+}
+
+/// The types of an infrastructure that can be measured here, and why the others cannot. `factors` says by how much a
+/// type is slower than this machine.
+pub fn kinds(
+    infrastructure: &Infrastructure,
+    host: &Host,
+    factors: &BTreeMap<String, f64>,
+) -> (Vec<Kind>, Vec<String>) {
+    let (mut kinds, mut left): (Vec<Kind>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut seen: Vec<&str> = Vec::new();
+    for worker in infrastructure.tiers.iter().flat_map(|tier| tier.workers.iter()) {
+        let name = worker.worker_type.value.as_str();
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        match worker.accelerators.first() {
+            Some(accelerator) => left.push(format!(
+                "{name} has an accelerator ({}): measure it there, or write its figures into a profile and merge it",
+                accelerator.accelerator_type
+            )),
+            None => kinds.push(kind(worker, host, factors.get(name).copied().unwrap_or(1.0))),
+        }
+    }
+    (kinds, left)
+}
+
+fn kind(worker: &WorkerType, host: &Host, factor: f64) -> Kind {
+    let cores = worker.vcpu.as_ref().map(|vcpu| vcpu.value);
+    let here = host.cores as f64;
+    let (cpus, how) = match cores {
+        Some(cores) if cores < here => (Some(cores), How::Limited),
+        Some(cores) if cores > here => (None, How::Predicted),
+        _ => (None, How::Measured),
+    };
+    Kind {
+        worker_type: worker.worker_type.value.clone(),
+        how: if factor == 1.0 { how } else { How::Limited },
+        cpus,
+        factor,
+        cores,
+        memory: worker.memory.as_ref().map(|memory| memory.value),
+    }
+}
+
+/// One thing to measure; types of workers that are held back alike share it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Operator or source id.
+    pub operator: String,
+    /// The manifest's id.
+    pub variant: Option<String>,
+    /// Backend of the model.
+    pub backend: Option<String>,
+    /// Processors to hold the process back to.
+    pub cpus: Option<f64>,
+    /// Sizes of batches.
+    pub batches: Vec<u32>,
+}
+
+impl Task {
+    /// In words.
+    pub fn name(&self) -> String {
+        let mut name = self.operator.clone();
+        for part in [&self.variant, &self.backend].into_iter().flatten() {
+            name.push(' ');
+            name.push_str(part);
+        }
+        if let Some(cpus) = self.cpus {
+            name.push_str(&format!(" on {cpus} cpu"));
+        }
+        name
+    }
+
+    /// Changes whenever the times may: the name of its state.
+    pub fn key(&self, subject: &Subject, host: &Host, input: &str) -> String {
+        let model = self.variant.as_ref().and_then(|variant| subject.model(&self.operator, variant));
+        let model = model.map(|model| model.digest()).unwrap_or_default();
+        let operator = subject.workflow.operators.iter().find(|operator| operator.id == *self.operator);
+        let source = subject.workflow.sources.iter().find(|source| source.id == *self.operator);
+        let options = operator.map(|operator| &operator.options).or(source.map(|source| &source.options));
+        let options = serde_json::to_string(&options).unwrap_or_default();
+        let text = format!("{}|{model}|{options}|{}|{}|{input}", self.name(), host.cpu, host.cores);
+        sha256(text.as_bytes())[..24].to_owned()
+    }
+}
+
+/// Everything to measure: sources, then operators, in the order of the workflow.
+pub fn tasks(subject: &Subject, kinds: &[Kind]) -> Vec<Task> {
+    let mut limits: Vec<Option<f64>> = Vec::new();
+    for kind in kinds {
+        if !limits.contains(&kind.cpus) {
+            limits.push(kind.cpus);
+        }
+    }
+    let mut tasks = Vec::new();
+    let mut add = |operator: &str, variant: Option<&str>, backend: Option<&str>, batches: &[u32]| {
+        tasks.extend(limits.iter().map(|cpus| Task {
+            operator: operator.to_owned(),
+            variant: variant.map(str::to_owned),
+            backend: backend.map(str::to_owned),
+            cpus: *cpus,
+            batches: batches.to_vec(),
+        }));
+    };
+    for source in &subject.workflow.sources {
+        add(&source.id, None, None, &[1]);
+    }
+    for operator in &subject.workflow.operators {
+        let Some(models) = subject.models.get(&operator.id.value) else {
+            add(&operator.id, None, None, &[1]);
+            continue;
+        };
+        let batches = sizes(operator.batching.as_ref().map_or(1, |batching| batching.max_batch.value));
+        for model in models {
+            for backend in &model.backends {
+                add(&operator.id, Some(model.id()), Some(backend), &batches);
+            }
+        }
+    }
+    tasks
+}
+
+/// 1, 2, 4, ... and the largest.
+fn sizes(largest: u32) -> Vec<u32> {
+    let mut sizes: Vec<u32> = std::iter::successors(Some(1u32), |size| size.checked_mul(2))
+        .take_while(|size| *size < largest)
+        .collect();
+    sizes.push(largest.max(1));
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::tests::subject;
+
+    const INFRASTRUCTURE: &str = "
+version: 1
+name: i
+tiers:
+  - id: edge
+    workers: [{type: small, vcpu: 0.5, price: 0.01 $/h}, {type: same, vcpu: 2, price: 0.1 $/h}]
+  - id: cloud
+    workers:
+      - {type: small, vcpu: 0.5, price: 0.02 $/h}
+      - {type: large, vcpu: 16, price: 0.5 $/h}
+      - {type: fast, price: 2 $/h, accelerators: [{type: A100}]}
+      - {type: old, vcpu: 2, price: 0.05 $/h}
+";
+
+    fn host() -> Host {
+        Host { cpu: "c".to_owned(), cores: 2, memory: None, busy: None }
+    }
+
+    #[test]
+    fn types_are_what_this_machine_can_be() {
+        let infrastructure =
+            Infrastructure::parse(INFRASTRUCTURE, "i").unwrap_or_else(|errors| panic!("{errors}"));
+        let factors = BTreeMap::from([("old".to_owned(), 1.5)]);
+        let (kinds, left) = kinds(&infrastructure, &host(), &factors);
+        let facts: Vec<_> = kinds.iter().map(|k| (k.worker_type.as_str(), k.how, k.cpus, k.factor)).collect();
+        assert_eq!(
+            facts,
+            [
+                ("small", How::Limited, Some(0.5), 1.0),
+                ("same", How::Measured, None, 1.0),
+                ("large", How::Predicted, None, 1.0),
+                ("old", How::Limited, None, 1.5),
+            ]
+        );
+        assert!(left.len() == 1 && left[0].contains("A100"), "{left:?}");
+        let tasks = tasks(&subject(), &kinds);
+        // Two sources, one join, five models with a backend each; two ways to be held back.
+        assert_eq!(tasks.len(), 2 * 8);
+    }
+
+    #[test]
+    fn sizes_double_up_to_the_largest() {
+        assert_eq!(sizes(1), [1]);
+        assert_eq!(sizes(8), [1, 2, 4, 8]);
+        assert_eq!(sizes(6), [1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn a_state_is_of_one_task_only() {
+        let subject = subject();
+        let task = |operator: &str, cpus| Task {
+            operator: operator.to_owned(),
+            variant: None,
+            backend: None,
+            cpus,
+            batches: vec![1],
+        };
+        let key = |task: Task, input: &str| task.key(&subject, &host(), input);
+        let first = key(task("a", None), "x");
+        assert_eq!(first, key(task("a", None), "x"));
+        for other in [key(task("b", None), "x"), key(task("a", Some(0.5)), "x"), key(task("a", None), "y")] {
+            assert_ne!(first, other);
+        }
+    }
+}
