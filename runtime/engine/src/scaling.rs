@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn one_window_is_not_enough_and_a_copy_gets_time_to_help() {
         let mut scaling = Scaling::new(8, 8);
-        let (held, not): (&[(f64, usize)], &[(f64, usize)]) = (&[(1.0, 1)], &[(0.5, 1)]);
+        let held: &[(f64, usize)] = &[(1.0, 1)];
+        let not: &[(f64, usize)] = &[(0.5, 1)];
         let windows = [(1.2, held), (0.7, not), (1.2, held), (1.2, held), (1.2, held), (1.2, held)];
         assert_eq!(run(&mut scaling, &windows), [None, None, None, Some(0), None, None]);
         let held: &[(f64, usize)] = &[(2.0, 2)];
