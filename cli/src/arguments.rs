@@ -2,6 +2,12 @@
 mod profile;
 
 pub(crate) use profile::{ProfileArguments, ProfileVerb};
+mod planning;
+
+pub(crate) use planning::{
+    ExplainArguments, Front, LevelSetting, PlanArguments, PlanOutput, PlanVerb, PlannerChoice,
+    PlanningArguments, ReturnTrafficChoice,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -69,6 +75,10 @@ pub(crate) enum Verb {
     /// Measure one operator for `profile`, which starts this.
     #[command(hide = true)]
     ProfileWorker,
+    /// Plan a workflow: variants, machines and routes at the least cost.
+    Plan(PlanArguments),
+    /// Say why a plan is as it is, and what other service levels would cost.
+    Explain(ExplainArguments),
     /// Draw a workflow, or a plan for it.
     Graph(GraphArguments),
     /// Print the JSON Schema of a kind of file.

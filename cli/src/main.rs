@@ -6,6 +6,7 @@ mod default_plan;
 mod doctor;
 mod drawing;
 mod exit;
+mod explain;
 mod fetch;
 mod figures;
 mod graph;
@@ -19,6 +20,8 @@ mod metrics;
 mod models;
 mod outline;
 mod output_file;
+mod plan;
+mod planning;
 mod preparation;
 mod profile;
 mod progress;
@@ -47,6 +50,8 @@ fn main() -> std::process::ExitCode {
     let result = match arguments.verb {
         Verb::Validate(arguments) => validate::validate(&arguments, &terminal),
         Verb::Run(arguments) => run::run(&arguments, &terminal),
+        Verb::Plan(arguments) => plan::plan(&arguments, &terminal),
+        Verb::Explain(arguments) => explain::explain(&arguments, &terminal),
         Verb::Graph(arguments) => graph::graph(&arguments),
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),

@@ -1,5 +1,5 @@
 //! A workflow or a plan as boxes and arrows, for drawings.
-use tidemill_spec::plan::{Freshness, LinkKind, Plan};
+use tidemill_spec::plan::{Freshness, LinkKind, Plan, PlanEdge};
 use tidemill_spec::workflow::{BackendChoice, Input, Workflow};
 
 /// What a box stands for.
@@ -97,6 +97,12 @@ pub(crate) fn stem(path: &str) -> &str {
     file.strip_suffix(".yaml").or(file.strip_suffix(".yml")).unwrap_or(file)
 }
 
+/// `0.0412 $/h`: what the traffic of an edge costs.
+fn traffic_price(edge: &PlanEdge) -> Option<String> {
+    let cost = edge.rate?.0 * edge.bytes_per_record?.0 as f64 * 3600.0 * edge.price?.0;
+    Some(format!("{cost:.4} $/h"))
+}
+
 /// The outline of a plan for this workflow.
 pub(crate) fn of_plan(workflow: &Workflow, plan: &Plan) -> Outline {
     let role = |operator: &str| {
@@ -134,7 +140,8 @@ pub(crate) fn of_plan(workflow: &Workflow, plan: &Plan) -> Outline {
     let arrows = plan.edges.iter().map(|edge| {
         let port = several(&edge.to).then(|| format!("input {}", edge.input));
         let link = (edge.link == LinkKind::Memfd).then(|| "memfd".to_owned());
-        let parts = [port, link, freshness(edge.freshness).map(str::to_owned)];
+        let rate = edge.rate.map(|rate| format!("{}/s", (rate.0 * 100.0).round() / 100.0));
+        let parts = [port, link, freshness(edge.freshness).map(str::to_owned), rate, traffic_price(edge)];
         let text = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
         Arrow { from: edge.from.clone(), to: edge.to.clone(), text }
     });

@@ -15,6 +15,7 @@ mod manual;
 mod mistakes;
 mod model_verbs;
 mod new_project;
+mod planning;
 mod profiling;
 mod reference;
 mod reports;

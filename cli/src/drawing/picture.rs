@@ -116,7 +116,9 @@ pub(crate) fn of_plan(workflow: &Workflow, plan: &Plan, outline: &Outline, types
         let worker = plan.workers.iter().find(|worker| worker.id == stage.worker);
         let title = match worker {
             Some(worker) if worker.tier != worker.id => {
-                format!("{} · {} · {}", worker.id, worker.worker_type, worker.tier)
+                let site = worker.location.as_ref().map(|site| format!("/{site}")).unwrap_or_default();
+                let price = worker.price.map(|price| format!(" · {price}")).unwrap_or_default();
+                format!("{} · {} · {}{site}{price}", worker.id, worker.worker_type, worker.tier)
             }
             _ => stage.worker.clone(),
         };

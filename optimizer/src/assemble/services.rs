@@ -1,6 +1,6 @@
 //! Service times of variants on machines.
 use super::machines::Machines;
-use super::{Inputs, Model, Options, listed, profile_command, seconds};
+use super::{Inputs, Level, Model, Options, listed, profile_command, seconds};
 use crate::problem::{ServiceMode, Variant};
 use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
@@ -41,7 +41,12 @@ pub(super) fn services(
             }
             false => {
                 for model in models {
-                    if let Some(obstacle) = &model.obstacle {
+                    let has_figures = |service: &Service| {
+                        service.operator == id && service.variant.as_ref() == Some(&model.id)
+                    };
+                    if let Some(obstacle) = &model.obstacle
+                        && inputs.profile.services.iter().any(has_figures)
+                    {
                         notes.push(format!("{id}/{} is left out: {obstacle}", model.id));
                     }
                 }
@@ -85,7 +90,8 @@ impl Reader<'_> {
         let (mut missing, mut no_percentile) = (Vec::new(), Vec::new());
         for worker_type in self.machines.worker_types() {
             let rows: Vec<&Service> = self.rows(worker_type).collect();
-            let modes = undominated(rows.iter().flat_map(|row| self.modes(row)).collect());
+            let modes = rows.iter().flat_map(|row| self.modes(row)).collect();
+            let modes = undominated(modes, self.latency_counts());
             if rows.is_empty() {
                 missing.push(worker_type);
             } else if modes.is_empty() {
@@ -108,6 +114,12 @@ impl Reader<'_> {
         let classes = self.machines.classes.iter();
         let modes = classes.map(|class| by_type.get(class.worker_type.as_str()).cloned().unwrap_or_default());
         Variant { id, modes: modes.collect() }
+    }
+
+    /// Whether latency is bounded: else only capacity and memory matter.
+    fn latency_counts(&self) -> bool {
+        let wanted = self.options.latency.is_some() || self.inputs.workflow.slo.latency.is_some();
+        wanted && !self.options.without.contains(&Level::Latency)
     }
 
     fn name(&self) -> String {
@@ -198,16 +210,12 @@ fn variance(times: &BatchTime, mean: f64) -> f64 {
     sum + (1.0 - below) * (last - mean).powi(2)
 }
 
-/// Modes of which no other is at least as good in everything.
-fn undominated(modes: Vec<ServiceMode>) -> Vec<ServiceMode> {
+/// Modes of which no other is at least as good in everything that counts.
+fn undominated(modes: Vec<ServiceMode>, latency_counts: bool) -> Vec<ServiceMode> {
     let figures = |mode: &ServiceMode| {
-        [
-            mode.seconds_per_record,
-            mode.call_seconds,
-            mode.fill_seconds,
-            mode.variance_call_seconds,
-            mode.memory_bytes,
-        ]
+        let latency = [mode.call_seconds, mode.fill_seconds, mode.variance_call_seconds];
+        let latency = latency.map(|figure| if latency_counts { figure } else { 0.0 });
+        [mode.seconds_per_record, mode.memory_bytes, latency[0], latency[1], latency[2]]
     };
     let mut kept: Vec<ServiceMode> = Vec::new();
     for (index, mode) in modes.iter().enumerate() {

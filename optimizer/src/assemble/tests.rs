@@ -173,6 +173,14 @@ fn modes_are_the_measured_batches_that_are_allowed() {
 }
 
 #[test]
+fn slower_modes_count_only_where_latency_does() {
+    let options = Options { without: BTreeSet::from([Level::Latency]), ..Options::default() };
+    let problem = assemble(&vqa().inputs(), &options).unwrap_or_else(|errors| panic!("{errors}")).problem;
+    let modes: Vec<u32> = problem.operators[0].variants[0].modes[0].iter().map(|mode| mode.batch).collect();
+    assert_eq!(modes, [4]);
+}
+
+#[test]
 fn what_has_no_figures_is_left_out_and_named() {
     let assembly = vqa().assembled();
     let told = "features/large has no figures on `little`: it is not planned there";

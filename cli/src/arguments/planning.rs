@@ -1,0 +1,253 @@
+//! Arguments of the verbs that plan.
+use super::OutputForm;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan, UnitError};
+use tidemill_spec::workflow::LatencySlo;
+
+/// `tidemill plan`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:
+  tidemill plan workflow.yaml --infra infrastructure.yaml --profiles profile.yaml
+  tidemill plan workflow.yaml --infra infrastructure.yaml --profiles profile.yaml --out plan.yaml
+  tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --slo rate=40/s --slo accuracy=56.0
+  tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --slo latency=p99:800ms --output json
+  tidemill plan workflow.yaml --infra i.yaml --profiles edge.yaml cloud.yaml --planner beam
+  tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --pareto cost,accuracy --svg front.svg
+  tidemill plan diff old.yaml new.yaml         what another plan would change
+
+Exit codes: 0 there is a plan; 1 no plan keeps the service levels (then it says what has to give way, and how much);
+78 a file is wrong, or too little is known for any plan.")]
+pub(crate) struct PlanArguments {
+    /// Something else to do with plans.
+    #[command(subcommand)]
+    pub(crate) verb: Option<PlanVerb>,
+    /// The workflow.
+    #[arg(value_name = "WORKFLOW", required = true)]
+    pub(crate) workflow: Option<PathBuf>,
+    /// What to plan with.
+    #[command(flatten)]
+    pub(crate) planning: PlanningArguments,
+    /// Who plans.
+    #[arg(long, value_name = "PLANNER", default_value = "exact")]
+    pub(crate) planner: PlannerChoice,
+    /// Write the plan to this file, for `tidemill run --plan`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Form of the answer on stdout; `yaml` is the plan itself.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: PlanOutput,
+    /// Print the best plans for all accuracies instead: those of which none is both cheaper and more accurate.
+    #[arg(long, value_name = "LEVELS", conflicts_with = "out")]
+    pub(crate) pareto: Option<Front>,
+    /// Draw them into this file.
+    #[arg(long, value_name = "FILE", requires = "pareto")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// `tidemill plan ...`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanVerb {
+    /// Compare two plans.
+    #[command(after_help = "Examples:
+  tidemill plan diff old.yaml new.yaml
+  tidemill plan diff old.yaml new.yaml --output json
+
+Exit code 1 if they differ.")]
+    Diff {
+        /// A plan.
+        #[arg(value_name = "PLAN")]
+        old: PathBuf,
+        /// Another plan.
+        #[arg(value_name = "PLAN")]
+        new: PathBuf,
+        /// Form of the answer on stdout.
+        #[arg(long, short, value_name = "FORM", default_value = "table")]
+        output: OutputForm,
+    },
+}
+
+/// `tidemill explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidemill explain workflow.yaml --infra infrastructure.yaml --profiles profile.yaml
+  tidemill explain workflow.yaml plan.yaml --infra i.yaml --profiles p.yaml     a plan that is there already
+  tidemill explain workflow.yaml --infra i.yaml --profiles p.yaml --output json
+
+Plans anew with one thing changed at a time, so it takes some ten times as long as `tidemill plan`. Exit code 1 if no
+plan keeps the service levels, or the given plan does not.")]
+pub(crate) struct ExplainArguments {
+    /// The workflow.
+    #[arg(value_name = "WORKFLOW")]
+    pub(crate) workflow: PathBuf,
+    /// Explain this plan; without one, the best.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: Option<PathBuf>,
+    /// What to plan with.
+    #[command(flatten)]
+    pub(crate) planning: PlanningArguments,
+    /// Form of the answer on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// Files and limits of a planning problem.
+#[derive(Debug, Args)]
+pub(crate) struct PlanningArguments {
+    /// Machines, links and prices.
+    #[arg(long = "infra", value_name = "FILE", required = true)]
+    pub(crate) infrastructure: Option<PathBuf>,
+    /// Profiles, or folders with a `profile.yaml`; of two figures of the same thing the later counts.
+    #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
+    pub(crate) profiles: Vec<PathBuf>,
+    /// A service level instead of the workflow's: `rate=40/s`, `accuracy=56.0`, `latency=p99:800ms`; `=none` drops it.
+    #[arg(long, value_name = "LEVEL=VALUE", value_parser = parse_level)]
+    pub(crate) slo: Vec<LevelSetting>,
+    /// Largest part of its time that a worker may be busy; at 1 the waiting time has no bound.
+    #[arg(long, value_name = "PART", default_value_t = 0.85, value_parser = parse_part)]
+    pub(crate) max_utilization: f64,
+    /// Whether records may go to a lower tier: at the price of the link, or never.
+    #[arg(long, value_name = "RULE", default_value = "priced")]
+    pub(crate) return_traffic: ReturnTrafficChoice,
+    /// Let a worker run one operator only.
+    #[arg(long)]
+    pub(crate) one_operator_per_worker: bool,
+    /// Percentile of service times that the plan is guaranteed for.
+    #[arg(long, value_name = "PERCENTILE", default_value = "p75", value_parser = parse_percentile)]
+    pub(crate) percentile: Percentile,
+    /// Stop at a plan that is proven to be at most this part dearer than any other.
+    #[arg(long, value_name = "PART", default_value_t = 1e-6, value_parser = parse_gap)]
+    pub(crate) gap: f64,
+    /// Stop searching after so much time.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
+    pub(crate) time_limit: TimeSpan,
+}
+
+/// Form of a plan on stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlanOutput {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// The plan file.
+    Yaml,
+}
+
+/// A planner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlannerChoice {
+    /// The cheapest plan, with a proof or a bound.
+    Exact,
+    /// Beam search over variants, greedy assignment of workers (JellyBean).
+    Beam,
+    /// Each operator on the worker that it fills best.
+    BestFit,
+    /// Each operator on the first worker that takes it.
+    FirstFit,
+    /// Everything in the highest tier.
+    CloudOnly,
+    /// Everything in the lowest tier.
+    EdgeOnly,
+    /// All plans of a small problem, one after the other.
+    Exhaustive,
+}
+
+/// Whether records may go to a lower tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReturnTrafficChoice {
+    /// Never.
+    Forbid,
+    /// Where a link leads, at its price.
+    Priced,
+}
+
+/// What is weighed against what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Front {
+    /// Cost against accuracy.
+    #[value(name = "cost,accuracy")]
+    CostAccuracy,
+}
+
+/// `--slo`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum LevelSetting {
+    /// Records per second of the slowest source.
+    Rate(Option<Rate>),
+    /// Least accuracy.
+    Accuracy(Option<Percent>),
+    /// Largest latency.
+    Latency(Option<LatencySlo>),
+}
+
+fn parse_level(text: &str) -> Result<LevelSetting, String> {
+    let forms = "write `rate=40/s`, `accuracy=56.0` or `latency=p99:800ms`";
+    let (level, value) = text.split_once('=').ok_or_else(|| forms.to_owned())?;
+    let dropped = value == "none";
+    match level {
+        "rate" if dropped => Ok(LevelSetting::Rate(None)),
+        "rate" => {
+            let rate: Rate = value.parse().map_err(|error| super::explained(&error))?;
+            if rate.0 > 0.0 {
+                Ok(LevelSetting::Rate(Some(rate)))
+            } else {
+                Err("a rate is above 0".to_owned())
+            }
+        }
+        "accuracy" if dropped => Ok(LevelSetting::Accuracy(None)),
+        "accuracy" => {
+            let number = value.trim_end_matches('%').trim();
+            let percent: Percent = format!("{number}%").parse().map_err(|error| super::explained(&error))?;
+            Ok(LevelSetting::Accuracy(Some(percent)))
+        }
+        "latency" if dropped => Ok(LevelSetting::Latency(None)),
+        "latency" => {
+            let (percentile, below) = value.split_once(':').ok_or("write `latency=p99:800ms`")?;
+            let percentile: Percentile = percentile.parse().map_err(|error| super::explained(&error))?;
+            let below: TimeSpan = below.parse().map_err(|error| super::explained(&error))?;
+            Ok(LevelSetting::Latency(Some(LatencySlo { percentile: percentile.into(), below: below.into() })))
+        }
+        _ => Err(format!("`{level}` is no service level; {forms}")),
+    }
+}
+
+fn parse_part(text: &str) -> Result<f64, String> {
+    let part: f64 =
+        text.parse().map_err(|_| format!("`{text}` is no number; write a part such as `0.85`"))?;
+    if part > 0.0 && part <= 1.0 { Ok(part) } else { Err("a part is above 0 and at most 1".to_owned()) }
+}
+
+fn parse_gap(text: &str) -> Result<f64, String> {
+    let part: f64 =
+        text.parse().map_err(|_| format!("`{text}` is no number; write a part such as `0.01`"))?;
+    if part >= 0.0 && part < 1.0 { Ok(part) } else { Err("a gap is at least 0 and below 1".to_owned()) }
+}
+
+fn parse_percentile(text: &str) -> Result<Percentile, String> {
+    text.parse().map_err(|error: UnitError| super::explained(&error))
+}
+
+fn parse_span(text: &str) -> Result<TimeSpan, String> {
+    text.parse().map_err(|error: UnitError| super::explained(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read() {
+        assert_eq!(parse_level("rate=40/s"), Ok(LevelSetting::Rate(Some(Rate(40.0)))));
+        assert_eq!(parse_level("accuracy=56.0"), Ok(LevelSetting::Accuracy(Some(Percent(56.0)))));
+        assert_eq!(parse_level("accuracy=56%"), Ok(LevelSetting::Accuracy(Some(Percent(56.0)))));
+        assert_eq!(parse_level("latency=none"), Ok(LevelSetting::Latency(None)));
+        let latency = parse_level("latency=p99:800ms").unwrap();
+        let LevelSetting::Latency(Some(slo)) = latency else { panic!("{latency:?}") };
+        assert_eq!((slo.percentile.0, slo.below.0), (99.0, 800_000_000));
+        for wrong in ["rate", "rate=40", "accuracy=much", "latency=800ms", "colour=red", "accuracy=101"] {
+            assert!(parse_level(wrong).is_err(), "{wrong}");
+        }
+    }
+}

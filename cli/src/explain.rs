@@ -1,0 +1,331 @@
+//! `tidemill explain`: why a plan is as it is.
+use crate::arguments::{ExplainArguments, OutputForm};
+use crate::exit::{Exit, Failure};
+use crate::figures::milliseconds;
+use crate::plan::{Planned, dollars, relaxed, status_word};
+use crate::planning::{Case, failed};
+use crate::table::{Side, Table};
+use crate::terminal::Terminal;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use tidemill_optimizer::assemble::{Assembly, Options, assemble};
+use tidemill_optimizer::check::check;
+use tidemill_optimizer::explain::{
+    Binding, Explanation, LevelChange, LevelPrice, Reason, Rejected, Relaxation, explain as explained,
+    relaxations,
+};
+use tidemill_optimizer::physical::solution_of;
+use tidemill_optimizer::planner::Planner;
+use tidemill_optimizer::planners::exact::Exact;
+use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::solution::{Outcome, Solution};
+use tidemill_spec::plan::PlanFile;
+use tidemill_spec::units::Percentile;
+
+/// Percentiles under which the problem is planned again.
+const PERCENTILES: [f64; 2] = [50.0, 90.0];
+
+/// A plan from a file, judged.
+struct Given {
+    planned: Planned,
+    violations: Vec<String>,
+}
+
+/// Everything that is told.
+struct Story<'a> {
+    case: &'a Case,
+    assembly: &'a Assembly,
+    best: &'a Outcome,
+    given: Option<&'a Given>,
+    explanation: &'a Explanation,
+    relaxations: &'a [Relaxation],
+    /// Cost of the best plan by percentile; none: no plan, or figures are missing.
+    percentiles: Vec<(f64, Option<f64>)>,
+}
+
+/// Explains.
+pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let case = Case::load(&arguments.workflow, &arguments.planning, terminal)?;
+    let assembly = case.assemble()?;
+    assembly.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    let problem = &assembly.problem;
+    let best = Exact.plan(problem, &case.limits).map_err(failed)?;
+    let given = match &arguments.plan {
+        None => None,
+        Some(file) => {
+            let file = PlanFile::load(file)?;
+            let found = file.validate_against(&case.workflow);
+            if found.has_errors() {
+                return Err(found.into());
+            }
+            let solution = solution_of(&case.inputs(), &assembly, &file.plan).map_err(|error| {
+                Failure::new(Exit::Configuration, format!("the plan is not for these files: {error}"))
+                    .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
+            })?;
+            // The waiting time is not written down in a plan.
+            let mut judged = problem.clone();
+            judged.limits.latency.clear();
+            let violations = check(&judged, &solution).iter().map(ToString::to_string).collect();
+            Some(Given { planned: Planned::new(&case, &assembly, &solution)?, violations })
+        }
+    };
+    let explanation = explained(problem, &best, assembly.rate, &case.limits).map_err(failed)?;
+    let relaxations = match best.bound == Some(f64::INFINITY) {
+        true => relaxations(problem, &case.limits).map_err(failed)?,
+        false => Vec::new(),
+    };
+    let story = Story {
+        case: &case,
+        assembly: &assembly,
+        best: &best,
+        given: given.as_ref(),
+        explanation: &explanation,
+        relaxations: &relaxations,
+        percentiles: percentiles(&case)?,
+    };
+    let mut out = io::stdout().lock();
+    match arguments.output {
+        OutputForm::Table => story.write_table(&mut out)?,
+        OutputForm::Json => {
+            serde_json::to_writer_pretty(&mut out, &story.document())?;
+            writeln!(out)?;
+        }
+    }
+    out.flush()?;
+    let broken = given.as_ref().is_some_and(|given| !given.violations.is_empty());
+    Ok(if best.solution.is_none() || broken { Exit::No } else { Exit::Success })
+}
+
+/// Cost of the best plan when another percentile is guaranteed.
+fn percentiles(case: &Case) -> Result<Vec<(f64, Option<f64>)>, Failure> {
+    let mut all = Vec::new();
+    for percentile in PERCENTILES.into_iter().filter(|p| *p != case.options.percentile.0) {
+        let options = Options { percentile: Percentile(percentile), ..case.options.clone() };
+        let cost = match assemble(&case.inputs(), &options) {
+            Ok(assembly) => Exact.plan(&assembly.problem, &case.limits).map_err(failed)?.cost,
+            Err(_) => None,
+        };
+        all.push((percentile, cost));
+    }
+    Ok(all)
+}
+
+impl Story<'_> {
+    fn problem(&self) -> &Problem {
+        &self.assembly.problem
+    }
+
+    fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (workflow, infrastructure) = (&self.case.workflow.name, &self.case.infrastructure.name);
+        if let Some(given) = self.given {
+            let cost = given.planned.summary.cost.total();
+            let than_best =
+                self.best.cost.map(|best| format!(", the best {}", dollars(best))).unwrap_or_default();
+            writeln!(
+                out,
+                "{workflow} on {infrastructure}: the given plan costs {}{than_best}",
+                dollars(cost)
+            )?;
+            for violation in &given.violations {
+                writeln!(out, "  it does not keep: {violation}")?;
+            }
+            writeln!(out)?;
+        }
+        let Some(cost) = self.best.cost else {
+            writeln!(out, "{workflow} on {infrastructure}: no plan keeps all service levels\n")?;
+            if !self.relaxations.is_empty() {
+                writeln!(out, "each of these alone makes a plan possible:")?;
+            }
+            for relaxation in self.relaxations {
+                writeln!(out, "  {}", relaxed::told(self.case, self.assembly, relaxation))?;
+            }
+            return Ok(());
+        };
+        let status = status_word(self.best.status);
+        writeln!(
+            out,
+            "{workflow} on {infrastructure}: {}/s for {}, {status}\n",
+            self.assembly.rate,
+            dollars(cost)
+        )?;
+        writeln!(out, "what binds")?;
+        for binding in &self.explanation.binding {
+            writeln!(out, "  {}", self.binding(binding))?;
+        }
+        if self.explanation.binding.is_empty() {
+            writeln!(out, "  nothing: every limit has room")?;
+        }
+        writeln!(out, "\nwhat a little more costs")?;
+        let mut table =
+            Table::new(&[("change", Side::Left), ("price", Side::Right), ("what changes", Side::Left)]);
+        for price in &self.explanation.prices {
+            table.row([change(price.change), price_text(price), self.changed(price.after.as_ref())]);
+        }
+        indented(&table, out)?;
+        writeln!(out, "\nplans that were not taken")?;
+        let mut table =
+            Table::new(&[("cost", Side::Right), ("because", Side::Left), ("variants", Side::Left)]);
+        for rejected in &self.explanation.rejected {
+            table.row([dollars(rejected.cost), self.reason(rejected), self.variants(&rejected.solution)]);
+        }
+        match self.explanation.rejected.is_empty() {
+            true => writeln!(out, "  none: these are the only variants that can be planned with")?,
+            false => indented(&table, out)?,
+        }
+        writeln!(out, "\ncost by the percentile of service times that is guaranteed")?;
+        let own = (self.problem().limits.percentile, Some(cost));
+        let mut rows: Vec<(f64, Option<f64>)> = self.percentiles.iter().copied().chain([own]).collect();
+        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (percentile, cost) in rows {
+            let told = cost.map_or_else(|| "no plan, or no figures".to_owned(), dollars);
+            let mark = if percentile == own.0 { "  (this plan)" } else { "" };
+            writeln!(out, "  p{percentile}  {told}{mark}")?;
+        }
+        Ok(())
+    }
+
+    fn binding(&self, binding: &Binding) -> String {
+        let problem = self.problem();
+        let class = |class: usize| {
+            let facts = &problem.worker_classes[class];
+            format!("`{}` in {}", facts.worker_type, problem.locations[facts.location].name)
+        };
+        match binding {
+            Binding::Utilization { class: index, workers, used } => format!(
+                "{}: {workers} in use, the busiest at {:.1} % of what is allowed ({})",
+                class(*index),
+                used * 100.0,
+                problem.limits.max_utilization
+            ),
+            Binding::Count { class: index, count: 1 } => format!("{}: the only one is in use", class(*index)),
+            Binding::Count { class: index, count } => format!("{}: all {count} are in use", class(*index)),
+            Binding::Bandwidth { from, to, used } => format!(
+                "the link from {} to {}: {:.1} % full",
+                problem.locations[*from].name,
+                problem.locations[*to].name,
+                used * 100.0
+            ),
+            Binding::Accuracy { slack } => {
+                format!("accuracy: {slack:.2} points above the level, and nothing between the two is known")
+            }
+            Binding::Latency { seconds, limit } => {
+                format!("latency: {} of {}", milliseconds(seconds * 1e3), milliseconds(limit * 1e3))
+            }
+        }
+    }
+
+    /// What is other in a plan than in the best: variants, else numbers of workers.
+    fn changed(&self, after: Option<&Solution>) -> String {
+        let (Some(before), Some(after)) = (&self.best.solution, after) else { return String::new() };
+        let problem = self.problem();
+        let mut all = Vec::new();
+        for (index, operator) in problem.operators.iter().enumerate() {
+            let (old, new) = (before.variants[index], after.variants[index]);
+            if old != new {
+                let id = |m: usize| operator.variants[m].id.as_str();
+                all.push(format!("{}: {} -> {}", operator.id, id(old), id(new)));
+            }
+        }
+        for (index, class) in problem.worker_classes.iter().enumerate() {
+            let count =
+                |solution: &Solution| solution.workers.iter().filter(|used| used.class == index).count();
+            let (old, new) = (count(before), count(after));
+            if old != new {
+                let place = &problem.locations[class.location].name;
+                all.push(format!("{} in {place}: {old} -> {new}", class.worker_type));
+            }
+        }
+        if all.is_empty() { "shares only".to_owned() } else { all.join(", ") }
+    }
+
+    fn variants(&self, solution: &Solution) -> String {
+        let chosen = self.problem().operators.iter().zip(&solution.variants);
+        let with_models = chosen.filter(|(operator, _)| self.case.models.contains_key(&operator.id));
+        let ids: Vec<&str> = with_models.map(|(operator, &m)| operator.variants[m].id.as_str()).collect();
+        ids.join(", ")
+    }
+
+    fn reason(&self, rejected: &Rejected) -> String {
+        let problem = self.problem();
+        match rejected.reason {
+            Reason::Dearer(more) => format!("{} more", dollars(more)),
+            Reason::Accuracy(found) => format!(
+                "accuracy {} below {} %",
+                found.map_or_else(|| "not known, so".to_owned(), |found| format!("{found:.2} %")),
+                problem.limits.accuracy.unwrap_or_default()
+            ),
+            Reason::Latency(seconds) => {
+                let limit =
+                    problem.limits.latency.iter().map(|limit| limit.seconds).fold(f64::INFINITY, f64::min);
+                format!(
+                    "latency {} before waiting, limit {}",
+                    milliseconds(seconds * 1e3),
+                    milliseconds(limit * 1e3)
+                )
+            }
+        }
+    }
+
+    fn document(&self) -> Value {
+        let prices = self.explanation.prices.iter().map(|price| {
+            json!({
+                "change": change(price.change),
+                "least": price.price.map(|(low, _)| low),
+                "most": price.price.map(|(_, high)| high),
+                "is_impossible": price.is_impossible,
+                "what_changes": self.changed(price.after.as_ref()),
+            })
+        });
+        let rejected = self.explanation.rejected.iter().map(|rejected| {
+            json!({
+                "cost": rejected.cost,
+                "because": self.reason(rejected),
+                "variants": self.variants(&rejected.solution),
+            })
+        });
+        let given = self
+            .given
+            .map(|given| json!({"cost": given.planned.summary.cost.total(), "violations": given.violations}));
+        let percentiles = self.percentiles.iter().map(|(p, cost)| json!({"percentile": p, "cost": cost}));
+        json!({
+            "version": 1,
+            "workflow": self.case.workflow.name.value,
+            "status": status_word(self.best.status),
+            "cost": self.best.cost,
+            "bound": self.best.bound.filter(|bound| bound.is_finite()),
+            "given": given,
+            "binding": self.explanation.binding.iter().map(|b| self.binding(b)).collect::<Vec<_>>(),
+            "prices": prices.collect::<Vec<_>>(),
+            "rejected": rejected.collect::<Vec<_>>(),
+            "percentiles": percentiles.collect::<Vec<_>>(),
+            "relaxations":
+                self.relaxations.iter().map(|r| relaxed::value(self.assembly, r)).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn change(change: LevelChange) -> String {
+    match change {
+        LevelChange::Rate(more) => format!("+{more}/s"),
+        LevelChange::Accuracy(more) => format!("+{more} point of accuracy"),
+        LevelChange::Latency(less) => format!("-{} ms", less * 1e3),
+    }
+}
+
+fn price_text(price: &LevelPrice) -> String {
+    match price.price {
+        Some((low, high)) if high - low < 5e-5 => format!("+{}", dollars(high)),
+        Some((low, high)) => format!("+{} to {}", dollars(low), dollars(high)),
+        None if price.is_impossible => "no plan".to_owned(),
+        None => "no plan found".to_owned(),
+    }
+}
+
+fn indented(table: &Table, out: &mut dyn Write) -> io::Result<()> {
+    let mut text = Vec::new();
+    table.write(&mut text)?;
+    for line in String::from_utf8_lossy(&text).lines() {
+        writeln!(out, "  {line}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! `tidemill plan`: the cheapest way to keep the service levels.
+mod diff;
+mod document;
+mod front;
+pub(crate) mod relaxed;
+mod table;
+
+use crate::arguments::{Front, PlanArguments, PlanOutput, PlanVerb};
+use crate::exit::{Exit, Failure};
+use crate::output_file::OutputFile;
+use crate::planning::{Case, failed, planner};
+use crate::preparation::check_plan;
+use crate::terminal::Terminal;
+use std::io::{self, Write};
+use tidemill_optimizer::assemble::Assembly;
+use tidemill_optimizer::explain::{Relaxation, relaxations};
+use tidemill_optimizer::physical::{physical, worker_names};
+use tidemill_optimizer::solution::{Outcome, Solution, Status};
+use tidemill_optimizer::summary::Summary;
+use tidemill_spec::plan::Plan;
+
+/// A plan with all that is said of it.
+pub(crate) struct Planned {
+    /// What the planner found.
+    pub(crate) solution: Solution,
+    /// The plan.
+    pub(crate) plan: Plan,
+    /// Ids of the workers in use, as in the solution.
+    pub(crate) workers: Vec<String>,
+    /// Loads, traffic, latencies.
+    pub(crate) summary: Summary,
+}
+
+impl Planned {
+    /// Of a solution.
+    ///
+    /// # Errors
+    /// A solution that is no plan is a defect.
+    pub(crate) fn new(case: &Case, assembly: &Assembly, solution: &Solution) -> Result<Self, Failure> {
+        let bug = |error: String| Failure::new(Exit::Bug, format!("the solution is no plan: {error}"));
+        let plan = physical(&case.inputs(), assembly, solution, case.digests.clone())
+            .map_err(|error| bug(error.to_string()))?;
+        let summary = Summary::new(&assembly.problem, solution).map_err(|error| bug(error.to_string()))?;
+        Ok(Self { solution: solution.clone(), plan, workers: worker_names(assembly, solution), summary })
+    }
+}
+
+/// What is printed.
+pub(crate) struct Answer<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) assembly: &'a Assembly,
+    pub(crate) outcome: &'a Outcome,
+    pub(crate) planned: Option<&'a Planned>,
+    /// Without a plan: what would have to give way; none if nobody looked.
+    pub(crate) relaxations: Option<&'a [Relaxation]>,
+}
+
+/// Plans.
+pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    if let Some(PlanVerb::Diff { old, new, output }) = &arguments.verb {
+        return diff::diff(old, new, *output);
+    }
+    let Some(workflow) = &arguments.workflow else {
+        return Err(Failure::new(Exit::Usage, "no workflow").with_help("name its file").into());
+    };
+    let case = Case::load(workflow, &arguments.planning, terminal)?;
+    let assembly = case.assemble()?;
+    assembly.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    let out = arguments.out.as_deref().map(OutputFile::create).transpose()?;
+    if let Some(Front::CostAccuracy) = arguments.pareto {
+        return front::front(arguments, &case, &assembly);
+    }
+    let outcome = planner(arguments.planner).plan(&assembly.problem, &case.limits).map_err(failed)?;
+    let planned = match &outcome.solution {
+        Some(solution) => Some(Planned::new(&case, &assembly, solution)?),
+        None => None,
+    };
+    if let Some(planned) = &planned
+        && case.runs_here(&planned.plan)
+    {
+        check_plan(&case.workflow, planned.plan.clone())?;
+    }
+    let relaxations = match outcome.status {
+        Status::Infeasible if outcome.bound == Some(f64::INFINITY) => {
+            Some(relaxations(&assembly.problem, &case.limits).map_err(failed)?)
+        }
+        _ => None,
+    };
+    if let (Some(file), Some(planned)) = (out, &planned) {
+        let text = planned.plan.to_yaml()?;
+        file.write(|out| out.write_all(text.as_bytes()))?;
+    }
+    let answer = Answer {
+        case: &case,
+        assembly: &assembly,
+        outcome: &outcome,
+        planned: planned.as_ref(),
+        relaxations: relaxations.as_deref(),
+    };
+    let mut stdout = io::stdout().lock();
+    match (arguments.output, &planned) {
+        (PlanOutput::Yaml, Some(planned)) => stdout.write_all(planned.plan.to_yaml()?.as_bytes())?,
+        (PlanOutput::Json, _) => {
+            serde_json::to_writer_pretty(&mut stdout, &document::document(&answer))?;
+            writeln!(stdout)?;
+        }
+        (PlanOutput::Table | PlanOutput::Yaml, _) => table::write(&answer, &mut stdout)?,
+    }
+    stdout.flush()?;
+    if let (Some(path), Some(_)) = (&arguments.out, &planned) {
+        terminal.note(&format!("the plan is in {}", path.display()));
+    }
+    Ok(if planned.is_some() { Exit::Success } else { Exit::No })
+}
+
+/// `7.4850 $/h`.
+pub(crate) fn dollars(value: f64) -> String {
+    format!("{:.4} $/h", if value.abs() < 5e-5 { 0.0 } else { value })
+}
+
+/// The word for a status.
+pub(crate) fn status_word(status: Status) -> &'static str {
+    match status {
+        Status::Optimal => "optimal",
+        Status::Feasible => "feasible",
+        Status::TimeLimited => "time_limited",
+        Status::Infeasible => "infeasible",
+    }
+}
+
+/// What solves the programs of a planner.
+pub(crate) fn engine(outcome: &Outcome) -> Option<&'static str> {
+    (outcome.planner == "exact").then_some("microlp")
+}

@@ -1,0 +1,116 @@
+//! A plan for programs.
+use super::relaxed::value;
+use super::table::path_name;
+use super::{Answer, Planned, engine, status_word};
+use serde_json::{Map, Value, json};
+use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::summary::PathLatency;
+
+/// All that there is to say.
+pub(super) fn document(answer: &Answer<'_>) -> Value {
+    let (outcome, assembly) = (answer.outcome, answer.assembly);
+    let problem = &assembly.problem;
+    let mut all = Map::new();
+    let mut add = |key: &str, value: Value| drop(all.insert(key.to_owned(), value));
+    add("version", json!(1));
+    add("workflow", json!(answer.case.workflow.name.value));
+    add("infrastructure", json!(answer.case.infrastructure.name.value));
+    add("planner", json!(outcome.planner));
+    add("engine", json!(engine(outcome)));
+    add("status", json!(status_word(outcome.status)));
+    add("bound", json!(outcome.bound.filter(|bound| bound.is_finite())));
+    add("gap", json!(outcome.gap));
+    add("planning_seconds", json!(outcome.seconds));
+    add("nodes", json!(outcome.nodes));
+    add("percentile", json!(problem.limits.percentile));
+    add(
+        "rate",
+        json!({"wanted": assembly.rate, "up_to": answer.planned.and_then(|planned| up_to(answer, planned))}),
+    );
+    if let Some(planned) = answer.planned {
+        let cost = &planned.summary.cost;
+        add(
+            "cost",
+            json!({"total": cost.total(), "compute": cost.compute, "network": cost.network, "unit": "$/h"}),
+        );
+        add("accuracy", json!(planned.summary.accuracy));
+        add("accuracy_wanted", json!(problem.limits.accuracy));
+        add("latency", latency(problem, planned));
+        add("variants", variants(answer, planned));
+        add("workers", workers(problem, planned));
+        add("traffic", traffic(problem, planned));
+        add("classes", json!(planned.plan.classes.len()));
+        add("plan_workers", json!(planned.plan.workers.iter().map(|w| &w.id).collect::<Vec<_>>()));
+    }
+    if let Some(relaxations) = answer.relaxations {
+        let all = relaxations.iter().map(|relaxation| value(assembly, relaxation));
+        add("relaxations", Value::Array(all.collect()));
+    }
+    add("notes", json!(assembly.notes));
+    Value::Object(all)
+}
+
+fn up_to(answer: &Answer<'_>, planned: &Planned) -> Option<f64> {
+    planned.summary.headroom.map(|factor| answer.assembly.rate * factor)
+}
+
+fn latency(problem: &Problem, planned: &Planned) -> Value {
+    let paths = planned.summary.paths.iter().map(|path| {
+        json!({
+            "path": path_name(problem, path),
+            "service_ms": path.service * 1e3,
+            "waiting_ms": path.is_bounded.then_some(path.waiting * 1e3),
+            "batching_ms": path.batching * 1e3,
+            "transfer_ms": path.transfer * 1e3,
+            "ticks_ms": path.ticks * 1e3,
+            "sum_ms": path.total() * 1e3,
+        })
+    });
+    let limits = problem.limits.latency.iter();
+    let limits = limits.map(|limit| json!({"percentile": limit.percentile, "below_ms": limit.seconds * 1e3}));
+    json!({
+        "sum_ms": planned.summary.slowest().map(|path| path.total() * 1e3),
+        "is_bounded": planned.summary.slowest().is_some_and(|path: &PathLatency| path.is_bounded),
+        "wanted": limits.collect::<Vec<_>>(),
+        "paths": paths.collect::<Vec<_>>(),
+    })
+}
+
+fn variants(answer: &Answer<'_>, planned: &Planned) -> Value {
+    let chosen = answer.assembly.problem.operators.iter().zip(&planned.solution.variants);
+    let with_models = chosen.filter(|(operator, _)| answer.case.models.contains_key(&operator.id));
+    let all = with_models.map(|(operator, &m)| (operator.id.clone(), json!(operator.variants[m].id)));
+    Value::Object(all.collect())
+}
+
+fn workers(problem: &Problem, planned: &Planned) -> Value {
+    let all = planned.workers.iter().zip(&planned.summary.workers).map(|(name, load)| {
+        let class = &problem.worker_classes[load.class];
+        let parts = load.parts.iter().map(|(operator, share, part)| {
+            json!({"operator": problem.operators[*operator].id, "share": share, "utilization": part})
+        });
+        json!({
+            "id": name,
+            "worker_type": class.worker_type,
+            "location": problem.locations[class.location].name,
+            "price": class.price,
+            "utilization": load.utilization,
+            "waiting_ms": load.wait_seconds.map(|seconds| seconds * 1e3),
+            "operators": parts.collect::<Vec<_>>(),
+        })
+    });
+    Value::Array(all.collect())
+}
+
+fn traffic(problem: &Problem, planned: &Planned) -> Value {
+    let all = planned.summary.traffic.iter().map(|traffic| {
+        json!({
+            "from": problem.locations[traffic.from].name,
+            "to": problem.locations[traffic.to].name,
+            "bytes_per_second": traffic.bytes_per_second,
+            "cost": traffic.cost,
+            "utilization": traffic.utilization,
+        })
+    });
+    Value::Array(all.collect())
+}

@@ -1,0 +1,296 @@
+//! A plan for people.
+use super::relaxed::told;
+use super::{Answer, Planned, dollars, engine};
+use crate::figures::{bytes, milliseconds};
+use crate::table::{Side, Table};
+use std::io::{self, Write};
+use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::solution::Status;
+use tidemill_optimizer::summary::PathLatency;
+
+/// Route classes that are listed.
+const CLASSES_SHOWN: usize = 12;
+
+/// Writes all that there is to say.
+///
+/// # Errors
+/// Those of `out`.
+pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let Some(planned) = answer.planned else { return without_plan(answer, out) };
+    let problem = &answer.assembly.problem;
+    let cost = &planned.summary.cost;
+    writeln!(
+        out,
+        "{} on {}: {} at {}, by {}\n",
+        answer.case.workflow.name,
+        answer.case.infrastructure.name,
+        dollars(cost.total()),
+        rate(answer.assembly.rate),
+        answer.outcome.planner
+    )?;
+    variants(answer, planned, out)?;
+    workers(answer, planned, out)?;
+    classes(planned, out)?;
+    costs(problem, planned, out)?;
+    latencies(problem, planned, out)?;
+    levels(answer, planned, out)?;
+    proof(answer, out)
+}
+
+fn rate(value: f64) -> String {
+    format!("{}/s", trimmed(value, 3))
+}
+
+/// With so many places at most.
+fn trimmed(value: f64, places: usize) -> String {
+    let text = format!("{value:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{} %", trimmed(part * 100.0, 1))
+}
+
+fn variants(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("operator", Side::Left),
+        ("variant", Side::Left),
+        ("records", Side::Right),
+        ("with it", Side::Left),
+        ("on", Side::Left),
+    ]);
+    let problem = &answer.assembly.problem;
+    for (index, operator) in problem.operators.iter().enumerate() {
+        let places = planned.solution.hostings.iter().filter(|hosting| hosting.operator == index);
+        let places = places.map(|hosting| {
+            let place = match hosting.worker {
+                Some(worker) => planned.workers[worker].clone(),
+                None => problem.locations[hosting.location].name.clone(),
+            };
+            if hosting.share > 1.0 - 1e-9 { place } else { format!("{place} {}", percent(hosting.share)) }
+        });
+        let with_model = answer.case.models.contains_key(&operator.id);
+        let variant = &operator.variants[planned.solution.variants[index]].id;
+        table.row([
+            operator.id.clone(),
+            if with_model { variant.clone() } else { "-".to_owned() },
+            rate(operator.rate),
+            operator.fused.join(", "),
+            places.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out)
+}
+
+fn workers(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let problem = &answer.assembly.problem;
+    let mut table = Table::new(&[
+        ("worker", Side::Left),
+        ("type", Side::Left),
+        ("price", Side::Right),
+        ("busy", Side::Right),
+        ("with", Side::Left),
+    ]);
+    for (name, load) in planned.workers.iter().zip(&planned.summary.workers) {
+        let class = &problem.worker_classes[load.class];
+        let parts = load
+            .parts
+            .iter()
+            .map(|(operator, _, part)| format!("{} {}", problem.operators[*operator].id, percent(*part)));
+        table.row([
+            name.clone(),
+            class.worker_type.clone(),
+            dollars(class.price),
+            percent(load.utilization),
+            parts.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out)
+}
+
+fn classes(planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[("class", Side::Right), ("keys", Side::Right), ("route", Side::Left)]);
+    let all = &planned.plan.classes;
+    for class in all.iter().take(CLASSES_SHOWN) {
+        // Only what is not the same in all classes says anything.
+        let stages = planned.plan.stages.iter().filter(|stage| {
+            let here = class.route.get(&stage.operator) == Some(&stage.id);
+            here && (all.len() == 1 || stage.share < 1.0 - 1e-9)
+        });
+        let stages: Vec<&str> = stages.map(|stage| stage.id.as_str()).collect();
+        table.row([class.id.to_string(), percent(class.share), stages.join(", ")]);
+    }
+    table.write(out)?;
+    if all.len() > CLASSES_SHOWN {
+        writeln!(out, "and {} classes more, all in the plan file", all.len() - CLASSES_SHOWN)?;
+    }
+    writeln!(out)
+}
+
+fn costs(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[("cost", Side::Left), ("$/h", Side::Right), ("for", Side::Left)]);
+    let cost = &planned.summary.cost;
+    let count = planned.workers.len();
+    let row = |name: &str, value: f64, what: String| [name.to_owned(), format!("{value:.4}"), what];
+    table.row(row("compute", cost.compute, format!("{count} worker{}", if count == 1 { "" } else { "s" })));
+    let ways =
+        planned.summary.traffic.iter().filter(|traffic| traffic.bytes_per_second > 0.0).map(|traffic| {
+            let full = traffic
+                .utilization
+                .map(|part| format!(", {} of the link", percent(part)))
+                .unwrap_or_default();
+            format!(
+                "{} -> {} {}/s{full}",
+                problem.locations[traffic.from].name,
+                problem.locations[traffic.to].name,
+                bytes(traffic.bytes_per_second.round() as u64)
+            )
+        });
+    table.row(row("network", cost.network, ways.collect::<Vec<_>>().join("; ")));
+    table.row(row("total", cost.total(), String::new()));
+    table.write(out)?;
+    writeln!(out)
+}
+
+fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("path", Side::Left),
+        ("service", Side::Right),
+        ("waiting", Side::Right),
+        ("batching", Side::Right),
+        ("transfer", Side::Right),
+        ("ticks", Side::Right),
+        ("sum", Side::Right),
+    ]);
+    for path in &planned.summary.paths {
+        let time = |seconds: f64| milliseconds(seconds * 1e3);
+        let waiting = if path.is_bounded { time(path.waiting) } else { "not bounded".to_owned() };
+        let sum =
+            if path.is_bounded { time(path.total()) } else { format!("{} + waiting", time(path.total())) };
+        table.row([
+            path_name(problem, path),
+            time(path.service),
+            waiting,
+            time(path.batching),
+            time(path.transfer),
+            time(path.ticks),
+            sum,
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out)
+}
+
+/// `images > features > answer`.
+pub(super) fn path_name(problem: &Problem, path: &PathLatency) -> String {
+    let operators = path.operators.iter().map(|operator| problem.operators[*operator].id.as_str());
+    let all: Vec<&str> = std::iter::once(problem.sources[path.source].id.as_str()).chain(operators).collect();
+    all.join(" > ")
+}
+
+fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let problem = &answer.assembly.problem;
+    let mut table = Table::new(&[
+        ("level", Side::Left),
+        ("wanted", Side::Right),
+        ("plan", Side::Right),
+        ("room", Side::Left),
+    ]);
+    let most = planned.summary.headroom.map(|factor| answer.assembly.rate * factor);
+    let wanted = answer.assembly.rate;
+    table.row([
+        "rate".to_owned(),
+        rate(wanted),
+        most.map_or_else(|| "any".to_owned(), |most| format!("up to {}", rate(most))),
+        most.map_or_else(String::new, |most| rate((most - wanted).max(0.0))),
+    ]);
+    let percents = |value: f64| format!("{} %", trimmed(value, 2));
+    let accuracy = planned.summary.accuracy;
+    if problem.limits.accuracy.is_some() || accuracy.is_some() {
+        let room = problem
+            .limits
+            .accuracy
+            .zip(accuracy)
+            .map(|(limit, has)| format!("{} points", trimmed(has - limit, 2)));
+        table.row([
+            "accuracy".to_owned(),
+            problem.limits.accuracy.map_or_else(|| "-".to_owned(), percents),
+            accuracy.map_or_else(|| "not known".to_owned(), percents),
+            room.unwrap_or_default(),
+        ]);
+    }
+    for limit in &problem.limits.latency {
+        let slowest = planned.summary.slowest().map_or(0.0, PathLatency::total);
+        table.row([
+            "latency".to_owned(),
+            format!("p{} below {}", limit.percentile, milliseconds(limit.seconds * 1e3)),
+            milliseconds(slowest * 1e3),
+            milliseconds((limit.seconds - slowest) * 1e3),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out)
+}
+
+fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let outcome = answer.outcome;
+    let engine = engine(outcome).map(|engine| format!(", {engine}")).unwrap_or_default();
+    match (outcome.status, outcome.bound, outcome.gap) {
+        (Status::Optimal, Some(bound), _) => {
+            writeln!(out, "optimal: no plan costs less than {} (gap 0 %{engine})", dollars(bound))
+        }
+        (Status::TimeLimited, Some(bound), Some(gap)) => writeln!(
+            out,
+            "time limit: no plan costs less than {} (gap {}{engine}); `--time-limit` gives it longer",
+            dollars(bound),
+            percent(gap)
+        ),
+        (_, Some(bound), Some(gap)) => {
+            writeln!(
+                out,
+                "feasible: no plan costs less than {} (gap {}{engine})",
+                dollars(bound),
+                percent(gap)
+            )
+        }
+        _ => writeln!(
+            out,
+            "feasible: keeps all levels; nothing is proven of its cost (`--planner exact` does)"
+        ),
+    }
+}
+
+/// What to say where there is no plan.
+fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let (workflow, infrastructure) = (&answer.case.workflow.name, &answer.case.infrastructure.name);
+    let Some(relaxations) = answer.relaxations else {
+        return match answer.outcome.status {
+            Status::TimeLimited => writeln!(
+                out,
+                "{workflow} on {infrastructure}: no plan found within the time limit; `--time-limit` gives it longer"
+            ),
+            _ => writeln!(
+                out,
+                "{workflow} on {infrastructure}: {} found no plan; `--planner exact` finds one or proves that there is none",
+                answer.outcome.planner
+            ),
+        };
+    };
+    writeln!(out, "{workflow} on {infrastructure}: infeasible, no plan keeps all service levels\n")?;
+    if relaxations.is_empty() {
+        return writeln!(
+            out,
+            "no single change of a service level, a link or the number of machines mends that"
+        );
+    }
+    writeln!(out, "each of these alone makes a plan possible:")?;
+    for relaxation in relaxations {
+        writeln!(out, "  {}", told(answer.case, answer.assembly, relaxation))?;
+    }
+    Ok(())
+}

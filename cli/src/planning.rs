@@ -1,0 +1,197 @@
+//! What the verbs that plan have in common: files become a problem, names become planners.
+use crate::arguments::{LevelSetting, PlannerChoice, PlanningArguments, ReturnTrafficChoice};
+use crate::choice;
+use crate::exit::{Exit, Failure};
+use crate::preparation::load;
+use crate::terminal::Terminal;
+use std::path::{Path, PathBuf};
+use tidemill_optimizer::assemble::{Assembly, Inputs, Level, Model, Models, Options, assemble};
+use tidemill_optimizer::planner::{Planner, PlannerError, SearchLimits};
+use tidemill_optimizer::planners::beam::Beam;
+use tidemill_optimizer::planners::best_fit::BestFit;
+use tidemill_optimizer::planners::cloud_only::CloudOnly;
+use tidemill_optimizer::planners::edge_only::EdgeOnly;
+use tidemill_optimizer::planners::exact::Exact;
+use tidemill_optimizer::planners::exhaustive::Exhaustive;
+use tidemill_optimizer::planners::first_fit::FirstFit;
+use tidemill_optimizer::problem::ReturnTraffic;
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::profile::{Note, Profile, ProfileFile};
+use tidemill_spec::workflow::Workflow;
+
+/// The files of a planning problem, and what the user decided.
+pub(crate) struct Case {
+    pub(crate) workflow: Workflow,
+    pub(crate) infrastructure: Infrastructure,
+    /// All profiles merged.
+    pub(crate) profile: Profile,
+    /// Digests of the profiles, in the order they were given.
+    pub(crate) digests: Vec<String>,
+    pub(crate) models: Models,
+    pub(crate) options: Options,
+    pub(crate) limits: SearchLimits,
+}
+
+impl Case {
+    /// Reads all files; what is probably not meant so is told on the terminal.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub(crate) fn load(
+        workflow_file: &Path,
+        arguments: &PlanningArguments,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Self> {
+        let workflow = load(workflow_file, terminal)?;
+        let infrastructure = match &arguments.infrastructure {
+            Some(file) => Infrastructure::load(file)?,
+            None => {
+                return Err(Failure::new(Exit::Usage, "no infrastructure")
+                    .with_help("give `--infra`")
+                    .into());
+            }
+        };
+        let (mut profile, mut digests) = (Profile::empty(workflow.name.value.clone()), Vec::new());
+        for path in &arguments.profiles {
+            let file = profile_file(path, workflow_file, arguments)?;
+            let read = ProfileFile::load(&file)?;
+            let found = read.validate_against(&workflow);
+            if found.has_errors() {
+                return Err(found.into());
+            }
+            terminal.warnings(&found);
+            digests.push(read.profile.digest());
+            let merged = profile.merge(&read.profile)?;
+            for note in merged.notes {
+                // That a workflow changed since is told of each file.
+                if let Note::OtherMachine(worker_type) = note {
+                    terminal.warning(&format!(
+                        "`{worker_type}` is another machine in {}: figures of both are put together",
+                        file.display()
+                    ));
+                }
+            }
+            profile = merged.profile;
+        }
+        let candidates = choice::candidates(&workflow)?;
+        let models = candidates.into_iter().map(|(operator, list)| {
+            let models = list.into_iter().map(|candidate| Model {
+                id: candidate.manifest.id.value.clone(),
+                backends: candidate.manifest.backends.iter().map(ToString::to_string).collect(),
+                obstacle: candidate.obstacle,
+            });
+            (operator, models.collect())
+        });
+        let models = models.collect();
+        let options = options(arguments);
+        let limits = SearchLimits {
+            gap: arguments.gap,
+            wall_seconds: Some(arguments.time_limit.0 as f64 / 1e9),
+            ..SearchLimits::default()
+        };
+        Ok(Self { workflow, infrastructure, profile, digests, models, options, limits })
+    }
+
+    /// The files for the optimizer.
+    pub(crate) fn inputs(&self) -> Inputs<'_> {
+        Inputs {
+            workflow: &self.workflow,
+            infrastructure: &self.infrastructure,
+            profile: &self.profile,
+            models: &self.models,
+        }
+    }
+
+    /// The problem.
+    ///
+    /// # Errors
+    /// `E09xx`: what is missing for any plan.
+    pub(crate) fn assemble(&self) -> Result<Assembly, Diagnostics> {
+        assemble(&self.inputs(), &self.options)
+    }
+
+    /// Whether all models of a plan can run here.
+    pub(crate) fn runs_here(&self, plan: &tidemill_spec::plan::Plan) -> bool {
+        plan.stages.iter().all(|stage| {
+            let models = self.models.get(&stage.operator).into_iter().flatten();
+            let chosen = models.filter(|model| Some(&model.id) == stage.variant.as_ref());
+            chosen.into_iter().all(|model| model.obstacle.is_none())
+        })
+    }
+}
+
+/// A profile, or the `profile.yaml` of a folder.
+fn profile_file(path: &Path, workflow: &Path, arguments: &PlanningArguments) -> Result<PathBuf, Failure> {
+    let file = if path.is_dir() { path.join("profile.yaml") } else { path.to_owned() };
+    if file.exists() {
+        return Ok(file);
+    }
+    let infrastructure = arguments.infrastructure.as_deref().map(|file| file.display().to_string());
+    Err(Failure::new(Exit::Configuration, format!("there is no profile {}", file.display())).with_help(
+        format!(
+            "make one: `tidemill profile {} --infra {} --out {}`",
+            workflow.display(),
+            infrastructure.unwrap_or_else(|| "FILE".to_owned()),
+            path.display()
+        ),
+    ))
+}
+
+fn options(arguments: &PlanningArguments) -> Options {
+    let mut options = Options {
+        max_utilization: arguments.max_utilization,
+        return_traffic: match arguments.return_traffic {
+            ReturnTrafficChoice::Forbid => ReturnTraffic::Forbid,
+            ReturnTrafficChoice::Priced => ReturnTraffic::Priced,
+        },
+        one_operator_per_worker: arguments.one_operator_per_worker,
+        percentile: arguments.percentile,
+        ..Options::default()
+    };
+    for setting in &arguments.slo {
+        let (level, dropped) = match setting {
+            LevelSetting::Rate(rate) => {
+                options.rate = *rate;
+                (Level::Rate, rate.is_none())
+            }
+            LevelSetting::Accuracy(accuracy) => {
+                options.accuracy = *accuracy;
+                (Level::Accuracy, accuracy.is_none())
+            }
+            LevelSetting::Latency(latency) => {
+                options.latency.clone_from(latency);
+                (Level::Latency, latency.is_none())
+            }
+        };
+        match dropped {
+            true => drop(options.without.insert(level)),
+            false => drop(options.without.remove(&level)),
+        }
+    }
+    options
+}
+
+/// The planner of that name.
+pub(crate) fn planner(choice: PlannerChoice) -> Box<dyn Planner> {
+    match choice {
+        PlannerChoice::Exact => Box::new(Exact),
+        PlannerChoice::Beam => Box::new(Beam::default()),
+        PlannerChoice::BestFit => Box::new(BestFit),
+        PlannerChoice::FirstFit => Box::new(FirstFit),
+        PlannerChoice::CloudOnly => Box::new(CloudOnly),
+        PlannerChoice::EdgeOnly => Box::new(EdgeOnly),
+        PlannerChoice::Exhaustive => Box::new(Exhaustive),
+    }
+}
+
+/// What went wrong in a planner, with an exit code.
+pub(crate) fn failed(error: PlannerError) -> Failure {
+    match error {
+        PlannerError::Unsupported { .. } => {
+            Failure::new(Exit::Usage, error.to_string()).with_help("`--planner exact` takes every problem")
+        }
+        PlannerError::Problem(_) => Failure::new(Exit::Configuration, error.to_string()),
+        PlannerError::Fault { .. } => Failure::new(Exit::Bug, error.to_string()),
+    }
+}

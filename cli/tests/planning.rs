@@ -1,0 +1,232 @@
+//! From measured figures to a plan that runs. `UPDATE_GOLDEN=1` rewrites the golden outputs.
+use crate::command::{Outcome, Place, root, tidemill};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+const VQA: &str = "examples/vqa/workflow.yaml";
+const FILES: [&str; 8] = [
+    "--infra",
+    "cli/tests/planning/infrastructure.yaml",
+    "--profiles",
+    "cli/tests/planning/profile.yaml",
+    "--slo",
+    "latency=none",
+    "--slo",
+    "accuracy=70",
+];
+
+fn plan(more: &[&str]) -> Outcome {
+    tidemill(&[&["plan", VQA], &FILES[..], more].concat())
+}
+
+/// Compares with `tests/golden/NAME`; both streams, because notes and errors are on the other.
+#[track_caller]
+fn compare(name: &str, outcome: &Outcome) {
+    let path = root().join("cli/tests/golden").join(name);
+    let place = root().to_str().unwrap();
+    let text = format!("{}{}", outcome.stderr, outcome.stdout).replace(place, "<repository>");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(golden == text, "{} differs; UPDATE_GOLDEN=1 rewrites it. Now:\n{text}", path.display());
+}
+
+/// Answers by key.
+fn answers(rows: &[Value]) -> BTreeMap<String, String> {
+    let text = |row: &Value, column: &str| row[column].as_str().unwrap().to_owned();
+    rows.iter().map(|row| (text(row, "key"), text(row, "answer"))).collect()
+}
+
+#[test]
+fn a_plan_runs_and_answers_as_without_plan() {
+    let place = Place::example("vqa");
+    let (workflow, file) = (place.argument("workflow.yaml"), place.argument("plan.yaml"));
+    // A higher rate than two gateways serve alone, so that several workers and classes are in the plan.
+    let levels = [
+        "--slo",
+        "latency=none",
+        "--slo",
+        "rate=60/s",
+        "--slo",
+        "accuracy=74",
+        "--out",
+        &file,
+        "--output",
+        "json",
+    ];
+    let planned = tidemill(&[&["plan", &workflow], &FILES[..], &levels[..]].concat()).expect(0).json();
+    assert_eq!(planned["status"], "optimal", "{planned}");
+    tidemill(&["validate", &workflow, &file]).expect(0);
+    let seen = tidemill(&[
+        "run",
+        &workflow,
+        "--plan",
+        &file,
+        "--records",
+        "40",
+        "--rate",
+        "max",
+        "--output",
+        "json",
+    ]);
+    let report = seen.expect(0).json();
+    assert!(report.to_string().contains("\"answers\""), "{report}");
+    let with_plan = answers(&place.rows("out/answers.jsonl"));
+    let mut arguments = vec!["run".to_owned(), workflow];
+    for (operator, variant) in planned["variants"].as_object().unwrap() {
+        arguments.extend(["--set".to_owned(), format!("{operator}={}", variant.as_str().unwrap())]);
+    }
+    arguments.extend(["--records", "40", "--rate", "max"].map(str::to_owned));
+    tidemill(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).expect(0);
+    let without = answers(&place.rows("out/answers.jsonl"));
+    assert_eq!(with_plan.len(), 40);
+    assert_eq!(with_plan, without);
+}
+
+#[test]
+fn the_answer_for_programs_has_what_they_need() {
+    let answer = plan(&["--output", "json"]).expect(0).json();
+    for key in
+        ["status", "gap", "accuracy", "latency", "variants", "workers", "planning_seconds", "bound", "notes"]
+    {
+        assert!(!answer[key].is_null(), "{key}: {answer}");
+    }
+    let cost = |part: &str| answer["cost"][part].as_f64().unwrap();
+    assert!((cost("total") - cost("compute") - cost("network")).abs() < 1e-12);
+    assert!(answer["accuracy"].as_f64().unwrap() >= 70.0);
+    assert!(answer["latency"]["sum_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(answer["latency"]["is_bounded"], false);
+}
+
+#[test]
+fn answers_for_people() {
+    compare("plan.txt", &plan(&[]).expect(0));
+    compare("plan.yaml", &plan(&["--output", "yaml"]).expect(0));
+    compare("plan-front.txt", &plan(&["--pareto", "cost,accuracy", "--slo", "latency=none"]).expect(0));
+    compare("explain.txt", &tidemill(&[&["explain", VQA], &FILES[..]].concat()).expect(0));
+}
+
+#[test]
+fn what_is_not_possible_says_what_has_to_give_way() {
+    compare("plan-infeasible-accuracy.txt", &plan(&["--slo", "accuracy=95"]).expect(1));
+    compare("plan-infeasible-rate.txt", &plan(&["--slo", "rate=2000/s", "--slo", "latency=none"]).expect(1));
+    let answer = plan(&["--slo", "accuracy=95", "--output", "json"]).expect(1).json();
+    assert_eq!(
+        (&answer["status"], &answer["relaxations"][0]["level"]),
+        (&"infeasible".into(), &"accuracy".into())
+    );
+    assert_eq!(answer["relaxations"][0]["to"], 82.0);
+}
+
+#[test]
+fn wrong_files_and_arguments() {
+    let infra = FILES[1];
+    let missing = tidemill(&["plan", VQA, "--infra", infra, "--profiles", "nowhere/profile.yaml"]);
+    compare("plan-no-profile.txt", &missing.expect(78));
+    compare("plan-unknown-planner.txt", &plan(&["--planner", "best"]).expect(2));
+    compare("plan-wrong-level.txt", &plan(&["--slo", "latency=800ms"]).expect(2));
+    let place = Place::example("vqa");
+    let profile = std::fs::read_to_string(root().join(FILES[3])).unwrap();
+    let tiers = std::fs::read_to_string(root().join(infra)).unwrap();
+    place.write(
+        "profile.yaml",
+        profile.replace("worker_type: gateway\n    how", "worker_type: server\n    how"),
+    );
+    place.write("unlinked.yaml", tiers.split("links:").next().unwrap());
+    let files = |infra: &str| {
+        let (infra, profile) = (place.argument(infra), place.argument("profile.yaml"));
+        let folder = place.path("").to_str().unwrap().to_owned();
+        let mut outcome =
+            tidemill(&["plan", &place.argument("workflow.yaml"), "--infra", &infra, "--profiles", &profile]);
+        outcome.stderr = outcome.stderr.replace(&folder, "");
+        outcome
+    };
+    // Every figure of a gateway is gone, and what was left is given twice.
+    assert!(files("unlinked.yaml").expect(78).stderr.contains("given twice"));
+    let mut services = Vec::new();
+    for part in profile.split("  - operator: ").skip(1) {
+        let text = part.split("messages:").next().unwrap();
+        if !text.contains("worker_type: gateway") {
+            services.push(format!("  - operator: {text}"));
+        }
+    }
+    let (head, tail) =
+        (profile.split("services:").next().unwrap(), profile.split("messages:").nth(1).unwrap());
+    let only_server = format!("{head}services:\n{}messages:{tail}", services.concat());
+    place.write("profile.yaml", &only_server);
+    compare("plan-no-link.txt", &files("unlinked.yaml").expect(78));
+    place.write("profile.yaml", only_server.replace("variant: answerer-", "variant: other-"));
+    place.write("infrastructure.yaml", &tiers);
+    compare("plan-no-figures.txt", &files("infrastructure.yaml").expect(78));
+    place.write("profile.yaml", profile.split("accuracy:").next().unwrap());
+    compare("plan-no-accuracy.txt", &files("infrastructure.yaml").expect(78));
+}
+
+#[test]
+fn plans_are_compared() {
+    let place = Place::example("vqa");
+    let (old, new) = (place.argument("old.yaml"), place.argument("new.yaml"));
+    plan(&["--out", &old]).expect(0);
+    plan(&["--out", &new, "--slo", "accuracy=75"]).expect(0);
+    let same = tidemill(&["plan", "diff", &old, &old]).expect(0);
+    assert_eq!(same.stdout, "the plans do the same\n");
+    compare("plan-diff.txt", &tidemill(&["plan", "diff", &old, &new]).expect(1));
+    let changes = tidemill(&["plan", "diff", &old, &new, "--output", "json"]).expect(1).json();
+    assert_eq!(changes["differ"], true);
+    let given =
+        tidemill(&[&["explain", VQA, &new], &FILES[..], &["--output", "json"]].concat()).expect(0).json();
+    assert!(given["given"]["cost"].as_f64().unwrap() >= given["cost"].as_f64().unwrap(), "{given}");
+    let drawn = tidemill(&["graph", VQA, "--plan", &new]).expect(0).stdout;
+    assert!(drawn.contains("/s"), "{drawn}");
+}
+
+#[test]
+fn the_front_is_drawn() {
+    let place = Place::empty("vqa");
+    let file = place.argument("front.svg");
+    plan(&["--pareto", "cost,accuracy", "--svg", &file, "--slo", "latency=none", "--output", "json"])
+        .expect(0);
+    let text = place.read("front.svg");
+    assert!(
+        roxmltree::Document::parse(&text)
+            .unwrap()
+            .root_element()
+            .has_tag_name(("http://www.w3.org/2000/svg", "svg"))
+    );
+}
+const PUBLISHED: [&str; 13] = [
+    "plan",
+    "examples/published-vqa/workflow.yaml",
+    "--infra",
+    "examples/published-vqa/infrastructure.yaml",
+    "--profiles",
+    "examples/published-vqa/profiles.yaml",
+    "--max-utilization",
+    "1.0",
+    "--percentile",
+    "p75",
+    "--slo",
+    "rate=40/s",
+    "--output",
+];
+
+/// Total cost of the published case in $/h.
+#[track_caller]
+fn published(more: &[&str]) -> f64 {
+    let answer =
+        tidemill(&[&PUBLISHED[..], &["json", "--slo", "accuracy=56.0"], more].concat()).expect(0).json();
+    assert!(answer["accuracy"].as_f64().unwrap() >= 56.0);
+    answer["cost"]["total"].as_f64().unwrap()
+}
+
+#[test]
+fn the_published_case_costs_what_it_must() {
+    let near =
+        |cost: f64, expected: f64| assert!((cost - expected).abs() < 5e-4, "{cost} instead of {expected}");
+    near(published(&["--one-operator-per-worker", "--return-traffic", "forbid"]), 7.4850);
+    near(published(&["--return-traffic", "forbid"]), 7.0115);
+    near(published(&["--return-traffic", "priced"]), 5.3296);
+    let beam = published(&["--one-operator-per-worker", "--return-traffic", "forbid", "--planner", "beam"]);
+    assert!(beam <= 7.5088 + 1e-9 && beam >= 7.4850 - 5e-4, "{beam}");
+}
