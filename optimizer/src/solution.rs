@@ -61,11 +61,15 @@ pub enum Status {
     /// A limit ended the search: the wall-clock limit, so that another run may find another plan, or any limit before
     /// there was a plan at all.
     TimeLimited,
-    /// No plan keeps all limits (for a heuristic: it found none, see [`Outcome::bound`]).
+    /// No plan keeps all limits; without a bound of infinity (heuristics, and `exact` under latency limits) the planner
+    /// found none, and there may be one: see [`Outcome::bound`].
     Infeasible,
 }
 
 /// What a planner found.
+///
+/// Under latency limits `exact` plans with a budget per operator, which is stricter than the checker. Its bound is then
+/// that of a relaxation, so its plan may be the cheapest and yet be [`Status::Feasible`] with a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Name of the planner.

@@ -4,9 +4,16 @@
 //! few joint variants are left after dominance, each is bounded by its relaxation and the promising ones are solved;
 //! otherwise one program holds all, with an incumbent from the variants that its relaxation uses. Memory is looked at
 //! after the fact and brought into the program only where the models of a plan do not fit. Every plan is checked by
-//! [`crate::check`] before it is handed out.
+//! [`crate::check`] before it is handed out; where a point cannot be realised, the program is made stricter, and at last
+//! the cheapest plan of the heuristics counts.
+//!
+//! Under latency limits nothing but a relaxation is proven: each operator gets a budget, although a plan may pair a slow
+//! worker of one operator with fast ones of the next. So the bound comes from a program that bounds the mean latency of
+//! the keys instead, [`Status::Optimal`] says that the plan meets that bound, and [`Status::Infeasible`] is proven only
+//! where that program has no plan either.
 mod accuracy_rows;
 mod extract;
+mod incumbent;
 mod latency_rows;
 mod model;
 mod prepared;
@@ -23,10 +30,13 @@ use crate::problem::Problem;
 use crate::realise::{RealiseError, realise};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
-use prepared::{MemoryRule, Prepared};
+use prepared::{LatencyRule, MemoryRule, Prepared};
 use search::{Found, Search};
 
 pub(crate) const NAME: &str = "exact";
+
+/// By how much all loads are raised, one after the other, where a point's plan does not fit.
+const STRICTER: [f64; 3] = [1.0 + 1e-5, 1.0 + 1e-3, 1.02];
 
 /// The exact planner.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,87 +64,165 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
-        let time = SearchTime::begin();
-        let mut search = Search::new(limits, time);
-        let mut rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-        let mut bound = 0.0f64;
-        loop {
-            let prepared = Prepared::new(problem, &rules)?;
-            let found = if prepared.is_servable() {
-                search.best(&prepared, excluded)?
-            } else {
-                Found { best: None, bound: f64::INFINITY }
-            };
-            bound = bound.max(found.bound);
-            let Some((model, point)) = found.best else {
-                return Ok(without_plan(bound, &search));
-            };
-            let placement = extract::placement(&prepared, &model, &point.values);
-            match realise(problem, &placement) {
-                Ok(solution) => {
-                    let planned = prepared.plans_routes.then_some(point.cost);
-                    return finished(problem, limits, solution, planned, bound, &search);
-                }
-                Err(RealiseError::Memory { class, .. }) if rules[class] != MemoryRule::Single => {
-                    // Counted rows settle most cases; a class of few workers is as quick with each by itself.
-                    rules[class] = match rules[class] {
-                        MemoryRule::Ignored if problem.worker_classes[class].count > 4 => MemoryRule::Counted,
-                        _ => MemoryRule::Single,
-                    };
-                }
-                Err(error) => return Err(fault(&error)),
+        let mut search = Search::new(limits, SearchTime::begin());
+        let mut found = Best { plan: None, bound: 0.0, is_refused: false };
+        if !problem.limits.latency.is_empty() {
+            means(problem, excluded, &mut search, &mut found)?;
+        }
+        if !found.is_close(limits.gap) {
+            plans(problem, excluded, &mut search, &mut found)?;
+        }
+        if !found.is_close(limits.gap) {
+            let known = search.incumbent(problem, excluded)?.clone();
+            if let Some((cost, solution)) = known {
+                found.offer(cost, solution);
             }
+        }
+        Ok(found.outcome(limits, &search))
+    }
+}
+
+/// What is known after the parts of a search.
+#[derive(Debug)]
+struct Best {
+    /// The cheapest plan that the checker accepts, with its cost in $/h.
+    plan: Option<(f64, Solution)>,
+    /// No plan costs less; infinite: there is none.
+    bound: f64,
+    /// Whether the program with latency budgets has no point, which proves nothing.
+    is_refused: bool,
+}
+
+impl Best {
+    /// Whether there is nothing left to search.
+    fn is_close(&self, gap: f64) -> bool {
+        let is_near =
+            |(cost, _): &(f64, Solution)| Outcome::gap_between(*cost, self.bound.min(*cost)) <= gap + 1e-9;
+        self.plan.as_ref().map_or(self.bound == f64::INFINITY, is_near)
+    }
+
+    fn offer(&mut self, cost: f64, solution: Solution) {
+        if self.plan.as_ref().is_none_or(|(least, _)| cost < *least) {
+            self.plan = Some((cost, solution));
+        }
+    }
+
+    fn outcome(self, limits: &SearchLimits, search: &Search) -> Outcome {
+        let is_close = self.is_close(limits.gap);
+        let Some((total, solution)) = self.plan else {
+            return without_plan(self.bound, self.is_refused, search);
+        };
+        let bound = self.bound.min(total);
+        let status = if is_close {
+            Status::Optimal
+        } else if search.by_time {
+            Status::TimeLimited
+        } else {
+            Status::Feasible
+        };
+        Outcome {
+            planner: NAME.to_owned(),
+            status,
+            solution: Some(solution),
+            cost: Some(total),
+            bound: Some(bound),
+            gap: Some(Outcome::gap_between(total, bound)),
+            nodes: search.nodes,
+            seconds: search.time.seconds(),
         }
     }
 }
 
-fn finished(
+/// A bound under latency limits; sometimes its plan keeps them, which settles all.
+fn means(
     problem: &Problem,
-    limits: &SearchLimits,
-    solution: Solution,
-    planned: Option<f64>,
-    bound: f64,
-    search: &Search,
-) -> Result<Outcome, PlannerError> {
-    let violations = check(problem, &solution);
-    if let Some(violation) = violations.first() {
-        if planned.is_none() {
-            // The routes made of flows do not keep every limit: there is no plan to show, only a bound.
-            return Ok(without_plan(bound, search));
+    excluded: &[Vec<usize>],
+    search: &mut Search,
+    found: &mut Best,
+) -> Result<(), PlannerError> {
+    let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+    let prepared = Prepared::new(problem, &rules, LatencyRule::Means, 1.0)?;
+    if !prepared.is_servable() {
+        found.bound = f64::INFINITY;
+        return Ok(());
+    }
+    let guard = search.limits.wall_seconds;
+    let left = search.time.left_of(guard);
+    search.limits.wall_seconds = guard.map(|_| search.time.seconds() + left / 3.0);
+    let relaxed = search.best(&prepared, excluded);
+    search.limits.wall_seconds = guard;
+    let relaxed = relaxed?;
+    found.bound = relaxed.bound;
+    if let Some((model, point)) = relaxed.best
+        && let Ok(solution) = realise(problem, &extract::placement(&prepared, &model, &point.values))
+        && check(problem, &solution).is_empty()
+    {
+        found.offer(cost(problem, &solution).map_err(|error| fault(&error))?.total(), solution);
+    }
+    Ok(())
+}
+
+/// The cheapest plan of the program; its bound holds where there are no latency limits.
+fn plans(
+    problem: &Problem,
+    excluded: &[Vec<usize>],
+    search: &mut Search,
+    found: &mut Best,
+) -> Result<(), PlannerError> {
+    let has_latency = !problem.limits.latency.is_empty();
+    let mut rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+    let mut stricter = STRICTER.iter();
+    let mut strictness = 1.0;
+    loop {
+        let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, strictness)?;
+        let next = if prepared.is_servable() {
+            search.best(&prepared, excluded)?
+        } else {
+            Found { best: None, bound: f64::INFINITY }
+        };
+        if !has_latency && strictness == 1.0 {
+            found.bound = found.bound.max(next.bound);
         }
-        return Err(fault(&format!("the plan breaks {} limits; first: {violation}", violations.len())));
+        let Some((model, point)) = next.best else {
+            found.is_refused = next.bound == f64::INFINITY && strictness == 1.0;
+            return Ok(());
+        };
+        match realise(problem, &extract::placement(&prepared, &model, &point.values)) {
+            Ok(solution) if check(problem, &solution).is_empty() => {
+                let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
+                let differs = (total - point.cost).abs() > 1e-5 * point.cost.abs().max(1.0);
+                if differs && prepared.plans_routes && !has_latency {
+                    let planned = point.cost;
+                    return Err(fault(&format!("the program's cost is {planned}, the plan's {total}")));
+                }
+                found.offer(total, solution);
+                return Ok(());
+            }
+            // The routes made of flows do not keep every limit.
+            Ok(_) if !prepared.plans_routes => return Ok(()),
+            Err(RealiseError::Memory { class, .. }) if rules[class] != MemoryRule::Single => {
+                // Counted rows settle most cases; a class of few workers is as quick with each by itself.
+                rules[class] = match rules[class] {
+                    MemoryRule::Ignored if problem.worker_classes[class].count > 4 => MemoryRule::Counted,
+                    _ => MemoryRule::Single,
+                };
+            }
+            // A rounded point: workers a little over their cap.
+            Ok(_) | Err(_) => match stricter.next() {
+                Some(next) => strictness = *next,
+                None => return Ok(()),
+            },
+        }
     }
-    let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
-    if let Some(planned) = planned.filter(|planned| (total - planned).abs() > 1e-5 * planned.abs().max(1.0)) {
-        return Err(fault(&format!("the program's cost is {planned}, the plan's {total}")));
-    }
-    let bound = bound.min(total);
-    let gap = Outcome::gap_between(total, bound);
-    let status = if gap <= limits.gap + 1e-9 {
-        Status::Optimal
-    } else if search.by_time {
-        Status::TimeLimited
-    } else {
-        Status::Feasible
-    };
-    Ok(Outcome {
-        planner: NAME.to_owned(),
-        status,
-        solution: Some(solution),
-        cost: Some(total),
-        bound: Some(bound),
-        gap: Some(gap),
-        nodes: search.nodes,
-        seconds: search.time.seconds(),
-    })
 }
 
 /// No plan: none exists where the bound is infinite, otherwise none was found.
-fn without_plan(bound: f64, search: &Search) -> Outcome {
+fn without_plan(bound: f64, is_refused: bool, search: &Search) -> Outcome {
     let is_proven = bound == f64::INFINITY;
+    let is_infeasible = is_proven || (is_refused && !search.by_time);
     Outcome {
-        status: if is_proven { Status::Infeasible } else { Status::TimeLimited },
-        bound: Some(bound),
+        status: if is_infeasible { Status::Infeasible } else { Status::TimeLimited },
+        bound: (is_proven || !is_infeasible).then_some(bound),
         nodes: search.nodes,
         seconds: search.time.seconds(),
         ..Outcome::infeasible(NAME, is_proven)

@@ -1,9 +1,13 @@
-//! Latency limits as rows of the program: a budget per operator and per link, safe for every routing.
+//! Latency limits as rows of the program: a budget per operator and per link, safe for every routing, or means.
+//!
+//! A route through a fast worker of one operator may take a slow one of the next; budgets do not know such pairs, so the
+//! least cost under budgets may be above that of the cheapest plan. For a bound, the budget is replaced by the mean over
+//! the keys: where every route ends in time, the mean of the routes does, and the mean of a sum is the sum of the means.
 //!
 //! A budget takes one of the latencies that occur, so it is a ladder: binary `h` says that the budget is above step
 //! `h`, and what is slower than step `h` has no share without it. No big-M.
 use super::model::Model;
-use super::prepared::Prepared;
+use super::prepared::{LatencyRule, Prepared};
 use super::program::{Column, Terms};
 use crate::problem::Producer;
 
@@ -30,7 +34,11 @@ pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>) {
         let choices = &prepared.choices[operator];
         let own: Vec<(f64, Column)> =
             model.shares[operator].iter().map(|&(index, column)| (choices[index].latency, column)).collect();
-        let budget = budget(model, &own);
+        let limit = |model: &mut Model, latencies: &[(f64, Column)]| match prepared.latency {
+            LatencyRule::Budgets => budget(model, latencies),
+            LatencyRule::Means => mean(latencies),
+        };
+        let budget = limit(model, &own);
         let mut starts: Vec<(Terms, f64)> = Vec::new();
         let mut has_source = false;
         for edge in prepared.problem.inputs_of(operator) {
@@ -43,7 +51,7 @@ pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>) {
                 .iter()
                 .map(|&(index, column)| (choices[index].source_latency + choices[index].latency, column))
                 .collect();
-            let together = self::budget(model, &transfer);
+            let together = limit(model, &transfer);
             add_end(model, end, &together, &[], 0.0);
         }
         for (index, link) in prepared.links.iter().enumerate().filter(|(_, link)| link.to == operator) {
@@ -51,7 +59,7 @@ pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>) {
                 .link_columns(index)
                 .map(|(group, from, to, column)| (prepared.link_seconds(link, group, from, to), column))
                 .collect();
-            let transfer = self::budget(model, &transfer);
+            let transfer = limit(model, &transfer);
             let mut terms = transfer.terms;
             if let Some(Some(before)) = ends.get(link.from) {
                 terms.push((*before, 1.0));
@@ -69,6 +77,12 @@ fn add_end(model: &mut Model, end: Column, budget: &Budget, start: &[(Column, f6
     let mut terms: Terms = vec![(end, 1.0)];
     terms.extend(budget.terms.iter().chain(start).map(|(column, value)| (*column, -value)));
     model.program.at_least(terms, budget.constant + start_constant);
+}
+
+/// The mean latency over the keys; the shares add up to 1.
+fn mean(latencies: &[(f64, Column)]) -> Budget {
+    let terms = latencies.iter().filter(|(seconds, _)| *seconds > 0.0);
+    Budget { constant: 0.0, terms: terms.map(|(seconds, column)| (*column, *seconds)).collect() }
 }
 
 /// The largest latency with a share above 0; the shares add up to 1.

@@ -7,6 +7,7 @@
 use super::prepared::{Choice, Link, Prepared};
 use super::program::{Column, Program, Terms};
 use super::{accuracy_rows, latency_rows};
+use crate::solution::{Hosting, Solution, UsedWorker};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which joint variants a program may choose from.
@@ -107,6 +108,39 @@ impl Model {
                 })
             })
             .collect()
+    }
+
+    /// Values of the binaries of variants and of the counts in a plan, no number elsewhere; none where the program does
+    /// not have the plan's variants.
+    pub(super) fn integers_of(&self, prepared: &Prepared<'_>, solution: &Solution) -> Option<Vec<f64>> {
+        let mut values = vec![f64::NAN; self.program.len()];
+        for (operator, &variant) in solution.variants.iter().enumerate() {
+            if !self.allowed.variants[operator][variant] {
+                return None;
+            }
+            for (other, binary) in self.binaries[operator].iter().enumerate() {
+                if let Some(binary) = binary {
+                    values[*binary] = f64::from(other == variant);
+                }
+            }
+        }
+        for (facts, counts) in prepared.classes.iter().zip(&self.counts) {
+            for &(only, column) in counts {
+                let is_here = |(position, worker): (usize, &UsedWorker)| {
+                    let hosts = |hosting: &&Hosting| {
+                        hosting.worker == Some(position)
+                            && only.is_none_or(|only| only == hosting.operator)
+                            && (facts.wait.is_none() || hosting.wait_seconds == facts.wait)
+                    };
+                    worker.class == facts.class
+                        && facts.single.is_none_or(|single| single == worker.index)
+                        && solution.hostings.iter().any(|hosting| hosts(&hosting))
+                };
+                let workers = solution.workers.iter().enumerate();
+                values[column] = workers.filter(|&worker| is_here(worker)).count() as f64;
+            }
+        }
+        Some(values)
     }
 
     fn add_variants(&mut self, prepared: &Prepared<'_>) {

@@ -11,6 +11,21 @@ pub(super) const SECONDS_PER_HOUR: f64 = 3600.0;
 /// planned, which bounds the cost from below, and made into routes afterwards.
 const MOST_TUPLES: f64 = 6_000.0;
 
+/// Most workers that the whole of an operator may need in one column, as a multiple of those there are: what is slower
+/// could take less than a thousandth of the records. Effective service times grow exponentially, and a solver's
+/// rounding of a share times such a number is more than workers can do.
+const MOST_LOAD: f64 = 1_000.0;
+
+/// How latency limits enter the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LatencyRule {
+    /// A budget per operator and link, which no share exceeds: safe for every routing, and sometimes stricter than
+    /// needed.
+    Budgets,
+    /// The mean over the keys keeps the limit, which it does in every plan: a bound from below, not a plan.
+    Means,
+}
+
 /// How memory enters the program for one worker class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MemoryRule {
@@ -88,12 +103,20 @@ pub(super) struct Prepared<'a> {
     pub(super) tree: JunctionTree,
     /// Whether the program plans whole routes; otherwise its optimum is a bound only.
     pub(super) plans_routes: bool,
+    pub(super) latency: LatencyRule,
     /// Latest end of each operator in seconds, where a latency limit looks at it or at what follows.
     pub(super) deadline: Vec<Option<f64>>,
 }
 
 impl<'a> Prepared<'a> {
-    pub(super) fn new(problem: &'a Problem, rules: &[MemoryRule]) -> Result<Self, PlannerError> {
+    /// Makes a problem ready. All loads are multiplied by `strictness`, 1 or a little more: where the plan of a solver's
+    /// rounded point does not quite fit, that of a stricter program does.
+    pub(super) fn new(
+        problem: &'a Problem,
+        rules: &[MemoryRule],
+        latency: LatencyRule,
+        strictness: f64,
+    ) -> Result<Self, PlannerError> {
         let unsupported =
             |reason: String| PlannerError::Unsupported { planner: super::NAME.to_owned(), reason };
         if !problem.operators.is_empty() && problem.operators.iter().all(|operator| operator.weightless) {
@@ -112,6 +135,7 @@ impl<'a> Prepared<'a> {
             links: Vec::new(),
             tree: JunctionTree { cliques: Vec::new() },
             plans_routes: true,
+            latency,
             deadline: own_deadlines(problem),
         };
         for origin in problem.origins().into_iter().filter(|origin| origin.locations.len() > 1) {
@@ -121,6 +145,10 @@ impl<'a> Prepared<'a> {
             prepared.origins.push(origin.locations);
         }
         prepared.choices = (0..problem.operators.len()).map(|v| prepared.choices_of(v)).collect();
+        for choice in prepared.choices.iter_mut().flatten() {
+            choice.load *= strictness;
+            choice.wait_load *= strictness;
+        }
         prepared.links = prepared.links();
         prepared.prune();
         let edges: Vec<(usize, usize)> = prepared.links.iter().map(|link| (link.from, link.to)).collect();
@@ -239,10 +267,18 @@ impl<'a> Prepared<'a> {
                             Some(seconds) => seconds,
                         },
                     };
+                    let mut wait_load = facts.rate * wait_seconds;
+                    let most_load = MOST_LOAD * f64::from(search.count);
+                    if wait_load > most_load {
+                        match self.latency {
+                            LatencyRule::Budgets => continue,
+                            LatencyRule::Means => wait_load = most_load, // less than it takes: still a bound
+                        }
+                    }
                     add(Choice {
                         mode,
                         load: facts.rate * service.seconds_per_record / problem.limits.max_utilization,
-                        wait_load: facts.rate * wait_seconds,
+                        wait_load,
                         latency: tick
                             + service.fill_seconds
                             + service.call_seconds

@@ -110,11 +110,11 @@ impl Program {
         self.columns.len()
     }
 
-    /// The same program with its integer columns, as far as there are values, fixed to these, rounded.
+    /// The same program with its integer columns, as far as there are finite values, fixed to these, rounded.
     pub(super) fn with_integers_of(&self, values: &[f64]) -> Self {
         let mut fixed = self.clone();
         for (column, value) in fixed.columns.iter_mut().zip(values) {
-            if column.integer {
+            if column.integer && value.is_finite() {
                 (column.low, column.high) = (value.round(), value.round());
             }
         }

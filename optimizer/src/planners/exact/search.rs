@@ -1,11 +1,14 @@
 //! How the integer program is solved: candidate by candidate, or all variants in one.
 use super::fault;
+use super::incumbent::incumbent;
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
 use super::program::{Answer, Effort, Point, Program};
 use super::variants::{Candidates, candidates};
 use crate::planner::{PlannerError, SearchLimits};
+use crate::problem::Problem;
 use crate::search_time::SearchTime;
+use crate::solution::Solution;
 
 /// Joint variants that are solved one by one: usually, with whole workers per operator, with memory in the program.
 const FEW: usize = 20;
@@ -22,6 +25,8 @@ pub(super) struct Search {
     pub(super) nodes: u64,
     /// Whether the wall-clock limit ended a part of it.
     pub(super) by_time: bool,
+    /// The heuristics' best plan with its cost, once it was asked for.
+    incumbent: Option<Option<(f64, Solution)>>,
 }
 
 /// What was found: a point with its model, and a proven bound (infinite: there is no plan).
@@ -33,7 +38,24 @@ pub(super) struct Found {
 
 impl Search {
     pub(super) fn new(limits: &SearchLimits, time: SearchTime) -> Self {
-        Self { limits: *limits, time, nodes: 0, by_time: false }
+        Self { limits: *limits, time, nodes: 0, by_time: false, incumbent: None }
+    }
+
+    /// The heuristics' best plan with its cost; they run once.
+    pub(super) fn incumbent(
+        &mut self,
+        problem: &Problem,
+        excluded: &[Vec<usize>],
+    ) -> Result<&Option<(f64, Solution)>, PlannerError> {
+        let found = match self.incumbent.take() {
+            Some(found) => found,
+            None => {
+                let left = self.time.left_of(self.limits.wall_seconds);
+                let wall_seconds = self.limits.wall_seconds.map(|_| left / 4.0);
+                incumbent(problem, &SearchLimits { wall_seconds, ..self.limits }, excluded)?
+            }
+        };
+        Ok(self.incumbent.insert(found))
     }
 
     pub(super) fn best(
@@ -151,6 +173,16 @@ impl Search {
             Effort { nodes: (effort.nodes / INCUMBENT_PART).max(1), seconds: effort.seconds / 3.0, ..effort };
         if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, None)? {
             best = Some(point);
+        }
+        if best.is_none() {
+            // One from a heuristic, its variants and numbers of workers.
+            let known = self.incumbent(prepared.problem, &allowed.excluded)?;
+            let values = known.as_ref().and_then(|(_, solution)| model.integers_of(prepared, solution));
+            if let Some(values) = values
+                && let Answer::Found(point) = self.solve(&model.program.with_integers_of(&values), &effort)?
+            {
+                best = Some(point);
+            }
         }
         let is_close = |point: &Point, bound: f64| (point.cost - bound) <= self.limits.gap * point.cost;
         let mut bound = root.bound;

@@ -1,7 +1,7 @@
 //! The planner on small cases with known answers; the published case with its golden numbers stands in
 //! `tests/planners/golden.rs`.
 use super::model::{Allowed, Model};
-use super::prepared::{MemoryRule, Prepared};
+use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::search::Search;
 use super::variants::{Candidates, candidates};
 use super::*;
@@ -241,7 +241,8 @@ fn accuracy_models_agree() {
             let problem = two_variants(model.clone(), needed);
             assert_close(optimum(&problem), expected);
             // And as rows of one program.
-            let prepared = Prepared::new(&problem, &[MemoryRule::Ignored]).expect("is right");
+            let prepared =
+                Prepared::new(&problem, &[MemoryRule::Ignored], LatencyRule::Budgets, 1.0).expect("is right");
             let variants = vec![vec![true; 2]; 2];
             let allowed = Allowed { variants, excluded: Vec::new(), list: None };
             let mut search = Search::new(&SearchLimits::default(), SearchTime::begin());
@@ -280,7 +281,8 @@ fn one_program_and_one_by_one_agree() {
     let accuracy = AccuracyModel::Additive { base: 50.0, contributions };
     let mut problem = case(&services, &[(0, 2), (1, 2), (2, 3)], &machines, accuracy);
     problem.limits.accuracy = Some(75.0);
-    let prepared = Prepared::new(&problem, &[MemoryRule::Ignored; 3]).expect("is right");
+    let prepared =
+        Prepared::new(&problem, &[MemoryRule::Ignored; 3], LatencyRule::Budgets, 1.0).expect("is right");
     let mut search = Search::new(&SearchLimits::default(), SearchTime::begin());
     let Candidates::Few(joints) = candidates(&prepared, &[], 1000) else { panic!("few enough") };
     let Candidates::Many(allowed) = candidates(&prepared, &[], 1) else { panic!("too many") };

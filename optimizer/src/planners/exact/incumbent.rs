@@ -1,0 +1,44 @@
+//! A plan to begin with, from the planners that prove nothing.
+use crate::check::check;
+use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::planners::beam::Beam;
+use crate::planners::{best_fit::BestFit, cloud_only::CloudOnly, edge_only::EdgeOnly, first_fit::FirstFit};
+use crate::problem::Problem;
+use crate::solution::Solution;
+
+/// The cheapest plan of the heuristics with its cost in $/h, without those joint variants; the wide beam only where the
+/// quick ones find none.
+///
+/// # Errors
+/// See [`Planner::plan`].
+pub(super) fn incumbent(
+    problem: &Problem,
+    limits: &SearchLimits,
+    excluded: &[Vec<usize>],
+) -> Result<Option<(f64, Solution)>, PlannerError> {
+    let narrow = Beam { variant_width: 4, worker_width: 4, orders: 2, ..Beam::default() };
+    let quick: [&dyn Planner; 5] = [&narrow, &BestFit, &FirstFit, &CloudOnly, &EdgeOnly];
+    let best = cheapest(&quick, problem, limits, excluded)?;
+    if best.is_some() { Ok(best) } else { cheapest(&[&Beam::default()], problem, limits, excluded) }
+}
+
+fn cheapest(
+    planners: &[&dyn Planner],
+    problem: &Problem,
+    limits: &SearchLimits,
+    excluded: &[Vec<usize>],
+) -> Result<Option<(f64, Solution)>, PlannerError> {
+    let mut best: Option<(f64, Solution)> = None;
+    for planner in planners {
+        let outcome = match planner.plan(problem, limits) {
+            Err(PlannerError::Unsupported { .. }) => continue,
+            outcome => outcome?,
+        };
+        let (Some(cost), Some(solution)) = (outcome.cost, outcome.solution) else { continue };
+        let is_better = best.as_ref().is_none_or(|(least, _)| cost < *least);
+        if is_better && !excluded.contains(&solution.variants) && check(problem, &solution).is_empty() {
+            best = Some((cost, solution));
+        }
+    }
+    Ok(best)
+}
