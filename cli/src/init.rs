@@ -1,6 +1,7 @@
 //! `tidemill init`: starts a project that runs as it is.
 use crate::arguments::{InitArguments, OutputForm};
 use crate::exit::{Exit, Failure};
+use crate::manual::unwritable_folder;
 use crate::templates::{self, ProjectFile};
 use clap::ValueEnum;
 use serde_json::json;
@@ -28,9 +29,8 @@ pub(crate) fn init(arguments: &InitArguments) -> anyhow::Result<Exit> {
     let mut made = Made::default();
     for file in &files {
         if let Err(error) = made.write(directory, file) {
-            let message = format!("cannot write {}: {error}", directory.join(&file.path).display());
             made.undo();
-            return Err(Failure::new(Exit::Configuration, message).into());
+            return Err(unwritable_folder("the project", directory, &error, "tidemill init DIR").into());
         }
     }
     tell(arguments, &files)?;

@@ -1,8 +1,9 @@
 //! `tidemill completions` and `tidemill man`: what shells and `man` want to know of the command line.
 use crate::arguments::{Arguments, CompletionsArguments, ManArguments};
 use crate::exit::{Exit, Failure};
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Prints a completion script.
 pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<Exit> {
@@ -16,18 +17,41 @@ pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<Ex
 pub(crate) fn manual(arguments: &ManArguments) -> anyhow::Result<Exit> {
     let Some(folder) = &arguments.out else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(Arguments::command()).render(&mut page)?;
+        clap_mangen::Man::new(described()).render(&mut page)?;
         return print(&page);
     };
     let written =
-        std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
-    written.map_err(|error| {
-        Failure::new(
-            Exit::Configuration,
-            format!("cannot write manual pages to {}: {error}", folder.display()),
-        )
-    })?;
+        std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(described(), folder));
+    written.map_err(|error| unwritable_folder("manual pages", folder, &error, "tidemill man --out DIR"))?;
     Ok(Exit::Success)
+}
+
+/// A folder that a command was told to write `what` into, and why that does not work.
+pub(crate) fn unwritable_folder(what: &str, folder: &Path, error: &io::Error, command: &str) -> Failure {
+    // Nothing that stands in the way is a folder.
+    let file = folder.ancestors().find(|path| path.symlink_metadata().is_ok()).filter(|path| !path.is_dir());
+    let why = match file {
+        Some(file) => format!("{} is no folder", file.display()),
+        None => error.to_string(),
+    };
+    Failure::new(Exit::Unavailable, format!("cannot write {what} to {}: {why}", folder.display()))
+        .with_help(format!("name another folder, one that you may write to: `{command}`"))
+}
+
+/// The command line with its usage in words: the manual's own synopsis would list the options without their values.
+fn described() -> Command {
+    let mut command = Arguments::command().disable_help_subcommand(true);
+    command.build();
+    with_usage(command)
+}
+
+fn with_usage(mut command: Command) -> Command {
+    let usage = command.render_usage().to_string();
+    let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    for verb in verbs {
+        command = command.mut_subcommand(verb, with_usage);
+    }
+    command.override_usage(usage.trim_start_matches("Usage:").trim().to_owned())
 }
 
 fn print(text: &[u8]) -> anyhow::Result<Exit> {

@@ -278,6 +278,16 @@ impl RunCollector {
                 dropped.count(&with_reason(self.edge_labels(&edge.from, &edge.to), reason), *value)?;
             }
         }
+        let mut notes = Family::counter(
+            encoder,
+            "tidemill_record_notes",
+            "Records that went on, with something to know",
+        )?;
+        for stage in &report.stages {
+            for (reason, value) in &stage.notes {
+                notes.count(&with_reason(self.labels(stage), reason), *value)?;
+            }
+        }
         let mut letters =
             Family::counter(encoder, "tidemill_dead_letters", "Records that could not be processed")?;
         for stage in &report.stages {

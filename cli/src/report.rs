@@ -190,6 +190,9 @@ impl RunDocument<'_> {
         if more > 0 {
             writeln!(out, "  and {} more", grouped(more))?;
         }
+        for (place, reason, records) in notes(self.report) {
+            writeln!(out, "\n{place}: {}: {}", note_text(reason), grouped(records))?;
+        }
         for stage in self.lagging() {
             let lag = milliseconds(stage.schedule_lag_ms);
             writeln!(out, "\n{}: fell up to {lag} behind its rate", stage.stage)?;
@@ -223,6 +226,21 @@ impl RunDocument<'_> {
         }
         writeln!(out)?;
         table.write(out)
+    }
+}
+
+/// Records that went on and of which there is something to know: where, what, how many.
+fn notes(report: &RunReport) -> impl Iterator<Item = (&str, &str, u64)> {
+    report.stages.iter().flat_map(|stage| {
+        stage.notes.iter().map(move |(reason, records)| (stage.stage.as_str(), reason.as_str(), *records))
+    })
+}
+
+/// What there is to know.
+fn note_text(reason: &str) -> &str {
+    match reason {
+        "text_cut_off" => "texts that ended at their largest length, not by themselves (text_cut_off)",
+        other => other,
     }
 }
 

@@ -1,6 +1,7 @@
 //! `tidemill run`: everything in one process.
 use crate::arguments::{OutputForm, RateChoice, RunArguments};
 use crate::exit::{Exit, Failure, explain};
+use crate::figures::grouped;
 use crate::interrupt::Interrupt;
 use crate::letters::letter_writer;
 use crate::machine::{self, Usage};
@@ -142,6 +143,10 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         if let Some(file) = report_file {
             unwritten.extend(file.write(|out| document.write_json(out)).err());
         }
+    }
+    if report.dead_letters > 0 && report.sinks.iter().all(|sink| sink.records == 0) {
+        let letters = grouped(report.dead_letters);
+        terminal.alarm(&format!("no record reached a sink: there are {letters} dead letters and no results"));
     }
     let failure = failure.map(|error| failed(&error, &prepared.workflow));
     let told = failure.into_iter().chain(unwritten).map(|failure| explain(&failure.into(), terminal));

@@ -51,6 +51,11 @@ impl Terminal {
         }
     }
 
+    /// A line that nobody may miss, although it is no error.
+    pub(crate) fn alarm(&self, text: &str) {
+        line(&format!("{} {text}", self.painted("warning:", "1;33")));
+    }
+
     /// A variant that is left out.
     pub(crate) fn skipped(&self, skipped: &Skipped) {
         match skipped {

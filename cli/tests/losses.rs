@@ -31,3 +31,25 @@ fn bad_files_become_dead_letters() {
     assert!(table.contains("dead letter  image_truncated  scene_features"), "{table}");
     assert!(table.contains("dropped      unmatched"), "{table}");
 }
+
+#[test]
+fn a_run_without_results_says_so_also_when_it_is_to_be_quiet() {
+    let place = Place::empty("lost");
+    place.write("rows.csv", "at,n\n1,9223372036854775807\n2,9223372036854775807\n");
+    place.write(
+        "workflow.yaml",
+        "version: 1
+name: lost
+sources:
+  - {id: rows, kind: csv, options: {path: rows.csv, columns: {at: int64, n: int64}, event_time: at}}
+operators:
+  - {id: more, kind: map, input: rows, options: {columns: {n: n + at}}}
+sinks:
+  - {id: out, kind: jsonl, input: more, options: {path: out.jsonl}}
+",
+    );
+    let told = tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr;
+    assert_eq!(told, "warning: no record reached a sink: there are 2 dead letters and no results\n");
+    place.change("rows.csv", "\n2,9223372036854775807", "\n2,5");
+    assert_eq!(tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr, "");
+}

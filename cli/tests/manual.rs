@@ -33,8 +33,13 @@ fn there_is_a_manual_page_for_each_verb() {
     for name in ["tidemill", "tidemill-run", "tidemill-models-verify", "tidemill-doctor"] {
         let text = std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
         assert!(text.contains("SYNOPSIS"), "{name}: {text}");
+        let synopsis = text.split(".SH ").find(|part| part.starts_with("SYNOPSIS")).unwrap();
+        assert!(!synopsis.contains("  ") && !synopsis.contains("[\\fB"), "{name}: {synopsis}");
     }
+    let run = std::fs::read_to_string(pages.join("tidemill-run.1")).unwrap();
+    assert!(run.contains("\\fBtidemill run\\fR [OPTIONS] <"), "{run}");
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    tidemill(&["man", "--out", file.to_str().unwrap()]).expect(78);
+    let told = tidemill(&["man", "--out", file.to_str().unwrap()]).expect(69).stderr;
+    assert!(told.contains("file is no folder") && told.contains("name another folder"), "{told}");
 }

@@ -104,3 +104,16 @@ fn nothing_is_overwritten_and_nothing_is_left_half() {
     assert_eq!(files_below(folder.path()), BTreeSet::from(["models".to_owned()]));
     assert!(!folder.path().join("data").exists());
 }
+
+#[test]
+fn a_place_that_cannot_be_written_is_told_with_a_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "mine").unwrap();
+    for (place, why) in
+        [("file", "file is no folder"), ("file/deeper", "file is no folder"), ("/proc/foo", "")]
+    {
+        let told = elsewhere(folder.path(), &["init", place]).expect(69).stderr;
+        assert!(told.contains(why) && told.contains("name another folder"), "{told}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.path().join("file")).unwrap(), "mine");
+}

@@ -15,6 +15,8 @@ pub(crate) struct Outcome {
     pub(crate) tensors: Vec<Tensor>,
     /// The collected text of each record, trimmed.
     pub(crate) texts: Vec<String>,
+    /// How many of them have an end token and did not reach it.
+    pub(crate) cut_off: u64,
 }
 
 /// Runs the loop for `rows` records, at most `max_steps` steps. `inputs` are those of the file, in order; states and
@@ -104,7 +106,8 @@ pub(crate) fn run(
             model: blueprint.manifest.id.to_string(),
             reason: error.to_string(),
         })?;
-    Ok(Outcome { tensors, texts: texts.into_iter().map(|text| text.trim().to_owned()).collect() })
+    let cut_off = ended.iter().filter(|ended| repeat.end.is_some() && !**ended).count() as u64;
+    Ok(Outcome { tensors, cut_off, texts: texts.into_iter().map(|text| text.trim().to_owned()).collect() })
 }
 
 fn initial(initial: &Initial) -> f64 {

@@ -286,6 +286,7 @@ impl Inference for MlInstance {
         if !prepared.is_empty() {
             match self.model.run_rows(&mut prepared) {
                 Ok(raw) if !self.model.is_undecided(&raw) => {
+                    output.note_rows("text_cut_off", raw.cut_off);
                     let columns = self.columns(self.model.finish(raw))?;
                     let mut start = 0;
                     for (part, rows) in parts.iter().zip(&usable) {
@@ -357,6 +358,7 @@ impl MlInstance {
                     dead(part, row as usize, Rejected::new("not_a_number", text), output);
                 }
                 Ok(raw) => {
+                    output.note_rows("text_cut_off", raw.cut_off);
                     let columns = self.columns(self.model.finish(raw))?;
                     output.push(self.result(part, &[row], columns.into_iter())?);
                 }

@@ -21,6 +21,8 @@ pub struct RawOutputs {
     pub tensors: Vec<Tensor>,
     /// The text collected by a declared loop or written by a decoder, one for each record.
     pub texts: Option<Vec<String>>,
+    /// How many of the texts ended at their largest number of tokens, not at the end token.
+    pub cut_off: u64,
 }
 
 /// A model: manifest, session and steps. Uses one thread.
@@ -54,7 +56,10 @@ impl Model {
             .inputs
             .iter()
             .zip(&blueprint.input_rows)
-            .map(|(input, row)| InputSteps::new(input, row).map_err(|e| wrong(e.message, &input.shape.span)))
+            .map(|(input, row)| {
+                let steps = InputSteps::new(input, row).map(|steps| steps.at_most(longest_sound(&blueprint)));
+                steps.map_err(|e| wrong(e.message, &input.shape.span))
+            })
             .collect::<Result<_, _>>()?;
         let after = manifest
             .outputs
@@ -157,8 +162,7 @@ impl Model {
 
     /// A sound (its values) that lasts longer than a decoder's largest text would be written down in part only.
     fn longer_than_a_text(&self, values: usize) -> Option<Rejected> {
-        let (plan, decoder) = (self.blueprint.sequence.as_ref()?, self.blueprint.manifest.decoder.as_ref()?);
-        let most = f64::from(decoder.max_tokens.value) / decoder.tokens_per_second.as_ref()?.value;
+        let (plan, most) = (self.blueprint.sequence.as_ref()?, longest_sound(&self.blueprint)?);
         let seconds = values as f64 / f64::from(plan.sample_rate);
         (seconds > most).then(|| {
             let detail = format!("it lasts {seconds:.1} s, the model writes down at most {most:.1} s");
@@ -234,6 +238,7 @@ impl Model {
         }
         let mut parts: Vec<Vec<Tensor>> = vec![Vec::new(); self.after.len()];
         let mut texts: Option<Vec<String>> = None;
+        let mut cut_off = 0;
         for row in rows {
             let raw = self.run_batch(std::slice::from_ref(row), max_steps)?;
             for (all, part) in parts.iter_mut().zip(raw.tensors) {
@@ -242,12 +247,13 @@ impl Model {
             if let Some(more) = raw.texts {
                 texts.get_or_insert_default().extend(more);
             }
+            cut_off += raw.cut_off;
         }
         let tensors = parts
             .into_iter()
             .map(|parts| Tensor::concatenate(parts).map_err(|error| self.failed(error.to_string())))
             .collect::<Result<_, _>>()?;
-        Ok(RawOutputs { tensors, texts })
+        Ok(RawOutputs { tensors, texts, cut_off })
     }
 
     /// The text of each record.
@@ -258,6 +264,7 @@ impl Model {
             return Ok(None);
         };
         let mut texts = Vec::with_capacity(rows.len());
+        let mut cut_off = 0;
         for row in rows {
             let Some(values) = row.0.first() else { continue };
             let shape = match self.blueprint.input_rows.first() {
@@ -271,14 +278,15 @@ impl Model {
             };
             let record = Tensor::new(shape, values.clone()).map_err(failed)?;
             let most = max_tokens.min(greedy::most_tokens(plan, decoder, values.len()));
-            let tokens = greedy.write(self.session.as_mut(), plan, decoder, &record, most)?;
-            let text = plan.tokenizer.text(&tokens);
+            let written = greedy.write(self.session.as_mut(), plan, decoder, &record, most)?;
+            cut_off += u64::from(!written.ended);
+            let text = plan.tokenizer.text(&written.tokens);
             texts.push(match &decoder.alphabet {
                 Some(alphabet) => normalized(&text, alphabet),
                 None => text,
             });
         }
-        Ok(Some(RawOutputs { tensors: Vec::new(), texts: Some(texts) }))
+        Ok(Some(RawOutputs { tensors: Vec::new(), texts: Some(texts), cut_off }))
     }
 
     fn run_batch(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
@@ -296,13 +304,13 @@ impl Model {
         rows: usize,
         max_steps: u32,
     ) -> Result<RawOutputs, BackendError> {
-        let (tensors, texts) = match &self.blueprint.manifest.repeat {
+        let (tensors, texts, cut_off) = match &self.blueprint.manifest.repeat {
             Some(repeat) => {
                 let session = self.session.as_mut();
                 let outcome = decode_loop::run(session, &self.blueprint, repeat, inputs, rows, max_steps)?;
-                (outcome.tensors, Some(outcome.texts))
+                (outcome.tensors, Some(outcome.texts), outcome.cut_off)
             }
-            None => (self.session.run(inputs, &self.blueprint.wanted)?, None),
+            None => (self.session.run(inputs, &self.blueprint.wanted)?, None, 0),
         };
         for ((tensor, row), output) in
             tensors.iter().zip(&self.blueprint.output_rows).zip(&self.blueprint.manifest.outputs)
@@ -316,7 +324,7 @@ impl Model {
                 )));
             }
         }
-        Ok(RawOutputs { tensors, texts })
+        Ok(RawOutputs { tensors, texts, cut_off })
     }
 
     /// The tensors of all inputs of the file; those of a loop are zeros that its first step replaces.
@@ -351,4 +359,10 @@ fn give_back(blueprint: &Blueprint, inputs: Vec<Tensor>, rows: &mut PreparedRows
             rows.inputs[i] = tensor.into_data();
         }
     }
+}
+
+/// Seconds that a sound may last for its whole text to be written down; `None` where its length does not matter.
+fn longest_sound(blueprint: &Blueprint) -> Option<f64> {
+    let decoder = blueprint.manifest.decoder.as_ref()?;
+    Some(f64::from(decoder.max_tokens.value) / decoder.tokens_per_second.as_ref()?.value)
 }

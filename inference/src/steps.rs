@@ -58,6 +58,8 @@ struct AudioSteps {
     resampler: Option<(u32, Resampler)>,
     /// Length; `None` keeps that of the sound.
     samples: Option<usize>,
+    /// Seconds beyond which a sound is refused.
+    longest: Option<f64>,
     mel: Option<LogMel>,
     after: Vec<AfterMel>,
 }
@@ -85,6 +87,15 @@ impl InputSteps {
             }
         };
         Ok(Self { shape: shape.to_vec(), kind })
+    }
+
+    /// The same steps, which refuse sounds of more than so many seconds before they decode them.
+    #[must_use]
+    pub fn at_most(mut self, seconds: Option<f64>) -> Self {
+        if let InputKind::Audio(steps) = &mut self.kind {
+            steps.longest = seconds;
+        }
+        self
     }
 
     /// The values of one row of the input.
@@ -156,7 +167,12 @@ impl InputSteps {
 impl AudioSteps {
     fn append(&mut self, bytes: &[u8], shape: &[usize], to: &mut Vec<f32>) -> Result<(), Rejected> {
         let mut sound = if self.resample {
-            let (sound, rate) = wav::decode_any(bytes)?;
+            let longest = wav::Longest {
+                sample_rate: self.sample_rate,
+                // What is cut to a length may be of any.
+                seconds: self.longest.filter(|_| self.samples.is_none()),
+            };
+            let (sound, rate) = wav::decode_any(bytes, longest)?;
             self.resampler(rate)?.resample(&sound)
         } else {
             wav::decode(bytes, self.sample_rate)?
@@ -355,7 +371,8 @@ fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
         }
     }
     let resample = rate.is_some();
-    Ok(InputKind::Audio(Box::new(AudioSteps { sample_rate, resample, resampler: None, samples, mel, after })))
+    let steps = AudioSteps { sample_rate, resample, resampler: None, samples, longest: None, mel, after };
+    Ok(InputKind::Audio(Box::new(steps)))
 }
 
 /// Whether the frames of a sound are those that the shape says.

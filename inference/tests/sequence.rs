@@ -69,6 +69,8 @@ fn the_end_token_ends_and_so_does_the_largest_number() {
     for mut model in parrots(&[]) {
         let sounds = [wav(8000, &[3.0, 2.0, 4.0]), long.clone()];
         assert_eq!(texts(&mut model, &sounds), ["What", "is is is is is is"], "{}", model.backend());
+        let rows: Vec<_> = sounds.iter().map(|sound| model.prepare(&[Cell::Bytes(sound)]).unwrap()).collect();
+        assert_eq!(model.run(&rows).unwrap().cut_off, 1, "{}", model.backend());
     }
     // 20 samples of 8000 a second at 1600 tokens a second: 4.
     for mut model in parrots(&[("max_tokens: 6", "max_tokens: 400\n  tokens_per_second: 1600")]) {
@@ -77,6 +79,12 @@ fn the_end_token_ends_and_so_does_the_largest_number() {
         assert!(model.prepare(&[Cell::Bytes(&wav(8000, &vec![0.0; most]))]).is_ok());
         let rejected = model.prepare(&[Cell::Bytes(&wav(8000, &vec![0.0; most + 1]))]).unwrap_err();
         assert_eq!(rejected.reason, "audio_too_long");
+        // The header is enough: of this sound there is nothing but the header.
+        let mut promised = wav(8000, &[]);
+        let end = promised.len();
+        promised[end - 4..].copy_from_slice(&(2 * most as u32 + 2).to_le_bytes());
+        let rejected = model.prepare(&[Cell::Bytes(&promised)]).unwrap_err();
+        assert_eq!(rejected.reason, "audio_too_long", "{rejected}");
     }
 }
 

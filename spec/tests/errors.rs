@@ -212,7 +212,7 @@ fn plan() {
         (&[("partitions: 2", "partitions: 0")], &["E0413"], "1 or more"),
         (&[("share: 0.7\n    max_batch", "share: 1.7\n    max_batch")], &["E0413"], "at most 1"),
         (&[("tick: 20ms", "tick: 0ms")], &["E0413"], "length 0"),
-        (&[("tick: 20ms", "tick: 20")], &["E0106"], "write `20ms`"),
+        (&[("tick: 20ms", "tick: 20")], &["E0106"], "write `20ms` or `20s`"),
         (&[("link: memfd", "link: memdf")], &["E0114"], "did you mean `memfd`?"),
         (&[("id: first", "id: First")], &["E0115", "E0402", "E0402", "E0402"], "ids start with"),
     ];
@@ -303,7 +303,7 @@ fn profile() {
     let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
     let cases: &[Case<'_>] = &[
         (&[("p90: 7ms", "p90: 5ms")], &["E0804"], "p90 is less than p75"),
-        (&[("p90: 7ms", "p90: 7")], &["E0106"], "write `7ms`"),
+        (&[("p90: 7ms", "p90: 7")], &["E0106"], "write `7ms` or `7s`"),
         (&[("[4ms, 6ms, 9ms]", "[4ms, 9ms, 6ms]")], &["E0804"], "not in order"),
         (&[("[4ms, 6ms, 9ms]", "[4ms]")], &["E0803"], "one point"),
         (&[("batch: 8", "batch: 1")], &["E0801"], "a batch of 1 is given twice"),

@@ -3,7 +3,7 @@ use super::Finding;
 use crate::figures::bytes;
 use rustix::fs::{MemfdFlags, StatVfs, memfd_create, statvfs};
 use std::path::{Path, PathBuf};
-use tidemill_inference::backend::library::cache_folder;
+use tidemill_inference::backend::library::{cache_folder, unheeded_cache_folder};
 
 /// Less than this is soon full.
 const LITTLE_ROOM: u64 = 1 << 30;
@@ -56,6 +56,10 @@ fn cache(folder: Option<PathBuf>) -> Finding {
     // It is made when it is first needed: what counts is the lowest folder that is there.
     let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let place = folder.display();
+    if let Some(path) = unheeded_cache_folder() {
+        let detail = format!("{place}; TIDEMILL_CACHE={} is no absolute path and not heeded", path.display());
+        return Finding::note(name, detail).mend("export TIDEMILL_CACHE=/path/to/a/folder");
+    }
     match room(there) {
         Some(free) if is_writable(there) && free >= LITTLE_ROOM => {
             Finding::ok(name, format!("{place}: {} free", bytes(free)))

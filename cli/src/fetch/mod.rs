@@ -24,6 +24,12 @@ const SHIPPED: &str = "the models that ship with Tidemill work without";
 /// Fetches models by name, or all.
 pub(crate) fn fetch(names: &[String], output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
     let wanted = wanted(names)?;
+    if let Some(path) = library::unheeded_cache_folder() {
+        let message = format!("TIDEMILL_CACHE={} is no absolute path", path.display());
+        return Err(Failure::new(Exit::Unavailable, message)
+            .with_help("set it to a path that starts with `/`, or to nothing")
+            .into());
+    }
     let cache = library::cache_folder().ok_or_else(|| {
         Failure::new(Exit::Unavailable, "there is no home folder to keep models in")
             .with_help("set TIDEMILL_CACHE to an absolute path")
@@ -131,7 +137,7 @@ fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>,
         Failure::new(Exit::Unavailable, format!("cannot start python3, which converts the models: {error}"))
             .with_help(format!("sudo apt-get install -y python3 python3-venv\n({SHIPPED})"))
     };
-    let broken = |error: io::Error| Failure::new(Exit::Bug, format!("fetch.py does not listen: {error}"));
+    let broken = |error: io::Error| Failure::new(Exit::Bug, format!("fetch.py cannot be heard: {error}"));
     let mut child = Command::new("python3")
         .arg("-I")
         .arg(scripts.join("fetch.py"))
@@ -141,17 +147,24 @@ fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>,
         .map_err(no_python)?;
     // The script ends when its stdin does, so it is kept open to the end, and closed even by `kill -9`.
     let mut life_line = child.stdin.take();
-    if let Some(stdin) = &mut life_line {
-        writeln!(stdin, "{job}").map_err(broken)?;
-    }
-    let mut outcomes = Vec::new();
+    // One that does not take it has ended; how, is told below.
+    let taken = life_line.as_mut().is_none_or(|stdin| writeln!(stdin, "{job}").is_ok());
+    let (mut outcomes, mut any) = (Vec::new(), false);
     for line in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
         let line = line.map_err(broken)?;
+        any = true;
         let said: Said = serde_json::from_str(&line)
             .map_err(|error| Failure::new(Exit::Bug, format!("fetch.py says {line:?}: {error}")))?;
         outcomes.extend(heard(said, terminal));
     }
     let status = child.wait().map_err(broken)?;
+    if !taken || (!any && !status.success()) {
+        let message = format!("python3, which converts the models, does not work: it ended with {status}");
+        return Err(Failure::new(Exit::Unavailable, message).with_help(format!(
+            "`python3 -I -c 'import json, zipfile'` must work in this shell; `tidemill doctor` shows which python3 it \
+             is\n({SHIPPED})"
+        )));
+    }
     let failed = outcomes.iter().any(|outcome| outcome.result.is_err());
     if !status.success() && !failed {
         return Err(Failure::new(Exit::Bug, format!("fetch.py ended with {status}")));

@@ -230,6 +230,9 @@ pub(super) fn drops(report: &RunReport) -> impl Iterator<Item = (String, &str, u
 
 /// Dead letters by reason with examples, and drops.
 pub(super) fn losses(report: &RunReport, part: &mut Markup) {
+    for (place, reason, records) in super::notes(report) {
+        part.leaf("p", &[], &format!("{place}: {}: {}.", super::note_text(reason), grouped(records)));
+    }
     let drops: Vec<_> = drops(report).collect();
     if report.dead_letters == 0 && drops.is_empty() {
         part.leaf("p", &[("class", &"empty")], "None: every record that a source gave went its whole way.");

@@ -60,6 +60,13 @@ pub fn cache_folder() -> Option<PathBuf> {
     given.or_else(|| user_folder("XDG_CACHE_HOME", ".cache"))
 }
 
+/// What `$TIDEMILL_CACHE` says if [`cache_folder`] does not heed it: a path that is not absolute means another folder
+/// in each place.
+pub fn unheeded_cache_folder() -> Option<PathBuf> {
+    let given = std::env::var_os("TIDEMILL_CACHE").filter(|value| !value.is_empty()).map(PathBuf::from);
+    given.filter(|path| !path.is_absolute())
+}
+
 /// Tidemill's folder in the user's data: `$XDG_DATA_HOME/tidemill` or `~/.local/share/tidemill`.
 fn data_folder() -> Option<PathBuf> {
     user_folder("XDG_DATA_HOME", ".local/share")

@@ -1,5 +1,6 @@
 //! Sound: WAV bytes to mono samples.
 use super::Rejected;
+use super::resample::RATES;
 use hound::{SampleFormat, WavReader};
 use std::io::Cursor;
 
@@ -28,14 +29,49 @@ pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
     samples(reader, bytes.len())
 }
 
+/// How long a sound may be that is brought to another rate; looked at before its samples are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Longest {
+    /// Samples a second that it will have, in Hz. Then, too, it may have [`MAX_SAMPLES`].
+    pub sample_rate: u32,
+    /// In seconds; none: as long as that allows.
+    pub seconds: Option<f64>,
+}
+
+impl Longest {
+    /// `frames`: samples of each channel, by the header.
+    fn check(&self, frames: u32, rate: u32) -> Result<(), Rejected> {
+        let seconds = f64::from(frames) / f64::from(rate.max(1));
+        if let Some(most) = self.seconds
+            && seconds > most
+        {
+            let detail = format!("it lasts {seconds:.1} s, the model writes down at most {most:.1} s");
+            return Err(Rejected::new("audio_too_long", detail));
+        }
+        let wanted = seconds * f64::from(self.sample_rate);
+        if wanted > f64::from(MAX_SAMPLES) {
+            let detail = format!(
+                "its {frames} samples would become {wanted:.0} at {} a second, at most {MAX_SAMPLES} are possible",
+                self.sample_rate
+            );
+            return Err(Rejected::new("audio_too_long", detail));
+        }
+        Ok(())
+    }
+}
+
 /// The same for a sound of any rate; gives its rate too.
 ///
 /// # Errors
-/// As for [`decode`], but for the rate.
-pub fn decode_any(bytes: &[u8]) -> Result<(Vec<f32>, u32), Rejected> {
+/// As for [`decode`], but for the rate; `audio_too_long` also if it is longer than `longest`.
+pub fn decode_any(bytes: &[u8], longest: Longest) -> Result<(Vec<f32>, u32), Rejected> {
     let reader = WavReader::new(Cursor::new(bytes)).map_err(|error| rejected(&error, bytes.len()))?;
-    let rate = reader.spec().sample_rate;
-    Ok((samples(reader, bytes.len())?, rate))
+    let spec = reader.spec();
+    // Rates that no sound has are refused later, with their own words.
+    if RATES.contains(&spec.sample_rate) {
+        longest.check(reader.len() / u32::from(spec.channels.max(1)), spec.sample_rate)?;
+    }
+    Ok((samples(reader, bytes.len())?, spec.sample_rate))
 }
 
 fn samples(mut reader: WavReader<Cursor<&[u8]>>, length: usize) -> Result<Vec<f32>, Rejected> {
@@ -148,8 +184,28 @@ mod tests {
     #[test]
     fn any_rate_is_told() {
         let bytes = wav(spec(1, 16, SampleFormat::Int), &[0.5, -0.5]);
-        assert_eq!(decode_any(&bytes), Ok((vec![0.5, -0.5], 8000)));
-        assert_eq!(decode_any(&bytes[..bytes.len() - 1]).unwrap_err().reason, "audio_truncated");
+        let longest = Longest { sample_rate: 16000, seconds: None };
+        assert_eq!(decode_any(&bytes, longest), Ok((vec![0.5, -0.5], 8000)));
+        assert_eq!(decode_any(&bytes[..bytes.len() - 1], longest).unwrap_err().reason, "audio_truncated");
+        let short = Longest { seconds: Some(1.5 / 8000.0), ..longest };
+        assert_eq!(decode_any(&bytes, short).unwrap_err().reason, "audio_too_long");
+    }
+
+    /// 5 million samples of 1 kHz would be 80 million of 16 kHz.
+    #[test]
+    fn a_sound_that_would_become_too_long_is_refused_by_its_header() {
+        let slow = WavSpec { sample_rate: 1000, ..spec(1, 8, SampleFormat::Int) };
+        let mut bytes = wav(slow, &[0.5; 4]);
+        let data = bytes.len() - 4;
+        bytes[data - 4..data].copy_from_slice(&5_000_000u32.to_le_bytes());
+        let longest = Longest { sample_rate: 16000, seconds: None };
+        let rejected = decode_any(&bytes, longest).unwrap_err();
+        assert_eq!(rejected.reason, "audio_too_long", "{rejected}");
+        assert!(rejected.detail.contains("80000000 at 16000 a second"), "{rejected}");
+        assert_eq!(
+            decode_any(&bytes, Longest { sample_rate: 8000, ..longest }).unwrap_err().reason,
+            "audio_truncated"
+        );
     }
 
     #[test]

@@ -16,6 +16,14 @@ pub(crate) struct Greedy {
     later: Vec<usize>,
 }
 
+/// What a decoder wrote for a record.
+pub(crate) struct Written {
+    /// Without the end token.
+    pub(crate) tokens: Vec<usize>,
+    /// The end token came; else the largest number of tokens ended it.
+    pub(crate) ended: bool,
+}
+
 impl Greedy {
     /// A decoder for this plan; `model` is its name in messages.
     pub(crate) fn new(session: Box<dyn Session>, plan: &Plan, model: String) -> Self {
@@ -26,7 +34,7 @@ impl Greedy {
         Self { session, model, first: outputs(true), later: outputs(false) }
     }
 
-    /// The tokens of one record, without the end token. `record`: the values of the encoder's input.
+    /// The tokens of one record. `record`: the values of the encoder's input.
     pub(crate) fn write(
         &mut self,
         encoder: &mut dyn Session,
@@ -34,7 +42,7 @@ impl Greedy {
         decoder: &Decoder,
         record: &Tensor,
         max_tokens: u32,
-    ) -> Result<Vec<usize>, BackendError> {
+    ) -> Result<Written, BackendError> {
         let ones = Tensor::new(record.shape().to_vec(), TensorData::Int64(vec![1; record.data().len()]))
             .map_err(|error| self.failed(error.to_string()))?;
         let feed = |feed: &EncoderFeed| match feed {
@@ -47,12 +55,13 @@ impl Greedy {
         drop(inputs);
 
         let mut inputs = self.first_inputs(plan, decoder, &ones, encoded)?;
-        let mut tokens = Vec::new();
+        let (mut tokens, mut ended) = (Vec::new(), false);
         for step in 0..max_tokens {
             let wanted = if step == 0 { &self.first } else { &self.later };
             let mut results = self.session.run(&inputs, wanted)?.into_iter();
             let token = self.likely(results.next())?;
-            if token == decoder.end as usize {
+            ended = token == decoder.end as usize;
+            if ended {
                 break;
             }
             tokens.push(token);
@@ -74,7 +83,7 @@ impl Greedy {
                 }
             }
         }
-        Ok(tokens)
+        Ok(Written { tokens, ended })
     }
 
     /// What the decoder reads with the first token.

@@ -127,14 +127,19 @@ fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(&'a str, &'a s
 }
 
 /// A whole number of base units.
-fn quantity(text: &str, units: &[Units], what: &str, default: &str, example: &str) -> Result<u64, UnitError> {
+fn quantity(
+    text: &str,
+    units: &[Units],
+    what: &str,
+    likely: &[&str],
+    example: &str,
+) -> Result<u64, UnitError> {
     let (number, unit) = split(text, what, example)?;
     let all = || units.iter().flat_map(|part| part.iter());
     if unit.is_empty() {
-        return error(
-            format!("`{}` has no unit", shown(number)),
-            format!("write `{}{default}`", shown(number)),
-        );
+        let number = shown(number);
+        let written: Vec<String> = likely.iter().map(|unit| format!("`{number}{unit}`")).collect();
+        return error(format!("`{number}` has no unit"), format!("write {}", written.join(" or ")));
     }
     let Some((_, size)) = all().find(|(name, _)| *name == unit) else {
         return unknown_unit(number, unit, all().map(|(name, _)| *name));
@@ -176,21 +181,21 @@ fn real(number: &str, example: &str) -> Result<f64, UnitError> {
 impl FromStr for Bytes {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        quantity(text, &[BYTES], "a quantity of data", "MiB", "64MiB").map(Bytes)
+        quantity(text, &[BYTES], "a quantity of data", &["MiB"], "64MiB").map(Bytes)
     }
 }
 
 impl FromStr for TimeSpan {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        quantity(text, &[TIME, DAYS], "a length of time", "ms", "250ms").map(TimeSpan)
+        quantity(text, &[TIME, DAYS], "a length of time", &["ms", "s"], "250ms").map(TimeSpan)
     }
 }
 
 impl FromStr for Bandwidth {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        quantity(text, &[BANDWIDTH, BYTE_BANDWIDTH], "a bandwidth", "Mbps", "10Mbps").map(Bandwidth)
+        quantity(text, &[BANDWIDTH, BYTE_BANDWIDTH], "a bandwidth", &["Mbps"], "10Mbps").map(Bandwidth)
     }
 }
 
