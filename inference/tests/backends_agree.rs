@@ -41,10 +41,13 @@ fn input(element: ElementType, shape: Vec<usize>, seed: u64) -> Tensor {
 
 fn assert_close(manifest: &Path, rten: &Tensor, ort: &Tensor) {
     assert_eq!(rten.shape(), ort.shape(), "{}", manifest.display());
+    // At 8 bits a value between two steps is rounded to one side or the other, and later layers carry that on.
+    let quantised = manifest.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("-int8"));
+    let tolerance = if quantised { 0.1 } else { TOLERANCE };
     match (rten.as_f32(), ort.as_f32()) {
         (Some(a), Some(b)) => {
             for (i, (a, b)) in a.iter().zip(b).enumerate() {
-                let close = (a - b).abs() <= TOLERANCE * b.abs().max(1.0);
+                let close = (a - b).abs() <= tolerance * b.abs().max(1.0);
                 assert!(close, "{}: value {i} is {a} and {b}", manifest.display());
             }
         }

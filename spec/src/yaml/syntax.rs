@@ -370,10 +370,10 @@ mod tests {
     }
 
     #[test]
-    fn other_text_keeps_the_words_of_the_library() {
+    fn a_file_holds_one_document() {
         let (_, _, message, help) = said("a: b\n...\nc: d\n---\n%");
-        assert!(message.starts_with("this is not YAML: ") || message.starts_with("this goes"), "{message}");
-        assert!(!help.is_empty());
+        assert_eq!(message, "there is a second document in the file");
+        assert!(help.contains("take out the line `---`"), "{help}");
     }
 
     #[test]
