@@ -222,7 +222,7 @@ fn parse_part(text: &str) -> Result<f64, String> {
 fn parse_gap(text: &str) -> Result<f64, String> {
     let part: f64 =
         text.parse().map_err(|_| format!("`{text}` is no number; write a part such as `0.01`"))?;
-    if part >= 0.0 && part < 1.0 { Ok(part) } else { Err("a gap is at least 0 and below 1".to_owned()) }
+    if (0.0..1.0).contains(&part) { Ok(part) } else { Err("a gap is at least 0 and below 1".to_owned()) }
 }
 
 fn parse_percentile(text: &str) -> Result<Percentile, String> {
