@@ -6,8 +6,12 @@ use crate::planners::{best_fit::BestFit, cloud_only::CloudOnly, edge_only::EdgeO
 use crate::problem::Problem;
 use crate::solution::Solution;
 
-/// The cheapest plan of the heuristics with its cost in $/h, without those joint variants; the wide beam only where the
-/// quick ones find none.
+/// Operators times workers up to which beams are searched: beyond, a single step of a beam takes longer than the whole
+/// search may.
+const BEAM_SIZE: u64 = 1_000;
+
+/// The cheapest plan of the heuristics with its cost in $/h, without those joint variants. The wide beam only where
+/// the quick ones find none, beams at all only for problems of moderate size.
 ///
 /// # Errors
 /// See [`Planner::plan`].
@@ -16,10 +20,18 @@ pub(super) fn incumbent(
     limits: &SearchLimits,
     excluded: &[Vec<usize>],
 ) -> Result<Option<(f64, Solution)>, PlannerError> {
+    let workers: u64 = problem.worker_classes.iter().map(|class| u64::from(class.count)).sum();
+    let is_small = problem.operators.len() as u64 * workers <= BEAM_SIZE;
     let narrow = Beam { variant_width: 4, worker_width: 4, orders: 2, ..Beam::default() };
-    let quick: [&dyn Planner; 5] = [&narrow, &BestFit, &FirstFit, &CloudOnly, &EdgeOnly];
+    let mut quick: Vec<&dyn Planner> = vec![&BestFit, &FirstFit, &CloudOnly, &EdgeOnly];
+    if is_small {
+        quick.push(&narrow);
+    }
     let best = cheapest(&quick, problem, limits, excluded)?;
-    if best.is_some() { Ok(best) } else { cheapest(&[&Beam::default()], problem, limits, excluded) }
+    if best.is_some() || !is_small {
+        return Ok(best);
+    }
+    cheapest(&[&Beam::default()], problem, limits, excluded)
 }
 
 fn cheapest(
