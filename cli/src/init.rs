@@ -30,7 +30,7 @@ pub(crate) fn init(arguments: &InitArguments) -> anyhow::Result<Exit> {
     for file in &files {
         if let Err(error) = made.write(directory, file) {
             made.undo();
-            return Err(unwritable_folder("the project", directory, &error, "tidemill init DIR").into());
+            return Err(unwritable_folder(&file.path, directory, &error, "tidemill init DIR").into());
         }
     }
     tell(arguments, &files)?;
