@@ -242,7 +242,8 @@ fn bind_variants(
     let mut errors = Diagnostics::new();
     // The chosen one may be named by the manifest's id, so all are bound: reading a manifest is cheap.
     for variant in operator.variants.iter().filter(|v| Some(&v.value) != choice.variant.as_ref()) {
-        let other = Choice { variant: Some(variant.value.clone()), ..choice.clone() };
+        // The backend was chosen for the one that runs; another variant may not have it.
+        let other = Choice { variant: Some(variant.value.clone()), backend: None };
         match bind_one(operator, registry, workflow, ports, &other) {
             Ok(other) if other.output != bound.output => {
                 errors.push(
