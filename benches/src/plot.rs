@@ -29,9 +29,9 @@ pub(crate) struct Plot {
     pub(crate) curves: Vec<Curve>,
 }
 
-const WIDTH: f64 = 640.0;
+const WIDTH: f64 = 668.0;
 const HEIGHT: f64 = 380.0;
-const LEFT: f64 = 76.0;
+const LEFT: f64 = 104.0;
 const RIGHT: f64 = 130.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 56.0;
