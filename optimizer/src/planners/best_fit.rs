@@ -1,7 +1,6 @@
 //! Best fit, a baseline: the most accurate variants, and for each operator the cheapest workers where its inputs are.
 use super::assignment::{Preference, Routing};
-use super::selection;
-use super::worker_search::{Progress, Search, search};
+use super::worker_search::{Search, with_most_accurate};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::solution::Outcome;
@@ -20,21 +19,15 @@ impl Planner for BestFit {
     }
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
-        problem.check()?;
-        let mut progress = Progress::begin(limits);
-        let everywhere = vec![true; problem.worker_classes.len()];
-        if let Some(variants) = selection::most_accurate(problem, &everywhere) {
-            let settings = Search {
-                pools: vec![everywhere],
-                width: 1,
-                orders: 1,
-                preference: Preference::Traffic,
-                routing: Routing::Cheapest,
-                finishing: false,
-            };
-            search(problem, &variants, &settings, self.name(), &mut progress)?;
-        }
-        Ok(progress.outcome(self.name()))
+        let settings = Search {
+            pools: vec![vec![true; problem.worker_classes.len()]],
+            width: 1,
+            orders: 1,
+            preference: Preference::Traffic,
+            routing: Routing::Cheapest,
+            finishing: false,
+        };
+        with_most_accurate(problem, limits, &settings, self.name())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Everything in the highest tier, a baseline.
 use super::assignment::{Preference, Routing};
-use super::selection;
-use super::worker_search::{Progress, Search, search};
+use super::worker_search::{Search, with_most_accurate};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::{Problem, WorkerClass};
 use crate::solution::Outcome;
@@ -19,21 +18,15 @@ impl Planner for CloudOnly {
     }
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
-        problem.check()?;
-        let mut progress = Progress::begin(limits);
-        let allowed = highest_tier(problem);
-        if let Some(variants) = selection::most_accurate(problem, &allowed) {
-            let settings = Search {
-                pools: vec![allowed],
-                width: 16,
-                orders: 8,
-                preference: Preference::Cost,
-                routing: Routing::Cheapest,
-                finishing: true,
-            };
-            search(problem, &variants, &settings, self.name(), &mut progress)?;
-        }
-        Ok(progress.outcome(self.name()))
+        let settings = Search {
+            pools: vec![highest_tier(problem)],
+            width: 16,
+            orders: 8,
+            preference: Preference::Cost,
+            routing: Routing::Cheapest,
+            finishing: true,
+        };
+        with_most_accurate(problem, limits, &settings, self.name())
     }
 }
 

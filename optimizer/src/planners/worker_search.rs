@@ -1,6 +1,7 @@
 //! Beam search for workers with given variants: Algorithm 1 of JellyBean, over pools of workers that expand tier by tier
 //! and over several topological orders.
 use super::assignment::{Assignment, Preference, Routing, Rule, Wait};
+use super::selection;
 use crate::check::check;
 use crate::cost::cost;
 use crate::generator::SplitMix64;
@@ -68,6 +69,24 @@ impl Progress {
         }
         outcome
     }
+}
+
+/// The plan of a baseline: the most accurate variants that run in the first pool, and workers for them.
+///
+/// # Errors
+/// A wrong problem; a plan without a cost, which is a fault of the planner.
+pub(super) fn with_most_accurate(
+    problem: &Problem,
+    limits: &SearchLimits,
+    settings: &Search,
+    planner: &str,
+) -> Result<Outcome, PlannerError> {
+    problem.check()?;
+    let mut progress = Progress::begin(limits);
+    if let Some(variants) = selection::most_accurate(problem, &settings.pools[0]) {
+        search(problem, &variants, settings, planner, &mut progress)?;
+    }
+    Ok(progress.outcome(planner))
 }
 
 /// Searches workers for these variants; a cheaper plan than the best so far takes its place.
