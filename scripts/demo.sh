@@ -1,15 +1,25 @@
 #!/usr/bin/env bash
-# Builds Tidemill and runs the visual-question-answering example. `make demo` calls setup first.
+# Builds Tidemill, plans the visual-question-answering example and runs it. `make demo` calls setup first.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-workflow=examples/vqa/workflow.yaml
-[ -f "$workflow" ] || stop "$workflow is missing from this checkout"
+example=examples/vqa
+workflow=$example/workflow.yaml
+infrastructure=$example/infrastructure.yaml
+shipped=$example/profile.yaml
+for file in "$workflow" "$infrastructure" "$shipped"; do
+  [ -f "$file" ] || stop "$file is missing from this checkout"
+done
+target=${CARGO_TARGET_DIR:-target}
+tidemill=$target/debug/tidemill
+folder=$target/demo
+mkdir -p "$folder"
 
 title "Build (the first time some minutes, then seconds)"
 start=$SECONDS
 cargo build --locked -p tidemill
 built=$((SECONDS - start))
+start=$SECONDS
 
 cat <<BANNER
 
@@ -17,14 +27,29 @@ cat <<BANNER
    Pictures of a few objects and spoken questions about them are read from files.
    One model describes each picture, another writes down each question, a join on the
    key brings the two together, a third model answers, and every answer is compared
-   with the truth. The workflow is $workflow; the table at the
-   end gives rate, latency and accuracy.
-
+   with the truth: $workflow.
+   Small machines stand beside the cameras, larger ones in a data centre, and both the
+   machines and the links between them have prices: $infrastructure.
 BANNER
-start=$SECONDS
-status=0
-target/debug/tidemill run "$workflow" || status=$?
-ran=$((SECONDS - start))
 
-printf '\nbuild %s, run %s\n' "$(duration $built)" "$(duration $ran)"
+title "Profile: does the one that is shipped fit this machine?"
+"$tidemill" profile fit "$shipped" "$workflow" --infra "$infrastructure" --out "$folder/profile.yaml"
+
+title "Plan: which models on which machines cost least and keep the service levels?"
+planning=("$workflow" --infra "$infrastructure" --profiles "$folder/profile.yaml")
+"$tidemill" plan "${planning[@]}" --out "$folder/plan.yaml"
+
+title "Explain: why this plan, and what would another cost?"
+"$tidemill" explain "${planning[@]}"
+
+title "Compare: everything in the cloud with the most accurate models"
+"$tidemill" plan "${planning[@]}" --planner cloud-only --out "$folder/cloud-only.yaml"
+
+title "Run the plan on this machine"
+status=0
+"$tidemill" run "$workflow" --plan "$folder/plan.yaml" || status=$?
+
+cost() { awk '/^ *cost:/ {found = 1} found && /value:/ {print $2, $3; exit}' "$1"; }
+printf '\nThis plan costs %s, cloud-only would cost %s.\n' "$(cost "$folder/plan.yaml")" "$(cost "$folder/cloud-only.yaml")"
+printf 'build %s, the rest %s; plans in %s\n' "$(duration $built)" "$(duration $((SECONDS - start)))" "$folder"
 exit $status

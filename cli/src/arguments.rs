@@ -1,7 +1,7 @@
 //! The command line.
 mod profile;
 
-pub(crate) use profile::{ProfileArguments, ProfileVerb};
+pub(crate) use profile::{FitArguments, ProfileArguments, ProfileVerb};
 mod planning;
 
 pub(crate) use planning::{

@@ -1,6 +1,8 @@
 //! `tidemill profile`: measure a workflow's operators, and look at what was measured.
 mod difference;
+mod fit;
 mod measure;
+mod prepare;
 mod show;
 
 use crate::arguments::{OutputForm, ProfileArguments, ProfileVerb};
@@ -28,6 +30,7 @@ pub(crate) fn profile(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
             let changes = difference::changes(&before, &after, *above);
             print(*output, &difference::document(&changes), |out| difference::table(&changes, out))
         }
+        Some(ProfileVerb::Fit(arguments)) => fit::fit(arguments, terminal),
         Some(ProfileVerb::Merge { files, out, output }) => merge(files, out.as_deref(), *output, terminal),
     }
 }

@@ -6,6 +6,7 @@ use std::process::Child;
 use std::time::Duration;
 use tempfile::TempDir;
 use tidemill_spec::profile::{How, Profile};
+use tidemill_spec::units::TimeSpan;
 
 const INFRASTRUCTURE: &str = "version: 1
 name: two-kinds
@@ -141,7 +142,7 @@ fn a_new_project_is_profiled() {
 #[test]
 fn models_are_measured_and_scored() {
     let project = Project::new("vqa");
-    let document = run(&project.arguments("2s")).expect(0).json();
+    let document = run(&project.arguments("8s")).expect(0).json();
     assert_eq!(document["accuracies"], 1, "{document}");
     let profile = project.profile();
     let accuracy = profile.accuracy.as_ref().unwrap();
@@ -156,6 +157,41 @@ fn models_are_measured_and_scored() {
     let report = tidemill(&["run", &project.argument("workflow.yaml"), "--rate", "max", "--output", "json"]);
     let percent = report.expect(0).json()["sinks"][0]["accuracy_percent"].as_f64().unwrap();
     assert!((percent - accuracy.end_to_end[0].accuracy.0).abs() < 0.01, "{percent}");
+
+    // A profile of a machine that is a hundred times slower does not fit, and is corrected.
+    let mut slow = profile.clone();
+    for times in slow.services.iter_mut().flat_map(|service| &mut service.batches) {
+        for time in [&mut times.mean, &mut times.p50, &mut times.p75, &mut times.p90, &mut times.p99] {
+            *time = time.map(|time| TimeSpan(time.0 * 100));
+        }
+        times.points.clear();
+    }
+    std::fs::write(project.path("slow.yaml"), slow.to_yaml().unwrap()).unwrap();
+    let files =
+        ["slow.yaml", "workflow.yaml", "infrastructure.yaml", "here.yaml"].map(|f| project.argument(f));
+    let fit = ["profile", "fit", &files[0], &files[1], "--infra", &files[2], "--out", &files[3]];
+    let document = tidemill(&[&fit[..], &["--output", "json"]].concat()).expect(0).json();
+    assert_eq!(document["fits"], false);
+    let factor = document["overall"].as_f64().unwrap();
+    assert!(factor > 0.0 && factor < 0.5, "{document}");
+    let corrected = Profile::load(project.path("here.yaml")).unwrap_or_else(|errors| panic!("{errors}"));
+    assert!(corrected.services.iter().all(|service| service.how == How::Predicted));
+    let mean = |profile: &Profile| profile.services.last().unwrap().batches[0].mean.unwrap().0;
+    assert!(mean(&corrected) < mean(&slow));
+    assert!(tidemill(&fit).expect(0).stdout.contains("does not fit this machine"));
+}
+
+#[test]
+fn a_profile_that_nothing_can_be_compared_with_is_refused() {
+    let project = Project::new("vqa");
+    std::fs::write(project.path("none.yaml"), "version: 1\nworkflow: {name: vqa}\n").unwrap();
+    let files =
+        ["none.yaml", "workflow.yaml", "infrastructure.yaml", "here.yaml"].map(|f| project.argument(f));
+    let refused =
+        tidemill(&["profile", "fit", &files[0], &files[1], "--infra", &files[2], "--out", &files[3]])
+            .expect(78);
+    assert!(refused.stderr.contains("no time of it can be measured here"), "{}", refused.stderr);
+    assert!(!project.path("here.yaml").exists());
 }
 
 #[test]

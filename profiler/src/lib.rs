@@ -9,6 +9,7 @@
 //! | [`worker`], [`child`] | one operator measured in a process of its own |
 //! | [`limits`] | processes that are held back, as slower machines are |
 //! | [`tasks`], [`schedule`], [`state`] | what is to be measured, what comes next, what was measured already |
+//! | [`fit`] | a profile made elsewhere beside this machine |
 //! | [`profiling`] | all of it together |
 //!
 //! Service times are taken with the same calls as in the engine (`infer`, `process`, `apply` and `advance`), so that
@@ -19,6 +20,7 @@ pub mod accuracy;
 pub mod cache;
 pub mod child;
 pub mod error;
+pub mod fit;
 pub mod flow;
 pub mod limits;
 pub mod messages;
@@ -33,4 +35,5 @@ pub mod tasks;
 pub mod worker;
 
 pub use error::ProfileError;
-pub use profiling::{Finished, Observer, Options, Stage, profile};
+pub use fit::Fit;
+pub use profiling::{Finished, Observer, Options, Stage, fit, profile};

@@ -3,6 +3,7 @@ use crate::accuracy;
 use crate::cache::{self, OutputCache};
 use crate::child::{Measuring, Program};
 use crate::error::ProfileError;
+use crate::fit::{self, Comparison, Fit};
 use crate::flow::Flow;
 use crate::limits::{Restraint, cgroup};
 use crate::messages;
@@ -25,13 +26,16 @@ use tidemill_spec::units::Bytes;
 /// Seconds of the first visit to a figure, at most, and of a later one.
 const FIRST: (f64, f64) = (0.02, 0.5);
 const LATER: (f64, f64) = (0.25, 2.0);
+/// Seconds for a figure that is compared with a profile.
+const COMPARED: f64 = 0.4;
 
 /// How to profile.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Records of each source.
     pub samples: usize,
-    /// Time for all of it. Outputs are computed and every figure gets its least samples even if that takes longer.
+    /// Time for all of it. Even if that takes longer, outputs are computed and every operator, variant and machine
+    /// gets the least samples of its smallest batch; larger batches that the budget does not reach are left out.
     pub budget: Duration,
     /// By how much types of workers are slower than this machine.
     pub factors: BTreeMap<String, f64>,
@@ -145,7 +149,71 @@ pub fn profile(
         );
     }
     let (figures, certain) = (schedule::figures(&all, &found).0, schedule::known(&all, &found));
+    let unreached = schedule::unreached(&all, &found);
+    if unreached > 0 {
+        notes.push(format!(
+            "the budget of {:.0} s did not reach {unreached} of {figures} figures (larger batches): run it again, or \
+             give it a larger --budget; it goes on where it ended",
+            options.budget.as_secs_f64()
+        ));
+    }
     Ok(Finished { profile, notes, figures, certain })
+}
+
+/// Compares a profile with this machine: measures a few of its figures again, each for some tenths of a second. None
+/// where the profile has no figure that this machine can measure.
+///
+/// # Errors
+/// [`ProfileError`]; here also when a figure cannot be measured.
+pub fn fit(
+    subject: &Subject,
+    infrastructure: &Infrastructure,
+    options: &Options,
+    profile: &Profile,
+    tell: Observer<'_>,
+    should_end: &dyn Fn() -> bool,
+) -> Result<Option<Fit>, ProfileError> {
+    let stopwatch = Stopwatch::start();
+    cgroup::remove_left_behind();
+    let (kinds, mut notes) = tasks::kinds(infrastructure, &options.host, &options.factors);
+    let mut flow = Flow::new(subject, options.samples, OutputCache::new(&options.cache), should_end)?;
+    let states = StateFolder::new(&options.state);
+    tell(Stage::Outputs { done: 0, of: 1, seconds: stopwatch.seconds() });
+    let inputs = inputs(subject, &mut flow, &states, &mut notes)?;
+    drop(flow);
+    let all: Vec<Task> = tasks::tasks(subject, &kinds)
+        .into_iter()
+        .filter(|task| inputs.contains_key(&task.operator))
+        .collect();
+    let chosen = fit::tasks_to_compare(profile, &kinds, &all);
+    let mut comparisons = Vec::new();
+    let session = Session { subject, options, states, inputs, stopwatch, tell: &mut *tell, should_end };
+    for (done, (task, profiled)) in chosen.iter().enumerate() {
+        (session.tell)(Stage::Times {
+            certain: done,
+            of: chosen.len(),
+            left: (chosen.len() - done) as f64 * (COMPARED + 0.3),
+            what: task.name(),
+            seconds: session.stopwatch.seconds(),
+        });
+        let mut state = TaskState::default();
+        session.visit(task, &mut state, COMPARED, false)?;
+        if should_end() {
+            return Err(ProfileError::Interrupted);
+        }
+        let (Some(variant), Some(backend)) = (&task.variant, &task.backend) else { continue };
+        for mut samples in state.batches.into_values() {
+            samples.sort_unstable();
+            comparisons.push(Comparison {
+                operator: task.operator.clone(),
+                variant: variant.clone(),
+                backend: backend.clone(),
+                profiled: *profiled,
+                measured: quantile(&samples, 0.5),
+            });
+        }
+    }
+    Ok(Fit::from_comparisons(comparisons))
 }
 
 /// What the processes that measure an operator read: files, and a digest of them.
@@ -202,19 +270,26 @@ struct Session<'a> {
 impl Session<'_> {
     /// Visits tasks until all is certain or the budget is spent.
     fn measure(&mut self, tasks: &[Task]) -> Result<Vec<TaskState>, ProfileError> {
+        let mut begun = Visits::default();
         let keys: Vec<String> = tasks
             .iter()
             .map(|task| task.key(self.subject, &self.options.host, &self.inputs[&task.operator].digest))
             .collect();
         let mut found: Vec<TaskState> = keys.iter().map(|key| self.states.load(key)).collect();
-        while let Some(place) = schedule::next(tasks, &found) {
+        loop {
             let left = self.options.budget.as_secs_f64() - self.stopwatch.seconds();
-            if left <= 0.0 && schedule::all_begun(tasks, &found) {
-                break;
-            }
+            // What every task still takes at least is kept free of the rest.
+            let unbegun = schedule::unbegun(tasks, &found);
+            let least = unbegun as f64 * begun.mean_seconds();
+            let is_short = left <= least;
+            let next = match is_short {
+                true => schedule::next_unbegun(tasks, &found),
+                false => schedule::next(tasks, &found),
+            };
+            let Some(place) = next else { break };
             let (of, certain) = schedule::figures(tasks, &found);
             let slice = (left / (of - certain) as f64).clamp(FIRST.0, FIRST.1);
-            let estimate = schedule::seconds_left(tasks, &found, slice + 0.2).min(left.max(1.0));
+            let estimate = schedule::seconds_left(tasks, &found, slice + 0.2).min(left).max(least);
             (self.tell)(Stage::Times {
                 certain,
                 of,
@@ -222,7 +297,11 @@ impl Session<'_> {
                 what: tasks[place].name(),
                 seconds: self.stopwatch.seconds(),
             });
-            let result = self.visit(&tasks[place], &mut found[place], slice);
+            let visited = self.stopwatch.seconds();
+            let result = self.visit(&tasks[place], &mut found[place], slice, is_short);
+            if is_short {
+                begun.add(self.stopwatch.seconds() - visited);
+            }
             if (self.should_end)() {
                 return Err(ProfileError::Interrupted);
             }
@@ -235,8 +314,15 @@ impl Session<'_> {
         Ok(found)
     }
 
-    /// One process that measures the open batch sizes of a task, each for a while.
-    fn visit(&self, task: &Task, state: &mut TaskState, slice: f64) -> Result<(), ProfileError> {
+    /// One process that measures the open batch sizes of a task, each for a while; `only_least`: the least samples of
+    /// the smallest.
+    fn visit(
+        &self,
+        task: &Task,
+        state: &mut TaskState,
+        slice: f64,
+        only_least: bool,
+    ) -> Result<(), ProfileError> {
         let restraint = Restraint::of(task.cpus);
         let factor = restraint.factor();
         let scaled = |nanoseconds: u64| (nanoseconds as f64 * factor) as u64;
@@ -262,7 +348,11 @@ impl Session<'_> {
             Reply::Loaded(nanoseconds) => state.load.push(scaled(nanoseconds)),
             other => return Err(unexpected(task, &other)),
         }
-        for batch in schedule::open(task, state) {
+        let mut open = schedule::open(task, state);
+        if only_least {
+            open.truncate(1);
+        }
+        for batch in open {
             if (self.should_end)() {
                 return Err(ProfileError::Interrupted);
             }
@@ -283,6 +373,26 @@ impl Session<'_> {
             state.peak_memory = state.peak_memory.max(bytes);
         }
         Ok(())
+    }
+}
+
+/// How long visits for the least samples took.
+#[derive(Debug, Default)]
+struct Visits {
+    number: usize,
+    seconds: f64,
+}
+
+impl Visits {
+    fn add(&mut self, seconds: f64) {
+        self.number += 1;
+        self.seconds += seconds;
+    }
+
+    /// Of one visit; before there was any, what starting a process and loading a small model took where this was
+    /// written.
+    fn mean_seconds(&self) -> f64 {
+        if self.number == 0 { 0.4 } else { self.seconds / self.number as f64 }
     }
 }
 

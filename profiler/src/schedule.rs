@@ -36,13 +36,30 @@ pub fn next(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
     best.map(|(place, _)| place)
 }
 
-/// Whether every figure has its least samples.
-pub fn all_begun(tasks: &[Task], states: &[TaskState]) -> bool {
-    let begun = |(task, state): (&Task, &TaskState)| {
-        let enough = |batch: &u32| state.batches.get(batch).is_some_and(|samples| samples.len() >= LEAST);
-        state.failed.is_some() || task.batches.iter().all(enough)
+/// Whether a task has the least samples of its smallest batch, or was given up.
+fn is_begun(task: &Task, state: &TaskState) -> bool {
+    let Some(smallest) = task.batches.iter().min() else { return true };
+    state.failed.is_some() || state.batches.get(smallest).is_some_and(|samples| samples.len() >= LEAST)
+}
+
+/// The place of the next task without the least samples of its smallest batch: what a profile cannot do without,
+/// however small its budget is. None when all have them.
+pub fn next_unbegun(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
+    tasks.iter().zip(states).position(|(task, state)| !is_begun(task, state))
+}
+
+/// How many tasks [`next_unbegun`] has yet to name.
+pub fn unbegun(tasks: &[Task], states: &[TaskState]) -> usize {
+    tasks.iter().zip(states).filter(|(task, state)| !is_begun(task, state)).count()
+}
+
+/// Figures that have no samples at all, of tasks that were not given up: the budget did not reach them.
+pub fn unreached(tasks: &[Task], states: &[TaskState]) -> usize {
+    let of = |(task, state): (&Task, &TaskState)| {
+        let without = |batch: &&u32| state.batches.get(*batch).is_none_or(Vec::is_empty);
+        if state.failed.is_some() { 0 } else { task.batches.iter().filter(without).count() }
     };
-    tasks.iter().zip(states).all(begun)
+    tasks.iter().zip(states).map(of).sum()
 }
 
 /// Figures whose mean is known as well as wanted.
@@ -103,13 +120,17 @@ mod tests {
         let looser: Vec<u64> = (0..8).map(|i| 1_000_000 + 900_000 * (i % 2)).collect();
         let mut states = [TaskState::default(), TaskState::default(), TaskState::default()];
         assert_eq!(next(&tasks, &states), Some(0));
-        assert!(!all_begun(&tasks, &states));
+        assert_eq!((next_unbegun(&tasks, &states), unbegun(&tasks, &states)), (Some(0), 3));
+        assert_eq!(unreached(&tasks, &states), 4);
         assert_eq!(seconds_left(&tasks, &states, 2.0), 8.0);
         states[0] = state(&[(1, steady.clone()), (2, loose)]);
         assert_eq!(next(&tasks, &states), Some(1));
         states[1] = state(&[(1, looser)]);
         states[2] = TaskState { failed: Some("no".to_owned()), ..TaskState::default() };
-        assert!(all_begun(&tasks, &states));
+        assert_eq!((next_unbegun(&tasks, &states), unreached(&tasks, &states)), (None, 0));
+        let only_smallest = [state(&[(1, vec![1_000_000; LEAST])])];
+        assert_eq!(next_unbegun(&tasks[..1], &only_smallest), None);
+        assert_eq!(unreached(&tasks[..1], &only_smallest), 1);
         assert_eq!((next(&tasks, &states), open(&tasks[0], &states[0])), (Some(1), vec![2]));
         assert_eq!(figures(&tasks, &states), (4, 2));
         assert!(seconds_left(&tasks, &states, 2.0) < 4.0);

@@ -14,6 +14,7 @@ use std::time::Duration;
   tidemill profile show profile/profile.yaml
   tidemill profile diff before.yaml profile/profile.yaml
   tidemill profile merge published.yaml profile/profile.yaml --out all.yaml
+  tidemill profile fit profile.yaml workflow.yaml --infra infrastructure.yaml --out here.yaml
 
 Ctrl-C ends it; the same command goes on where it was. What is certain already is not measured again.")]
 pub(crate) struct ProfileArguments {
@@ -30,7 +31,8 @@ pub(crate) struct ProfileArguments {
     /// beside the workflow.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Time for all of it; every figure is measured a few times even if that takes longer.
+    /// Time for all of it. Even if that takes longer, each operator and model is measured a few times on each type of
+    /// worker; larger batches may be left out.
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = parse_time)]
     pub(crate) budget: Duration,
     /// Records of each source to measure with.
@@ -85,6 +87,14 @@ Exit code 0, also if they differ.")]
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
+    /// See whether a profile made elsewhere fits this machine, by measuring some of its times for some seconds; correct
+    /// it where it does not.
+    #[command(after_help = "Examples:
+  tidemill profile fit profile.yaml workflow.yaml --infra infrastructure.yaml
+  tidemill profile fit profile.yaml workflow.yaml --infra infrastructure.yaml --out here.yaml
+
+Exit code 0 whether it fits or not; `fits` in the JSON tells.")]
+    Fit(FitArguments),
     /// Put profiles of one workflow together: of two figures about the same the later counts, but a predicted one never
     /// replaces another.
     #[command(after_help = "Examples:
@@ -101,6 +111,26 @@ Exit code 0, also if they differ.")]
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
+}
+
+/// `tidemill profile fit`.
+#[derive(Debug, Args)]
+pub(crate) struct FitArguments {
+    /// The profile.
+    #[arg(value_name = "PROFILE")]
+    pub(crate) profile: PathBuf,
+    /// The workflow that it is about.
+    #[arg(value_name = "WORKFLOW")]
+    pub(crate) workflow: PathBuf,
+    /// The infrastructure, whose types of workers the profile names.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) infra: PathBuf,
+    /// Write the profile for this machine to this file: as it is where it fits, else corrected.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Form of the answer on stdout; with `json` also the progress on stderr.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
 }
 
 fn parse_factor(text: &str) -> Result<(String, f64), String> {

@@ -1,27 +1,20 @@
 //! Measuring: from the command line to the profiler, and what it says meanwhile.
-use super::{WORKER, written};
+use super::{prepare, written};
 use crate::arguments::{OutputForm, ProfileArguments};
-use crate::choice::{self, Candidates};
 use crate::exit::{Exit, Failure};
 use crate::figures::seconds;
 use crate::interrupt::Interrupt;
-use crate::machine::Machine;
 use crate::output_file::OutputFile;
-use crate::preparation::{load, registry};
 use crate::terminal::Terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use tidemill_inference::backend::{backend, library};
-use tidemill_profiler::child::Program;
-use tidemill_profiler::subject::{Model, Subject};
-use tidemill_profiler::tasks::Host;
+use tidemill_inference::backend::library;
 use tidemill_profiler::{Finished, Options, ProfileError, Stage};
 use tidemill_spec::diagnostic::suggestion;
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::workflow::{BackendChoice, Workflow};
 
 /// Seconds between plain lines.
 const PLAIN_EVERY: f64 = 5.0;
@@ -34,12 +27,9 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
         return Ok(Exit::Usage); // the command line asks for both
     };
     let interrupt = Interrupt::listen()?;
-    let workflow = load(workflow_file, terminal)?;
     let infrastructure = Infrastructure::load(infra)?;
     let factors = factors(arguments, &infrastructure)?;
-    let candidates = choice::candidates(&workflow)?;
-    let mut skipped = Vec::new();
-    let models = models(&workflow, &candidates, &arguments.backend, &mut skipped)?;
+    let (subject, skipped) = prepare::subject(workflow_file, &arguments.backend, terminal)?;
     for line in &skipped {
         terminal.note(line);
     }
@@ -50,27 +40,15 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     if arguments.fresh && state.is_dir() {
         std::fs::remove_dir_all(&state).map_err(|error| unwritable(&state, &error))?;
     }
-    let machine = Machine::look();
-    let busy = load_average().filter(|load| *load > 0.5 * machine.cores as f64);
-    if let Some(load) = busy {
-        terminal.warning(&format!(
-            "this machine is busy (load average {load}, {} processors): times will be too long",
-            machine.cores
-        ));
-    }
     let options = Options {
         samples: arguments.samples as usize,
         budget: arguments.budget,
         factors,
         cache: library::cache_folder().unwrap_or_else(|| folder.clone()).join("outputs"),
         state,
-        program: Program {
-            path: std::env::current_exe()?,
-            arguments: vec![WORKER.to_owned(), "--log-level".to_owned(), "error".to_owned()],
-        },
-        host: Host { cpu: machine.processor, cores: machine.cores, memory: machine.memory, busy },
+        program: prepare::program()?,
+        host: prepare::host(terminal),
     };
-    let subject = Subject { file: workflow_file.clone(), workflow, registry: registry(), models };
     interrupt.is_watched();
     let mut line = Line::new(*terminal, arguments.output);
     let result = tidemill_profiler::profile(
@@ -83,15 +61,7 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     line.finish();
     let finished = match result {
         Ok(finished) => finished,
-        Err(ProfileError::Interrupted) => {
-            terminal.note(&ProfileError::Interrupted.to_string());
-            return Ok(Exit::Interrupted);
-        }
-        Err(ProfileError::Files(found)) => return Err(found.into()),
-        Err(error @ ProfileError::NoRecords(_)) => {
-            return Err(Failure::new(Exit::Configuration, error.to_string()).into());
-        }
-        Err(error) => return Err(Failure::new(Exit::Unavailable, error.to_string()).into()),
+        Err(error) => return ended(error, terminal),
     };
     let text = written(&finished.profile)?;
     target.write(|out| out.write_all(text.as_bytes()))?;
@@ -100,6 +70,19 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     }
     tell(&finished, &file, &skipped, arguments.output)?;
     Ok(Exit::Success)
+}
+
+/// How the program ends when the profiler does.
+pub(super) fn ended(error: ProfileError, terminal: &Terminal) -> anyhow::Result<Exit> {
+    match error {
+        ProfileError::Interrupted => {
+            terminal.note(&error.to_string());
+            Ok(Exit::Interrupted)
+        }
+        ProfileError::Files(found) => Err(found.into()),
+        ProfileError::NoRecords(_) => Err(Failure::new(Exit::Configuration, error.to_string()).into()),
+        error => Err(Failure::new(Exit::Unavailable, error.to_string()).into()),
+    }
 }
 
 /// What came out, on stdout.
@@ -136,11 +119,6 @@ fn tell(finished: &Finished, file: &Path, skipped: &[String], output: OutputForm
         }
     }
     out.flush()
-}
-
-/// How many programs wanted a processor in the last minute.
-fn load_average() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn operators(finished: &Finished) -> usize {
@@ -185,56 +163,8 @@ fn factors(
     Ok(arguments.factor.iter().cloned().collect())
 }
 
-/// The models that can run here with the backends that are wanted; why others are left out goes to `skipped`.
-fn models(
-    workflow: &Workflow,
-    candidates: &Candidates,
-    wanted: &[String],
-    skipped: &mut Vec<String>,
-) -> Result<BTreeMap<String, Vec<Model>>, Failure> {
-    let directory = &workflow.directory.0;
-    let mut all = BTreeMap::new();
-    for operator in workflow.operators.iter().filter(|operator| !operator.variants.is_empty()) {
-        let id = operator.id.value.as_str();
-        let mut models = Vec::new();
-        for candidate in candidates.get(id).into_iter().flatten() {
-            let name = candidate.manifest.id.value.as_str();
-            if let Some(obstacle) = &candidate.obstacle {
-                skipped.push(format!("{id}: {name} is left out: {obstacle}"));
-                continue;
-            }
-            let allowed = |name: &String| match operator.backend.as_ref().map(|choice| choice.value) {
-                Some(BackendChoice::Rten) => name == "rten",
-                Some(BackendChoice::Ort) => name == "ort",
-                Some(BackendChoice::Auto) | None => true,
-            };
-            let backends: Vec<String> = candidate
-                .manifest
-                .backends
-                .iter()
-                .map(ToString::to_string)
-                .filter(|name| allowed(name) && (wanted.is_empty() || wanted.contains(name)))
-                .filter(|name| backend(name, directory).is_ok())
-                .collect();
-            if backends.is_empty() {
-                skipped.push(format!("{id}: {name} is left out: no backend that is wanted runs it here"));
-                continue;
-            }
-            let (written, manifest) = (candidate.written.clone(), candidate.manifest.clone());
-            models.push(Model { written, manifest, backends });
-        }
-        if models.is_empty() {
-            let message = format!("none of the models of `{id}` can run here:\n  {}", skipped.join("\n  "));
-            return Err(Failure::new(Exit::Configuration, message)
-                .with_help("a profile of published figures can be written by hand: see docs/profiling.md"));
-        }
-        all.insert(id.to_owned(), models);
-    }
-    Ok(all)
-}
-
 /// How far it is, on stderr: a line that is redrawn on a terminal, else a line every few seconds, or JSON.
-struct Line {
+pub(super) struct Line {
     bar: Option<ProgressBar>,
     terminal: Terminal,
     output: OutputForm,
@@ -242,7 +172,7 @@ struct Line {
 }
 
 impl Line {
-    fn new(terminal: Terminal, output: OutputForm) -> Self {
+    pub(super) fn new(terminal: Terminal, output: OutputForm) -> Self {
         let bar = (terminal.animates() && output == OutputForm::Table).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
             if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -253,7 +183,7 @@ impl Line {
         Self { bar, terminal, output, next_plain: 0.0 }
     }
 
-    fn show(&mut self, stage: &Stage) {
+    pub(super) fn show(&mut self, stage: &Stage) {
         let now = match stage {
             Stage::Outputs { seconds, .. } | Stage::Times { seconds, .. } => *seconds,
         };
@@ -269,7 +199,7 @@ impl Line {
         }
     }
 
-    fn finish(&self) {
+    pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -1,0 +1,133 @@
+//! `tidemill profile fit`: a profile beside this machine, and corrected where it does not fit.
+use super::measure::{Line, ended};
+use super::{prepare, written};
+use crate::arguments::{FitArguments, OutputForm};
+use crate::exit::{Exit, Failure};
+use crate::figures::milliseconds;
+use crate::interrupt::Interrupt;
+use crate::output_file::OutputFile;
+use crate::table::{Side, Table};
+use crate::terminal::Terminal;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::Duration;
+use tidemill_inference::backend::library;
+use tidemill_profiler::fit::TOLERANCE;
+use tidemill_profiler::{Fit, Options};
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::profile::Profile;
+
+/// Records of each source to measure with: enough for the largest batch.
+const SAMPLES: usize = 32;
+
+/// Compares, and writes the profile that fits.
+pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let interrupt = Interrupt::listen()?;
+    let profile = Profile::load(&arguments.profile)?;
+    let infrastructure = Infrastructure::load(&arguments.infra)?;
+    let (subject, _) = prepare::subject(&arguments.workflow, &[], terminal)?;
+    let target = arguments.out.as_deref().map(OutputFile::create).transpose()?;
+    let scratch = tempfile::tempdir()?;
+    let options = Options {
+        samples: SAMPLES,
+        budget: Duration::ZERO, // a fit measures what it has to
+        factors: BTreeMap::new(),
+        cache: library::cache_folder().unwrap_or_else(|| scratch.path().to_owned()).join("outputs"),
+        state: scratch.path().join("state"),
+        program: prepare::program()?,
+        host: prepare::host(terminal),
+    };
+    interrupt.is_watched();
+    let mut line = Line::new(*terminal, arguments.output);
+    let result = tidemill_profiler::fit(
+        &subject,
+        &infrastructure,
+        &options,
+        &profile,
+        &mut |stage| line.show(&stage),
+        &|| interrupt.is_wanted(),
+    );
+    line.finish();
+    let found = match result {
+        Ok(found) => found,
+        Err(error) => return ended(error, terminal),
+    };
+    let Some(fit) = found else {
+        let message = format!(
+            "{}: no time of it can be measured here: no worker type of {} has times of a model and backend that are here",
+            arguments.profile.display(),
+            arguments.infra.display()
+        );
+        return Err(Failure::new(Exit::Configuration, message)
+            .with_help("`tidemill profile WORKFLOW --infra FILE` measures a profile of this machine")
+            .into());
+    };
+    if let Some(target) = target {
+        let fitting = if fit.fits() { profile } else { fit.corrected(&profile, &options.host.cpu) };
+        let text = written(&fitting)?;
+        target.write(|out| out.write_all(text.as_bytes()))?;
+    }
+    let mut out = io::stdout().lock();
+    match arguments.output {
+        OutputForm::Table => table(&fit, arguments, &mut out)?,
+        OutputForm::Json => writeln!(out, "{:#}", document(&fit, arguments))?,
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+fn document(fit: &Fit, arguments: &FitArguments) -> Value {
+    let comparisons = fit.comparisons.iter().map(|one| {
+        json!({
+            "operator": one.operator, "variant": one.variant, "backend": one.backend,
+            "profile_seconds": one.profiled / 1e9, "here_seconds": one.measured / 1e9,
+        })
+    });
+    json!({
+        "version": 1, "profile": arguments.profile, "fits": fit.fits(), "factors": fit.factors,
+        "overall": fit.overall, "out": arguments.out, "comparisons": comparisons.collect::<Vec<_>>(),
+    })
+}
+
+fn table(fit: &Fit, arguments: &FitArguments, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("operator", Side::Left),
+        ("model", Side::Left),
+        ("backend", Side::Left),
+        ("profile p50", Side::Right),
+        ("here p50", Side::Right),
+        ("times", Side::Right),
+    ]);
+    for one in &fit.comparisons {
+        table.row([
+            one.operator.clone(),
+            one.variant.clone(),
+            one.backend.clone(),
+            milliseconds(one.profiled / 1e6),
+            milliseconds(one.measured / 1e6),
+            format!("{:.2}", one.measured / one.profiled),
+        ]);
+    }
+    table.write(out)?;
+    let factors: Vec<String> =
+        fit.factors.iter().map(|(operator, factor)| format!("{operator} {factor:.2}")).collect();
+    match fit.fits() {
+        true => writeln!(
+            out,
+            "{} fits this machine: no operator differs by more than a factor of {TOLERANCE}",
+            arguments.profile.display()
+        )?,
+        false => writeln!(
+            out,
+            "{} does not fit this machine: its times are multiplied by {} and marked as predicted",
+            arguments.profile.display(),
+            factors.join(", ")
+        )?,
+    }
+    match &arguments.out {
+        Some(file) => writeln!(out, "profile for this machine: {}", file.display()),
+        None if fit.fits() => Ok(()),
+        None => writeln!(out, "`--out FILE` writes the corrected profile"),
+    }
+}

@@ -1,0 +1,102 @@
+//! What measuring needs, whatever is measured: the workflow with the models that can run here, and this machine.
+use super::WORKER;
+use crate::choice::{self, Candidates};
+use crate::exit::{Exit, Failure};
+use crate::machine::Machine;
+use crate::preparation::{load, registry};
+use crate::terminal::Terminal;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tidemill_inference::backend::backend;
+use tidemill_profiler::child::Program;
+use tidemill_profiler::subject::{Model, Subject};
+use tidemill_profiler::tasks::Host;
+use tidemill_spec::workflow::{BackendChoice, Workflow};
+
+/// The workflow with the models that can run here with one of these backends (none: any), and a line for each that is
+/// left out.
+pub(super) fn subject(
+    workflow_file: &Path,
+    backends: &[String],
+    terminal: &Terminal,
+) -> anyhow::Result<(Subject, Vec<String>)> {
+    let workflow = load(workflow_file, terminal)?;
+    let candidates = choice::candidates(&workflow)?;
+    let mut skipped = Vec::new();
+    let models = models(&workflow, &candidates, backends, &mut skipped)?;
+    Ok((Subject { file: workflow_file.to_owned(), workflow, registry: registry(), models }, skipped))
+}
+
+/// This machine; a warning where other programs keep it busy.
+pub(super) fn host(terminal: &Terminal) -> Host {
+    let machine = Machine::look();
+    let busy = load_average().filter(|load| *load > 0.5 * machine.cores as f64);
+    if let Some(load) = busy {
+        terminal.warning(&format!(
+            "this machine is busy (load average {load}, {} processors): times will be too long",
+            machine.cores
+        ));
+    }
+    Host { cpu: machine.processor, cores: machine.cores, memory: machine.memory, busy }
+}
+
+/// How a process that measures is started.
+pub(super) fn program() -> std::io::Result<Program> {
+    Ok(Program {
+        path: std::env::current_exe()?,
+        arguments: vec![WORKER.to_owned(), "--log-level".to_owned(), "error".to_owned()],
+    })
+}
+
+/// How many programs wanted a processor in the last minute.
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The models that can run here with the backends that are wanted; why others are left out goes to `skipped`.
+fn models(
+    workflow: &Workflow,
+    candidates: &Candidates,
+    wanted: &[String],
+    skipped: &mut Vec<String>,
+) -> Result<BTreeMap<String, Vec<Model>>, Failure> {
+    let directory = &workflow.directory.0;
+    let mut all = BTreeMap::new();
+    for operator in workflow.operators.iter().filter(|operator| !operator.variants.is_empty()) {
+        let id = operator.id.value.as_str();
+        let mut models = Vec::new();
+        for candidate in candidates.get(id).into_iter().flatten() {
+            let name = candidate.manifest.id.value.as_str();
+            if let Some(obstacle) = &candidate.obstacle {
+                skipped.push(format!("{id}: {name} is left out: {obstacle}"));
+                continue;
+            }
+            let allowed = |name: &String| match operator.backend.as_ref().map(|choice| choice.value) {
+                Some(BackendChoice::Rten) => name == "rten",
+                Some(BackendChoice::Ort) => name == "ort",
+                Some(BackendChoice::Auto) | None => true,
+            };
+            let backends: Vec<String> = candidate
+                .manifest
+                .backends
+                .iter()
+                .map(ToString::to_string)
+                .filter(|name| allowed(name) && (wanted.is_empty() || wanted.contains(name)))
+                .filter(|name| backend(name, directory).is_ok())
+                .collect();
+            if backends.is_empty() {
+                skipped.push(format!("{id}: {name} is left out: no backend that is wanted runs it here"));
+                continue;
+            }
+            let (written, manifest) = (candidate.written.clone(), candidate.manifest.clone());
+            models.push(Model { written, manifest, backends });
+        }
+        if models.is_empty() {
+            let message = format!("none of the models of `{id}` can run here:\n  {}", skipped.join("\n  "));
+            return Err(Failure::new(Exit::Configuration, message)
+                .with_help("a profile of published figures can be written by hand: see docs/profiling.md"));
+        }
+        all.insert(id.to_owned(), models);
+    }
+    Ok(all)
+}
