@@ -7,6 +7,7 @@ mod parts;
 mod planning_time;
 mod plot;
 mod result;
+mod setups;
 mod slot_to_slot;
 mod start_up;
 mod vqa_loop;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 /// Runs benchmarks and writes their results.
 #[derive(Parser)]
 struct Arguments {
-    /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, planning-time, or all.
+    /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, planning-time, setups, or all.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -29,6 +30,8 @@ struct Arguments {
     vqa_loop: vqa_loop::Options,
     #[command(flatten)]
     planning_time: planning_time::Options,
+    #[command(flatten)]
+    setups: setups::Options,
     #[command(flatten)]
     rival: vqa_loop::RivalOptions,
 }
@@ -57,6 +60,12 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("planning-time") {
         results.push(planning_time::run(&arguments.planning_time, &arguments.out)?);
+    }
+    if asked("setups") {
+        setups::run(&arguments.setups, &arguments.out)?;
+        if arguments.question == "setups" {
+            return Ok(());
+        }
     }
     anyhow::ensure!(!results.is_empty(), "no such benchmark: {}", arguments.question);
     for result in results {

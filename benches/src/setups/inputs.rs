@@ -1,0 +1,260 @@
+//! The four setups of the publication as planning problems, with its figures and with those of our own models.
+use super::own;
+use anyhow::Context;
+use std::path::Path;
+use tidemill_optimizer::assemble::{Inputs, Level, Model, Models, Options, assemble};
+use tidemill_optimizer::problem::{ACCURACY_TOLERANCE, AccuracyModel, Problem, ReturnTraffic};
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::manifest::Manifest;
+use tidemill_spec::profile::Profile;
+use tidemill_spec::units::{Percent, Percentile, Rate};
+use tidemill_spec::workflow::Workflow;
+
+/// Workload and machines, VQA columns of the publication's table of setups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Setup {
+    Small,
+    Medium,
+    Large,
+    ExtraLarge,
+}
+
+impl Setup {
+    pub(super) const ALL: [Self; 4] = [Self::Small, Self::Medium, Self::Large, Self::ExtraLarge];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Medium => "medium",
+            Self::Large => "large",
+            Self::ExtraLarge => "xlarge",
+        }
+    }
+
+    /// Requests per second.
+    fn rate(self) -> f64 {
+        match self {
+            Self::Small => 9.0,
+            Self::Medium => 40.0,
+            Self::Large => 60.0,
+            Self::ExtraLarge => 100.0,
+        }
+    }
+
+    /// Least accuracy in percent.
+    fn accuracy(self) -> f64 {
+        match self {
+            Self::Small => 55.0,
+            Self::Medium | Self::Large => 56.0,
+            Self::ExtraLarge => 57.0,
+        }
+    }
+
+    /// File in `examples/published-vqa`.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Small => "small.yaml",
+            Self::Medium => "infrastructure.yaml",
+            Self::Large => "large.yaml",
+            Self::ExtraLarge => "xlarge.yaml",
+        }
+    }
+}
+
+/// What is planned.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Wanted {
+    /// Machines.
+    pub(super) setup: Setup,
+    /// Requests per second.
+    pub(super) rate: f64,
+    /// Least accuracy in percent.
+    pub(super) accuracy: f64,
+    /// Percentile of service times.
+    pub(super) percentile: f64,
+    /// Whether traffic to the edge is allowed, at its price.
+    pub(super) returns: bool,
+}
+
+/// Files with figures of one kind of models.
+pub(super) struct Family {
+    /// In results and file names.
+    pub(super) id: &'static str,
+    /// In titles.
+    pub(super) title: &'static str,
+    /// Of costs.
+    pub(super) unit: &'static str,
+    pub(super) max_utilization: f64,
+    /// Our requests per published one: our models are much smaller.
+    pub(super) rate_factor: f64,
+    /// The least and the largest accuracy of its models.
+    pub(super) accuracies: (f64, f64),
+    /// How its figures were made, in words.
+    pub(super) notes: Vec<String>,
+    workflow: Workflow,
+    profile: Profile,
+    models: Models,
+    infrastructures: Vec<Infrastructure>,
+}
+
+impl Family {
+    /// The published figures; `root` is the folder of the repository.
+    pub(super) fn published(root: &Path) -> anyhow::Result<Self> {
+        let folder = root.join("examples/published-vqa");
+        let workflow = Workflow::load(folder.join("workflow.yaml")).map_err(written)?;
+        let profile = Profile::load(folder.join("profiles.yaml")).map_err(written)?;
+        let mut family = Self {
+            id: "published",
+            title: "published models",
+            unit: "$/h",
+            max_utilization: 1.0,
+            rate_factor: 1.0,
+            accuracies: (0.0, 0.0),
+            notes: vec![
+                "published models: a machine of 8 vCPU has the row cpu-3 and one with a V100 the row gpu-1, but in the \
+                 medium setup each machine has its own; $/GiB as published"
+                    .into(),
+            ],
+            models: models(&workflow)?,
+            workflow,
+            profile,
+            infrastructures: infrastructures(root)?,
+        };
+        family.measure_accuracies()?;
+        Ok(family)
+    }
+
+    /// Our own models with rates that load the smallest machine as the published ones do.
+    pub(super) fn own(root: &Path, published: &Self) -> anyhow::Result<Self> {
+        let folder = root.join("examples/vqa");
+        let workflow = Workflow::load(folder.join("workflow.yaml")).map_err(written)?;
+        let measured = Profile::load(folder.join("profile.yaml")).map_err(written)?;
+        let mut infrastructures = infrastructures(root)?;
+        infrastructures.iter_mut().for_each(own::price);
+        let mut family = Self {
+            id: "own",
+            title: "our models",
+            unit: "units/h",
+            max_utilization: Options::default().max_utilization,
+            rate_factor: 1.0,
+            accuracies: (0.0, 0.0),
+            notes: own::notes(&published.profile)?,
+            models: models(&workflow)?,
+            workflow,
+            profile: own::predicted(&measured, &published.profile)?,
+            infrastructures,
+        };
+        family.measure_accuracies()?;
+        let of_published = published.lightest(published.wanted(Setup::Medium))? / published.max_utilization;
+        let of_own = family.lightest(family.wanted(Setup::Medium))? / family.max_utilization;
+        family.rate_factor = (of_published / of_own).round();
+        family.notes.push(format!(
+            "our models: rates are the published ones x {}: the lightest models that are accurate enough take {:.1} ms of a \
+             busy 2-vCPU machine for a request of the medium setup, the published ones {:.1} ms",
+            family.rate_factor,
+            1e3 * of_own,
+            1e3 * of_published
+        ));
+        Ok(family)
+    }
+
+    /// The setup's own workload.
+    pub(super) fn wanted(&self, setup: Setup) -> Wanted {
+        Wanted {
+            setup,
+            rate: setup.rate() * self.rate_factor,
+            accuracy: self.accuracy(setup.accuracy()),
+            percentile: 75.0,
+            returns: false,
+        }
+    }
+
+    /// The accuracy that lies in the range of this family's models as a published one lies in that of its models.
+    pub(super) fn accuracy(&self, published: f64) -> f64 {
+        const PUBLISHED: (f64, f64) = (54.02, 58.33);
+        if self.accuracies == PUBLISHED {
+            return published;
+        }
+        let part = (published - PUBLISHED.0) / (PUBLISHED.1 - PUBLISHED.0);
+        let (low, high) = self.accuracies;
+        ((low + part * (high - low)) * 10.0).round() / 10.0
+    }
+
+    /// The problem.
+    pub(super) fn problem(&self, wanted: Wanted) -> anyhow::Result<Problem> {
+        let inputs = Inputs {
+            workflow: &self.workflow,
+            infrastructure: &self.infrastructures[wanted.setup as usize],
+            profile: &self.profile,
+            models: &self.models,
+        };
+        let options = Options {
+            rate: Some(Rate(wanted.rate)),
+            accuracy: Some(Percent(wanted.accuracy)),
+            without: [Level::Latency].into(),
+            max_utilization: self.max_utilization,
+            return_traffic: if wanted.returns { ReturnTraffic::Priced } else { ReturnTraffic::Forbid },
+            percentile: Percentile(wanted.percentile),
+            ..Options::default()
+        };
+        Ok(assemble(&inputs, &options).map_err(written)?.problem)
+    }
+
+    /// Sets the range of accuracies.
+    fn measure_accuracies(&mut self) -> anyhow::Result<()> {
+        let wanted = Wanted { accuracy: 0.0, ..self.wanted(Setup::Medium) };
+        let AccuracyModel::Table(rows) = self.problem(wanted)?.accuracy else {
+            anyhow::bail!("the profile of {} has no accuracies of the whole workflow", self.title);
+        };
+        let accuracies = rows.iter().map(|row| row.accuracy);
+        self.accuracies =
+            accuracies.fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)));
+        Ok(())
+    }
+
+    /// Seconds of the smallest machine (2 vCPU, the first type of the medium setup) for a request, by the models that take
+    /// least of those that are accurate enough.
+    fn lightest(&self, wanted: Wanted) -> anyhow::Result<f64> {
+        let problem = self.problem(wanted)?;
+        let AccuracyModel::Table(rows) = &problem.accuracy else {
+            anyhow::bail!("the profile of {} has no accuracies of the whole workflow", self.title);
+        };
+        let accurate = rows.iter().filter(|row| row.accuracy >= wanted.accuracy - ACCURACY_TOLERANCE);
+        let seconds = accurate.filter_map(|row| {
+            let operators = problem.operators.iter().zip(&row.variants).filter(|(of, _)| !of.weightless);
+            let each = operators.map(|(operator, &variant)| {
+                let modes = operator.variants[variant].modes[0].iter();
+                modes.map(|mode| mode.seconds_per_record).reduce(f64::min)
+            });
+            each.sum::<Option<f64>>()
+        });
+        seconds.reduce(f64::min).with_context(|| format!("no models of {} are accurate enough", self.title))
+    }
+}
+
+/// Diagnostics as an error.
+pub(super) fn written(found: tidemill_spec::diagnostic::Diagnostics) -> anyhow::Error {
+    anyhow::anyhow!("{}", found.render(false))
+}
+
+fn infrastructures(root: &Path) -> anyhow::Result<Vec<Infrastructure>> {
+    let folder = root.join("examples/published-vqa");
+    let load = |setup: Setup| Infrastructure::load(folder.join(setup.file())).map_err(written);
+    Setup::ALL.into_iter().map(load).collect()
+}
+
+/// All candidate models as if they were here: only their figures count.
+fn models(workflow: &Workflow) -> anyhow::Result<Models> {
+    let mut models = Models::new();
+    for operator in workflow.operators.iter().filter(|operator| !operator.variants.is_empty()) {
+        let load = |path: &str| -> anyhow::Result<Model> {
+            let manifest = Manifest::load(workflow.resolve(path)).map_err(written)?;
+            let backends = manifest.backends.iter().map(ToString::to_string).collect();
+            Ok(Model { id: manifest.id.value.clone(), backends, obstacle: None })
+        };
+        let list: anyhow::Result<Vec<Model>> =
+            operator.variants.iter().map(|variant| load(&variant.value)).collect();
+        models.insert(operator.id.value.clone(), list?);
+    }
+    Ok(models)
+}
