@@ -18,6 +18,7 @@ const SOLVER: &str = "exact (microlp 0.7)";
 
 /// What `planning-time` may be told.
 #[derive(Debug, Clone, Args)]
+#[group(id = "planning-time")]
 pub(crate) struct Options {
     /// Seeds of generated problems, from 1.
     #[arg(long, default_value_t = 10)]

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 /// What `setups` may be told.
 #[derive(Debug, Clone, Args)]
+#[group(id = "setups")]
 pub(crate) struct Options {
     /// Parts of `setups`: totals, rates, accuracies, oversubscribed, network-prices, edge-cap, moved-workers,
     /// return-traffic.
@@ -76,9 +77,8 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<()> {
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let published = Family::published(&options.repository)?;
-    let own = options.repository.join("examples/vqa/profile.yaml").exists();
-    let own = if own { Some(Family::own(&options.repository, &published)?) } else { None };
-    let families = std::iter::once(published).chain(own).collect();
+    let own = Family::own(&options.repository, &published)?;
+    let families = vec![published, own];
     let bench = Bench { families, effort: Effort { longest: options.search }, folder };
     for (name, question, answer) in PARTS {
         if !options.parts.is_empty() && !options.parts.iter().any(|part| part == name) {

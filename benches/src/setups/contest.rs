@@ -82,6 +82,9 @@ pub(super) struct Row {
     pub(super) milliseconds: f64,
     pub(super) models: String,
     pub(super) workers: String,
+    /// Workers in use by price and place: what makes one plan another.
+    #[serde(skip)]
+    pub(super) kinds: String,
     /// Which operator runs where, with the share of its records.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) placement: BTreeMap<String, Vec<(String, f64)>>,
@@ -178,6 +181,7 @@ pub(super) fn plan_changed(
         milliseconds: rounded(milliseconds),
         models: solution.map(|solution| models(&problem, solution)).unwrap_or_default(),
         workers: solution.map(|solution| workers(&problem, solution)).unwrap_or_default(),
+        kinds: solution.map(|solution| kinds(&problem, solution)).unwrap_or_default(),
         placement: solution.map(|solution| placement(&problem, solution)).unwrap_or_default(),
     })
 }
@@ -215,6 +219,14 @@ fn workers(problem: &Problem, solution: &Solution) -> String {
         format!("{count} x {}@{}", class.worker_type, problem.locations[class.location].name)
     });
     words.collect::<Vec<_>>().join(", ")
+}
+
+/// Workers in use by price and place.
+fn kinds(problem: &Problem, solution: &Solution) -> String {
+    let classes = solution.workers.iter().map(|worker| &problem.worker_classes[worker.class]);
+    let mut kinds: Vec<String> = classes.map(|class| format!("{}@{}", class.price, class.location)).collect();
+    kinds.sort_unstable();
+    kinds.join(" ")
 }
 
 /// Shares of the operators by worker class.
@@ -285,6 +297,7 @@ impl Row {
             milliseconds: 0.0,
             models: String::new(),
             workers: String::new(),
+            kinds: String::new(),
             placement: BTreeMap::new(),
         }
     }

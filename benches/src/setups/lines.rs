@@ -63,13 +63,11 @@ impl Lines {
                 r#"<line class="c{colour}" stroke-width="{width}" x1="{x}" y1="{y}" x2="{:.1}" y2="{y}"{dash}/>"#,
                 x + 22.0
             )?;
-            writeln!(
-                svg,
-                r#"<text class="small" x="{:.1}" y="{:.1}">{}</text>"#,
-                x + 28.0,
-                y + 4.0,
-                escaped(name)
-            )?;
+            let name = match self.has_plans(name) {
+                true => escaped(name),
+                false => format!("{}: no plan", escaped(name)),
+            };
+            writeln!(svg, r#"<text class="small" x="{:.1}" y="{:.1}">{name}</text>"#, x + 28.0, y + 4.0)?;
         }
         let mut at = entries.len();
         if crossed {
@@ -99,6 +97,14 @@ impl Lines {
         }
         writeln!(svg, "</svg>")?;
         Ok(svg)
+    }
+}
+
+impl Lines {
+    /// Whether any line of that name has a plan.
+    fn has_plans(&self, name: &str) -> bool {
+        let lines = self.panels.iter().flat_map(|panel| &panel.lines).filter(|line| line.name == name);
+        lines.flat_map(|line| &line.points).any(|(_, cost)| cost.is_some())
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) fn run(bench: &Bench<'_>, file: &str) -> anyhow::Result<Vec<Row>> {
     let (mut rows, mut panels) = (Vec::new(), Vec::new());
     for family in &bench.families {
         let wanted = family.wanted(Setup::Medium);
-        let (more, lines) = bench.sweep(everyone(), &steps(0.0, 9.0, 9), |entrant, at_edge| {
+        let (more, lines) = bench.sweep(everyone(), &steps(1.0, 8.0, 7), |entrant, at_edge| {
             let row = plan_changed(entrant, family, wanted, bench.effort, |problem| {
                 place(problem, at_edge as usize);
             })?;

@@ -7,7 +7,7 @@ use super::{Bench, everyone, steps};
 pub(super) fn run(bench: &Bench<'_>, file: &str) -> anyhow::Result<Vec<Row>> {
     let (mut rows, mut panels) = (Vec::new(), Vec::new());
     for family in &bench.families {
-        let points = steps(4.0, 120.0, 29).into_iter().map(|rate| rate * family.rate_factor);
+        let points = steps(4.0, 100.0, 24).into_iter().map(|rate| rate * family.rate_factor);
         let points: Vec<f64> = points.collect();
         let wanted = family.wanted(Setup::Medium);
         let (more, lines) = bench.sweep(everyone(), &points, |entrant, rate| {

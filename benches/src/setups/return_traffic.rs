@@ -8,7 +8,7 @@ pub(super) fn run(bench: &Bench<'_>, file: &str) -> anyhow::Result<Vec<Row>> {
     let (mut rows, mut panels) = (Vec::new(), Vec::new());
     for family in &bench.families {
         let points: Vec<f64> =
-            steps(4.0, 120.0, 29).into_iter().map(|rate| rate * family.rate_factor).collect();
+            steps(4.0, 100.0, 24).into_iter().map(|rate| rate * family.rate_factor).collect();
         let mut all = Vec::new();
         for (returns, case) in [(false, "up only"), (true, "both ways")] {
             let wanted = Wanted { returns, ..family.wanted(Setup::Medium) };
