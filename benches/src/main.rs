@@ -8,6 +8,7 @@ mod planning_time;
 mod plot;
 mod result;
 mod setups;
+mod simulation_time;
 mod slot_to_slot;
 mod start_up;
 mod vqa_loop;
@@ -18,7 +19,8 @@ use std::path::PathBuf;
 /// Runs benchmarks and writes their results.
 #[derive(Parser)]
 struct Arguments {
-    /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, planning-time, setups, or all.
+    /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, planning-time, setups,
+    /// simulation-time, or all.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -32,6 +34,8 @@ struct Arguments {
     planning_time: planning_time::Options,
     #[command(flatten)]
     setups: setups::Options,
+    #[command(flatten)]
+    simulation_time: simulation_time::Options,
     #[command(flatten)]
     rival: vqa_loop::RivalOptions,
 }
@@ -66,6 +70,9 @@ fn main() -> anyhow::Result<()> {
         if arguments.question == "setups" {
             return Ok(());
         }
+    }
+    if asked("simulation-time") {
+        results.push(simulation_time::run(&arguments.simulation_time, &arguments.out)?);
     }
     anyhow::ensure!(!results.is_empty(), "no such benchmark: {}", arguments.question);
     for result in results {

@@ -10,6 +10,7 @@ use crate::repository::root;
 const ALL: &[&str] = &[
     "tidemill-spec",
     "tidemill-optimizer",
+    "tidemill-simulator",
     "tidemill-operators",
     "tidemill-inference",
     "tidemill-engine",
@@ -22,6 +23,7 @@ const ALL: &[&str] = &[
 const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-spec", &[]),
     ("tidemill-optimizer", &["tidemill-spec"]),
+    ("tidemill-simulator", &["tidemill-spec", "tidemill-optimizer"]),
     ("tidemill-operators", &["tidemill-spec"]),
     ("tidemill-inference", &["tidemill-spec", "tidemill-operators"]),
     ("tidemill-engine", &["tidemill-spec", "tidemill-operators"]),
@@ -31,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "tidemill-spec",
             "tidemill-optimizer",
+            "tidemill-simulator",
             "tidemill-operators",
             "tidemill-inference",
             "tidemill-engine",

@@ -1,0 +1,36 @@
+//! When records come: evenly, at random, or as a trace says.
+mod trace;
+
+pub use trace::{Trace, TraceError};
+
+/// How the records of a source follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Spacing {
+    /// Evenly: record `i` is due `i` intervals after the start, as open-loop sources of the engine emit.
+    #[default]
+    Constant,
+    /// At random: a Poisson process of the same rate. Sources whose records meet in a join share one process, because
+    /// what belongs together comes together.
+    Poisson,
+}
+
+/// When the sources emit.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Arrivals {
+    /// How records follow one another.
+    pub spacing: Spacing,
+    /// Rates over time; none: those of the problem, all the time.
+    pub trace: Option<Trace>,
+}
+
+impl Arrivals {
+    /// Evenly, at the rates of the problem.
+    pub fn constant() -> Self {
+        Self::default()
+    }
+
+    /// At random, at the rates of the problem.
+    pub fn poisson() -> Self {
+        Self { spacing: Spacing::Poisson, trace: None }
+    }
+}

@@ -1,0 +1,187 @@
+//! A trace of rates: a table with a time and a rate, or a factor on the rates of the problem, in each line.
+use tidemill_spec::units::{Rate, TimeSpan};
+
+/// Rates over time as factors on the rates of the problem. Each line holds until the next; after the last one, which
+/// holds as long as the one before it, the trace begins anew.
+///
+/// ```
+/// use tidemill_simulator::Trace;
+/// let trace = Trace::parse("time,factor\n0s,1\n10s,2.5\n20s,0\n", 40.0)?;
+/// assert_eq!((trace.seconds(), trace.factor_at(15.0), trace.factor_at(41.0)), (30.0, 2.5, 2.5));
+/// # Ok::<(), tidemill_simulator::TraceError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// Begin in seconds and factor of each part; the first begins at 0.
+    parts: Vec<(f64, f64)>,
+    /// Where it begins anew, in seconds.
+    length: f64,
+    /// Sum of factor times seconds up to the begin of each part, and to the end.
+    sums: Vec<f64>,
+}
+
+/// What is wrong with a trace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    /// The first line names other columns.
+    #[error("line 1 is `{0}`: write `time,factor` or `time,rate`")]
+    Header(String),
+    /// A line is not two values.
+    #[error("line {line} is `{text}`: write a time and a {column}, such as `{example}`")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+        /// Name of the second column.
+        column: &'static str,
+        /// A line that is right.
+        example: &'static str,
+    },
+    /// A time that is not later than the one before.
+    #[error("line {line}: {text} is not after the time before it: times rise, and the first is 0s")]
+    Order {
+        /// Its number, from 1.
+        line: usize,
+        /// The time.
+        text: String,
+    },
+    /// No lines, or no record ever.
+    #[error("the trace has no part with records: write at least one line with a value above 0")]
+    Empty,
+}
+
+impl Trace {
+    /// Reads a table of comma-separated values. Its first line is `time,factor` or `time,rate`; a time is a number of
+    /// seconds or has a unit (`10s`, `5min`, `2h`), a rate is a number of records per second or has a unit (`40/s`).
+    /// Empty lines and those that begin with `#` do not count. `nominal` is the rate that stands for the factor 1.
+    ///
+    /// # Errors
+    /// See [`TraceError`].
+    pub fn parse(text: &str, nominal: f64) -> Result<Self, TraceError> {
+        let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+        let mut content = lines.by_ref().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let header = content.next().map_or("", |(_, line)| line);
+        let names: Vec<&str> = header.split(',').map(str::trim).collect();
+        let (column, example, divisor) = match names[..] {
+            ["time", "factor"] => ("factor", "10s,1.5", 1.0),
+            ["time", "rate"] => ("rate", "10s,60/s", nominal),
+            _ => return Err(TraceError::Header(header.to_owned())),
+        };
+        let mut parts: Vec<(f64, f64)> = Vec::new();
+        for (line, text) in content {
+            let wrong = || TraceError::Line { line, text: text.to_owned(), column, example };
+            let (time, value) = text.split_once(',').ok_or_else(wrong)?;
+            let time = seconds(time.trim()).ok_or_else(wrong)?;
+            let value = match column {
+                "rate" => rate(value.trim()),
+                _ => number(value.trim()),
+            };
+            let factor = value.ok_or_else(wrong)? / divisor;
+            let rises = parts.last().map_or(time == 0.0, |(before, _)| time > *before);
+            if !rises {
+                return Err(TraceError::Order { line, text: text.to_owned() });
+            }
+            parts.push((time, factor));
+        }
+        Self::new(parts)
+    }
+
+    /// Of parts (begin in seconds, factor) that rise from 0.
+    ///
+    /// # Errors
+    /// [`TraceError::Empty`] where no factor is above 0.
+    pub fn new(parts: Vec<(f64, f64)>) -> Result<Self, TraceError> {
+        if !parts.iter().any(|(_, factor)| *factor > 0.0) {
+            return Err(TraceError::Empty);
+        }
+        let last = match parts[..] {
+            [.., (before, _), (last, _)] => 2.0 * last - before,
+            _ => 1.0,
+        };
+        let mut sums = vec![0.0];
+        let mut sum = 0.0;
+        for (index, (begin, factor)) in parts.iter().enumerate() {
+            let end = parts.get(index + 1).map_or(last, |(end, _)| *end);
+            sum += (end - begin) * factor;
+            sums.push(sum);
+        }
+        Ok(Self { parts, length: last, sums })
+    }
+
+    /// Its length in seconds; then it begins anew.
+    pub fn seconds(&self) -> f64 {
+        self.length
+    }
+
+    /// The factor at a time in seconds.
+    pub fn factor_at(&self, time: f64) -> f64 {
+        let within = time.rem_euclid(self.length);
+        let after = self.parts.partition_point(|(begin, _)| *begin <= within);
+        self.parts[after.saturating_sub(1)].1
+    }
+
+    /// The mean factor over all of it.
+    pub fn mean_factor(&self) -> f64 {
+        self.sums[self.parts.len()] / self.length
+    }
+
+    /// The time at which as much has come as comes in `nominal` seconds at the factor 1, in seconds.
+    pub(crate) fn time_of(&self, nominal: f64) -> f64 {
+        let whole = self.sums[self.parts.len()];
+        let rounds = (nominal / whole).floor();
+        let rest = nominal - rounds * whole;
+        // The last part that begins at or below the rest: parts without records are passed over.
+        let after = self.sums[..self.parts.len()].partition_point(|sum| *sum <= rest);
+        let part = after.saturating_sub(1);
+        let (begin, factor) = self.parts[part];
+        let into = if factor > 0.0 { (rest - self.sums[part]) / factor } else { 0.0 };
+        rounds * self.length + begin + into
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)
+}
+
+fn seconds(text: &str) -> Option<f64> {
+    number(text).or_else(|| text.parse::<TimeSpan>().ok().map(|span| span.0 as f64 / 1e9))
+}
+
+fn rate(text: &str) -> Option<f64> {
+    number(text).or_else(|| text.parse::<Rate>().ok().map(|rate| rate.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_when_the_factors_say() {
+        let trace = Trace::parse("# a day\ntime,factor\n0,1\n10s,0\n20s,2\n", 40.0).unwrap();
+        assert_eq!(trace.seconds(), 30.0);
+        let times: Vec<f64> = [0.0, 5.0, 10.0, 12.0, 29.0, 30.0, 35.0].map(|n| trace.time_of(n)).to_vec();
+        // Nothing comes from 10 s to 20 s; after 30 s it begins anew.
+        assert_eq!(times, [0.0, 5.0, 20.0, 21.0, 29.5, 30.0, 35.0]);
+        assert_eq!(trace.mean_factor(), 1.0);
+    }
+
+    #[test]
+    fn rates_are_factors_on_the_nominal_one() {
+        let trace = Trace::parse("time, rate\n0s, 20/s\n1min, 60\n", 40.0).unwrap();
+        assert_eq!((trace.factor_at(30.0), trace.factor_at(90.0), trace.seconds()), (0.5, 1.5, 120.0));
+    }
+
+    #[test]
+    fn mistakes_are_named_by_line() {
+        let error = |text: &str| Trace::parse(text, 40.0).unwrap_err().to_string();
+        assert!(error("t,f\n0,1").contains("`t,f`"));
+        assert!(error("").contains("time,factor"));
+        assert!(error("time,factor\n0,1\nten,1").contains("line 3 is `ten,1`"));
+        assert!(error("time,factor\n0,-1").contains("line 2"));
+        assert!(error("time,rate\n0,1/fortnight").contains("10s,60/s"));
+        assert!(error("time,factor\n0,1\n0,2").contains("line 3"));
+        assert!(error("time,factor\n5,1").contains("the first is 0s"));
+        assert!(error("time,factor\n0,0").contains("above 0"));
+    }
+}

@@ -1,0 +1,54 @@
+//! What happens when.
+use crate::network::Nanoseconds;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+/// Something that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The next record of a group of sources is due.
+    Due(u32),
+    /// The next record comes out of a link.
+    Arrives(u32),
+    /// A worker ends a call: worker, which of its calls.
+    Ends(u32, u32),
+    /// A batch of a stage has waited as long as it may.
+    Fills(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    time: Nanoseconds,
+    number: u64,
+    event: Event,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.time, self.number).cmp(&(other.time, other.number))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Events in order of time; those of the same time in the order in which they were entered.
+#[derive(Debug, Default)]
+pub(crate) struct Calendar {
+    entries: BinaryHeap<Reverse<Entry>>,
+    entered: u64,
+}
+
+impl Calendar {
+    pub(crate) fn enter(&mut self, time: Nanoseconds, event: Event) {
+        self.entries.push(Reverse(Entry { time, number: self.entered, event }));
+        self.entered += 1;
+    }
+
+    pub(crate) fn next(&mut self) -> Option<(Nanoseconds, Event)> {
+        self.entries.pop().map(|Reverse(entry)| (entry.time, entry.event))
+    }
+}

@@ -1,0 +1,142 @@
+//! Simulates plans by discrete events: a plan runs in seconds, on no machine but this one, for hours or days of its own
+//! time. What it would achieve is counted: rates, latencies, queues, utilisation, traffic and cost.
+//!
+//! What is simulated is what the engine does: sources with intended emission times that wait when they are too far
+//! ahead, route classes, adaptive batching, joins that take epochs when they are complete, workers that serve one call
+//! after the other, links that send one record after the other. Service times are drawn from measured distributions.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `arrivals` | when records come: [`Arrivals`], [`Trace`] |
+//! | `times` | service times: [`Times`], [`Distribution`] |
+//! | `options` | settings: [`Options`] |
+//! | `network` | the plan, made ready |
+//! | `emission` | sources |
+//! | `frontier` | epochs and frontiers |
+//! | `batching` | when a stage starts a batch |
+//! | `world` | the simulation itself |
+//! | `simulation` | what was found: [`Simulation`] |
+//!
+//! ```
+//! use tidemill_optimizer::generator::{PublishedSetting, published_vqa_problem};
+//! use tidemill_optimizer::planner::{Planner, SearchLimits};
+//! use tidemill_optimizer::planners::exact::Exact;
+//! use tidemill_simulator::{Arrivals, Options, Times, simulate};
+//! let problem = published_vqa_problem(40.0, 56.0, PublishedSetting::ALL[0]);
+//! let outcome = Exact.plan(&problem, &SearchLimits::default())?;
+//! let solution = outcome.solution.ok_or("no plan")?;
+//! let times = Times::of_modes(&problem, &solution);
+//! let options = Options { seconds: 30.0, ..Options::of(&problem) };
+//! let simulation = simulate(&problem, &solution, &times, &Arrivals::constant(), &options)?;
+//! assert!((simulation.sinks[0].rate - 40.0).abs() < 1.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+mod arrivals;
+mod batching;
+mod calendar;
+mod emission;
+mod frontier;
+mod network;
+mod options;
+mod simulation;
+mod statistics;
+mod times;
+mod world;
+
+pub use arrivals::{Arrivals, Spacing, Trace, TraceError};
+pub use options::{Options, Sink};
+pub use simulation::{
+    Ended, Latency, LimitOutcome, LinkOutcome, Simulation, SinkOutcome, SourceOutcome, StageOutcome,
+    WorkerOutcome,
+};
+pub use times::{Distribution, Knowledge, ServiceTimes, Times};
+
+use network::Network;
+use tidemill_optimizer::cost::CostError;
+use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::solution::Solution;
+use world::World;
+
+/// Events between two looks at whoever watches.
+const EVENTS_BETWEEN_LOOKS: u64 = 1 << 15;
+
+/// Why a plan cannot be simulated.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SimulationError {
+    /// The plan does not fit the problem, or sends records where no route leads.
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    /// A position names nothing.
+    #[error("{0} does not fit the problem")]
+    Position(&'static str),
+    /// A source whose rate is not above 0.
+    #[error("a source has no rate")]
+    Rate,
+    /// A length of time that is none.
+    #[error("the simulated time is not above 0")]
+    Time,
+}
+
+/// How far a simulation is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Seconds of plan time up to now.
+    pub seconds: f64,
+    /// Seconds of plan time altogether.
+    pub of: f64,
+    /// Events up to now.
+    pub events: u64,
+}
+
+/// Simulates a plan to its end, or to the limits of the options.
+///
+/// # Errors
+/// A solution that does not fit the problem.
+pub fn simulate(
+    problem: &Problem,
+    solution: &Solution,
+    times: &Times,
+    arrivals: &Arrivals,
+    options: &Options,
+) -> Result<Simulation, SimulationError> {
+    simulate_watched(problem, solution, times, arrivals, options, &mut |_| true)
+}
+
+/// Simulates a plan; `watch` is asked every few thousand events, and ends it by `false`. What was seen so far is then
+/// the result.
+///
+/// # Errors
+/// A solution that does not fit the problem.
+pub fn simulate_watched(
+    problem: &Problem,
+    solution: &Solution,
+    times: &Times,
+    arrivals: &Arrivals,
+    options: &Options,
+    watch: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Simulation, SimulationError> {
+    if !(options.seconds > 0.0 && options.seconds.is_finite()) {
+        return Err(SimulationError::Time);
+    }
+    let network = Network::new(problem, solution, times, options)?;
+    let mut world = World::new(problem, solution, &network, arrivals, options);
+    let ended = loop {
+        if world.events.is_multiple_of(EVENTS_BETWEEN_LOOKS) {
+            let seconds = (world.now as f64 / 1e9).min(options.seconds);
+            if !watch(&Progress { seconds, of: options.seconds, events: world.events }) {
+                break Ended::Interrupted;
+            }
+        }
+        if options.most_events.is_some_and(|most| world.events >= most) {
+            break Ended::Events;
+        }
+        if world.on_the_way >= options.most_records {
+            break Ended::Records;
+        }
+        if !world.step() {
+            break Ended::Complete;
+        }
+    };
+    Ok(Simulation::of(&mut world, ended, problem, solution)?)
+}

@@ -1,0 +1,320 @@
+//! What is simulated, made of a problem and a solution once: stages, ways between them, sources, classes.
+use crate::SimulationError;
+use crate::options::Options;
+use crate::times::{ServiceTimes, Times};
+use std::collections::BTreeMap;
+use tidemill_optimizer::cost::cost;
+use tidemill_optimizer::problem::{Problem, Producer};
+use tidemill_optimizer::solution::Solution;
+
+/// Nanoseconds of plan time.
+pub(crate) type Nanoseconds = u64;
+
+/// Everything that does not change.
+#[derive(Debug)]
+pub(crate) struct Network<'a> {
+    pub(crate) stages: Vec<Stage<'a>>,
+    /// Calls that each worker makes at once.
+    pub(crate) workers: usize,
+    pub(crate) links: Vec<Link>,
+    pub(crate) sources: Vec<Source>,
+    /// Sources by group: those whose records meet in joins are one group.
+    pub(crate) groups: Vec<Vec<usize>>,
+    /// Ends of the classes in the key space, as fractions of 2^64.
+    pub(crate) ends: Vec<u64>,
+    pub(crate) operators: usize,
+    /// Stage by class and operator: `routes[class * operators + operator]`.
+    routes: Vec<u32>,
+    /// Location by class and source.
+    origins: Vec<u32>,
+    locations: usize,
+    /// Way between two locations.
+    ways: Vec<Way>,
+}
+
+/// One operator on one worker.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    pub(crate) worker: Option<usize>,
+    pub(crate) location: usize,
+    /// None: it takes no time.
+    pub(crate) times: Option<&'a ServiceTimes>,
+    pub(crate) max_batch: usize,
+    pub(crate) budget: Nanoseconds,
+    /// Records wait until their epoch is complete.
+    pub(crate) is_stateful: bool,
+    /// Number of inputs of a join; 0 for everything else.
+    pub(crate) joins: usize,
+    /// Records that are served per record that comes in (of a join: per group of partners).
+    pub(crate) gain: f64,
+    pub(crate) outs: Vec<Out>,
+    /// Position in [`Options::sinks`] of those behind it.
+    pub(crate) sinks: Vec<usize>,
+}
+
+/// An edge that leaves a source or an operator.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Out {
+    pub(crate) edge: usize,
+    pub(crate) to: usize,
+    pub(crate) input: u8,
+    /// Records per record.
+    pub(crate) ratio: f64,
+    pub(crate) bytes: f64,
+}
+
+/// A way between two locations that takes time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) bytes_per_second: Option<f64>,
+    pub(crate) delay: Nanoseconds,
+}
+
+/// How records get from a location to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// At once.
+    Free,
+    /// Over a link.
+    Link(usize),
+}
+
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) rate: f64,
+    pub(crate) outs: Vec<Out>,
+}
+
+pub(crate) fn nanoseconds(seconds: f64) -> Nanoseconds {
+    (seconds * 1e9).round().max(0.0) as Nanoseconds
+}
+
+impl<'a> Network<'a> {
+    pub(crate) fn new(
+        problem: &Problem,
+        solution: &Solution,
+        times: &'a Times,
+        options: &Options,
+    ) -> Result<Self, SimulationError> {
+        // Positions and routes are right where there is a cost.
+        cost(problem, solution)?;
+        check(problem, solution)?;
+        let locations = problem.locations.len();
+        let mut links = Vec::new();
+        let mut ways = vec![Way::Free; locations * locations];
+        for from in 0..locations {
+            for to in 0..locations {
+                let Some(route) = problem.route(from, to) else { continue };
+                if route.bandwidth.is_some() || route.delay > 0.0 {
+                    ways[from * locations + to] = Way::Link(links.len());
+                    let delay = nanoseconds(route.delay);
+                    links.push(Link { from, to, bytes_per_second: route.bandwidth, delay });
+                }
+            }
+        }
+        let outs_of = |producer: Producer, rate: f64, variant: usize| -> Vec<Out> {
+            let leaving = problem.edges.iter().enumerate().filter(|(_, edge)| edge.from == producer);
+            let out = |(index, edge): (usize, &tidemill_optimizer::problem::Edge)| Out {
+                edge: index,
+                to: edge.to,
+                input: u8::try_from(edge.input).unwrap_or(u8::MAX),
+                ratio: if rate > 0.0 { edge.rate / rate } else { 0.0 },
+                bytes: edge.bytes.get(variant).copied().unwrap_or_default(),
+            };
+            leaving.map(out).collect()
+        };
+        let outs: Vec<Vec<Out>> = problem
+            .operators
+            .iter()
+            .enumerate()
+            .map(|(index, operator)| {
+                outs_of(Producer::Operator(index), operator.rate, solution.variants[index])
+            })
+            .collect();
+        let stages = solution.hostings.iter().enumerate().map(|(index, hosting)| {
+            let operator = &problem.operators[hosting.operator];
+            let inputs: Vec<f64> = problem
+                .inputs_of(hosting.operator)
+                .into_iter()
+                .map(|edge| problem.edges[edge].rate)
+                .collect();
+            let is_join = is_join(problem, hosting.operator);
+            let arriving: f64 = match is_join {
+                true => inputs.iter().copied().fold(f64::INFINITY, f64::min),
+                false => inputs.iter().sum(),
+            };
+            let mode = hosting.worker.and_then(|worker| {
+                let variant = &operator.variants[solution.variants[hosting.operator]];
+                variant.modes.get(solution.workers[worker].class)?.get(hosting.mode)
+            });
+            let sinks =
+                options.sinks.iter().enumerate().filter(|(_, sink)| sink.operator == hosting.operator);
+            let times = times.of(index).filter(|_| mode.is_some());
+            Stage {
+                worker: hosting.worker.filter(|_| times.is_some()),
+                location: hosting.location,
+                times,
+                max_batch: mode.map_or(1, |mode| mode.batch.max(1) as usize),
+                budget: mode.map_or(0, |mode| nanoseconds(mode.fill_seconds)),
+                is_stateful: operator.stateful || is_join,
+                joins: if is_join { inputs.len() } else { 0 },
+                gain: if arriving > 0.0 { operator.rate / arriving } else { 1.0 },
+                outs: outs[hosting.operator].clone(),
+                sinks: sinks.map(|(index, _)| index).collect(),
+            }
+        });
+        let sources: Vec<Source> = problem
+            .sources
+            .iter()
+            .enumerate()
+            .map(|(index, source)| Source {
+                rate: source.rate,
+                outs: outs_of(Producer::Source(index), source.rate, 0),
+            })
+            .collect();
+        let classes = solution.classes.iter();
+        let routes = classes.clone().flat_map(|class| class.hostings.iter().map(|hosting| *hosting as u32));
+        let origins = classes.flat_map(|class| class.sources.iter().map(|location| *location as u32));
+        Ok(Self {
+            stages: stages.collect(),
+            workers: solution.workers.len(),
+            links,
+            groups: groups(problem),
+            sources,
+            ends: ends(solution.classes.iter().map(|class| class.share)),
+            operators: problem.operators.len(),
+            routes: routes.collect(),
+            origins: origins.collect(),
+            locations,
+            ways,
+        })
+    }
+
+    /// Stage of an operator in a class.
+    pub(crate) fn stage(&self, class: u32, operator: usize) -> usize {
+        self.routes[class as usize * self.operators + operator] as usize
+    }
+
+    /// Location of a source's records of a class.
+    pub(crate) fn origin(&self, class: u32, source: usize) -> usize {
+        self.origins[class as usize * self.sources.len() + source] as usize
+    }
+
+    pub(crate) fn way(&self, from: usize, to: usize) -> Way {
+        self.ways[from * self.locations + to]
+    }
+
+    /// Class of the key `number` of a group: spread by the golden ratio, as the engine places numbered keys
+    /// (Knuth, The Art of Computer Programming, vol. 3, section 6.4).
+    pub(crate) fn class_of(&self, group: usize, number: u64) -> u32 {
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+        let start = mixed(group as u64 + 1);
+        let position = start.wrapping_add(number.wrapping_mul(GOLDEN));
+        let class = self.ends.partition_point(|end| *end <= position);
+        class.min(self.ends.len() - 1) as u32
+    }
+
+    /// Classes with a stage of the operator each, without repetition: the stages that an edge from a source leads to.
+    pub(crate) fn stages_of(&self, operator: usize) -> Vec<usize> {
+        let classes = self.ends.len() as u32;
+        let mut stages: Vec<usize> = (0..classes).map(|class| self.stage(class, operator)).collect();
+        stages.sort_unstable();
+        stages.dedup();
+        stages
+    }
+}
+
+/// The finishing step of SplitMix64 (Steele, Lea and Flood, 2014): spreads numbers over all 64 bits.
+pub(crate) fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// What [`cost`] does not look at.
+fn check(problem: &Problem, solution: &Solution) -> Result<(), SimulationError> {
+    let position = |what| Err(SimulationError::Position(what));
+    if solution.classes.is_empty() {
+        return position("the list of route classes");
+    }
+    for class in &solution.classes {
+        if class.hostings.len() != problem.operators.len() || class.sources.len() != problem.sources.len() {
+            return position("a route class");
+        }
+        let right = |(operator, &hosting): (usize, &usize)| solution.hostings[hosting].operator == operator;
+        if !class.hostings.iter().enumerate().all(right) {
+            return position("a hosting of a route class");
+        }
+    }
+    for hosting in &solution.hostings {
+        if hosting.worker.is_some_and(|worker| worker >= solution.workers.len()) {
+            return position("the worker of a hosting");
+        }
+    }
+    if problem.sources.iter().any(|source| !(source.rate > 0.0 && source.rate.is_finite())) {
+        return Err(SimulationError::Rate);
+    }
+    Ok(())
+}
+
+/// Cumulative shares as fractions of 2^64.
+fn ends(shares: impl Iterator<Item = f64> + Clone) -> Vec<u64> {
+    let total: f64 = shares.clone().sum();
+    let mut sum = 0.0;
+    let end = |share: f64| {
+        sum += share / total;
+        // Saturates at the top.
+        (sum * 2f64.powi(64)) as u64
+    };
+    let mut ends: Vec<u64> = shares.map(end).collect();
+    if let Some(last) = ends.last_mut() {
+        *last = u64::MAX;
+    }
+    ends
+}
+
+/// Whether an operator makes one record of one of each of its inputs: it has several, and holds them for its ticks or
+/// serves fewer records than come. Others with several inputs take every record by itself.
+pub(crate) fn is_join(problem: &Problem, operator: usize) -> bool {
+    let inputs = problem.inputs_of(operator);
+    let arriving: f64 = inputs.iter().map(|edge| problem.edges[*edge].rate).sum();
+    let of = &problem.operators[operator];
+    inputs.len() > 1 && (of.stateful || of.rate < 0.999 * arriving)
+}
+
+/// Sources whose records meet in a join, over any number of operators, are one group.
+fn groups(problem: &Problem) -> Vec<Vec<usize>> {
+    let mut group: Vec<usize> = (0..problem.sources.len()).collect();
+    let mut before: Vec<Vec<usize>> = vec![Vec::new(); problem.operators.len()];
+    for index in 0..problem.operators.len() {
+        let inputs = problem.inputs_of(index);
+        let mut reaching: Vec<usize> = Vec::new();
+        for edge in &inputs {
+            match problem.edges[*edge].from {
+                Producer::Source(source) => reaching.push(source),
+                Producer::Operator(producer) => reaching.extend(&before[producer]),
+            }
+        }
+        reaching.sort_unstable();
+        reaching.dedup();
+        if is_join(problem, index) {
+            // The lowest number of all of them is that of the group.
+            let least = reaching.iter().map(|source| group[*source]).min().unwrap_or_default();
+            let joined: Vec<usize> = reaching.iter().map(|source| group[*source]).collect();
+            for of in &mut group {
+                if joined.contains(of) {
+                    *of = least;
+                }
+            }
+        }
+        before[index] = reaching;
+    }
+    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (source, of) in group.into_iter().enumerate() {
+        groups.entry(of).or_default().push(source);
+    }
+    groups.into_values().collect()
+}

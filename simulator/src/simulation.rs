@@ -1,0 +1,294 @@
+//! What a simulation has found.
+use crate::statistics::Distributed;
+use crate::world::World;
+use tidemill_optimizer::cost::{Cost, CostError, cost};
+use tidemill_optimizer::problem::{LatencyLimit, Problem};
+use tidemill_optimizer::solution::Solution;
+
+/// What a simulation has found. All times are plan time, in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulation {
+    /// Why it ended.
+    pub ended: Ended,
+    /// Seconds of the plan that were simulated: less than asked for if it ended early.
+    pub seconds: f64,
+    /// Seconds that count: without the warm-up.
+    pub counted_seconds: f64,
+    /// Events that were simulated.
+    pub events: u64,
+    /// By source of the problem.
+    pub sources: Vec<SourceOutcome>,
+    /// By sink of the options.
+    pub sinks: Vec<SinkOutcome>,
+    /// By hosting of the solution.
+    pub stages: Vec<StageOutcome>,
+    /// By worker of the solution.
+    pub workers: Vec<WorkerOutcome>,
+    /// Ways between locations that take time and that records took.
+    pub links: Vec<LinkOutcome>,
+    /// Cost at the rates that were simulated, by [`cost`].
+    pub cost: Cost,
+    /// Seconds in which at least one source was held back: records were due that the plan could not take.
+    pub late_seconds: f64,
+    /// Records that never met a partner in a join.
+    pub unmatched: u64,
+    /// Records on the way when it ended: 0 unless it ended early.
+    pub on_the_way: u64,
+    /// Most records that were on the way at once.
+    pub most_on_the_way: u64,
+}
+
+/// Why a simulation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// The time was over and all records had arrived.
+    Complete,
+    /// So many events as were allowed.
+    Events,
+    /// So many records on the way as were allowed.
+    Records,
+    /// Whoever watched it wanted it to.
+    Interrupted,
+}
+
+/// A source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceOutcome {
+    /// Records that it emitted.
+    pub records: u64,
+    /// Records that were due: more, if it was held back at the end.
+    pub due: u64,
+}
+
+/// A sink.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SinkOutcome {
+    /// Its name.
+    pub name: String,
+    /// Operator of the problem that it stands behind.
+    pub operator: usize,
+    /// Records that came, those after the sources ended included.
+    pub records: u64,
+    /// Records per second while the sources emitted: between the first and the last record.
+    pub rate: f64,
+    /// Records per second that would have come if everything that was due had come at once.
+    pub due_rate: f64,
+    /// From when a record was due at its source until it came; of pairs, since the latest of its records was due.
+    pub latency: Latency,
+    /// The same by route class, of those with records; classes from the 256th on are put together.
+    pub classes: Vec<(usize, Latency)>,
+    /// How well each limit of the problem that holds here was kept.
+    pub limits: Vec<LimitOutcome>,
+}
+
+/// A distribution of latencies, in seconds. Percentiles are within 0.1 % (by route class 1 %).
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Latency {
+    /// Records.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// How well a limit on latency was kept.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LimitOutcome {
+    /// Percentile that is bounded, in percent.
+    pub percentile: f64,
+    /// The bound in seconds.
+    pub limit: f64,
+    /// The percentile in seconds.
+    pub seconds: f64,
+    /// Share of the records that took longer than the bound.
+    pub over: f64,
+}
+
+impl LimitOutcome {
+    /// Whether it was kept.
+    pub fn is_kept(&self) -> bool {
+        self.seconds <= self.limit
+    }
+}
+
+/// A stage: one operator on one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StageOutcome {
+    /// Records that it took.
+    pub records: u64,
+    /// Calls that it made.
+    pub calls: u64,
+    /// Records that waited to be served, on average over time.
+    pub queue_mean: f64,
+    /// Most records that waited.
+    pub queue_max: u64,
+    /// Mean seconds that a record waited to be served.
+    pub waiting: f64,
+    /// Mean seconds that a record waited for its epoch, and partners, to be complete.
+    pub held: f64,
+    /// Part of the time of its worker.
+    pub utilization: f64,
+}
+
+impl StageOutcome {
+    /// Mean records of a call.
+    pub fn batch(&self) -> f64 {
+        if self.calls == 0 { 0.0 } else { self.records as f64 / self.calls as f64 }
+    }
+}
+
+/// A worker.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WorkerOutcome {
+    /// Part of its time that it was busy.
+    pub utilization: f64,
+}
+
+/// A way between two locations.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkOutcome {
+    /// Sending location of the problem.
+    pub from: usize,
+    /// Receiving location.
+    pub to: usize,
+    /// Records that it took.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: f64,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+    /// Part of its bandwidth; none: that has no bound.
+    pub utilization: Option<f64>,
+    /// Longest that a record waited for those before it, in seconds.
+    pub longest_wait: f64,
+}
+
+impl Simulation {
+    /// The records per second that came, as a part of those that were due, at the sink where it is least.
+    pub fn achieved(&self) -> f64 {
+        let parts =
+            self.sinks.iter().filter(|sink| sink.due_rate > 0.0).map(|sink| sink.rate / sink.due_rate);
+        parts.fold(1.0, f64::min)
+    }
+
+    pub(crate) fn of(
+        world: &mut World<'_>,
+        ended: Ended,
+        problem: &Problem,
+        solution: &Solution,
+    ) -> Result<Self, CostError> {
+        let (from, to) = world.window;
+        let end = match ended {
+            Ended::Complete => to,
+            _ => world.now.clamp(from, to),
+        };
+        let counted = (end - from) as f64 / 1e9;
+        let part = |busy: u64| if end > from { busy as f64 / (end - from) as f64 } else { 0.0 };
+        let late_seconds = world.late_time() as f64 / 1e9;
+        let mut sources = vec![SourceOutcome { records: 0, due: 0 }; problem.sources.len()];
+        let arrivals = world.arrivals;
+        for group in &mut world.groups {
+            for position in 0..group.sources.len() {
+                let records = group.sources[position].number;
+                let due = records + group.missed(position, arrivals, end);
+                sources[group.sources[position].source] = SourceOutcome { records, due };
+            }
+        }
+        // What was due over what comes on average: 1 without a trace, but for chance.
+        let seconds = end as f64 / 1e9;
+        let expected: f64 = problem.sources.iter().map(|source| source.rate * seconds).sum();
+        let all_due: u64 = sources.iter().map(|source| source.due).sum();
+        let load = if expected > 0.0 { all_due as f64 / expected } else { 0.0 };
+        let sinks = world.options.sinks.iter().zip(&world.sinks).map(|(sink, counts)| {
+            let between = (counts.last - counts.first) as f64 / 1e9;
+            let holds = |limit: &&LatencyLimit| limit.sink.is_none_or(|operator| operator == sink.operator);
+            let limits = problem.limits.latency.iter().filter(holds).map(|limit| LimitOutcome {
+                percentile: limit.percentile,
+                limit: limit.seconds,
+                seconds: counts.all.at(limit.percentile),
+                over: counts.all.above(limit.seconds),
+            });
+            let classes = counts.by_class.iter().enumerate();
+            SinkOutcome {
+                name: sink.name.clone(),
+                operator: sink.operator,
+                records: counts.all.count(),
+                rate: match counts.records {
+                    0 | 1 => counts.records as f64 / counted.max(f64::MIN_POSITIVE),
+                    records => (records - 1) as f64 / between.max(1e-9),
+                },
+                due_rate: problem.operators[sink.operator].rate * load,
+                latency: latency(&counts.all),
+                classes: classes.filter_map(|(class, of)| Some((class, latency(of.as_ref()?)))).collect(),
+                limits: limits.collect(),
+            }
+        });
+        let sinks = sinks.collect();
+        let stages = world.stages.iter().map(|stage| {
+            let counts = &stage.counts;
+            StageOutcome {
+                records: counts.taken,
+                calls: counts.batches,
+                queue_mean: counts.queue.mean((from, end)),
+                queue_max: counts.queue.largest,
+                waiting: counts.waiting.mean(),
+                held: counts.held.mean(),
+                utilization: part(counts.busy) / f64::from(world.options.calls_at_once.max(1)),
+            }
+        });
+        let stages = stages.collect();
+        let calls = f64::from(world.options.calls_at_once.max(1));
+        let workers = world.workers.iter();
+        let workers =
+            workers.map(|worker| WorkerOutcome { utilization: part(worker.busy) / calls }).collect();
+        let links = world.network.links.iter().zip(&world.links).filter(|(_, link)| link.records > 0);
+        let links = links.map(|(facts, link)| LinkOutcome {
+            from: facts.from,
+            to: facts.to,
+            records: link.records,
+            bytes: link.bytes,
+            bytes_per_second: if counted > 0.0 { link.bytes / counted } else { 0.0 },
+            utilization: facts.bytes_per_second.map(|_| part(link.busy)),
+            longest_wait: link.longest_wait as f64 / 1e9,
+        });
+        let links = links.collect();
+        let mut simulated = problem.clone();
+        for (edge, sent) in simulated.edges.iter_mut().zip(&world.sent) {
+            edge.rate = if counted > 0.0 { *sent as f64 / counted } else { 0.0 };
+        }
+        Ok(Self {
+            ended,
+            seconds,
+            counted_seconds: counted,
+            events: world.events,
+            sources,
+            sinks,
+            stages,
+            workers,
+            links,
+            cost: cost(&simulated, solution)?,
+            late_seconds,
+            unmatched: world.unmatched,
+            on_the_way: world.on_the_way,
+            most_on_the_way: world.most_on_the_way,
+        })
+    }
+}
+
+fn latency(counts: &Distributed) -> Latency {
+    Latency {
+        count: counts.count(),
+        mean: counts.mean(),
+        p50: counts.at(50.0),
+        p90: counts.at(90.0),
+        p99: counts.at(99.0),
+        max: counts.largest(),
+    }
+}

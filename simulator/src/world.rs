@@ -1,0 +1,376 @@
+//! The simulation itself: what changes, and what happens at each event.
+mod counts;
+mod join;
+mod service;
+
+pub(crate) use counts::{SinkCounts, StageCounts};
+
+use crate::arrivals::Arrivals;
+use crate::calendar::{Calendar, Event};
+use crate::emission::Group;
+use crate::frontier::{Epoch, Frontiers};
+use crate::network::{Nanoseconds, Network, Out, Way, mixed, nanoseconds};
+use crate::options::Options;
+use service::{StageState, Worker};
+use std::collections::VecDeque;
+use tidemill_optimizer::generator::SplitMix64;
+use tidemill_optimizer::problem::Problem;
+use tidemill_optimizer::solution::Solution;
+
+/// A record on its way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Record {
+    /// When it was due at its source; of a pair: the latest of its records.
+    born: Nanoseconds,
+    key: u64,
+    group: u32,
+    class: u32,
+    epoch: Epoch,
+    /// A random number, from which follows whether an operator makes records of it: two operators that see the same
+    /// record and make as many records make them of the same ones, so that these can meet again.
+    chance: u32,
+}
+
+/// Records on a way that takes time: it sends one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct LinkState {
+    waiting: VecDeque<(Nanoseconds, u32, u8, Record)>,
+    free_at: Nanoseconds,
+    pub(crate) bytes: f64,
+    pub(crate) busy: Nanoseconds,
+    pub(crate) records: u64,
+    pub(crate) longest_wait: Nanoseconds,
+}
+
+/// Everything that changes.
+pub(crate) struct World<'a> {
+    pub(crate) network: &'a Network<'a>,
+    pub(crate) options: &'a Options,
+    pub(crate) arrivals: &'a Arrivals,
+    tick: Nanoseconds,
+    /// From when to when is counted.
+    pub(crate) window: (Nanoseconds, Nanoseconds),
+    pub(crate) now: Nanoseconds,
+    pub(crate) events: u64,
+    calendar: Calendar,
+    pub(crate) groups: Vec<Group>,
+    frontiers: Frontiers,
+    pub(crate) stages: Vec<StageState>,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) links: Vec<LinkState>,
+    pub(crate) sinks: Vec<SinkCounts>,
+    /// Records by edge.
+    pub(crate) sent: Vec<u64>,
+    /// Records on the way, and the most that there were.
+    pub(crate) on_the_way: u64,
+    pub(crate) most_on_the_way: u64,
+    /// Groups that are late, since when at least one is, and how long altogether.
+    late_groups: u32,
+    late_since: Nanoseconds,
+    pub(crate) late: Nanoseconds,
+    /// Records that never met a partner.
+    pub(crate) unmatched: u64,
+    /// Joins keep records without a partner for so many ticks.
+    patience: Epoch,
+    chances: SplitMix64,
+    draws: SplitMix64,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(
+        problem: &Problem,
+        solution: &Solution,
+        network: &'a Network<'a>,
+        arrivals: &'a Arrivals,
+        options: &'a Options,
+    ) -> Self {
+        let end = nanoseconds(options.seconds);
+        let tick = nanoseconds(problem.limits.tick_seconds).max(1);
+        let groups = network.groups.iter().zip(0u64..).map(|(sources, number)| {
+            let sources: Vec<(usize, f64)> =
+                sources.iter().map(|source| (*source, network.sources[*source].rate)).collect();
+            Group::new(&sources, number, options.seed, options.aligned)
+        });
+        // Records of sources with different rates share a key as long as the slower one takes for a record.
+        let spans = network.groups.iter().map(|sources| {
+            let rates = sources.iter().map(|source| network.sources[*source].rate);
+            let slowest = rates.clone().fold(f64::INFINITY, f64::min);
+            if rates.into_iter().any(|rate| rate > slowest) { 1e9 / slowest / tick as f64 } else { 0.0 }
+        });
+        let patience = spans.fold(0.0, f64::max).ceil().min(1e6) as Epoch + 2;
+        let mut world = Self {
+            network,
+            options,
+            arrivals,
+            tick,
+            window: (nanoseconds(options.warm_up).min(end), end),
+            now: 0,
+            events: 0,
+            calendar: Calendar::default(),
+            groups: groups.collect(),
+            frontiers: Frontiers::new(problem, solution, network),
+            stages: network.stages.iter().map(StageState::new).collect(),
+            workers: (0..network.workers).map(|_| Worker::new(options.calls_at_once.max(1))).collect(),
+            links: network.links.iter().map(|_| LinkState::default()).collect(),
+            sinks: options.sinks.iter().map(|_| SinkCounts::new(network.ends.len())).collect(),
+            sent: vec![0; problem.edges.len()],
+            on_the_way: 0,
+            most_on_the_way: 0,
+            late_groups: 0,
+            late_since: 0,
+            late: 0,
+            unmatched: 0,
+            patience,
+            chances: SplitMix64::of_seed(mixed(options.seed ^ 0xC4A9)),
+            draws: SplitMix64::of_seed(mixed(options.seed ^ 0xD2A5)),
+        };
+        world.plan_first();
+        world
+    }
+
+    fn plan_first(&mut self) {
+        for group in 0..self.groups.len() {
+            for position in 0..self.groups[group].sources.len() {
+                self.groups[group].plan_next(position, self.arrivals, self.window.1);
+                let emitter = &self.groups[group].sources[position];
+                let (source, to) = (emitter.source, emitter.due.map(|due| self.epoch(due)));
+                self.frontiers.source_moves(source, None, to);
+            }
+            if let Some((_, due)) = self.groups[group].next() {
+                self.calendar.enter(due, Event::Due(group as u32));
+            }
+        }
+        self.settle();
+    }
+
+    fn epoch(&self, time: Nanoseconds) -> Epoch {
+        Epoch::try_from(time / self.tick).unwrap_or(Epoch::MAX - 1)
+    }
+
+    /// Goes on to the next event; false if there is none.
+    pub(crate) fn step(&mut self) -> bool {
+        let Some((time, event)) = self.calendar.next() else { return false };
+        self.now = time;
+        self.events += 1;
+        match event {
+            Event::Due(group) => self.emit(group as usize),
+            Event::Arrives(link) => self.arrives(link as usize),
+            Event::Ends(worker, call) => self.ends(worker as usize, call as usize),
+            Event::Fills(stage) => {
+                let batching = &mut self.stages[stage as usize].batching;
+                if batching.wakes_at == Some(time) {
+                    batching.wakes_at = None;
+                    self.start_what_is_due(stage as usize);
+                }
+            }
+        }
+        self.settle();
+        true
+    }
+
+    /// Lets frontiers go as far as they can, and stateful stages take the epochs that are complete by that.
+    fn settle(&mut self) {
+        let mut advanced = Vec::new();
+        while self.frontiers.step(&mut advanced) {
+            for stage in advanced.drain(..) {
+                if self.network.stages[stage].is_stateful {
+                    self.take_epochs(stage);
+                }
+            }
+        }
+    }
+
+    /// Emits what is due of a group of sources.
+    fn emit(&mut self, index: usize) {
+        loop {
+            let Some((position, due)) = self.groups[index].next() else {
+                self.is_in_time(index);
+                return;
+            };
+            if due > self.now {
+                self.is_in_time(index);
+                self.calendar.enter(due, Event::Due(index as u32));
+                return;
+            }
+            let epoch = self.epoch(due);
+            let group = &mut self.groups[index];
+            if group.must_wait(epoch, self.options.lead_ticks) || self.now >= self.window.1 {
+                group.is_held_back = self.now < self.window.1;
+                if group.late_since.is_none() {
+                    group.late_since = Some(due);
+                    if self.late_groups == 0 {
+                        self.late_since = self.now;
+                    }
+                    self.late_groups += 1;
+                }
+                if self.now >= self.window.1 {
+                    self.end_sources(index);
+                }
+                return;
+            }
+            let (source, key) = (group.sources[position].source, group.sources[position].key);
+            group.sources[position].number += 1;
+            group.plan_next(position, self.arrivals, self.window.1);
+            let next = group.sources[position].due;
+            let class = self.network.class_of(index, key);
+            let record = Record {
+                born: due,
+                key,
+                group: index as u32,
+                class,
+                epoch,
+                chance: self.chance_of(index, key),
+            };
+            let from = self.network.origin(class, source);
+            let network = self.network;
+            for out in &network.sources[source].outs {
+                self.send(from, out, record);
+            }
+            let next = next.map(|due| self.epoch(due));
+            self.frontiers.source_moves(source, Some(epoch), next);
+            // What stands behind may be free again before the next of several records of one time.
+            self.settle();
+        }
+    }
+
+    /// A group that waits at the end of the simulation emits nothing any more.
+    fn end_sources(&mut self, index: usize) {
+        for position in 0..self.groups[index].sources.len() {
+            let emitter = &mut self.groups[index].sources[position];
+            let (source, due) = (emitter.source, emitter.due.take());
+            let from = due.map(|due| self.epoch(due));
+            self.frontiers.source_moves(source, from, None);
+        }
+    }
+
+    fn is_in_time(&mut self, index: usize) {
+        if self.groups[index].late_since.take().is_some() {
+            self.late_groups -= 1;
+            if self.late_groups == 0 {
+                self.late += self.now.min(self.window.1).saturating_sub(self.late_since.max(self.window.0));
+            }
+        }
+    }
+
+    /// The time in which at least one group was late, up to now.
+    pub(crate) fn late_time(&self) -> Nanoseconds {
+        let goes_on = self.late_groups > 0;
+        let since = self.late_since.max(self.window.0);
+        self.late + if goes_on { self.now.min(self.window.1).saturating_sub(since) } else { 0 }
+    }
+
+    /// Records of one key have the same chance at all sources, or those of a join would not meet.
+    fn chance_of(&self, group: usize, key: u64) -> u32 {
+        (mixed(key ^ mixed(self.options.seed ^ ((group as u64) << 32))) >> 32) as u32
+    }
+
+    /// Sends copies of a record along an edge, as many as the edge has records per record.
+    fn send(&mut self, from: usize, out: &Out, record: Record) {
+        let network = self.network;
+        let to = network.stage(record.class, out.to);
+        let (copies, mut record) = self.copies(record, out.ratio);
+        for copy in 0..copies {
+            if copy > 0 {
+                record.chance = (self.chances.draw() >> 32) as u32;
+            }
+            if self.counts() {
+                self.sent[out.edge] += 1;
+            }
+            match network.way(from, network.stages[to].location) {
+                Way::Free => {
+                    self.hold(to, &record);
+                    self.deliver(to, out.input, record);
+                }
+                Way::Link(link) => {
+                    self.begin(&record);
+                    self.frontiers.comes(to, record.epoch);
+                    self.transfer(link, to, out, record);
+                }
+            }
+        }
+    }
+
+    fn transfer(&mut self, index: usize, to: usize, out: &Out, record: Record) {
+        let facts = &self.network.links[index];
+        let counts = self.counts();
+        let link = &mut self.links[index];
+        let begin = link.free_at.max(self.now);
+        let sending = facts.bytes_per_second.map_or(0, |bandwidth| nanoseconds(out.bytes / bandwidth));
+        link.free_at = begin + sending;
+        let arrival = link.free_at + facts.delay;
+        let (from, until) = self.window;
+        link.busy += link.free_at.clamp(from, until) - begin.clamp(from, until);
+        if counts {
+            link.bytes += out.bytes;
+            link.records += 1;
+            link.longest_wait = link.longest_wait.max(begin - self.now);
+        }
+        link.waiting.push_back((arrival, to as u32, out.input, record));
+        if link.waiting.len() == 1 {
+            self.calendar.enter(arrival, Event::Arrives(index as u32));
+        }
+    }
+
+    fn arrives(&mut self, index: usize) {
+        let link = &mut self.links[index];
+        let Some((_, stage, input, record)) = link.waiting.pop_front() else { return };
+        if let Some((next, ..)) = link.waiting.front() {
+            self.calendar.enter(*next, Event::Arrives(index as u32));
+        }
+        self.frontiers.arrives(stage as usize, record.epoch);
+        self.deliver(stage as usize, input, record);
+    }
+
+    /// A record has come to a stage.
+    fn deliver(&mut self, stage: usize, input: u8, record: Record) {
+        if self.network.stages[stage].is_stateful {
+            self.wait_for_epoch(stage, input, record);
+        } else {
+            self.take(stage, record);
+        }
+    }
+
+    /// How many records become of one, and what is left of its chance.
+    fn copies(&self, mut record: Record, ratio: f64) -> (u32, Record) {
+        let whole = (ratio + 1e-9).floor();
+        let part = ratio - whole;
+        if part < 1e-9 {
+            return (whole as u32, record);
+        }
+        let chance = f64::from(record.chance) / 2f64.powi(32);
+        let more = chance < part;
+        // What is left is again evenly distributed.
+        let left = if more { chance / part } else { (chance - part) / (1.0 - part) };
+        record.chance = (left * 2f64.powi(32)) as u32;
+        (whole as u32 + u32::from(more), record)
+    }
+
+    /// A record is on the way.
+    fn begin(&mut self, record: &Record) {
+        self.on_the_way += 1;
+        self.most_on_the_way = self.most_on_the_way.max(self.on_the_way);
+        self.groups[record.group as usize].on_the_way.add(record.epoch);
+    }
+
+    /// A record is in a stage.
+    fn hold(&mut self, stage: usize, record: &Record) {
+        self.begin(record);
+        self.frontiers.hold(stage, record.epoch);
+    }
+
+    /// A record has left a stage.
+    fn release(&mut self, stage: usize, record: &Record) {
+        self.on_the_way -= 1;
+        self.frontiers.release(stage, record.epoch);
+        let group = &mut self.groups[record.group as usize];
+        if group.on_the_way.remove(record.epoch) && group.is_held_back {
+            group.is_held_back = false;
+            self.calendar.enter(self.now, Event::Due(record.group));
+        }
+    }
+
+    /// Whether what happens now counts.
+    fn counts(&self) -> bool {
+        (self.window.0..self.window.1).contains(&self.now)
+    }
+}

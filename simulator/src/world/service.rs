@@ -1,0 +1,179 @@
+//! Stages and workers: records wait at their stage, batches wait at their worker, which takes them in order.
+use super::{Record, StageCounts, World};
+use crate::batching::{Batching, Step};
+use crate::calendar::Event;
+use crate::frontier::Epoch;
+use crate::network::{Nanoseconds, Stage, nanoseconds};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A stage.
+#[derive(Debug)]
+pub(crate) struct StageState {
+    pub(crate) batching: Batching,
+    /// Records with the time at which they came.
+    queue: VecDeque<(Nanoseconds, Record)>,
+    /// Batches with the worker.
+    running: usize,
+    /// Records that wait for their epoch, with their input and the time at which they came.
+    pub(super) pending: BTreeMap<Epoch, Vec<(u8, Nanoseconds, Record)>>,
+    /// Records of taken epochs whose partners have not come.
+    pub(super) alone: Vec<(u8, Nanoseconds, Record)>,
+    pub(crate) counts: StageCounts,
+}
+
+impl StageState {
+    pub(super) fn new(stage: &Stage<'_>) -> Self {
+        Self {
+            batching: Batching::new(stage.max_batch, stage.budget),
+            queue: VecDeque::new(),
+            running: 0,
+            pending: BTreeMap::new(),
+            alone: Vec::new(),
+            counts: StageCounts::default(),
+        }
+    }
+}
+
+/// A batch with its worker.
+#[derive(Debug)]
+struct Call {
+    stage: usize,
+    records: Vec<(Nanoseconds, Record)>,
+    lasts: Nanoseconds,
+}
+
+/// A worker.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    queue: VecDeque<Call>,
+    /// The calls that it makes at once.
+    calls: Vec<Option<Call>>,
+    pub(crate) busy: Nanoseconds,
+    /// Lists that are empty again.
+    spare: Vec<Vec<(Nanoseconds, Record)>>,
+}
+
+impl Worker {
+    pub(super) fn new(calls: u32) -> Self {
+        Self { queue: VecDeque::new(), calls: (0..calls).map(|_| None).collect(), busy: 0, spare: Vec::new() }
+    }
+}
+
+impl World<'_> {
+    /// A record may be served now: a filter before the operator leaves some out.
+    pub(super) fn take(&mut self, index: usize, record: Record) {
+        let gain = self.network.stages[index].gain;
+        let (copies, record) = self.copies(record, gain);
+        for copy in 0..copies {
+            let mut record = record;
+            if copy > 0 {
+                record.chance = (self.chances.draw() >> 32) as u32;
+                self.hold(index, &record);
+            }
+            self.serve(index, record);
+        }
+        if copies == 0 {
+            self.release(index, &record);
+        }
+    }
+
+    fn serve(&mut self, index: usize, record: Record) {
+        let counts = self.counts();
+        let (now, window) = (self.now, self.window);
+        let state = &mut self.stages[index];
+        state.counts.taken += u64::from(counts);
+        if self.network.stages[index].worker.is_none() {
+            state.counts.served += u64::from(counts);
+            self.leave(index, record);
+            return;
+        }
+        state.batching.arrived(now);
+        state.queue.push_back((now, record));
+        state.counts.queue.change(1, now, window);
+        self.start_what_is_due(index);
+    }
+
+    /// Gives batches to the worker as the engine's inference node does.
+    pub(super) fn start_what_is_due(&mut self, index: usize) {
+        let Some(worker) = self.network.stages[index].worker else { return };
+        loop {
+            let state = &mut self.stages[index];
+            let Some((oldest, _)) = state.queue.front() else { return };
+            match state.batching.step(state.queue.len(), *oldest, state.running, self.now) {
+                Step::Nothing => return,
+                Step::Wait(until) => {
+                    if state.batching.wakes_at != Some(until) {
+                        state.batching.wakes_at = Some(until);
+                        self.calendar.enter(until, Event::Fills(index as u32));
+                    }
+                    return;
+                }
+                Step::Start(size) => {
+                    state.running += 1;
+                    let mut records = self.workers[worker].spare.pop().unwrap_or_default();
+                    records.extend(state.queue.drain(..size));
+                    self.workers[worker].queue.push_back(Call { stage: index, records, lasts: 0 });
+                    self.begin_calls(worker);
+                }
+            }
+        }
+    }
+
+    /// Begins as many waiting calls as the worker can make.
+    fn begin_calls(&mut self, index: usize) {
+        loop {
+            let worker = &mut self.workers[index];
+            let Some(free) = worker.calls.iter().position(Option::is_none) else { return };
+            let Some(mut call) = worker.queue.pop_front() else { return };
+            let state = &mut self.stages[call.stage];
+            let size = call.records.len();
+            let part = self.draws.unit();
+            let seconds =
+                self.network.stages[call.stage].times.map_or(0.0, |times| times.at(size as u32, part));
+            call.lasts = nanoseconds(seconds);
+            let end = self.now + call.lasts;
+            let (from, to) = self.window;
+            let busy = end.clamp(from, to) - self.now.clamp(from, to);
+            worker.busy += busy;
+            state.counts.busy += busy;
+            state.counts.queue.change(-(size as i64), self.now, self.window);
+            if (from..to).contains(&self.now) {
+                state.counts.batches += 1;
+                call.records.iter().for_each(|(came, _)| state.counts.waiting.add(self.now - came));
+            }
+            worker.calls[free] = Some(call);
+            self.calendar.enter(end, Event::Ends(index as u32, free as u32));
+        }
+    }
+
+    /// A call has ended.
+    pub(super) fn ends(&mut self, worker: usize, place: usize) {
+        let Some(mut call) = self.workers[worker].calls[place].take() else { return };
+        let state = &mut self.stages[call.stage];
+        state.running -= 1;
+        state.batching.served(call.lasts);
+        // The next one is with the worker already.
+        self.begin_calls(worker);
+        if self.counts() {
+            self.stages[call.stage].counts.served += call.records.len() as u64;
+        }
+        for (_, record) in call.records.drain(..) {
+            self.leave(call.stage, record);
+        }
+        self.workers[worker].spare.push(call.records);
+        self.start_what_is_due(call.stage);
+    }
+
+    /// A record has been served: it goes to sinks and to what follows.
+    fn leave(&mut self, index: usize, record: Record) {
+        let network = self.network;
+        let stage = &network.stages[index];
+        for sink in &stage.sinks {
+            self.sinks[*sink].record(record.born, record.class, self.now, self.window);
+        }
+        for out in &stage.outs {
+            self.send(stage.location, out, record);
+        }
+        self.release(index, &record);
+    }
+}

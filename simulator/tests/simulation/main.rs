@@ -1,0 +1,8 @@
+//! Simulations against theory and against what must always hold.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod batches;
+mod joins;
+mod overload;
+mod plans;
+mod properties;
+mod theory;

@@ -1,0 +1,107 @@
+//! Waiting times against formulas.
+use crate::plans::chain;
+use tidemill_optimizer::problem::Route;
+use tidemill_simulator::{Arrivals, Distribution};
+
+/// Mean waiting time in front of one server with Poisson arrivals (Pollaczek 1930, Khinchine 1932), in seconds.
+fn pollaczek_khinchine(rate: f64, mean: f64, variance: f64) -> f64 {
+    rate * (mean * mean + variance) / (2.0 * (1.0 - rate * mean))
+}
+
+/// Mean waiting times of several seeds: their mean and its 99.9 % confidence interval (Student's t, 9 degrees of
+/// freedom).
+fn waiting(rate: f64, of: &Distribution) -> (f64, f64) {
+    let case = chain(rate, std::slice::from_ref(of));
+    let runs: Vec<f64> = (1..=10)
+        .map(|seed| {
+            let simulation = case.simulate(&Arrivals::poisson(), |options| {
+                (options.seconds, options.warm_up, options.seed) = (2_000.0, 100.0, seed);
+                options.lead_ticks = u32::MAX;
+            });
+            simulation.stages[0].waiting
+        })
+        .collect();
+    let mean = runs.iter().sum::<f64>() / 10.0;
+    let variance = runs.iter().map(|run| (run - mean).powi(2)).sum::<f64>() / 9.0;
+    (mean, 4.781 * (variance / 10.0).sqrt())
+}
+
+#[test]
+fn constant_service_waits_as_in_an_m_d_1_queue() {
+    for load in [0.5, 0.8] {
+        let (found, within) = waiting(load * 100.0, &Distribution::Mean(0.01));
+        let expected = pollaczek_khinchine(load * 100.0, 0.01, 0.0);
+        assert!((found - expected).abs() < within, "load {load}: {found} +- {within}, expected {expected}");
+        assert!(within < 0.1 * expected, "load {load}: the interval says nothing");
+    }
+}
+
+#[test]
+fn exponential_service_waits_as_in_an_m_m_1_queue() {
+    for load in [0.5, 0.8] {
+        let (found, within) = waiting(load * 100.0, &Distribution::Exponential(0.01));
+        let expected = pollaczek_khinchine(load * 100.0, 0.01, 0.01 * 0.01);
+        assert!((found - expected).abs() < within, "load {load}: {found} +- {within}, expected {expected}");
+        assert!(within < 0.15 * expected, "load {load}: the interval says nothing");
+    }
+}
+
+/// The time in an M/M/1 queue is exponentially distributed: its percentiles are known.
+#[test]
+fn percentiles_are_those_of_an_m_m_1_queue() {
+    let (rate, mean) = (50.0, 0.01);
+    let case = chain(rate, &[Distribution::Exponential(mean)]);
+    let simulation = case.simulate(&Arrivals::poisson(), |options| {
+        (options.seconds, options.warm_up, options.lead_ticks) = (20_000.0, 10.0, u32::MAX);
+    });
+    let latency = simulation.sinks[0].latency;
+    let at = |percentile: f64| -(1.0 - percentile / 100.0).ln() * mean / (1.0 - rate * mean);
+    for (percentile, found) in [(50.0, latency.p50), (90.0, latency.p90), (99.0, latency.p99)] {
+        let expected = at(percentile);
+        assert!((found / expected - 1.0).abs() < 0.02, "p{percentile}: {found}, expected {expected}");
+    }
+}
+
+/// What leaves an M/M/1 queue is a Poisson process (Burke 1956): the second queue waits like the first.
+#[test]
+fn a_tandem_of_exponential_servers_waits_twice() {
+    let case = chain(60.0, &[Distribution::Exponential(0.01), Distribution::Exponential(0.01)]);
+    let simulation = case.simulate(&Arrivals::poisson(), |options| {
+        (options.seconds, options.warm_up, options.lead_ticks) = (20_000.0, 10.0, u32::MAX);
+    });
+    let expected = pollaczek_khinchine(60.0, 0.01, 0.01 * 0.01);
+    for stage in &simulation.stages {
+        assert!((stage.waiting / expected - 1.0).abs() < 0.05, "{} instead of {expected}", stage.waiting);
+    }
+    // Little's law: records that wait = rate x time that they wait.
+    let first = &simulation.stages[0];
+    assert!((first.queue_mean / (60.0 * first.waiting) - 1.0).abs() < 0.01);
+}
+
+#[test]
+fn a_link_takes_its_delay_and_the_time_of_the_bytes() {
+    let route = Route { price: 0.0, bandwidth: Some(10_000.0), delay: 0.03 };
+    let case = chain(5.0, &[Distribution::Mean(0.01), Distribution::Mean(0.02)]).with_route(route);
+    let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
+    let latency = simulation.sinks[0].latency;
+    // 1000 bytes at 10,000 bytes/s take 100 ms.
+    for found in [latency.mean, latency.p50, latency.p99] {
+        assert!((found - 0.16).abs() < 2e-4, "{found}");
+    }
+    let link = &simulation.links[0];
+    assert_eq!((link.from, link.to, link.records, link.bytes), (0, 1, 300, 300_000.0));
+    assert!((link.utilization.unwrap() - 0.5).abs() < 0.01);
+}
+
+/// Poisson arrivals wait for the link as for a server with constant service.
+#[test]
+fn a_link_is_a_server_with_a_queue() {
+    let route = Route { price: 0.0, bandwidth: Some(100_000.0), delay: 0.0 };
+    let case = chain(70.0, &[Distribution::Mean(1e-6), Distribution::Mean(1e-6)]).with_route(route);
+    let simulation = case.simulate(&Arrivals::poisson(), |options| {
+        (options.seconds, options.lead_ticks) = (10_000.0, u32::MAX);
+    });
+    let expected = 0.01 + pollaczek_khinchine(70.0, 0.01, 0.0);
+    let found = simulation.sinks[0].latency.mean;
+    assert!((found / expected - 1.0).abs() < 0.03, "{found} instead of {expected}");
+}
