@@ -1,7 +1,7 @@
 //! The command line.
 mod profile;
 
-pub(crate) use profile::{FitArguments, ProfileArguments, ProfileVerb};
+pub(crate) use profile::{FitArguments, PredictArguments, ProfileArguments, ProfileVerb};
 mod planning;
 
 pub(crate) use planning::{

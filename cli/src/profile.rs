@@ -2,6 +2,7 @@
 mod difference;
 mod fit;
 mod measure;
+mod predict;
 mod prepare;
 mod show;
 
@@ -31,6 +32,7 @@ pub(crate) fn profile(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
             print(*output, &difference::document(&changes), |out| difference::table(&changes, out))
         }
         Some(ProfileVerb::Fit(arguments)) => fit::fit(arguments, terminal),
+        Some(ProfileVerb::Predict(arguments)) => predict::predict(arguments, terminal),
         Some(ProfileVerb::Merge { files, out, output }) => merge(files, out.as_deref(), *output, terminal),
     }
 }

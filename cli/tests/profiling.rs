@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 use tempfile::TempDir;
-use tidemill_spec::profile::{How, Profile};
+use tidemill_spec::profile::{How, Profile, Service};
 use tidemill_spec::units::TimeSpan;
 
 const INFRASTRUCTURE: &str = "version: 1
@@ -287,4 +287,49 @@ fn published_models_can_be_checked_but_not_run() {
     let outcome = tidemill(&["profile", &files[0], "--infra", &files[1]]).expect(78);
     assert!(outcome.stderr.contains("only published figures"), "{}", outcome.stderr);
     assert!(!root().join("examples/published-vqa/out").exists());
+}
+
+/// The example's profile, with the figures of one model and one machine taken out, gets them back as predictions.
+#[test]
+fn what_was_not_measured_is_predicted_and_marked() {
+    let example = |name: &str| root().join("examples/vqa").join(name).to_str().unwrap().to_owned();
+    let mut profile = Profile::load(example("profile.yaml")).unwrap_or_else(|errors| panic!("{errors}"));
+    let is_left = |service: &Service| {
+        service.worker_type != "large" && service.variant.as_deref() != Some("scene-features-large")
+    };
+    let all = profile.services.len();
+    profile.services.retain(is_left);
+    profile.machines.retain(|machine| machine.worker_type != "large");
+    let missing = all - profile.services.len();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(file("part.yaml"), profile.to_yaml().unwrap()).unwrap();
+    let predict = [
+        "profile",
+        "predict",
+        &file("part.yaml"),
+        &example("workflow.yaml"),
+        "--infra",
+        &example("infrastructure.yaml"),
+        "--out",
+        &file("all.yaml"),
+    ];
+    let document = tidemill(&[&predict[..], &["--output", "json"]].concat()).expect(0).json();
+    // The models that are fetched are predicted too, on every type of worker.
+    assert!(document["added"].as_u64().unwrap() as usize >= missing, "{document}");
+    let left_out = document["left_out_models"].as_array().unwrap();
+    assert!(
+        left_out.len() >= 9 && left_out.iter().all(|one| one["factor"].as_f64().unwrap() >= 1.0),
+        "{document}"
+    );
+    assert_eq!(document["left_out_machines"].as_array().map(Vec::len), Some(2));
+    let completed = Profile::load(file("all.yaml")).unwrap_or_else(|errors| panic!("{errors}"));
+    let large =
+        completed.service("scene_features", Some("scene-features-large"), Some("ort"), "large").unwrap();
+    assert_eq!(large.how, How::Predicted);
+    assert!(large.within.unwrap() > 1.0 && large.batches[0].p99.is_some());
+    let shown = tidemill(&["profile", "show", &file("all.yaml")]).expect(0).stdout;
+    assert!(shown.contains("a factor of"), "{shown}");
+    let table = tidemill(&predict).expect(0).stdout;
+    assert!(table.contains("machine, predicted from the others"), "{table}");
 }

@@ -10,6 +10,7 @@
 //! | [`limits`] | processes that are held back, as slower machines are |
 //! | [`tasks`], [`schedule`], [`state`] | what is to be measured, what comes next, what was measured already |
 //! | [`fit`] | a profile made elsewhere beside this machine |
+//! | [`predict`] | times of models and machines that were not measured |
 //! | [`profiling`] | all of it together |
 //!
 //! Service times are taken with the same calls as in the engine (`infer`, `process`, `apply` and `advance`), so that
@@ -24,6 +25,7 @@ pub mod fit;
 pub mod flow;
 pub mod limits;
 pub mod messages;
+pub mod predict;
 pub mod profiling;
 pub mod records;
 pub mod schedule;

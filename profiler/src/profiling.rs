@@ -449,6 +449,7 @@ fn service(subject: &Subject, kind: &Kind, task: &Task, state: &TaskState) -> Op
         model: model.map(|model| model.manifest.sha256.value.clone()),
         load_time: (!loads.is_empty()).then(|| rounded(quantile(&loads, 0.5) * kind.factor)),
         peak_memory: (state.peak_memory > 0).then_some(Bytes(state.peak_memory)),
+        within: None,
         batches,
     })
 }

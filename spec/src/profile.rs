@@ -150,6 +150,10 @@ pub struct Service {
     /// Most memory that a worker with only this operator held, the program itself included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory: Option<Bytes>,
+    /// Of predicted times: nine in ten of such predictions are within this factor of what would be measured, either way.
+    /// None where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
     /// Service times by size of the batch, the smallest first; preparation of inputs and outputs included.
     pub batches: Vec<BatchTime>,
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
   tidemill profile diff before.yaml profile/profile.yaml
   tidemill profile merge published.yaml profile/profile.yaml --out all.yaml
   tidemill profile fit profile.yaml workflow.yaml --infra infrastructure.yaml --out here.yaml
+  tidemill profile predict profile.yaml workflow.yaml --infra infrastructure.yaml --out completed.yaml
 
 Ctrl-C ends it; the same command goes on where it was. What is certain already is not measured again.")]
 pub(crate) struct ProfileArguments {
@@ -95,6 +96,14 @@ Exit code 0, also if they differ.")]
 
 Exit code 0 whether it fits or not; `fits` in the JSON tells.")]
     Fit(FitArguments),
+    /// Predict times of models or types of workers that were not measured, from those that were, and say how far off
+    /// such predictions are.
+    #[command(after_help = "Examples:
+  tidemill profile predict profile.yaml workflow.yaml --infra infrastructure.yaml
+  tidemill profile predict profile.yaml workflow.yaml --infra infrastructure.yaml --out completed.yaml
+
+Each model and each machine of the profile is also predicted from all others: that error is what to expect.")]
+    Predict(PredictArguments),
     /// Put profiles of one workflow together: of two figures about the same the later counts, but a predicted one never
     /// replaces another.
     #[command(after_help = "Examples:
@@ -129,6 +138,26 @@ pub(crate) struct FitArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Form of the answer on stdout; with `json` also the progress on stderr.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+/// `tidemill profile predict`.
+#[derive(Debug, Args)]
+pub(crate) struct PredictArguments {
+    /// The profile to learn from.
+    #[arg(value_name = "PROFILE")]
+    pub(crate) profile: PathBuf,
+    /// The workflow that it is about.
+    #[arg(value_name = "WORKFLOW")]
+    pub(crate) workflow: PathBuf,
+    /// The infrastructure: types of workers that the profile has no times of are predicted.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) infra: PathBuf,
+    /// Write the profile with the predictions to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Form of the answer on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
 }

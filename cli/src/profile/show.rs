@@ -4,7 +4,7 @@ use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use tidemill_spec::profile::{Accuracy, BatchTime, Profile, Service};
+use tidemill_spec::profile::{Accuracy, BatchTime, How, Profile, Service};
 use tidemill_spec::units::TimeSpan;
 
 /// For programs: the profile with its keys, and its digest.
@@ -66,6 +66,7 @@ fn services(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         ("n", Side::Right),
         ("memory", Side::Right),
         ("load", Side::Right),
+        ("predicted within", Side::Right),
     ]);
     for service in &profile.services {
         for (index, times) in service.batches.iter().enumerate() {
@@ -97,7 +98,17 @@ fn service_row(service: &Service, times: &BatchTime, is_first: bool) -> Vec<Stri
         times.samples.map(|samples| samples.to_string()).unwrap_or_default(),
         first(service.peak_memory.map(|memory| bytes(memory.0)).unwrap_or_default()),
         first(time(service.load_time)),
+        first(predicted(service)),
     ]
+}
+
+/// Says of predicted times how far off they may be.
+fn predicted(service: &Service) -> String {
+    match (service.how, service.within) {
+        (How::Predicted, Some(factor)) => format!("a factor of {factor}"),
+        (How::Predicted, None) => "?".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Nanoseconds as people read them: `20.0 us`, `5.50 ms`.

@@ -133,6 +133,11 @@ impl<'a> Check<'a> {
                 let help = "write at least `batches: [{batch: 1, p75: 10ms}]`";
                 self.report(&[here[0], here[1], Key("batches")], "E0803", message, help);
             }
+            if service.within.is_some_and(|factor| !(factor >= 1.0 && factor.is_finite())) {
+                let message = format!("{} cannot be within a factor below 1", named(service));
+                let help = "write a factor of 1 or more, such as `within: 1.5`, or leave it out";
+                self.report(&[here[0], here[1], Key("within")], "E0803", message, help);
+            }
             let mut batches = BTreeSet::new();
             for (place, times) in service.batches.iter().enumerate() {
                 let at = [here[0], here[1], Key("batches"), Index(place)];

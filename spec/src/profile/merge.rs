@@ -186,6 +186,7 @@ mod tests {
                 model: None,
                 load_time: None,
                 peak_memory: Some(Bytes(n)),
+                within: None,
                 batches: vec![BatchTime {
                     batch: 1,
                     samples: Some(n),

@@ -1,0 +1,108 @@
+//! The two small fits that predictions need.
+
+/// The coefficients, none below 0, with the least sum of squares of `1 - row * coefficients / value`: relative errors
+/// count, so that short times are fitted as well as long ones. By cyclic coordinate descent, which finds the least sum
+/// because the problem is convex.
+///
+/// ```
+/// use tidemill_profiler::predict::regression::nonnegative_relative_fit;
+/// let rows = [[1.0, 10.0], [1.0, 20.0], [1.0, 40.0]];
+/// let fit = nonnegative_relative_fit(&rows, &[7.0, 12.0, 22.0]);
+/// assert!((fit[0] - 2.0).abs() < 1e-6 && (fit[1] - 0.5).abs() < 1e-6);
+/// ```
+pub fn nonnegative_relative_fit<const N: usize>(rows: &[[f64; N]], values: &[f64]) -> [f64; N] {
+    let relative: Vec<[f64; N]> =
+        rows.iter().zip(values).map(|(row, value)| row.map(|x| x / value)).collect();
+    let product = |a: usize, b: usize| relative.iter().map(|row| row[a] * row[b]).sum::<f64>();
+    let mut gram = [[0.0; N]; N];
+    let mut target = [0.0; N];
+    for a in 0..N {
+        target[a] = relative.iter().map(|row| row[a]).sum();
+        for b in 0..N {
+            gram[a][b] = product(a, b);
+        }
+    }
+    let mut fit = [0.0; N];
+    for _ in 0..20_000 {
+        let mut moved = 0.0f64;
+        for a in 0..N {
+            if gram[a][a] <= 0.0 {
+                continue;
+            }
+            let others: f64 = (0..N).filter(|b| *b != a).map(|b| gram[a][b] * fit[b]).sum();
+            let next = ((target[a] - others) / gram[a][a]).max(0.0);
+            moved = moved.max((next - fit[a]).abs() * gram[a][a].sqrt());
+            fit[a] = next;
+        }
+        if moved < 1e-12 {
+            break;
+        }
+    }
+    fit
+}
+
+/// The two slopes with the least sum of squares of `value - slopes * row`. A slope whose column says nothing is none.
+pub fn slopes(rows: &[[f64; 2]], values: &[f64]) -> [Option<f64>; 2] {
+    let sum = |f: &dyn Fn(usize) -> f64| (0..rows.len()).map(f).sum::<f64>();
+    let (aa, bb) = (sum(&|i| rows[i][0] * rows[i][0]), sum(&|i| rows[i][1] * rows[i][1]));
+    let ab = sum(&|i| rows[i][0] * rows[i][1]);
+    let (ay, by) = (sum(&|i| rows[i][0] * values[i]), sum(&|i| rows[i][1] * values[i]));
+    const SOME: f64 = 1e-9;
+    let determinant = aa * bb - ab * ab;
+    match (aa > SOME, bb > SOME) {
+        (true, true) if determinant > SOME * aa * bb => {
+            [Some((ay * bb - by * ab) / determinant), Some((by * aa - ay * ab) / determinant)]
+        }
+        (true, _) => [Some(ay / aa), None],
+        (false, true) => [None, Some(by / bb)],
+        (false, false) => [None, None],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn slopes_of_columns_that_say_something() {
+        let rows = [[1.0, 0.0], [-1.0, 0.5], [0.0, -0.5]];
+        let values: Vec<f64> = rows.iter().map(|[a, b]| -1.0 * a + 0.3 * b).collect();
+        let found = slopes(&rows, &values);
+        assert!((found[0].unwrap() + 1.0).abs() < 1e-9 && (found[1].unwrap() - 0.3).abs() < 1e-9);
+        assert_eq!(slopes(&[[0.0, 0.0]], &[1.0]), [None, None]);
+        assert_eq!(slopes(&[[2.0, 0.0], [-2.0, 0.0]], &[1.0, -1.0]), [Some(0.5), None]);
+    }
+
+    proptest! {
+        /// No coefficient below 0, and no small step along a coefficient is better.
+        #[test]
+        fn nothing_near_is_better(
+            rows in prop::collection::vec([0.1..10.0f64, 0.1..10.0, 0.1..10.0], 4..12),
+            truth in [0.0..3.0f64, 0.0..3.0, 0.0..3.0],
+            noise in prop::collection::vec(0.5..2.0f64, 12),
+        ) {
+            let values: Vec<f64> = rows
+                .iter()
+                .zip(&noise)
+                .map(|(row, noise)| (0.1 + row.iter().zip(truth).map(|(x, c)| x * c).sum::<f64>()) * noise)
+                .collect();
+            let loss = |fit: &[f64; 3]| -> f64 {
+                let of = |(row, value): (&[f64; 3], &f64)| {
+                    (1.0 - row.iter().zip(fit).map(|(x, c)| x * c).sum::<f64>() / value).powi(2)
+                };
+                rows.iter().zip(&values).map(of).sum()
+            };
+            let fit = nonnegative_relative_fit(&rows, &values);
+            let least = loss(&fit);
+            for place in 0..3 {
+                prop_assert!(fit[place] >= 0.0);
+                for step in [-1e-3, 1e-3] {
+                    let mut other = fit;
+                    other[place] = (other[place] + step).max(0.0);
+                    prop_assert!(loss(&other) >= least - 1e-9, "{fit:?} {other:?}");
+                }
+            }
+        }
+    }
+}
