@@ -12,12 +12,16 @@
 //! the keys instead, [`Status::Optimal`] says that the plan meets that bound, and [`Status::Infeasible`] is proven only
 //! where that program has no plan either.
 mod accuracy_rows;
+mod cuts;
+mod dive;
 mod extract;
 mod incumbent;
 mod latency_rows;
+mod live;
 mod model;
 mod prepared;
 mod program;
+mod reduced;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -174,6 +178,7 @@ fn plans(
     let mut stricter = STRICTER.iter();
     let mut strictness = 1.0;
     loop {
+        if std::env::var("TT").is_ok() { eprintln!("rules {rules:?} strict {strictness} t={}", search.time.seconds()); }
         let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, strictness)?;
         let next = if prepared.is_servable() {
             search.best(&prepared, excluded)?
@@ -200,7 +205,18 @@ fn plans(
             }
             // The routes made of flows do not keep every limit.
             Ok(_) if !prepared.plans_routes => return Ok(()),
-            Err(RealiseError::Memory { class, .. }) if rules[class] != MemoryRule::Single => {
+            Err(RealiseError::Memory { class, count }) if rules[class] != MemoryRule::Single => {
+                // Often the same variants fit with another worker or none more, at a cost within the gap.
+                let variants = model.joint(&point.values);
+                if let Some((total, solution)) = fitted(problem, &rules, &variants, (class, count), search)? {
+                    found.offer(total, solution);
+                    if found.is_close(search.limits.gap) {
+                        return Ok(());
+                    }
+                }
+                if let Some(known) = &found.plan {
+                    search.know(known);
+                }
                 // Counted rows settle most cases; a class of few workers is as quick with each by itself.
                 rules[class] = match rules[class] {
                     MemoryRule::Ignored if problem.worker_classes[class].count > 4 => MemoryRule::Counted,
@@ -214,6 +230,39 @@ fn plans(
             },
         }
     }
+}
+
+/// A plan with those variants whose models fit, where those of a plan do not fit on so many workers of a class.
+fn fitted(
+    problem: &Problem,
+    rules: &[MemoryRule],
+    variants: &[usize],
+    mut too_small: (usize, u32),
+    search: &mut Search,
+) -> Result<Option<(f64, Solution)>, PlannerError> {
+    let mut rules = rules.to_vec();
+    for _ in 0..problem.worker_classes.len() {
+        let (class, count) = too_small;
+        rules[class] = MemoryRule::SingleOf(count + 1);
+        let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
+        if !prepared.is_servable() {
+            return Ok(None);
+        }
+        let Some((model, point)) = search.with_variants(&prepared, variants)? else { return Ok(None) };
+        match realise(problem, &extract::placement(&prepared, &model, &point.values)) {
+            Ok(solution) if check(problem, &solution).is_empty() => {
+                let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
+                return Ok(Some((total, solution)));
+            }
+            Err(RealiseError::Memory { class, count })
+                if !matches!(rules[class], MemoryRule::Single | MemoryRule::SingleOf(_)) =>
+            {
+                too_small = (class, count);
+            }
+            Ok(_) | Err(_) => return Ok(None),
+        }
+    }
+    Ok(None)
 }
 
 /// No plan: none exists where the bound is infinite, otherwise none was found.

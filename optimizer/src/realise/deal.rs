@@ -1,10 +1,14 @@
 //! The work of a group of identical workers, dealt out to each of them.
 use super::{Part, RealiseError, SMALL_SHARE, WorkerGroup};
+use crate::generator::SplitMix64;
 use crate::problem::Problem;
 use crate::queueing::{decay_rate, effective_seconds};
 
 /// A worker may be over its cap by so much: rounding of the solver.
 const TOLERANCE: f64 = 5e-7;
+
+/// Orders in which models are packed into the memory of workers before it is said that they do not fit.
+const PACKINGS: u32 = 200;
 
 /// A part with what the whole of its share takes of one worker.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +20,8 @@ struct Work {
 }
 
 /// Parts per worker. Wrap-around (fill a worker, cut the operator at its border, go on with the next) in several orders
-/// hosts few operators twice; where the models then do not fit, each worker gets an equal part of all.
+/// hosts few operators twice; where the models then do not fit, they are packed in many orders by time and memory, and at
+/// last each worker gets an equal part of all.
 pub(super) fn deal(
     problem: &Problem,
     variants: &[usize],
@@ -67,6 +72,19 @@ pub(super) fn deal(
             is_light_enough = true;
         }
     }
+    if let Some(memory) = class.memory_bytes.filter(|_| is_light_enough) {
+        let mut order = work.clone();
+        order.sort_by(|a, b| b.memory.total_cmp(&a.memory));
+        let mut random = SplitMix64::of_seed(0);
+        for _ in 0..PACKINGS {
+            if let Some(dealt) = packed(&order, group.count, memory) {
+                return Ok(dealt);
+            }
+            for end in (1..order.len()).rev() {
+                order.swap(end, random.below(end + 1));
+            }
+        }
+    }
     let workers = f64::from(group.count.max(1));
     let totals = [0, 1].map(|kind| work.iter().map(|work| work.loads[kind]).sum::<f64>() / workers);
     if totals.iter().all(|load| *load <= 1.0 + TOLERANCE) {
@@ -84,6 +102,38 @@ pub(super) fn deal(
     } else {
         RealiseError::Load { class, count }
     })
+}
+
+/// Worker by worker, each takes of the parts in this order what it has time and memory for; none where something is
+/// left. A worker's last part is cut where its time ends.
+fn packed(order: &[Work], count: u32, memory: f64) -> Option<Vec<Vec<Part>>> {
+    let mut left = vec![1.0f64; order.len()]; // of each part
+    let mut dealt = Vec::new();
+    for _ in 0..count {
+        let mut parts = Vec::new();
+        let mut used = [0.0f64; 2];
+        let mut held = 0.0;
+        for (work, left) in order.iter().zip(&mut left) {
+            if *left * work.part.share <= SMALL_SHARE || held + work.memory > memory * (1.0 + 1e-12) {
+                continue;
+            }
+            let room = |kind: usize| match work.loads[kind] {
+                load if load > 0.0 => (1.0 + TOLERANCE - used[kind]) / load,
+                _ => f64::INFINITY,
+            };
+            let taken = room(0).min(room(1)).min(*left);
+            let share = taken * work.part.share;
+            if share > SMALL_SHARE {
+                parts.push(Part { share, ..work.part });
+                used = [0, 1].map(|kind| used[kind] + taken * work.loads[kind]);
+                held += work.memory;
+                *left -= taken;
+            }
+        }
+        dealt.push(parts);
+    }
+    let is_done = order.iter().zip(&left).all(|(work, left)| left * work.part.share <= SMALL_SHARE);
+    is_done.then_some(dealt)
 }
 
 fn wrap_around(order: &[Work], count: u32) -> Option<Vec<Vec<Part>>> {

@@ -35,6 +35,8 @@ pub(super) enum MemoryRule {
     Counted,
     /// Every worker by itself: exact.
     Single,
+    /// Every worker by itself, and no more than so many of them: plans, but no bound.
+    SingleOf(u32),
 }
 
 /// Identical workers with one wait in front of them.
@@ -445,8 +447,11 @@ fn search_classes(problem: &Problem, rules: &[MemoryRule]) -> Vec<SearchClass> {
     let mut classes = Vec::new();
     for (class, facts) in problem.worker_classes.iter().enumerate().filter(|(_, facts)| facts.count > 0) {
         let rule = rules[class];
-        let singles: Vec<Option<u32>> =
-            if rule == MemoryRule::Single { (0..facts.count).map(Some).collect() } else { vec![None] };
+        let singles: Vec<Option<u32>> = match rule {
+            MemoryRule::Single => (0..facts.count).map(Some).collect(),
+            MemoryRule::SingleOf(most) => (0..facts.count.min(most)).map(Some).collect(),
+            MemoryRule::Ignored | MemoryRule::Counted => vec![None],
+        };
         for single in singles {
             for &wait in &waits {
                 classes.push(SearchClass {

@@ -1,7 +1,9 @@
 //! A mixed-integer linear program, kept so that it can be relaxed, restricted and solved again by `microlp`.
 use microlp::{
     ComparisonOp, Error, OptimizationDirection, SolutionStatus, SolveOptions, SolveOutcome, TerminationReason,
+    Variable,
 };
+use super::reduced::Reduced;
 use std::time::Duration;
 
 /// Position of a column.
@@ -10,19 +12,21 @@ pub(super) type Column = usize;
 /// A sum of columns with coefficients.
 pub(super) type Terms = Vec<(Column, f64)>;
 
+/// A column: what it costs, its bounds, whether it is integer.
 #[derive(Debug, Clone)]
-struct ColumnFacts {
-    cost: f64,
-    low: f64,
-    high: f64,
-    integer: bool,
+pub(super) struct ColumnFacts {
+    pub(super) cost: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) integer: bool,
 }
 
+/// A row: a sum of columns compared with a number.
 #[derive(Debug, Clone)]
-struct Row {
-    terms: Terms,
-    operator: ComparisonOp,
-    right: f64,
+pub(super) struct Row {
+    pub(super) terms: Terms,
+    pub(super) operator: ComparisonOp,
+    pub(super) right: f64,
 }
 
 /// Minimise a linear cost under linear rows, some columns integer.
@@ -105,6 +109,7 @@ impl Program {
         self.rows.push(Row { terms, operator, right });
     }
 
+    pub(super) fn size(&self) -> (usize, usize) { (self.rows.len(), self.columns.len()) }
     /// Number of columns.
     pub(super) fn len(&self) -> usize {
         self.columns.len()
@@ -119,6 +124,25 @@ impl Program {
             }
         }
         fixed
+    }
+
+    /// The same program with those columns fixed to values within their bounds.
+    pub(super) fn with(&self, given: impl IntoIterator<Item = (Column, f64)>) -> Self {
+        let mut fixed = self.clone();
+        for (column, value) in given {
+            (fixed.columns[column].low, fixed.columns[column].high) = (value, value);
+        }
+        fixed
+    }
+
+    /// Whether a column is integer.
+    pub(super) fn is_integer(&self, column: Column) -> bool {
+        self.columns[column].integer
+    }
+
+    /// Cost of one unit of a column.
+    pub(super) fn price_of(&self, column: Column) -> f64 {
+        self.columns[column].cost
     }
 
     /// The same program with those columns at most 0.
@@ -136,60 +160,35 @@ impl Program {
             + self.fixed_cost
     }
 
+    /// Solves it; continuous columns and rows that are decided already are left out (see [`Reduced`]).
     pub(super) fn solve(&self, effort: &Effort<'_>) -> Answer {
-        // A row without columns either always holds or never does.
-        for row in self.rows.iter().filter(|row| row.terms.is_empty()) {
-            let holds = match row.operator {
-                ComparisonOp::Eq => row.right.abs() <= 1e-9,
-                ComparisonOp::Le => row.right >= -1e-9,
-                ComparisonOp::Ge => row.right <= 1e-9,
-            };
-            if !holds {
-                return Answer::Infeasible;
-            }
-        }
-        if self.columns.is_empty() {
-            let (cost, bound) = (self.fixed_cost, self.fixed_cost);
-            return Answer::Found(Point { values: Vec::new(), cost, bound, nodes: 0, by_time: false });
-        }
-        let mut problem = microlp::Problem::new(OptimizationDirection::Minimize);
-        let mut variables = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
-            variables.push(if column.integer && !effort.relaxed {
-                problem.add_integer_var(column.cost, (column.low as i32, column.high as i32))
-            } else {
-                problem.add_var(column.cost, (column.low, column.high))
-            });
-        }
-        for row in self.rows.iter().filter(|row| !row.terms.is_empty()) {
-            let terms: Vec<_> =
-                row.terms.iter().map(|(column, value)| (variables[*column], *value)).collect();
-            problem.add_constraint(&terms, row.operator, row.right);
+        let Some(form) = SolverForm::of(self, effort.relaxed) else { return Answer::Infeasible };
+        if form.is_decided() {
+            let (values, cost) = (form.values(|_| 0.0), form.fixed_cost);
+            return Answer::Found(Point { values, cost, bound: cost, nodes: 0, by_time: false });
         }
         let mut options = SolveOptions::default();
         options.mip_gap = effort.gap;
         options.int_tol = 1e-8; // shares of variants that are not chosen stay below what a worker's cap notices
         options.node_limit = (effort.nodes > 0).then_some(effort.nodes);
-        options.time_limit =
-            effort.seconds.is_finite().then(|| Duration::from_secs_f64(effort.seconds.max(1e-3)));
+        options.time_limit = time_limit(effort.seconds);
         options.warm_start = effort.start.filter(|_| !effort.relaxed).map(|values| {
             let integers = (0..values.len()).filter(|&column| self.columns[column].integer);
-            integers.map(|column| (variables[column], values[column].round())).collect()
+            integers.filter_map(|c| Some((form.variables[c]?, values[c].round()))).collect()
         });
-        match problem.solve_with(options) {
+        match form.problem.solve_with(options) {
             Ok(SolveOutcome::Solution(solution)) => {
-                let values: Vec<f64> =
-                    variables.iter().map(|&variable| solution.var_value(variable)).collect();
+                let values = form.values(|variable| solution.var_value(variable));
                 let stats = solution.stats();
                 let objective = solution.objective();
                 let bound = match solution.status() {
                     SolutionStatus::Optimal => objective,
-                    SolutionStatus::Feasible => stats.best_bound.unwrap_or(0.0).min(objective),
+                    SolutionStatus::Feasible => stats.best_bound.unwrap_or(-form.fixed_cost).min(objective),
                 };
                 Answer::Found(Point {
                     values,
-                    cost: objective + self.fixed_cost,
-                    bound: bound + self.fixed_cost,
+                    cost: objective + form.fixed_cost,
+                    bound: bound + form.fixed_cost,
                     nodes: stats.nodes_solved,
                     by_time: solution.termination_reason() == TerminationReason::TimeLimit,
                 })
@@ -197,7 +196,7 @@ impl Program {
             Ok(SolveOutcome::Interrupted(interrupted)) => {
                 let stats = interrupted.stats();
                 Answer::Nothing {
-                    bound: stats.best_bound.unwrap_or(0.0) + self.fixed_cost,
+                    bound: stats.best_bound.map_or(0.0, |bound| bound + form.fixed_cost),
                     nodes: stats.nodes_solved,
                     by_time: interrupted.termination_reason() == TerminationReason::TimeLimit,
                 }
@@ -205,5 +204,65 @@ impl Program {
             Err(Error::Infeasible) => Answer::Infeasible,
             Err(error) => Answer::Fault(error.to_string()),
         }
+    }
+}
+
+/// A guard for the solver; none where the seconds are infinite.
+pub(super) fn time_limit(seconds: f64) -> Option<Duration> {
+    seconds.is_finite().then(|| Duration::from_secs_f64(seconds.max(1e-3)))
+}
+
+/// A program in the solver's form.
+#[derive(Debug)]
+pub(super) struct SolverForm {
+    pub(super) problem: microlp::Problem,
+    /// Per column; none where it is decided.
+    pub(super) variables: Vec<Option<Variable>>,
+    given: Vec<Option<f64>>,
+    /// Cost of the decided columns and of the program itself.
+    pub(super) fixed_cost: f64,
+}
+
+impl SolverForm {
+    /// None where it can be seen that there is no point.
+    pub(super) fn of(program: &Program, relaxed: bool) -> Option<Self> {
+        let reduced = Reduced::of(&program.columns, &program.rows)?;
+        let mut problem = microlp::Problem::new(OptimizationDirection::Minimize);
+        let mut fixed_cost = program.fixed_cost;
+        let mut variables: Vec<Option<Variable>> = Vec::with_capacity(program.columns.len());
+        for (column, given) in program.columns.iter().zip(&reduced.fixed) {
+            variables.push(match given {
+                Some(value) => {
+                    fixed_cost += column.cost * value;
+                    None
+                }
+                None if column.integer && !relaxed => {
+                    Some(problem.add_integer_var(column.cost, (column.low as i32, column.high as i32)))
+                }
+                None => Some(problem.add_var(column.cost, (column.low, column.high))),
+            });
+        }
+        for row in &reduced.rows {
+            let terms = row.terms.iter();
+            let terms: Vec<_> = terms.filter_map(|(c, value)| Some((variables[*c]?, *value))).collect();
+            problem.add_constraint(&terms, row.operator, row.right);
+        }
+        Some(Self { problem, variables, given: reduced.fixed, fixed_cost })
+    }
+
+    /// The value of a decided column.
+    pub(super) fn given(&self, column: Column) -> f64 {
+        self.given[column].unwrap_or(0.0)
+    }
+
+    /// Whether every column has one value only.
+    pub(super) fn is_decided(&self) -> bool {
+        self.variables.iter().all(Option::is_none)
+    }
+
+    /// Values of all columns, from those of the solver's.
+    pub(super) fn values(&self, of: impl Fn(Variable) -> f64) -> Vec<f64> {
+        let columns = self.variables.iter().zip(&self.given);
+        columns.map(|(variable, given)| given.or(variable.map(&of)).unwrap_or(0.0)).collect()
     }
 }

@@ -1,9 +1,12 @@
 //! How the integer program is solved: candidate by candidate, or all variants in one.
 use super::fault;
 use super::incumbent::incumbent;
+use super::cuts::strengthen;
+use super::dive::dive;
+use super::live::{Live, NotLive};
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
-use super::program::{Answer, Effort, Point, Program};
+use super::program::{Answer, Column, Effort, Point, Program, SolverForm};
 use super::variants::{Candidates, candidates};
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
@@ -56,6 +59,25 @@ impl Search {
             }
         };
         Ok(self.incumbent.insert(found))
+    }
+
+    /// Takes note of a plan with its cost.
+    pub(super) fn know(&mut self, plan: &(f64, Solution)) {
+        if !matches!(&self.incumbent, Some(Some((cost, _))) if *cost <= plan.0) {
+            self.incumbent = Some(Some(plan.clone()));
+        }
+    }
+
+    /// A good point with those variants, without a bound.
+    pub(super) fn with_variants(
+        &mut self,
+        prepared: &Prepared<'_>,
+        variants: &[usize],
+    ) -> Result<Option<(Model, Point)>, PlannerError> {
+        let mut model = Model::new(prepared, &Allowed::only(prepared, variants));
+        let Ok(root) = self.root(prepared, &mut model) else { return Ok(None) };
+        let point = self.first_point(prepared, &model, &root)?;
+        Ok(point.map(|point| self.polished(model, point)))
     }
 
     pub(super) fn best(
@@ -158,22 +180,14 @@ impl Search {
         prepared: &Prepared<'_>,
         allowed: &Allowed,
     ) -> Result<Found, PlannerError> {
-        let model = Model::new(prepared, allowed);
-        let root = match self.solve(&model.program, &Effort { relaxed: true, ..self.effort(1.0) })? {
-            Answer::Found(point) => point,
-            Answer::Infeasible | Answer::Fault(_) => return Ok(Found { best: None, bound: f64::INFINITY }),
-            Answer::Nothing { bound, .. } => return Ok(Found { best: None, bound: bound.max(0.0) }),
+        let mut model = Model::new(prepared, allowed);
+        let root = match self.root(prepared, &mut model) {
+            Ok(root) => root,
+            Err(NotLive::Infeasible) => return Ok(Found { best: None, bound: f64::INFINITY }),
+            Err(NotLive::Unknown) => return Ok(Found { best: None, bound: 0.0 }),
         };
-        // An incumbent from the variants that the relaxation uses (relaxation enforced neighbourhood search).
-        let unused = model.binaries.iter().flatten().flatten().filter(|&&binary| root.values[binary] <= 1e-6);
-        let near = Model { program: model.program.without(unused.copied()), ..model.clone() };
-        let mut best: Option<Point> = None;
-        let effort = self.effort(0.5);
-        let effort =
-            Effort { nodes: (effort.nodes / INCUMBENT_PART).max(1), seconds: effort.seconds / 3.0, ..effort };
-        if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, None)? {
-            best = Some(point);
-        }
+        let mut best = self.first_point(prepared, &model, &root)?;
+        let effort = self.incumbent_effort();
         if best.is_none() {
             // One from a heuristic, its variants and numbers of workers.
             let known = self.incumbent(prepared.problem, &allowed.excluded)?;
@@ -184,8 +198,8 @@ impl Search {
                 best = Some(point);
             }
         }
-        let is_close = |point: &Point, bound: f64| (point.cost - bound) <= self.limits.gap * point.cost;
         let mut bound = root.bound;
+        let is_close = |point: &Point, bound: f64| (point.cost - bound) <= self.limits.gap * point.cost;
         if !best.as_ref().is_some_and(|point| is_close(point, bound)) {
             let start = best.as_ref().map(|point| point.values.clone());
             match self.integral(prepared, &model, 1.0, start.as_deref())? {
@@ -204,6 +218,93 @@ impl Search {
             }
         }
         Ok(Found { best: best.map(|point| (model, point)), bound })
+    }
+
+    /// The relaxation, strengthened; with the rows that did it in the program.
+    fn root(&mut self, prepared: &Prepared<'_>, model: &mut Model) -> Result<Point, NotLive> {
+        let (time, wall) = (self.time, self.limits.wall_seconds);
+        let left = || time.left_of(wall);
+        let form = SolverForm::of(&model.program, true).ok_or(NotLive::Infeasible)?;
+        let point = |values, cost| Point { values, cost, bound: cost, nodes: 0, by_time: false };
+        if form.is_decided() {
+            return Ok(point(form.values(|_| 0.0), form.fixed_cost));
+        }
+        let live = Live::new(&form, left());
+        self.by_time |= left() <= 0.0;
+        let live = live?;
+        if std::env::var("TT").is_ok() { eprintln!("  t={:.2} root {} size {:?}", self.time.seconds(), live.cost(&form), model.program.size()); }
+        let live = strengthen(prepared, model, &form, live, left);
+        if std::env::var("TT").is_ok() { eprintln!("  t={:.2} root {} size {:?}", self.time.seconds(), live.cost(&form), model.program.size()); }
+        Ok(point(live.values(&form), live.cost(&form)))
+    }
+
+    /// A point near the relaxation: first by rounding it, then by a search among the variants that it uses (relaxation
+    /// enforced neighbourhood search), then, in large programs, by freeing a few operators at a time.
+    fn first_point(
+        &mut self,
+        prepared: &Prepared<'_>,
+        model: &Model,
+        root: &Point,
+    ) -> Result<Option<Point>, PlannerError> {
+        let binaries: Vec<Column> = model.binaries.iter().flatten().flatten().copied().collect();
+        let counts: Vec<Column> = model.counts.iter().flatten().map(|(_, column)| *column).collect();
+        let unused = binaries.iter().filter(|&&binary| root.values[binary] <= 1e-6);
+        let near = Model { program: model.program.without(unused.copied()), ..model.clone() };
+        let mut best: Option<Point> = None;
+        let (time, wall) = (self.time, self.limits.wall_seconds);
+        let others = (0..model.program.len()).filter(|column| model.program.is_integer(*column));
+        let stages = [binaries.clone(), counts, others.collect()];
+        if let Some(values) = dive(&near.program, &stages, || time.left_of(wall)) {
+            let cost = model.program.cost_of(&values);
+            best = Some(Point { values, cost, bound: root.bound, nodes: 0, by_time: false });
+        }
+        if std::env::var("TT").is_ok() { eprintln!("  t={:.2} dive {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
+        let gap = self.limits.gap;
+        let is_close = |best: &Option<Point>| {
+            best.as_ref().is_some_and(|point| point.cost - root.bound <= gap * point.cost)
+        };
+        if is_close(&best) {
+            return Ok(best);
+        }
+        let effort = self.incumbent_effort();
+        if let Some(point) = &best {
+            // The same variants, numbers of workers free.
+            let given = binaries.iter().map(|&binary| (binary, point.values[binary].round()));
+            let given = model.program.with(given);
+            let start = point.values.clone();
+            self.improve(&given, &Effort { start: Some(&start), ..effort.clone() }, &mut best)?;
+            if std::env::var("TT").is_ok() { eprintln!("  t={:.2} counts {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
+        }
+        if !is_close(&best) {
+            let start = best.as_ref().map(|point| point.values.clone());
+            if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, start.as_deref())?
+                && best.as_ref().is_none_or(|other| point.cost < other.cost)
+            {
+                best = Some(point);
+            }
+            if std::env::var("TT").is_ok() { eprintln!("  t={:.2} rens {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
+        }
+        Ok(best)
+    }
+
+    /// Keeps the better of the best point so far and what a restricted program has.
+    fn improve(
+        &mut self,
+        program: &Program,
+        effort: &Effort<'_>,
+        best: &mut Option<Point>,
+    ) -> Result<bool, PlannerError> {
+        let Answer::Found(point) = self.solve(program, effort)? else { return Ok(false) };
+        let is_better = best.as_ref().is_none_or(|other| point.cost < other.cost * (1.0 - 1e-9));
+        if is_better {
+            *best = Some(point);
+        }
+        Ok(is_better)
+    }
+
+    fn incumbent_effort(&self) -> Effort<'static> {
+        let effort = self.effort(0.5);
+        Effort { nodes: (effort.nodes / INCUMBENT_PART).max(1), seconds: effort.seconds / 3.0, ..effort }
     }
 
     fn integral(
@@ -286,6 +387,7 @@ impl Search {
     fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Result<Answer, PlannerError> {
         let answer =
             program.solve(&Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() });
+        if std::env::var("TT").is_ok() { let (r,c)=program.size(); let d = match &answer { Answer::Found(p)=>format!("found {:.4} bound {:.4} nodes {}",p.cost,p.bound,p.nodes), Answer::Nothing{bound,nodes,..}=>format!("nothing {bound:.4} nodes {nodes}"), a=>format!("{a:?}")}; eprintln!("  t={:.2} rows {r} cols {c} relaxed {} gap {:.4} nodes<= {} start {} : {d}", self.time.seconds(), effort.relaxed, effort.gap, effort.nodes, effort.start.is_some()); }
         match &answer {
             Answer::Found(point) => {
                 self.nodes += point.nodes;

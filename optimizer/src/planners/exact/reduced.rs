@@ -1,0 +1,117 @@
+//! A program without what is decided already: columns that can take one value only, and rows that always hold.
+//!
+//! The solver's own presolve keeps continuous columns. Most of the programs here are restrictions of one large program
+//! (variants given, numbers of workers given), in which most shares and flows are 0; without them a linear program
+//! takes a part of the time.
+//!
+//! A row whose least activity over the bounds of its columns equals its right side holds only with every column at that
+//! bound; one whose largest activity is within it always holds. Nothing else is done, so each point of the reduced
+//! program is one of the whole and the other way round.
+use super::program::{ColumnFacts, Row};
+use microlp::ComparisonOp;
+
+/// Differences of activities below this, relative to the largest term, are rounding.
+const ROUNDING: f64 = 1e-12;
+/// By so much, relative to the largest term, a row must be broken to be impossible.
+const BROKEN: f64 = 1e-7;
+
+/// What is left of a program.
+#[derive(Debug)]
+pub(super) struct Reduced {
+    /// Per column: its only value.
+    pub(super) fixed: Vec<Option<f64>>,
+    /// Rows that are left, with columns that are left.
+    pub(super) rows: Vec<Row>,
+}
+
+/// Least and largest activity of terms, and the largest part of them.
+struct Activity {
+    least: f64,
+    most: f64,
+    scale: f64,
+}
+
+impl Reduced {
+    /// None where a row can never hold.
+    pub(super) fn of(columns: &[ColumnFacts], rows: &[Row]) -> Option<Self> {
+        let mut fixed: Vec<Option<f64>> =
+            columns.iter().map(|column| (column.low == column.high).then_some(column.low)).collect();
+        let mut rows_of: Vec<Vec<usize>> = vec![Vec::new(); columns.len()];
+        for (index, row) in rows.iter().enumerate() {
+            for (column, _) in &row.terms {
+                rows_of[*column].push(index);
+            }
+        }
+        let mut is_left = vec![true; rows.len()];
+        let mut is_waiting = vec![true; rows.len()];
+        let mut waiting: Vec<usize> = (0..rows.len()).rev().collect();
+        while let Some(index) = waiting.pop() {
+            is_waiting[index] = false;
+            if !is_left[index] {
+                continue;
+            }
+            let row = &rows[index];
+            let activity = activity(columns, &fixed, row);
+            let rounding = ROUNDING * activity.scale;
+            let is_bounded_above = !matches!(row.operator, ComparisonOp::Ge);
+            let is_bounded_below = !matches!(row.operator, ComparisonOp::Le);
+            let broken = BROKEN * activity.scale.max(1.0);
+            if (is_bounded_above && activity.least > row.right + broken)
+                || (is_bounded_below && activity.most < row.right - broken)
+            {
+                return None;
+            }
+            let at_least = is_bounded_above && activity.least >= row.right - rounding;
+            let at_most = is_bounded_below && activity.most <= row.right + rounding;
+            if at_least || at_most {
+                is_left[index] = false;
+                for &(column, value) in &row.terms {
+                    if fixed[column].is_some() {
+                        continue;
+                    }
+                    let takes_low = (value > 0.0) == at_least;
+                    fixed[column] =
+                        Some(if takes_low { columns[column].low } else { columns[column].high });
+                    for &other in &rows_of[column] {
+                        if is_left[other] && !is_waiting[other] {
+                            is_waiting[other] = true;
+                            waiting.push(other);
+                        }
+                    }
+                }
+            } else {
+                let holds_above = !is_bounded_above || activity.most <= row.right + rounding;
+                let holds_below = !is_bounded_below || activity.least >= row.right - rounding;
+                is_left[index] = !(holds_above && holds_below);
+            }
+        }
+        // A row with only given columns may be dropped only where it holds; that was seen above, but for those whose
+        // last column became given after the row was looked at, which stand in `waiting` then and were looked at again.
+        let left = |row: &Row| {
+            let mut right = row.right;
+            let mut terms = Vec::with_capacity(row.terms.len());
+            for &(column, value) in &row.terms {
+                match fixed[column] {
+                    Some(given) => right -= value * given,
+                    None => terms.push((column, value)),
+                }
+            }
+            Row { terms, right, operator: row.operator }
+        };
+        let rows = rows.iter().zip(&is_left).filter(|(_, is_left)| **is_left).map(|(row, _)| left(row));
+        let rows = rows.collect();
+        Some(Self { fixed, rows })
+    }
+}
+
+fn activity(columns: &[ColumnFacts], fixed: &[Option<f64>], row: &Row) -> Activity {
+    let mut activity = Activity { least: 0.0, most: 0.0, scale: row.right.abs() };
+    for &(column, value) in &row.terms {
+        let (low, high) = fixed[column].map_or((columns[column].low, columns[column].high), |v| (v, v));
+        let ends = [value * low, value * high];
+        activity.least += ends[0].min(ends[1]);
+        activity.most += ends[0].max(ends[1]);
+        activity.scale = activity.scale.max(ends[0].abs()).max(ends[1].abs());
+    }
+    activity
+}
