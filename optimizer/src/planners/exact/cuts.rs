@@ -20,7 +20,7 @@ const BROKEN: f64 = 0.01;
 /// Fractions nearer to 0 or 1 give rows with large coefficients.
 const FRACTION: f64 = 0.02;
 /// The rounds end where all rows of one raise the bound by less than this part.
-const RISE: f64 = 2e-4;
+const RISE: f64 = 1e-5;
 
 /// A share that takes time of the workers of a count.
 #[derive(Debug, Clone, Copy)]

@@ -135,6 +135,15 @@ impl Program {
         fixed
     }
 
+    /// The same program with those columns real.
+    pub(super) fn with_real(&self, columns: impl IntoIterator<Item = Column>) -> Self {
+        let mut relaxed = self.clone();
+        for column in columns {
+            relaxed.columns[column].integer = false;
+        }
+        relaxed
+    }
+
     /// Whether a column is integer.
     pub(super) fn is_integer(&self, column: Column) -> bool {
         self.columns[column].integer

@@ -20,6 +20,13 @@ const FEW_MEMORY: usize = 100;
 /// Nodes that the search of an incumbent may use, as a part of all.
 const INCUMBENT_PART: u64 = 100;
 
+/// Operators from which on a few of them are freed at a time.
+const MANY_OPERATORS: usize = 20;
+/// How many are freed, in how many nodes, and how often all are gone over.
+const FREED: usize = 6;
+const NODES_FREED: u64 = 40;
+const PASSES: usize = 3;
+
 /// Counts what a search has used.
 #[derive(Debug)]
 pub(super) struct Search {
@@ -253,7 +260,7 @@ impl Search {
         let mut best: Option<Point> = None;
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let others = (0..model.program.len()).filter(|column| model.program.is_integer(*column));
-        let stages = [binaries.clone(), counts, others.collect()];
+        let stages = [binaries.clone(), counts.clone(), others.collect()];
         if let Some(values) = dive(&near.program, &stages, || time.left_of(wall)) {
             let cost = model.program.cost_of(&values);
             best = Some(Point { values, cost, bound: root.bound, nodes: 0, by_time: false });
@@ -272,8 +279,32 @@ impl Search {
             let given = binaries.iter().map(|&binary| (binary, point.values[binary].round()));
             let given = model.program.with(given);
             let start = point.values.clone();
-            self.improve(&given, &Effort { start: Some(&start), ..effort.clone() }, &mut best)?;
+            let gap = 0.2 * effort.gap;
+            self.improve(&given, &Effort { start: Some(&start), gap, ..effort.clone() }, &mut best)?;
             if std::env::var("TT").is_ok() { eprintln!("  t={:.2} counts {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
+        }
+        if std::env::var("CO").is_ok() && !is_close(&best) {
+            for (name, from) in [("near", &near.program), ("full", &model.program)] {
+            let co = from.with_real(binaries.iter().copied());
+            let effort = Effort { nodes: 300, ..self.effort(0.2) };
+            if let Answer::Found(point) = self.solve(&co, &effort)? {
+                eprintln!("  t={:.2} co {name} {} bound {}", self.time.seconds(), point.cost, point.bound);
+                let fixed = from.with(counts.iter().map(|&c| (c, point.values[c].round())));
+                let stages = [binaries.clone()];
+                if let Some(values) = dive(&fixed, &stages, || time.left_of(wall)) {
+                    let cost = model.program.cost_of(&values);
+                    eprintln!("  t={:.2} codive {name} {cost} {}", self.time.seconds(), 1.0-root.bound/cost);
+                    let given = binaries.iter().map(|&binary| (binary, values[binary].round()));
+                    let given = model.program.with(given);
+                    let mut b = None;
+                    self.improve(&given, &Effort { start: Some(&values), nodes: 300, ..self.effort(0.1) }, &mut b)?;
+                    eprintln!("  t={:.2} cocounts {:?}", self.time.seconds(), b.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); 
+                }
+            }}
+        }
+        if model.binaries.len() >= MANY_OPERATORS {
+            self.free_some(model, &mut best, &is_close)?;
+            if std::env::var("TT").is_ok() { eprintln!("  t={:.2} some {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
         }
         if !is_close(&best) {
             let start = best.as_ref().map(|point| point.values.clone());
@@ -285,6 +316,36 @@ impl Search {
             if std::env::var("TT").is_ok() { eprintln!("  t={:.2} rens {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
         }
         Ok(best)
+    }
+
+    /// Frees the variants of a few operators that follow each other, and all numbers of workers (large neighbourhood
+    /// search), until a pass over all of them finds nothing better.
+    fn free_some(
+        &mut self,
+        model: &Model,
+        best: &mut Option<Point>,
+        is_close: &impl Fn(&Option<Point>) -> bool,
+    ) -> Result<(), PlannerError> {
+        let operators = model.binaries.len();
+        for _ in 0..PASSES {
+            let mut is_better = false;
+            for first in (0..operators).step_by(FREED / 2) {
+                let Some(start) = best.as_ref().map(|point| point.values.clone()) else { return Ok(()) };
+                if is_close(best) || self.time.left_of(self.limits.wall_seconds) <= 0.0 {
+                    return Ok(());
+                }
+                let is_free = |operator: usize| (first..first + FREED).contains(&operator);
+                let others = (0..operators).filter(|&operator| !is_free(operator));
+                let given = others.flat_map(|operator| model.binaries[operator].iter().flatten());
+                let program = model.program.with(given.map(|&binary| (binary, start[binary].round())));
+                let effort = Effort { start: Some(&start), nodes: NODES_FREED, ..self.effort(0.1) };
+                is_better |= self.improve(&program, &effort, best)?;
+            }
+            if !is_better {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Keeps the better of the best point so far and what a restricted program has.
