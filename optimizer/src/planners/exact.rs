@@ -12,11 +12,13 @@
 //! the keys instead, [`Status::Optimal`] says that the plan meets that bound, and [`Status::Infeasible`] is proven only
 //! where that program has no plan either.
 mod accuracy_rows;
+mod budgets;
 mod cuts;
 mod dive;
 mod extract;
 mod incumbent;
 mod latency_rows;
+mod latency_search;
 mod live;
 mod model;
 mod prepared;
@@ -31,13 +33,19 @@ use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
-use crate::realise::{RealiseError, realise};
+use crate::realise::{Placement, RealiseError, WorkerGroup, realise};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
+use budgets::Budgets;
+use model::Model;
 use prepared::{LatencyRule, MemoryRule, Prepared};
+use program::Point;
 use search::{Found, Search};
 
 pub(crate) const NAME: &str = "exact";
+
+/// Nodes of one program under latency limits, as a part of all: there are many programs, and bounds move little.
+const LATENCY_PART: u64 = 200;
 
 /// By how much all loads are raised, one after the other, where a point's plan does not fit.
 const STRICTER: [f64; 3] = [1.0 + 1e-5, 1.0 + 1e-3, 1.02];
@@ -71,7 +79,19 @@ impl Exact {
         let mut search = Search::new(limits, SearchTime::begin());
         let mut found = Best { plan: None, bound: 0.0, is_refused: false };
         if !problem.limits.latency.is_empty() {
-            means(problem, excluded, &mut search, &mut found)?;
+            search.limits.nodes = (limits.nodes / LATENCY_PART).max(1);
+            let mut free = problem.clone();
+            free.limits.latency.clear();
+            without_latency(&free, excluded, &mut search, &mut found)?;
+            if !found.is_close(limits.gap) {
+                means(problem, excluded, &mut search, &mut found)?;
+            }
+            if !found.is_close(limits.gap) {
+                within_budgets(problem, excluded, &mut search, &mut found)?;
+            }
+            if found.plan.is_some() {
+                search.limits.nodes = (search.limits.nodes / 10).max(1);
+            }
         }
         if !found.is_close(limits.gap) {
             plans(problem, excluded, &mut search, &mut found)?;
@@ -137,6 +157,67 @@ impl Best {
     }
 }
 
+/// What a plan costs at least without the latency limits.
+fn without_latency(
+    free: &Problem,
+    excluded: &[Vec<usize>],
+    search: &mut Search,
+    found: &mut Best,
+) -> Result<(), PlannerError> {
+    let rules = vec![MemoryRule::Ignored; free.worker_classes.len()];
+    let prepared = Prepared::new(free, &rules, LatencyRule::Budgets, 1.0)?;
+    found.bound =
+        if prepared.is_servable() { search.best(&prepared, excluded)?.bound } else { f64::INFINITY };
+    Ok(())
+}
+
+/// A plan within latency budgets that are searched from outside.
+fn within_budgets(
+    problem: &Problem,
+    excluded: &[Vec<usize>],
+    search: &mut Search,
+    found: &mut Best,
+) -> Result<(), PlannerError> {
+    let mut rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+    let mut known: Option<(Vec<usize>, Budgets)> = None;
+    let mut stricter = STRICTER.iter();
+    let mut strictness = 1.0;
+    for _ in 0..=problem.worker_classes.len() + STRICTER.len() {
+        let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, strictness)?;
+        if !prepared.is_servable() {
+            return Ok(());
+        }
+        let next = match &known {
+            None => search.within_budgets(&prepared, excluded, found.bound)?,
+            Some((variants, budgets)) => search.within(&prepared, excluded, variants, budgets)?,
+        };
+        let Some((model, point, budgets)) = next else { return Ok(()) };
+        match realised(problem, &prepared, &model, &point) {
+            Ok(solution) if check(problem, &solution).is_empty() => {
+                let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
+                found.offer(total, solution);
+                if let Some(known) = &found.plan {
+                    search.know(known);
+                }
+                return Ok(());
+            }
+            Err(RealiseError::Memory { class, .. }) if rules[class] == MemoryRule::Ignored => {
+                for (class, count) in
+                    too_small(problem, &extract::placement(&prepared, &model, &point.values))
+                {
+                    rules[class] = MemoryRule::SingleOf(count + 1);
+                }
+            }
+            Ok(_) | Err(_) => match stricter.next() {
+                Some(next) => strictness = *next,
+                None => return Ok(()),
+            },
+        }
+        known = Some((model.joint(&point.values), budgets));
+    }
+    Ok(())
+}
+
 /// A bound under latency limits; sometimes its plan keeps them, which settles all.
 fn means(
     problem: &Problem,
@@ -156,7 +237,7 @@ fn means(
     let relaxed = search.best(&prepared, excluded);
     search.limits.wall_seconds = guard;
     let relaxed = relaxed?;
-    found.bound = relaxed.bound;
+    found.bound = found.bound.max(relaxed.bound);
     if let Some((model, point)) = relaxed.best
         && let Ok(solution) = realise(problem, &extract::placement(&prepared, &model, &point.values))
         && check(problem, &solution).is_empty()
@@ -178,7 +259,6 @@ fn plans(
     let mut stricter = STRICTER.iter();
     let mut strictness = 1.0;
     loop {
-        if std::env::var("TT").is_ok() { eprintln!("rules {rules:?} strict {strictness} t={}", search.time.seconds()); }
         let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, strictness)?;
         let next = if prepared.is_servable() {
             search.best(&prepared, excluded)?
@@ -205,10 +285,20 @@ fn plans(
             }
             // The routes made of flows do not keep every limit.
             Ok(_) if !prepared.plans_routes => return Ok(()),
-            Err(RealiseError::Memory { class, count }) if rules[class] != MemoryRule::Single => {
+            Err(RealiseError::Memory { class, .. }) if rules[class] != MemoryRule::Single => {
+                if let Ok(solution) = realised(problem, &prepared, &model, &point)
+                    && check(problem, &solution).is_empty()
+                {
+                    let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
+                    found.offer(total, solution);
+                    if found.is_close(search.limits.gap) {
+                        return Ok(());
+                    }
+                }
                 // Often the same variants fit with another worker or none more, at a cost within the gap.
                 let variants = model.joint(&point.values);
-                if let Some((total, solution)) = fitted(problem, &rules, &variants, (class, count), search)? {
+                let small = too_small(problem, &extract::placement(&prepared, &model, &point.values));
+                if let Some((total, solution)) = fitted(problem, &rules, &variants, small, search)? {
                     found.offer(total, solution);
                     if found.is_close(search.limits.gap) {
                         return Ok(());
@@ -232,37 +322,72 @@ fn plans(
     }
 }
 
+/// The plan that a point means, with up to two more workers of a class whose models do not fit. Its cost counts them.
+fn realised(
+    problem: &Problem,
+    prepared: &Prepared<'_>,
+    model: &Model,
+    point: &Point,
+) -> Result<Solution, RealiseError> {
+    let mut placement = extract::placement(prepared, model, &point.values);
+    let first = realise(problem, &placement);
+    let mut last = first.clone();
+    for _ in 0..2 * problem.worker_classes.len() {
+        let Err(RealiseError::Memory { class, count }) = last else { break };
+        let taken: u32 = placement.groups.iter().filter(|g| g.class == class).map(|g| g.count).sum();
+        let is_full = taken >= problem.worker_classes[class].count;
+        let group = placement.groups.iter_mut().find(|group| group.class == class && group.count == count);
+        let Some(group) = group.filter(|_| !is_full) else { break };
+        group.count += 1;
+        last = realise(problem, &placement);
+    }
+    if last.is_ok() { last } else { first }
+}
+
 /// A plan with those variants whose models fit, where those of a plan do not fit on so many workers of a class.
 fn fitted(
     problem: &Problem,
     rules: &[MemoryRule],
     variants: &[usize],
-    mut too_small: (usize, u32),
+    mut small: Vec<(usize, u32)>,
     search: &mut Search,
 ) -> Result<Option<(f64, Solution)>, PlannerError> {
     let mut rules = rules.to_vec();
+    let mut best: Option<(f64, Solution)> = None;
     for _ in 0..problem.worker_classes.len() {
-        let (class, count) = too_small;
-        rules[class] = MemoryRule::SingleOf(count + 1);
+        for (class, count) in small {
+            rules[class] = MemoryRule::SingleOf(count + 1);
+        }
         let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
         if !prepared.is_servable() {
-            return Ok(None);
+            break;
         }
-        let Some((model, point)) = search.with_variants(&prepared, variants)? else { return Ok(None) };
-        match realise(problem, &extract::placement(&prepared, &model, &point.values)) {
-            Ok(solution) if check(problem, &solution).is_empty() => {
-                let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
-                return Ok(Some((total, solution)));
+        let Some((model, point)) = search.with_variants(&prepared, variants)? else { break };
+        if let Ok(solution) = realised(problem, &prepared, &model, &point)
+            && check(problem, &solution).is_empty()
+        {
+            let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
+            if best.as_ref().is_none_or(|(least, _)| total < *least) {
+                best = Some((total, solution));
             }
-            Err(RealiseError::Memory { class, count })
-                if !matches!(rules[class], MemoryRule::Single | MemoryRule::SingleOf(_)) =>
-            {
-                too_small = (class, count);
-            }
-            Ok(_) | Err(_) => return Ok(None),
+        }
+        small = too_small(problem, &extract::placement(&prepared, &model, &point.values));
+        small.retain(|(class, _)| !matches!(rules[*class], MemoryRule::Single | MemoryRule::SingleOf(_)));
+        if small.is_empty() {
+            break;
         }
     }
-    Ok(None)
+    Ok(best)
+}
+
+/// Worker classes, with numbers of workers, into whose memory the models do not fit.
+fn too_small(problem: &Problem, placement: &Placement) -> Vec<(usize, u32)> {
+    let alone = |group: &WorkerGroup| {
+        let of_group = Placement { groups: vec![group.clone()], ..placement.clone() };
+        matches!(realise(problem, &of_group), Err(RealiseError::Memory { .. }))
+    };
+    let groups = placement.groups.iter().filter(|group| alone(group));
+    groups.map(|group| (group.class, group.count)).collect()
 }
 
 /// No plan: none exists where the bound is infinite, otherwise none was found.

@@ -3,7 +3,9 @@
 //! `y` workers, whole, carry `sum a_j phi_j <= y`, and a share `phi_j` is at most the binary `b_j` of its variant. For
 //! any set `S` of shares, with `A = sum_S a_j` and its fraction `f`, a mixed-integer rounding gives
 //!
-//!     y + sum_S G(a_j) (1 - b_j) + sum_S a_j (b_j - phi_j) / f >= ceil(A),  G(a) = floor(a) + min(1, frac(a) / f)
+//! ```text
+//! y + sum_S G(a_j) (1 - b_j) + sum_S a_j (b_j - phi_j) / f >= ceil(A),  G(a) = floor(a) + min(1, frac(a) / f)
+//! ```
 //!
 //! (Nemhauser and Wolsey 1990; Marchand and Wolsey 2001, with the binaries complemented). The relaxation rents
 //! fractions of workers; where the shares of `S` are whole, this row asks for whole ones. A program with these rows has
@@ -80,7 +82,11 @@ fn counted(prepared: &Prepared<'_>, model: &Model) -> Vec<Counted> {
                         let choice = &prepared.choices[operator][index];
                         let load = of(choice.load, choice.wait_load);
                         if choice.class == Some(class) && load > 0.0 {
-                            items.push(Item { load, share, binary: model.binaries[operator][choice.variant] });
+                            items.push(Item {
+                                load,
+                                share,
+                                binary: model.binaries[operator][choice.variant],
+                            });
                         }
                     }
                 }
@@ -179,4 +185,34 @@ fn merged(mut terms: Terms) -> Terms {
         is_same
     });
     terms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every whole point keeps the row; the relaxation's point breaks it.
+    #[test]
+    fn a_row_cuts_off_fractions_of_workers_only() {
+        let (count, share, binary, single) = (0, 1, 2, 3);
+        let items = vec![
+            Item { load: 1.3, share, binary: Some(binary) },
+            Item { load: 0.5, share: single, binary: None },
+        ];
+        let row = Counted { count, items };
+        let relaxed = [1.3 + 0.45, 1.0, 1.0, 0.9];
+        let (terms, right) = separated(&row, &relaxed).expect("is broken");
+        let left = |point: &[f64]| terms.iter().map(|(column, value)| value * point[*column]).sum::<f64>();
+        assert!(left(&relaxed) < right - BROKEN);
+        for chosen in [0.0, 1.0] {
+            for step in 0..=20 {
+                for other in 0..=20 {
+                    let (share, single) = (chosen * f64::from(step) / 20.0, f64::from(other) / 20.0);
+                    let workers = (1.3 * share + 0.5 * single - 1e-9).ceil().max(0.0);
+                    let point = [workers, share, chosen, single];
+                    assert!(left(&point) >= right - 1e-9, "{point:?} breaks {terms:?} >= {right}");
+                }
+            }
+        }
+    }
 }

@@ -68,4 +68,3 @@ impl Live {
         Self::of(self.solution.add_constraint(left.as_slice(), ComparisonOp::Ge, right))
     }
 }
-

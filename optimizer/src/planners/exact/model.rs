@@ -73,6 +73,13 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn new(prepared: &Prepared<'_>, allowed: &Allowed) -> Self {
+        let mut model = Self::without_latency(prepared, allowed);
+        latency_rows::add(&mut model, prepared);
+        model
+    }
+
+    /// The program without rows for latency.
+    pub(super) fn without_latency(prepared: &Prepared<'_>, allowed: &Allowed) -> Self {
         let mut model = Self {
             program: Program::default(),
             shares: Vec::new(),
@@ -92,7 +99,6 @@ impl Model {
         }
         model.add_bandwidths(prepared);
         accuracy_rows::add(&mut model, prepared, allowed);
-        latency_rows::add(&mut model, prepared);
         model
     }
 
@@ -171,6 +177,7 @@ impl Model {
                 }
             }
             if single.is_none() {
+                program.choice(binaries.iter().flatten().copied().collect());
                 program.equal(binaries.iter().flatten().map(|binary| (*binary, 1.0)).collect(), 1.0);
             }
             self.binaries.push(binaries);

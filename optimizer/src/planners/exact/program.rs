@@ -1,9 +1,9 @@
 //! A mixed-integer linear program, kept so that it can be relaxed, restricted and solved again by `microlp`.
-use microlp::{
-    ComparisonOp, Error, OptimizationDirection, SolutionStatus, SolveOptions, SolveOutcome, TerminationReason,
-    Variable,
-};
 use super::reduced::Reduced;
+use microlp::{
+    ComparisonOp, Error, OptimizationDirection, SolutionStatus, SolveOptions, SolveOutcome,
+    TerminationReason, Variable,
+};
 use std::time::Duration;
 
 /// Position of a column.
@@ -34,6 +34,8 @@ pub(super) struct Row {
 pub(super) struct Program {
     columns: Vec<ColumnFacts>,
     rows: Vec<Row>,
+    /// Binaries that add up to 1, one set per choice.
+    choices: Vec<Vec<Column>>,
     /// Cost that does not depend on the columns.
     pub(super) fixed_cost: f64,
 }
@@ -84,6 +86,11 @@ impl Program {
         self.columns.len() - 1
     }
 
+    /// Says that these binaries add up to 1 (the row has to be added too).
+    pub(super) fn choice(&mut self, binaries: Vec<Column>) {
+        self.choices.push(binaries);
+    }
+
     pub(super) fn equal(&mut self, terms: Terms, right: f64) {
         self.row(terms, ComparisonOp::Eq, right);
     }
@@ -109,7 +116,12 @@ impl Program {
         self.rows.push(Row { terms, operator, right });
     }
 
-    pub(super) fn size(&self) -> (usize, usize) { (self.rows.len(), self.columns.len()) }
+    /// Columns and rows.
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> (&[ColumnFacts], &[Row]) {
+        (&self.columns, &self.rows)
+    }
+
     /// Number of columns.
     pub(super) fn len(&self) -> usize {
         self.columns.len()
@@ -149,11 +161,6 @@ impl Program {
         self.columns[column].integer
     }
 
-    /// Cost of one unit of a column.
-    pub(super) fn price_of(&self, column: Column) -> f64 {
-        self.columns[column].cost
-    }
-
     /// The same program with those columns at most 0.
     pub(super) fn without(&self, columns: impl IntoIterator<Item = Column>) -> Self {
         let mut fixed = self.clone();
@@ -161,6 +168,14 @@ impl Program {
             fixed.columns[column].high = 0.0;
         }
         fixed
+    }
+
+    /// Asks for a cost below this.
+    pub(super) fn cheaper_than(&mut self, most: f64) {
+        let scale = most.abs().max(1e-9);
+        let costs = self.columns.iter().enumerate().filter(|(_, column)| column.cost != 0.0);
+        let terms = costs.map(|(column, facts)| (column, facts.cost / scale)).collect();
+        self.at_most(terms, (most - self.fixed_cost) / scale);
     }
 
     /// Cost of a point.
@@ -239,15 +254,17 @@ impl SolverForm {
         let mut problem = microlp::Problem::new(OptimizationDirection::Minimize);
         let mut fixed_cost = program.fixed_cost;
         let mut variables: Vec<Option<Variable>> = Vec::with_capacity(program.columns.len());
-        for (column, given) in program.columns.iter().zip(&reduced.fixed) {
+        let shifts = if relaxed { Vec::new() } else { shifts(program, &reduced) };
+        for (index, (column, given)) in program.columns.iter().zip(&reduced.fixed).enumerate() {
+            let shift = shifts.get(index).copied().unwrap_or(0.0);
             variables.push(match given {
                 Some(value) => {
                     fixed_cost += column.cost * value;
                     None
                 }
-                None if column.integer && !relaxed => {
-                    Some(problem.add_integer_var(column.cost, (column.low as i32, column.high as i32)))
-                }
+                None if column.integer && !relaxed => Some(
+                    problem.add_integer_var(column.cost + shift, (column.low as i32, column.high as i32)),
+                ),
                 None => Some(problem.add_var(column.cost, (column.low, column.high))),
             });
         }
@@ -274,4 +291,34 @@ impl SolverForm {
         let columns = self.variables.iter().zip(&self.given);
         columns.map(|(variable, given)| given.or(variable.map(&of)).unwrap_or(0.0)).collect()
     }
+}
+
+/// What is added to the costs of binaries, so that the solver branches on them before it branches on numbers of
+/// workers: its first estimate of what a branch is worth is the cost of the column, and binaries have none, although
+/// whole numbers of workers cost next to nothing while variants may be mixed. All binaries of a choice get the same, and
+/// all choices together 0, so the cost of a point does not change.
+fn shifts(program: &Program, reduced: &Reduced) -> Vec<f64> {
+    let counts = program.columns.iter().filter(|column| column.integer);
+    let size = 2.0 * counts.map(|column| column.cost).fold(0.0, f64::max);
+    let is_open = |choice: &&Vec<Column>| choice.iter().filter(|&&c| reduced.fixed[c].is_none()).count() > 1;
+    let is_untouched =
+        |choice: &&Vec<Column>| choice.iter().all(|&c| reduced.fixed[c].is_none_or(|v| v == 0.0));
+    let open: Vec<&Vec<Column>> = program.choices.iter().filter(is_open).filter(is_untouched).collect();
+    let mut shifts = vec![0.0; program.columns.len()];
+    if open.len() < 2 {
+        return shifts;
+    }
+    for (index, choice) in open.iter().enumerate() {
+        let is_odd = open.len() % 2 == 1;
+        let of_choice = match index {
+            0 => size,
+            1 | 2 if is_odd => -0.5 * size,
+            _ if (index % 2 == 0) != is_odd => size,
+            _ => -size,
+        };
+        for &column in *choice {
+            shifts[column] = of_choice;
+        }
+    }
+    shifts
 }

@@ -70,8 +70,7 @@ impl Reduced {
                         continue;
                     }
                     let takes_low = (value > 0.0) == at_least;
-                    fixed[column] =
-                        Some(if takes_low { columns[column].low } else { columns[column].high });
+                    fixed[column] = Some(if takes_low { columns[column].low } else { columns[column].high });
                     for &other in &rows_of[column] {
                         if is_left[other] && !is_waiting[other] {
                             is_waiting[other] = true;
@@ -114,4 +113,41 @@ fn activity(columns: &[ColumnFacts], fixed: &[Option<f64>], row: &Row) -> Activi
         activity.scale = activity.scale.max(ends[0].abs()).max(ends[1].abs());
     }
     activity
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planners::exact::program::{Answer, Effort, Program};
+
+    /// `sum phi = b`, `flow = phi`: without the binary nothing of its shares and flows is left.
+    #[test]
+    fn what_a_given_column_decides_is_left_out() {
+        let mut program = Program::default();
+        let binaries: Vec<_> = (0..2).map(|_| program.integer(0.0, 0, 1)).collect();
+        let mut shares = Vec::new();
+        for &binary in &binaries {
+            let own: Vec<_> = [1.0, 2.0].map(|cost| program.real(cost, 0.0, 1.0)).to_vec();
+            program.equal(vec![(own[0], 1.0), (own[1], 1.0), (binary, -1.0)], 0.0);
+            shares.extend(own);
+        }
+        program.equal(binaries.iter().map(|&binary| (binary, 1.0)).collect(), 1.0);
+        program.at_most(vec![(shares[2], 1.0)], 0.25);
+        let fixed = program.with([(binaries[0], 0.0)]);
+        let (columns, rows) = fixed.parts();
+        let reduced = Reduced::of(columns, rows).expect("has points");
+        assert_eq!(reduced.fixed[shares[0]], Some(0.0));
+        assert_eq!(reduced.fixed[binaries[1]], Some(1.0), "one of them is chosen");
+        assert_eq!((reduced.fixed[shares[2]], reduced.fixed[shares[3]]), (None, None));
+        let Answer::Found(point) = fixed.solve(&Effort { nodes: 10, seconds: 10.0, ..Effort::default() })
+        else {
+            panic!("has a point")
+        };
+        assert!((point.cost - 1.75).abs() < 1e-9, "{point:?}");
+        // What no column can reach is impossible.
+        let (columns, rows) = fixed.parts();
+        let mut impossible = rows.to_vec();
+        impossible[2].right = 3.0;
+        assert!(Reduced::of(columns, &impossible).is_none());
+    }
 }

@@ -1,8 +1,8 @@
 //! How the integer program is solved: candidate by candidate, or all variants in one.
-use super::fault;
-use super::incumbent::incumbent;
 use super::cuts::strengthen;
 use super::dive::dive;
+use super::fault;
+use super::incumbent::incumbent;
 use super::live::{Live, NotLive};
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
@@ -26,6 +26,8 @@ const MANY_OPERATORS: usize = 20;
 const FREED: usize = 6;
 const NODES_FREED: u64 = 40;
 const PASSES: usize = 3;
+/// Nodes of a program with mixed variants.
+const NODES_MIXED: u64 = 300;
 
 /// Counts what a search has used.
 #[derive(Debug)]
@@ -82,7 +84,8 @@ impl Search {
         variants: &[usize],
     ) -> Result<Option<(Model, Point)>, PlannerError> {
         let mut model = Model::new(prepared, &Allowed::only(prepared, variants));
-        let Ok(root) = self.root(prepared, &mut model) else { return Ok(None) };
+        let root = self.root(prepared, &mut model);
+        let Ok(root) = root else { return Ok(None) };
         let point = self.first_point(prepared, &model, &root)?;
         Ok(point.map(|point| self.polished(model, point)))
     }
@@ -96,25 +99,30 @@ impl Search {
             return self.directly(prepared, excluded);
         }
         // Flows per link are quicker to plan. Often the best whole routes for the same variants and workers cost no
-        // more, which proves them.
+        // more, which proves them; where they cost a little more, a closer search may still do.
         let gap = self.limits.gap;
-        self.limits.gap = 0.9 * gap;
-        let flows = self.directly(&prepared.without_routes(), excluded);
-        self.limits.gap = gap;
-        let flows = flows?;
+        let mut bound = 0.0f64;
         let mut routed: Option<(Model, Point)> = None;
-        match flows.best {
-            None if flows.bound == f64::INFINITY => return Ok(Found { best: None, bound: flows.bound }),
-            None => {}
-            Some((model, point)) => {
-                let whole = Model::new(prepared, &model.allowed);
-                let fixed = whole.program.with_integers_of(&point.values[..model.first_flow]);
-                if let Answer::Found(point) = self.solve(&fixed, &self.effort(0.5))? {
-                    let (whole, point) = self.polished(whole, point);
-                    if point.cost - flows.bound <= gap * point.cost {
-                        return Ok(Found { best: Some((whole, point)), bound: flows.bound });
+        let parts: &[f64] = if gap > 1e-4 { &[1.0, 0.6] } else { &[0.9] };
+        for part in parts {
+            self.limits.gap = part * gap;
+            let flows = self.directly(&prepared.without_routes(), excluded);
+            self.limits.gap = gap;
+            let flows = flows?;
+            bound = bound.max(flows.bound);
+            match flows.best {
+                None if flows.bound == f64::INFINITY => return Ok(Found { best: None, bound }),
+                None => {}
+                Some((model, point)) => {
+                    let whole = Model::new(prepared, &model.allowed);
+                    let fixed = whole.program.with_integers_of(&point.values[..model.first_flow]);
+                    if let Answer::Found(point) = self.solve(&fixed, &self.effort(0.5))? {
+                        let (whole, point) = self.polished(whole, point);
+                        if point.cost - bound <= gap * point.cost {
+                            return Ok(Found { best: Some((whole, point)), bound });
+                        }
+                        routed = Some((whole, point));
                     }
-                    routed = Some((whole, point));
                 }
             }
         }
@@ -123,7 +131,7 @@ impl Search {
             (Some(found), Some(routed)) if routed.1.cost < found.1.cost => Some(routed),
             (found, routed) => found.or(routed),
         };
-        Ok(Found { best, bound: found.bound.max(flows.bound) })
+        Ok(Found { best, bound: found.bound.max(bound) })
     }
 
     fn directly(&mut self, prepared: &Prepared<'_>, excluded: &[Vec<usize>]) -> Result<Found, PlannerError> {
@@ -149,21 +157,25 @@ impl Search {
     ) -> Result<Found, PlannerError> {
         let mut open: Vec<(f64, Model)> = Vec::new();
         for joint in joints {
-            let model = Model::new(prepared, &Allowed::only(prepared, joint));
-            match self.solve(&model.program, &Effort { relaxed: true, ..self.effort(1.0) })? {
-                Answer::Found(point) => open.push((point.bound, model)),
-                Answer::Nothing { .. } => open.push((0.0, model)),
-                Answer::Infeasible | Answer::Fault(_) => {}
+            let mut model = Model::new(prepared, &Allowed::only(prepared, joint));
+            match self.root(prepared, &mut model) {
+                Ok(point) => open.push((point.bound, model)),
+                Err(NotLive::Unknown) => open.push((0.0, model)),
+                Err(NotLive::Infeasible) => {}
             }
         }
         open.sort_by(|a, b| a.0.total_cmp(&b.0)); // stable: the order of the list decides between equals
         let mut best: Option<(Model, Point)> = None;
         let mut bound = f64::INFINITY;
-        for (relaxed, model) in open {
+        for (relaxed, mut model) in open {
             if best.as_ref().is_some_and(|(_, point)| relaxed >= point.cost * (1.0 - self.limits.gap) - 1e-12)
             {
                 bound = bound.min(relaxed);
                 break;
+            }
+            // What cannot be cheaper than the best by more than the gap need not be searched to its end.
+            if let Some((_, point)) = &best {
+                model.program.cheaper_than(point.cost * (1.0 - 0.5 * self.limits.gap));
             }
             match self.integral(prepared, &model, 1.0, None)? {
                 Answer::Found(point) => {
@@ -173,7 +185,11 @@ impl Search {
                     }
                 }
                 Answer::Nothing { bound: proven, .. } => bound = bound.min(proven.max(relaxed)),
-                Answer::Infeasible | Answer::Fault(_) => {}
+                Answer::Infeasible | Answer::Fault(_) => {
+                    if let Some((_, point)) = &best {
+                        bound = bound.min(point.cost * (1.0 - 0.5 * self.limits.gap));
+                    }
+                }
             }
         }
         if let Some((_, point)) = &best {
@@ -239,9 +255,7 @@ impl Search {
         let live = Live::new(&form, left());
         self.by_time |= left() <= 0.0;
         let live = live?;
-        if std::env::var("TT").is_ok() { eprintln!("  t={:.2} root {} size {:?}", self.time.seconds(), live.cost(&form), model.program.size()); }
         let live = strengthen(prepared, model, &form, live, left);
-        if std::env::var("TT").is_ok() { eprintln!("  t={:.2} root {} size {:?}", self.time.seconds(), live.cost(&form), model.program.size()); }
         Ok(point(live.values(&form), live.cost(&form)))
     }
 
@@ -265,7 +279,6 @@ impl Search {
             let cost = model.program.cost_of(&values);
             best = Some(Point { values, cost, bound: root.bound, nodes: 0, by_time: false });
         }
-        if std::env::var("TT").is_ok() { eprintln!("  t={:.2} dive {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
         let gap = self.limits.gap;
         let is_close = |best: &Option<Point>| {
             best.as_ref().is_some_and(|point| point.cost - root.bound <= gap * point.cost)
@@ -274,6 +287,7 @@ impl Search {
             return Ok(best);
         }
         let effort = self.incumbent_effort();
+        let is_large = model.binaries.len() >= MANY_OPERATORS && !binaries.is_empty();
         if let Some(point) = &best {
             // The same variants, numbers of workers free.
             let given = binaries.iter().map(|&binary| (binary, point.values[binary].round()));
@@ -281,30 +295,14 @@ impl Search {
             let start = point.values.clone();
             let gap = 0.2 * effort.gap;
             self.improve(&given, &Effort { start: Some(&start), gap, ..effort.clone() }, &mut best)?;
-            if std::env::var("TT").is_ok() { eprintln!("  t={:.2} counts {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
         }
-        if std::env::var("CO").is_ok() && !is_close(&best) {
-            for (name, from) in [("near", &near.program), ("full", &model.program)] {
-            let co = from.with_real(binaries.iter().copied());
-            let effort = Effort { nodes: 300, ..self.effort(0.2) };
-            if let Answer::Found(point) = self.solve(&co, &effort)? {
-                eprintln!("  t={:.2} co {name} {} bound {}", self.time.seconds(), point.cost, point.bound);
-                let fixed = from.with(counts.iter().map(|&c| (c, point.values[c].round())));
-                let stages = [binaries.clone()];
-                if let Some(values) = dive(&fixed, &stages, || time.left_of(wall)) {
-                    let cost = model.program.cost_of(&values);
-                    eprintln!("  t={:.2} codive {name} {cost} {}", self.time.seconds(), 1.0-root.bound/cost);
-                    let given = binaries.iter().map(|&binary| (binary, values[binary].round()));
-                    let given = model.program.with(given);
-                    let mut b = None;
-                    self.improve(&given, &Effort { start: Some(&values), nodes: 300, ..self.effort(0.1) }, &mut b)?;
-                    eprintln!("  t={:.2} cocounts {:?}", self.time.seconds(), b.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); 
-                }
-            }}
+        for from in [&near.program, &model.program] {
+            if !is_close(&best) && is_large {
+                self.workers_first(model, from, &mut best)?;
+            }
         }
-        if model.binaries.len() >= MANY_OPERATORS {
+        if is_large && !is_close(&best) {
             self.free_some(model, &mut best, &is_close)?;
-            if std::env::var("TT").is_ok() { eprintln!("  t={:.2} some {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
         }
         if !is_close(&best) {
             let start = best.as_ref().map(|point| point.values.clone());
@@ -313,9 +311,32 @@ impl Search {
             {
                 best = Some(point);
             }
-            if std::env::var("TT").is_ok() { eprintln!("  t={:.2} rens {:?}", self.time.seconds(), best.as_ref().map(|p| (p.cost, 1.0-root.bound/p.cost))); }
         }
         Ok(best)
+    }
+
+    /// Whole numbers of workers first, with variants still mixed: that costs little. Then the variants for these numbers,
+    /// then the numbers for these variants.
+    fn workers_first(
+        &mut self,
+        model: &Model,
+        from: &Program,
+        best: &mut Option<Point>,
+    ) -> Result<(), PlannerError> {
+        let binaries = || model.binaries.iter().flatten().flatten().copied();
+        let counts = || model.counts.iter().flatten().map(|(_, column)| *column);
+        let mixed = from.with_real(binaries());
+        let effort = Effort { nodes: NODES_MIXED, ..self.effort(0.2) };
+        let Answer::Found(point) = self.solve(&mixed, &effort)? else { return Ok(()) };
+        let given = from.with(counts().map(|count| (count, point.values[count].round())));
+        let others = (0..given.len()).filter(|column| given.is_integer(*column));
+        let (time, wall) = (self.time, self.limits.wall_seconds);
+        let stages = [binaries().collect(), others.collect()];
+        let Some(values) = dive(&given, &stages, || time.left_of(wall)) else { return Ok(()) };
+        let given = model.program.with(binaries().map(|binary| (binary, values[binary].round())));
+        let effort = Effort { start: Some(&values), nodes: NODES_MIXED, ..self.effort(0.1) };
+        self.improve(&given, &effort, best)?;
+        Ok(())
     }
 
     /// Frees the variants of a few operators that follow each other, and all numbers of workers (large neighbourhood
@@ -349,7 +370,7 @@ impl Search {
     }
 
     /// Keeps the better of the best point so far and what a restricted program has.
-    fn improve(
+    pub(super) fn improve(
         &mut self,
         program: &Program,
         effort: &Effort<'_>,
@@ -424,7 +445,7 @@ impl Search {
     }
 
     /// The best shares for the whole numbers of a point: a vertex, so that few of them are above 0.
-    fn polished(&mut self, model: Model, point: Point) -> (Model, Point) {
+    pub(super) fn polished(&mut self, model: Model, point: Point) -> (Model, Point) {
         let fixed = model.program.with_integers_of(&point.values);
         let effort = Effort { relaxed: true, ..self.effort(1.0) };
         match fixed.solve(&Effort { seconds: effort.seconds.max(5.0), ..effort }) {
@@ -435,7 +456,7 @@ impl Search {
         }
     }
 
-    fn effort(&self, part_of_gap: f64) -> Effort<'static> {
+    pub(super) fn effort(&self, part_of_gap: f64) -> Effort<'static> {
         Effort {
             relaxed: false,
             gap: self.limits.gap * part_of_gap,
@@ -445,10 +466,9 @@ impl Search {
         }
     }
 
-    fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Result<Answer, PlannerError> {
+    pub(super) fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Result<Answer, PlannerError> {
         let answer =
             program.solve(&Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() });
-        if std::env::var("TT").is_ok() { let (r,c)=program.size(); let d = match &answer { Answer::Found(p)=>format!("found {:.4} bound {:.4} nodes {}",p.cost,p.bound,p.nodes), Answer::Nothing{bound,nodes,..}=>format!("nothing {bound:.4} nodes {nodes}"), a=>format!("{a:?}")}; eprintln!("  t={:.2} rows {r} cols {c} relaxed {} gap {:.4} nodes<= {} start {} : {d}", self.time.seconds(), effort.relaxed, effort.gap, effort.nodes, effort.start.is_some()); }
         match &answer {
             Answer::Found(point) => {
                 self.nodes += point.nodes;

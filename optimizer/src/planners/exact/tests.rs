@@ -369,3 +369,43 @@ fn a_node_limit_is_reproducible() {
         assert!(first.status != Status::Optimal || cost <= best + 1e-6);
     }
 }
+
+/// Two models of which each fills half of the memory, two small ones: no cut of them in their order by load fits.
+#[test]
+fn models_are_packed_in_another_order_before_another_worker_is_rented() {
+    let mut problem = case(
+        &[&[0.06], &[0.06], &[0.04], &[0.04]],
+        &[(0, 1), (1, 2), (2, 3)],
+        &[(0, 6, 1.0, 1.0)],
+        AccuracyModel::None,
+    );
+    for (operator, memory) in problem.operators.iter_mut().zip([3.0, 3.0, 3.0, 3.0]) {
+        operator.variants[0].modes[0][0].memory_bytes = memory * GIB;
+    }
+    problem.worker_classes[0].memory_bytes = Some(6.0 * GIB);
+    assert_close(optimum(&problem), 2.0);
+}
+
+/// Budgets by operator and location find what one limit for all routes allows.
+#[test]
+fn budgets_are_searched_where_waits_and_machines_can_be_chosen() {
+    let machines = [(0, 6, 0.5, 1.0), (0, 6, 1.1, 2.0), (1, 9, 2.0, 8.0)];
+    let services: [&[f64]; 3] = [&[0.04, 0.06], &[0.02, 0.03], &[0.05, 0.07]];
+    let accuracy = AccuracyModel::Additive { base: 50.0, contributions: vec![vec![0.0, 5.0]; 3] };
+    let mut problem = case(&services, &[(0, 1), (1, 2)], &machines, accuracy);
+    problem.limits.accuracy = Some(60.0);
+    let free = optimum(&problem);
+    for seconds in [2.0, 0.6, 0.4] {
+        problem.limits.latency = vec![LatencyLimit { percentile: 95.0, seconds, sink: None }];
+        let outcome = plan(&problem);
+        let (cost, bound) = (outcome.cost.expect("has a plan"), outcome.bound.expect("has a bound"));
+        assert!(bound >= free - 1e-6, "{bound} is below {free}, what it costs without the limit");
+        assert!(cost >= bound - 1e-9, "{seconds} s: {cost} against {bound}");
+        let rules = [MemoryRule::Ignored; 3];
+        let prepared = Prepared::new(&problem, &rules, LatencyRule::Budgets, 1.0).expect("is right");
+        let limits = SearchLimits { wall_seconds: None, ..SearchLimits::default() };
+        let mut search = Search::new(&limits, SearchTime::begin());
+        let (_, point, _) = search.within_budgets(&prepared, &[], 0.0).expect("solves").expect("has a plan");
+        assert!(point.cost <= 1.05 * cost, "{} against {cost}", point.cost);
+    }
+}
