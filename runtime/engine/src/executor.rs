@@ -1,12 +1,14 @@
 //! Where models run: submit a batch, be told when it is done. Inference never blocks a timely thread.
 use crate::clock::{Clock, Nanoseconds};
-use crate::processor::{ProcessorTime, ThreadMeter};
+use crate::emulation::worker::{Span, StagePace};
+use crate::processor::{ProcessorTime, ThreadMeter, thread_time};
 use crate::wake::Waker;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tidemill_operators::api::{Inference, Instance, MakeInstance, OperatorError, Output};
 
 /// Tells a slot that one of its nodes has something to look at.
@@ -107,6 +109,8 @@ struct Shared {
     name: String,
     clock: Arc<dyn Clock>,
     processor: Arc<ProcessorTime>,
+    /// How fast the worker is, where it is emulated.
+    pace: Option<Arc<StagePace>>,
     make: MakeInstance,
     notifier: Mutex<Option<Notifier>>,
     generation: AtomicU64,
@@ -117,9 +121,10 @@ struct Shared {
 
 /// One model in this process: each copy on a thread of its own, all taking from one queue.
 pub struct LocalExecutor {
-    jobs: Sender<Job>,
+    /// Jobs with when they were submitted.
+    jobs: Sender<(Job, Nanoseconds)>,
     /// The other ends, for further copies.
-    taken: Receiver<Job>,
+    taken: Receiver<(Job, Nanoseconds)>,
     completed: Sender<Completion>,
     completions: Receiver<Completion>,
     shared: Arc<Shared>,
@@ -138,12 +143,25 @@ impl LocalExecutor {
         clock: Arc<dyn Clock>,
         processor: Arc<ProcessorTime>,
     ) -> std::io::Result<Self> {
+        Self::start_on(name, instance, make, clock, processor, None)
+    }
+
+    /// The same on a worker that is emulated.
+    pub(crate) fn start_on(
+        name: &str,
+        instance: Box<dyn Inference>,
+        make: MakeInstance,
+        clock: Arc<dyn Clock>,
+        processor: Arc<ProcessorTime>,
+        pace: Option<Arc<StagePace>>,
+    ) -> std::io::Result<Self> {
         let (jobs, taken) = unbounded();
         let (completed, completions) = unbounded();
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             clock,
             processor,
+            pace,
             make,
             notifier: Mutex::new(None),
             generation: AtomicU64::new(0),
@@ -189,24 +207,47 @@ impl LocalExecutor {
 fn serve(
     mut model: Option<Box<dyn Inference>>,
     shared: &Shared,
-    jobs: &Receiver<Job>,
+    jobs: &Receiver<(Job, Nanoseconds)>,
     completed: &Sender<Completion>,
 ) {
     let mut meter = ThreadMeter::begin(Arc::clone(&shared.processor));
-    for job in jobs {
-        let started = shared.clock.now();
-        shared.begin(started);
-        let current = shared.generation.load(Ordering::Acquire);
-        let stale = u64::from(job.generation) < current || job.deadline.is_some_and(|d| d < started);
-        let result = match stale {
-            true => JobResult::Cancelled,
-            false => compute(&mut model, &shared.make, &job.parts, &meter),
+    for (job, submitted) in jobs {
+        let records = job.parts.iter().map(RecordBatch::num_rows).sum();
+        let mut result = JobResult::Cancelled;
+        // The processor time that it took; none if nobody needs the result any more.
+        let mut work = || {
+            let started = shared.clock.now();
+            let current = shared.generation.load(Ordering::Acquire);
+            if u64::from(job.generation) < current || job.deadline.is_some_and(|d| d < started) {
+                return None;
+            }
+            shared.begin(started);
+            let before = thread_time();
+            let (done, elsewhere) = compute(&mut model, &shared.make, &job.parts);
+            let used = thread_time().saturating_sub(before) + elsewhere;
+            meter.add_of_others(elsewhere);
+            result = done;
+            shared.end(started, shared.clock.now());
+            Some(used)
         };
-        let finished = shared.clock.now();
+        let span = match &shared.pace {
+            Some(pace) => pace.call(records, submitted, work),
+            None => {
+                let started = shared.clock.now();
+                work();
+                Some(Span { started, finished: shared.clock.now() })
+            }
+        };
+        let span = span.unwrap_or_else(|| Span { started: submitted, finished: shared.clock.now() });
         meter.look();
-        shared.end(started, finished);
         shared.bytes.fetch_sub(job.bytes, Ordering::AcqRel);
-        let completion = Completion { id: job.id, generation: job.generation, result, started, finished };
+        let completion = Completion {
+            id: job.id,
+            generation: job.generation,
+            result,
+            started: span.started,
+            finished: span.finished,
+        };
         // The rows are given back before anybody hears of the result.
         drop(job.parts);
         if completed.send(completion).is_err() {
@@ -234,22 +275,27 @@ impl Shared {
     }
 }
 
+/// What came of it, and the processor time of other threads that the model used.
 fn compute(
     model: &mut Option<Box<dyn Inference>>,
     make: &MakeInstance,
     parts: &[RecordBatch],
-    meter: &ThreadMeter,
-) -> JobResult {
+) -> (JobResult, Duration) {
+    let none = Duration::ZERO;
     let mut instance = match model.take() {
         Some(instance) => instance,
         // A model that cannot even be made is no fault of the records.
         None => match catch_unwind(AssertUnwindSafe(|| make())) {
             Ok(Ok(Instance::Inference(instance))) => instance,
-            Ok(Ok(_)) => return JobResult::Failed(OperatorError::new("it became another kind of operator")),
-            Ok(Err(error)) => return JobResult::Failed(error),
+            Ok(Ok(_)) => {
+                let error = OperatorError::new("it became another kind of operator");
+                return (JobResult::Failed(error), none);
+            }
+            Ok(Err(error)) => return (JobResult::Failed(error), none),
             Err(payload) => {
                 let text = crate::failure::panic_text(payload.as_ref());
-                return JobResult::Failed(OperatorError::new(format!("it cannot be made again: {text}")));
+                let error = OperatorError::new(format!("it cannot be made again: {text}"));
+                return (JobResult::Failed(error), none);
             }
         },
     };
@@ -257,16 +303,16 @@ fn compute(
         let mut output = Output::default();
         let before = instance.processor_time_elsewhere();
         instance.infer_parts(parts, &mut output)?;
-        meter.add_of_others(instance.processor_time_elsewhere().saturating_sub(before));
+        let elsewhere = instance.processor_time_elsewhere().saturating_sub(before);
         *model = Some(instance);
-        Ok(output)
+        Ok((output, elsewhere))
     };
     match catch_unwind(AssertUnwindSafe(infer)) {
-        Ok(Ok(output)) => JobResult::Done(output),
-        Ok(Err(error)) => JobResult::Failed(error),
+        Ok(Ok((output, elsewhere))) => (JobResult::Done(output), elsewhere),
+        Ok(Err(error)) => (JobResult::Failed(error), none),
         Err(payload) => {
             // What the panic left behind was taken out and is made anew for the next batch.
-            JobResult::Panicked(crate::failure::panic_text(payload.as_ref()))
+            (JobResult::Panicked(crate::failure::panic_text(payload.as_ref())), none)
         }
     }
 }
@@ -275,7 +321,7 @@ impl ModelExecutor for LocalExecutor {
     fn submit(&self, job: Job) {
         self.shared.bytes.fetch_add(job.bytes, Ordering::AcqRel);
         // The thread ends only when this sender is dropped.
-        let _ = self.jobs.send(job);
+        let _ = self.jobs.send((job, self.shared.clock.now()));
     }
 
     fn completion(&self) -> Option<Completion> {

@@ -289,10 +289,12 @@ fn instance_name(stage: &Stage, partition: u32) -> String {
     }
 }
 
-/// Builds slots and channels. `work` makes what an instance runs.
+/// Builds slots and channels. `work` makes what an instance runs; `carrier` what carries an edge, where that is not what
+/// the plan says.
 pub(crate) fn build(
     program: &Program,
     metrics: &mut MetricsTable,
+    carrier: &dyn Fn(&PlanEdge) -> Option<Arc<dyn Link>>,
     mut work: impl FnMut(&Stage, &str, &StageMetrics) -> Result<Work, RunError>,
 ) -> Result<Graph, RunError> {
     program.check_spread()?;
@@ -333,7 +335,7 @@ pub(crate) fn build(
         }
     }
     for edge in &program.plan.edges {
-        connect(program, metrics, &mut graph, &places, edge)?;
+        connect(program, metrics, &mut graph, &places, edge, carrier)?;
     }
     for slot in &graph.slots {
         let ends =
@@ -355,6 +357,7 @@ fn connect(
     graph: &mut Graph,
     places: &BTreeMap<(String, u32), (usize, usize)>,
     edge: &PlanEdge,
+    carrier: &dyn Fn(&PlanEdge) -> Option<Arc<dyn Link>>,
 ) -> Result<(), RunError> {
     let find = |id: &str| {
         let stage = program.plan.stages.iter().find(|stage| stage.id == id);
@@ -380,9 +383,10 @@ fn connect(
                 continue;
             }
             let id = graph.channels.len();
-            let link: Arc<dyn Link> = match edge.link {
-                LinkKind::InProcess => Arc::new(InProcess),
-                LinkKind::Memfd => Arc::new(Memfd),
+            let link: Arc<dyn Link> = match (carrier(edge), edge.link) {
+                (Some(link), _) => link,
+                (None, LinkKind::InProcess) => Arc::new(InProcess),
+                (None, LinkKind::Memfd) => Arc::new(Memfd),
             };
             graph.channels.push(Channel {
                 name: format!("{}->{}", instance_name(from, from_partition), instance_name(to, to_partition)),

@@ -9,6 +9,7 @@
 
 pub mod clock;
 mod context;
+mod emulation;
 mod executor;
 mod failure;
 pub mod frame;
@@ -31,6 +32,10 @@ mod supervisor;
 mod wake;
 mod watermark;
 
+pub use emulation::{
+    Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec, WorkerReport,
+    WorkerSpeed,
+};
 pub use executor::{Completion, Job, JobResult, LocalExecutor, ModelExecutor, Notifier};
 pub use failure::{OnPanic, RunError};
 pub use graph::Program;

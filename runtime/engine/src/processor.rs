@@ -53,7 +53,8 @@ impl Drop for ThreadMeter {
     }
 }
 
-fn thread_time() -> Duration {
+/// Processor time of the calling thread so far.
+pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

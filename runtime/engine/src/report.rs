@@ -1,5 +1,6 @@
 //! What a run did, in figures.
 use crate::clock::{Clock, Nanoseconds};
+use crate::emulation::{EmulationReport, Emulator};
 use crate::graph::{MetricsTable, Program, SlotPlan};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
@@ -23,6 +24,7 @@ pub(crate) struct RunFacts {
     pub(crate) program: Program,
     pub(crate) slots: Vec<SlotFacts>,
     pub(crate) restarts: AtomicU64,
+    pub(crate) emulator: Option<Emulator>,
 }
 
 /// A slot as reports see it.
@@ -186,6 +188,9 @@ pub struct RunReport {
     pub dead_letter_groups: Vec<LetterGroup>,
     /// Restarts of slots.
     pub restarts: u64,
+    /// What emulated workers and wires did, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulation: Option<EmulationReport>,
 }
 
 /// Gives reports of a run, and the figures behind them for whoever needs other percentiles or histograms.
@@ -286,6 +291,10 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
         dead_letter_samples: facts.letters.samples(),
         dead_letter_groups: facts.letters.groups(),
         restarts: facts.restarts.load(Ordering::Relaxed),
+        emulation: facts.emulator.as_ref().map(|emulator| {
+            let worker = |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|s| s.worker.clone());
+            emulator.report(worker)
+        }),
     }
 }
 

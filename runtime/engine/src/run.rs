@@ -8,6 +8,8 @@
 //! println!("{} records", report.sinks[0].records);
 //! ```
 use crate::clock::{Clock, Nanoseconds, WallClock};
+use crate::emulation::worker::StagePace;
+use crate::emulation::{Emulation, Emulator};
 use crate::executor::{LocalExecutor, ModelExecutor};
 use crate::failure::{RunError, operator_error};
 use crate::graph::{MetricsTable, Program, Work, build};
@@ -28,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 use tidemill_operators::api::{Computation, Instance};
-use tidemill_spec::plan::Stage;
+use tidemill_spec::plan::{PlanEdge, Stage};
 
 /// How a run is to be done.
 pub struct RunOptions {
@@ -49,6 +51,9 @@ pub struct RunOptions {
     /// Copies of one model that may run at once. A further one is started while the run goes on when a model holds up
     /// the others and processors are idle; it takes its memory once more. Default: 1.
     pub model_copies: usize,
+    /// Workers and wires between places to emulate. A worker that is emulated makes one call at a time, so further
+    /// copies of its models serve nothing.
+    pub emulation: Option<Emulation>,
 }
 
 impl Default for RunOptions {
@@ -62,6 +67,7 @@ impl Default for RunOptions {
             keep_epoch_log: false,
             samples: None,
             model_copies: 1,
+            emulation: None,
         }
     }
 }
@@ -106,10 +112,11 @@ impl Run {
         }
         let mut metrics = MetricsTable::default();
         let mut sinks = BTreeMap::new();
-        let mut executors: BTreeMap<String, Arc<dyn ModelExecutor>> = BTreeMap::new();
         let clock = Arc::clone(&options.clock);
         let mut sink_metrics: BTreeMap<String, Arc<SinkMetrics>> = BTreeMap::new();
-        let mut graph = build(&program, &mut metrics, |stage, instance, stage_metrics| {
+        let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
+        let carrier = |edge: &PlanEdge| emulator.as_ref().and_then(|emulator| emulator.link(edge));
+        let mut graph = build(&program, &mut metrics, &carrier, |stage, instance, stage_metrics| {
             if let Some(bound) = program.sinks.get(&stage.operator) {
                 let cell = match sinks.get(&stage.operator) {
                     Some(cell) => Arc::clone(cell),
@@ -123,7 +130,8 @@ impl Run {
                 let metrics = Arc::clone(sink_metrics.entry(stage.operator.clone()).or_default());
                 return Ok(Work::Sink { cell, metrics, truth: bound.ground_truth.clone() });
             }
-            source_or_operator(&program, &options, &clock, &mut executors, stage, instance, stage_metrics)
+            let pace = emulator.as_ref().and_then(|emulator| emulator.pace(stage));
+            source_or_operator(&program, &options, &clock, pace, stage, instance, stage_metrics)
         })?;
         metrics.sinks = sink_metrics;
         one_stage_per_sink(&program)?;
@@ -162,6 +170,7 @@ impl Run {
             ended: Mutex::new(None),
             program,
             slots: graph.slots.iter().map(SlotFacts::of).collect(),
+            emulator,
             restarts: AtomicU64::new(0),
         });
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
@@ -272,7 +281,7 @@ fn source_or_operator(
     program: &Program,
     options: &RunOptions,
     clock: &Arc<dyn Clock>,
-    executors: &mut BTreeMap<String, Arc<dyn ModelExecutor>>,
+    pace: Option<Arc<StagePace>>,
     stage: &Stage,
     instance: &str,
     metrics: &StageMetrics,
@@ -312,10 +321,9 @@ fn source_or_operator(
             };
             let (make, clock) = (Arc::clone(&bound.make), Arc::clone(clock));
             let processor = Arc::clone(&metrics.processor);
-            let executor = LocalExecutor::start(&stage.operator, model, make, clock, processor)
+            let executor = LocalExecutor::start_on(&stage.operator, model, make, clock, processor, pace)
                 .map_err(|error| RunError::System(format!("no thread for a model: {error}")))?;
             let executor: Arc<dyn ModelExecutor> = Arc::new(executor);
-            executors.insert(instance.to_owned(), Arc::clone(&executor));
             let budget = stage.batching_budget.0 as Nanoseconds;
             Ok(Work::Inference {
                 executor,

@@ -102,6 +102,9 @@ impl Supervisor {
         let result = self.start_all().and_then(|()| self.watch());
         let complete = result.as_ref().is_ok_and(|complete| *complete);
         *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
+        if let Some(emulator) = &self.facts.emulator {
+            emulator.close();
+        }
         let mut closing = Ok(());
         for (id, cell) in &self.facts.sinks {
             let mut cell = lock(cell);

@@ -1,9 +1,10 @@
 //! Wake-ups between threads: an eventfd that is written at most once until its owner looks.
 //!
 //! The protocol is generic over its flag and its signal, so that `loom` can check the very same code.
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A flag shared by two threads.
 trait Flag {
@@ -82,6 +83,17 @@ impl Waker {
     /// Wakes the owner.
     pub fn wake(&self) {
         self.0.wake();
+    }
+
+    /// Sleeps until somebody wakes this, or for so long; none: as long as it takes. A signal may end it earlier, so
+    /// callers look at the time themselves.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        // An open eventfd can be polled; what else may fail, such as a signal, ends the sleep early.
+        let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], timeout.as_ref());
     }
 
     /// Called by the owner BEFORE it looks at what it was woken for, so that no wake-up is lost between.

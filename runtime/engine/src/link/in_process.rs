@@ -31,8 +31,8 @@ impl Link for InProcess {
 }
 
 impl LinkSender for Sender {
-    fn send(&mut self, frame: Frame) -> Result<(), LinkError> {
-        self.frames.push(frame)
+    fn send(&mut self, frame: Frame) -> Result<u64, LinkError> {
+        self.frames.push(frame).map(|()| 0)
     }
 
     fn receive_control(&mut self) -> Result<Option<Control>, LinkError> {

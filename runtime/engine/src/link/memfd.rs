@@ -147,7 +147,7 @@ fn write_all(file: &OwnedFd, parts: &[&[u8]], mut offset: u64) -> Result<(), Lin
 }
 
 impl LinkSender for Sender {
-    fn send(&mut self, frame: Frame) -> Result<(), LinkError> {
+    fn send(&mut self, frame: Frame) -> Result<u64, LinkError> {
         let (kind, epoch, payload) = match &frame.content {
             Content::Data { epoch, batch } => (DATA, *epoch, self.encoder.encode(batch).map_err(damaged)?),
             Content::Frontier { epoch, steps } => {
@@ -182,7 +182,7 @@ impl LinkSender for Sender {
                 Place::Own(own)
             }
         };
-        self.descriptors.push(Descriptor { place, length })
+        self.descriptors.push(Descriptor { place, length }).map(|()| length as u64)
     }
 
     fn receive_control(&mut self) -> Result<Option<Control>, LinkError> {

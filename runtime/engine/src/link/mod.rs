@@ -7,6 +7,7 @@ mod in_process;
 mod memfd;
 mod pipe;
 
+pub use crate::emulation::link::EmulatedLink;
 pub use in_process::InProcess;
 pub use memfd::Memfd;
 
@@ -30,11 +31,12 @@ pub enum LinkError {
 
 /// The end that sends data.
 pub trait LinkSender: Send {
-    /// Sends one frame, in order.
+    /// Sends one frame, in order. Tells how many bytes it takes on the carrier, headers included; 0 where frames pass as
+    /// they are.
     ///
     /// # Errors
     /// [`LinkError::Lost`] when the receiver is gone.
-    fn send(&mut self, frame: Frame) -> Result<(), LinkError>;
+    fn send(&mut self, frame: Frame) -> Result<u64, LinkError>;
     /// The next control word, if one has come.
     ///
     /// # Errors

@@ -225,7 +225,7 @@ impl Egress {
         let Some(link) = self.link.as_mut() else { return Err(LinkError::Lost) };
         let header = Header { incarnation: self.incarnation, sequence: self.sequence, sent_at, cost };
         self.sequence += 1;
-        link.send(Frame { header, content })
+        link.send(Frame { header, content }).map(drop)
     }
 }
 

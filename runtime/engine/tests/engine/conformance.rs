@@ -3,14 +3,44 @@ use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_engine::clock::{Clock, ManualClock};
 use tidemill_engine::frame::{CLOSED, Content, Control, Frame, Header, WatermarkStep};
-use tidemill_engine::link::{InProcess, Link, LinkError, Memfd};
-use tidemill_engine::{Run, RunOptions};
+use tidemill_engine::link::{EmulatedLink, InProcess, Link, LinkError, Memfd};
+use tidemill_engine::{Emulation, Run, RunOptions, WireSpec};
 use tidemill_operators::record::record_schema;
 use tidemill_spec::plan::LinkKind;
 
-fn links() -> Vec<Box<dyn Link>> {
-    vec![Box::new(InProcess), Box::new(Memfd)]
+/// A kind of link, and what lets all that was sent arrive.
+struct Kind {
+    link: Box<dyn Link>,
+    clock: Option<Arc<ManualClock>>,
+}
+
+impl Kind {
+    fn arrive(&self) {
+        if let Some(clock) = &self.clock {
+            clock.advance(60_000_000_000);
+        }
+    }
+}
+
+fn wire(bandwidth: Option<u64>, delay: u64) -> WireSpec {
+    WireSpec { from: "here".into(), to: "there".into(), bandwidth, delay }
+}
+
+fn links() -> Vec<Kind> {
+    let plain: [Box<dyn Link>; 2] = [Box::new(InProcess), Box::new(Memfd)];
+    let emulated = |inner: Arc<dyn Link>, bandwidth, delay| {
+        let clock = Arc::new(ManualClock::new());
+        let own = Arc::clone(&clock) as Arc<dyn Clock>;
+        let link = EmulatedLink::over(wire(bandwidth, delay), inner, own).expect("a thread");
+        Kind { link: Box::new(link), clock: Some(clock) }
+    };
+    let mut all: Vec<Kind> = plain.into_iter().map(|link| Kind { link, clock: None }).collect();
+    all.push(emulated(Arc::new(Memfd), None, 0));
+    all.push(emulated(Arc::new(Memfd), Some(1_000_000_000), 20_000_000));
+    all.push(emulated(Arc::new(InProcess), Some(1_000_000), 20_000_000));
+    all
 }
 
 fn batch(rows: usize, width: usize) -> RecordBatch {
@@ -36,8 +66,8 @@ fn frame(sequence: u64, content: Content) -> Frame {
 
 #[test]
 fn frames_arrive_in_order_and_unchanged() {
-    for link in links() {
-        let (mut sender, mut receiver) = link.connect(record_schema(&stream())).expect("connects");
+    for kind in links() {
+        let (mut sender, mut receiver) = kind.link.connect(record_schema(&stream())).expect("connects");
         let mut sent = Vec::new();
         for n in 0..200u64 {
             // Sizes from nothing to far more than a ring, so that every path of a carrier is taken.
@@ -53,11 +83,13 @@ fn frames_arrive_in_order_and_unchanged() {
             sender.send(frame.clone()).expect("the receiver is there");
             sent.push(frame);
             if n % 7 == 0 {
+                kind.arrive();
                 while let Some(received) = receiver.receive().expect("the sender is there") {
                     assert!(received == sent.remove(0), "frame {} differs", received.header.sequence);
                 }
             }
         }
+        kind.arrive();
         while let Some(received) = receiver.receive().expect("the sender is there") {
             assert!(received == sent.remove(0));
         }
@@ -67,8 +99,8 @@ fn frames_arrive_in_order_and_unchanged() {
 
 #[test]
 fn control_words_travel_back() {
-    for link in links() {
-        let (mut sender, mut receiver) = link.connect(record_schema(&stream())).expect("connects");
+    for kind in links() {
+        let (mut sender, mut receiver) = kind.link.connect(record_schema(&stream())).expect("connects");
         let words = [Control::Resume(4), Control::Credit(99), Control::Durable(CLOSED)];
         for word in words {
             receiver.send_control(word).expect("the sender is there");
@@ -83,11 +115,12 @@ fn control_words_travel_back() {
 
 #[test]
 fn a_lost_sender_is_told_after_what_it_sent() {
-    for link in links() {
-        let (mut sender, mut receiver) = link.connect(record_schema(&stream())).expect("connects");
+    for kind in links() {
+        let (mut sender, mut receiver) = kind.link.connect(record_schema(&stream())).expect("connects");
         sender.send(frame(0, Content::Data { epoch: 1, batch: batch(2, 3) })).expect("the receiver is there");
         drop(sender);
         assert!(receiver.clear(), "the descriptor was readable");
+        kind.arrive();
         assert!(receiver.receive().expect("what was sent can be taken").is_some());
         assert!(matches!(receiver.receive(), Err(LinkError::Lost)));
     }
@@ -95,8 +128,8 @@ fn a_lost_sender_is_told_after_what_it_sent() {
 
 #[test]
 fn a_lost_receiver_is_told_to_the_sender() {
-    for link in links() {
-        let (mut sender, mut receiver) = link.connect(record_schema(&stream())).expect("connects");
+    for kind in links() {
+        let (mut sender, mut receiver) = kind.link.connect(record_schema(&stream())).expect("connects");
         receiver.send_control(Control::Credit(1)).expect("the sender is there");
         drop(receiver);
         assert!(sender.clear(), "the descriptor was readable");
@@ -111,7 +144,7 @@ fn a_lost_receiver_is_told_to_the_sender() {
 
 /// Two sources (fan-in), two routed stages (fan-out), a window behind: frontiers and watermarks must be right for
 /// the windows to be.
-fn fan(link: LinkKind, slow: Duration, budget: u64) {
+fn fan(link: LinkKind, slow: Duration, budget: u64, emulation: Option<WireSpec>) {
     let mut b = Builder::new(link, &[0.3, 0.7]);
     b.byte_budget = budget;
     let (out, collected) = sink("out");
@@ -125,7 +158,12 @@ fn fan(link: LinkKind, slow: Duration, budget: u64) {
     let slowed = pass("slow", move |_| std::thread::sleep(slow));
     b.operator("slow", slowed, "z", &[]).edge("w", "slow", 0);
     b.sink(out, "z").edge("slow", "out", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let emulation = emulation.map(|wire| {
+        let edges = b.program.plan.edges.iter();
+        let edges = edges.map(|edge| ((edge.from.clone(), edge.to.clone(), edge.input), 0));
+        Emulation { edges: edges.collect(), wires: vec![wire], ..Emulation::default() }
+    });
+    let run = Run::start(b.program, RunOptions { emulation, ..RunOptions::default() }).expect("starts");
     wait(&run);
     let expected: Vec<String> = (0..30i64)
         .map(|w| {
@@ -139,15 +177,48 @@ fn fan(link: LinkKind, slow: Duration, budget: u64) {
 #[test]
 fn frontier_and_watermark_under_fan_in_and_routed_fan_out() {
     for link in LINKS {
-        fan(link, Duration::ZERO, 64 << 20);
+        fan(link, Duration::ZERO, 64 << 20, None);
     }
 }
 
 #[test]
 fn a_slow_receiver_with_a_small_budget_loses_nothing() {
     for link in LINKS {
-        fan(link, Duration::from_millis(3), 1 << 16);
+        fan(link, Duration::from_millis(3), 1 << 16, None);
     }
+}
+
+#[test]
+fn an_emulated_wire_under_fan_in_and_routed_fan_out() {
+    for spec in [wire(None, 0), wire(Some(50_000_000), 3_000_000)] {
+        fan(LinkKind::InProcess, Duration::ZERO, 64 << 20, Some(spec.clone()));
+        fan(LinkKind::InProcess, Duration::from_millis(1), 1 << 16, Some(spec));
+    }
+}
+
+/// A receiver hears of a frame when the wire has carried it, to the nanosecond, and two edges share the wire.
+#[test]
+fn an_emulated_frame_arrives_when_the_wire_has_carried_it() {
+    let clock = Arc::new(ManualClock::new());
+    let own = Arc::clone(&clock) as Arc<dyn Clock>;
+    // 8 Mbit/s: a byte is a microsecond.
+    let link = EmulatedLink::over(wire(Some(8_000_000), 5_000_000), Arc::new(Memfd), own).expect("a thread");
+    let (mut first, mut there) = link.connect(record_schema(&stream())).expect("connects");
+    let (mut second, mut there_too) = link.connect(record_schema(&stream())).expect("connects");
+    let progress = |epoch| frame(0, Content::Frontier { epoch, steps: vec![] });
+    assert_eq!(first.send(progress(1)).expect("the receiver is there"), 64, "the header alone");
+    assert_eq!(second.send(progress(2)).expect("the receiver is there"), 64);
+    clock.advance(5_063_999);
+    assert!(!there.clear() && there.receive().expect("the sender is there").is_none());
+    clock.advance(1);
+    while !there.clear() {
+        std::thread::yield_now();
+    }
+    assert!(there.receive().expect("the sender is there").is_some());
+    clock.advance(63_999);
+    assert!(there_too.receive().expect("the sender is there").is_none(), "behind the other edge's frame");
+    clock.advance(1);
+    assert!(there_too.receive().expect("the sender is there").is_some());
 }
 
 /// The frontier of the lost slot is held: its receiver completes nothing, while another branch goes on.

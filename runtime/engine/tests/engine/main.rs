@@ -2,6 +2,7 @@
 mod bursts;
 mod conformance;
 mod determinism;
+mod emulation;
 mod failures;
 mod freshness;
 mod mistakes;

@@ -1,0 +1,246 @@
+//! Every worker of a plan on this one machine: servers with an enforced speed ([`worker`]), wires with an enforced
+//! bandwidth and delay ([`wire`]), and meters of what both did.
+//!
+//! What is enforced is time, in the time of the run's one clock: a model really computes its records here, and its
+//! worker is then held as long as that worker would have needed. With a dilated clock rates, speeds and delays are
+//! stretched together, so a machine that is too slow for real time gives the same figures in plan time.
+mod alarm;
+pub(crate) mod link;
+pub(crate) mod wire;
+pub(crate) mod worker;
+
+use crate::clock::Clock;
+use crate::failure::RunError;
+use crate::link::{Link, Memfd};
+use alarm::Alarm;
+use link::{EdgeMeter, EmulatedLink};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_spec::plan::{PlanEdge, Stage};
+use wire::Wire;
+use worker::{Server, StagePace};
+
+/// What is to be emulated; ids are those of the plan.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Emulation {
+    /// Workers with an enforced speed, by id. The models of all others run as they would without emulation.
+    pub workers: BTreeMap<String, WorkerSpeed>,
+    /// By stage, for calls of 1, 2, ... records: time on the stage's worker per processor time on this machine. A call
+    /// with more records has the last one; none: 1.
+    pub ratios: BTreeMap<String, Vec<f64>>,
+    /// What lies between two places.
+    pub wires: Vec<WireSpec>,
+    /// Position in [`Emulation::wires`] by edge (sending stage, receiving stage, input); all others are not emulated.
+    pub edges: BTreeMap<(String, String, u32), usize>,
+}
+
+/// How fast a worker computes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum WorkerSpeed {
+    /// In the processor time of a call times the stage's ratio.
+    Ratio,
+    /// As one that may use so much of a processor, 0 < share <= 1, in each period of 10 ms: what the processor quota of
+    /// a control group does. Ratios count as well.
+    Quota(f64),
+}
+
+/// One direction between two places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WireSpec {
+    /// Sending place.
+    pub from: String,
+    /// Receiving place.
+    pub to: String,
+    /// Bits per second; none: not limited.
+    pub bandwidth: Option<u64>,
+    /// Nanoseconds that every byte is under way.
+    pub delay: u64,
+}
+
+/// What a worker did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerReport {
+    /// Worker id.
+    pub worker: String,
+    /// Plan seconds in which it computed.
+    pub busy_seconds: f64,
+    /// Its stages with models.
+    pub stages: Vec<PacedStageReport>,
+}
+
+/// What a stage did on its worker.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PacedStageReport {
+    /// Stage id.
+    pub stage: String,
+    /// Calls of its model.
+    pub calls: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Plan seconds that the worker was held for it.
+    pub busy_seconds: f64,
+    /// Plan seconds that its calls took in fact.
+    pub elapsed_seconds: f64,
+    /// Seconds of processor time of its calls on this machine.
+    pub processor_seconds: f64,
+    /// Calls that took longer here than the worker may take: this machine was too busy, or is too slow.
+    pub overruns: u64,
+    /// Plan seconds that these calls took, and that they should have taken.
+    pub overrun_seconds: (f64, f64),
+}
+
+/// What a wire carried.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WireReport {
+    /// Which one.
+    #[serde(flatten)]
+    pub wire: WireSpec,
+    /// Bytes of frames with records, as they travel: header and Arrow message (replays included).
+    pub data_bytes: u64,
+    /// Bytes of frames that tell progress.
+    pub progress_bytes: u64,
+    /// Plan seconds in which it sent; 0 where the bandwidth is not limited.
+    pub busy_seconds: f64,
+    /// Its edges.
+    pub edges: Vec<WireEdgeReport>,
+}
+
+/// What an edge sent over its wire.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WireEdgeReport {
+    /// Sending stage.
+    pub from: String,
+    /// Receiving stage.
+    pub to: String,
+    /// Input of the receiver.
+    pub input: u32,
+    /// Records.
+    pub records: u64,
+    /// Bytes of the records in memory: what the edge itself counts.
+    pub record_bytes: u64,
+    /// Bytes of their frames as they travel.
+    pub data_bytes: u64,
+}
+
+/// What the emulator did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct EmulationReport {
+    /// Emulated workers, by id.
+    pub workers: Vec<WorkerReport>,
+    /// Wires in the order in which they were given.
+    pub wires: Vec<WireReport>,
+}
+
+/// An [`Emulation`] at work in a run.
+pub(crate) struct Emulator {
+    servers: BTreeMap<String, Arc<Server>>,
+    ratios: BTreeMap<String, Vec<f64>>,
+    paces: std::sync::Mutex<BTreeMap<String, Vec<Arc<StagePace>>>>,
+    wires: Vec<Arc<Wire>>,
+    edges: BTreeMap<(String, String, u32), (usize, Arc<EdgeMeter>)>,
+    alarm: Arc<Alarm>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Emulator {
+    /// Makes servers and wires.
+    ///
+    /// # Errors
+    /// When the system has no descriptor or thread left; a speed or an edge that cannot be.
+    pub(crate) fn new(spec: &Emulation, clock: &Arc<dyn Clock>) -> Result<Self, RunError> {
+        let system = |error: std::io::Error| RunError::System(format!("no emulation: {error}"));
+        let mut servers = BTreeMap::new();
+        for (id, speed) in &spec.workers {
+            if let WorkerSpeed::Quota(share) = speed
+                && !(*share > 0.0 && *share <= 1.0)
+            {
+                return Err(RunError::Plan(format!("worker '{id}' has {share} of a processor")));
+            }
+            servers.insert(id.clone(), Arc::new(Server::new(*speed, clock).map_err(system)?));
+        }
+        if let Some((stage, _)) = spec
+            .ratios
+            .iter()
+            .find(|(_, ratios)| ratios.iter().any(|ratio| !(*ratio >= 0.0 && ratio.is_finite())))
+        {
+            return Err(RunError::Plan(format!("stage '{stage}' has a ratio of speeds that is no number")));
+        }
+        let mut edges = BTreeMap::new();
+        for (edge, wire) in &spec.edges {
+            if *wire >= spec.wires.len() {
+                return Err(RunError::Plan(format!("edge {} -> {} has no wire", edge.0, edge.1)));
+            }
+            edges.insert(edge.clone(), (*wire, Arc::new(EdgeMeter::default())));
+        }
+        Ok(Self {
+            servers,
+            ratios: spec.ratios.clone(),
+            paces: std::sync::Mutex::default(),
+            wires: spec.wires.iter().map(|wire| Arc::new(Wire::new(wire.clone()))).collect(),
+            edges,
+            alarm: Arc::new(Alarm::start(clock).map_err(system)?),
+            clock: Arc::clone(clock),
+        })
+    }
+
+    /// How fast the calls of a stage are; none: as fast as they are here.
+    pub(crate) fn pace(&self, stage: &Stage) -> Option<Arc<StagePace>> {
+        let server = self.servers.get(&stage.worker)?;
+        let ratios = self.ratios.get(&stage.id).cloned().unwrap_or_default();
+        let pace = Arc::new(StagePace::new(Arc::clone(server), ratios));
+        let mut paces = self.paces.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        paces.entry(stage.id.clone()).or_default().push(Arc::clone(&pace));
+        Some(pace)
+    }
+
+    /// What carries an edge; none: what the plan says. Between two places records always travel as bytes.
+    pub(crate) fn link(&self, edge: &PlanEdge) -> Option<Arc<dyn Link>> {
+        let (wire, meter) = self.edges.get(&(edge.from.clone(), edge.to.clone(), edge.input))?;
+        Some(Arc::new(EmulatedLink::new(
+            Arc::new(Memfd),
+            Arc::clone(&self.wires[*wire]),
+            Arc::clone(meter),
+            Arc::clone(&self.alarm),
+            Arc::clone(&self.clock),
+        )))
+    }
+
+    /// The run is over: nobody is held any more.
+    pub(crate) fn close(&self) {
+        self.servers.values().for_each(|server| server.close());
+        self.alarm.close();
+    }
+
+    pub(crate) fn report(&self, workers: impl Fn(&str) -> Option<String>) -> EmulationReport {
+        let paces = self.paces.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let reports = self.servers.keys().map(|worker| {
+            let own = paces.iter().filter(|(stage, _)| workers(stage).as_ref() == Some(worker));
+            let stages: Vec<PacedStageReport> =
+                own.map(|(stage, paces)| worker::report(stage, paces)).collect();
+            let busy_seconds = stages.iter().map(|stage| stage.busy_seconds).sum();
+            WorkerReport { worker: worker.clone(), busy_seconds, stages }
+        });
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let wires = self.wires.iter().enumerate().map(|(number, wire)| {
+            let own = self.edges.iter().filter(|(_, (of, _))| *of == number);
+            let edges = own.map(|((from, to, input), (_, meter))| WireEdgeReport {
+                from: from.clone(),
+                to: to.clone(),
+                input: *input,
+                records: get(&meter.records),
+                record_bytes: get(&meter.record_bytes),
+                data_bytes: get(&meter.data_bytes),
+            });
+            WireReport {
+                wire: wire.spec().clone(),
+                data_bytes: get(&wire.data_bytes),
+                progress_bytes: get(&wire.progress_bytes),
+                busy_seconds: get(&wire.busy) as f64 / 1e9,
+                edges: edges.collect(),
+            }
+        });
+        EmulationReport { workers: reports.collect(), wires: wires.collect() }
+    }
+}

@@ -1,0 +1,390 @@
+//! A worker of a plan as a server with an enforced speed.
+//!
+//! A worker makes one call at a time, first come, first served, over all its stages: that is what the optimizer's loads
+//! and waiting times assume (one server, shares of its time add up), and what profiles measure (a call computes in one
+//! thread). So two calls of one worker never overlap.
+//!
+//! A call takes its processor time here times the stage's ratio. Processor time, because emulated workers share the few
+//! processors of this machine, and a call must not take longer because another worker computes. The time is reckoned
+//! from when the worker was free and had the call, not from when this machine came to it: a thread that is woken late
+//! takes nothing from the worker's capacity.
+use super::{PacedStageReport, WorkerSpeed};
+use crate::clock::{Clock, Nanoseconds};
+use crate::wake::Waker;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Length of a period of a quota, nanoseconds: that of the control groups that profiles are measured in.
+const PERIOD: Nanoseconds = 10_000_000;
+/// A call overran if it took more than this share longer than it may, and more than [`OVERRUN_LEAST`] nanoseconds.
+const OVERRUN_SHARE: f64 = 0.1;
+const OVERRUN_LEAST: Nanoseconds = 500_000;
+
+/// Of the quota of a worker.
+#[derive(Debug, Default)]
+struct Quota {
+    /// The period that was used last, and the processor time that was used in it.
+    period: Nanoseconds,
+    used: Nanoseconds,
+}
+
+impl Quota {
+    /// When a call ends that begins at `start` and needs so much processor time, with `share` of a processor.
+    fn end(&mut self, start: Nanoseconds, processor: Nanoseconds, share: f64) -> Nanoseconds {
+        let budget = ((PERIOD as f64 * share) as Nanoseconds).max(1);
+        let (mut now, mut left) = (start, processor);
+        loop {
+            let period = now.div_euclid(PERIOD);
+            if period != self.period {
+                (self.period, self.used) = (period, 0);
+            }
+            let period_end = (period + 1) * PERIOD;
+            let run = left.min(budget - self.used).min(period_end - now);
+            (now, left) = (now + run, left - run);
+            self.used += run;
+            if left == 0 {
+                return now;
+            }
+            now = period_end;
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    /// Number of the next call that comes, and of the one that may compute.
+    next: u64,
+    serving: u64,
+    closed: bool,
+}
+
+/// A worker. See the module.
+pub(crate) struct Server {
+    speed: WorkerSpeed,
+    clock: Arc<dyn Clock>,
+    turns: Mutex<Turns>,
+    turn_over: Condvar,
+    /// When the call before is over for the worker; only who has the turn looks.
+    free_at: Mutex<(Nanoseconds, Quota)>,
+    /// Wakes who has the turn and waits for the time.
+    waker: Arc<Waker>,
+    closed: AtomicBool,
+}
+
+impl Server {
+    /// An idle worker.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub(super) fn new(speed: WorkerSpeed, clock: &Arc<dyn Clock>) -> std::io::Result<Self> {
+        let waker = Arc::new(Waker::new()?);
+        clock.on_jump(&waker);
+        Ok(Self {
+            speed,
+            clock: Arc::clone(clock),
+            turns: Mutex::default(),
+            turn_over: Condvar::new(),
+            free_at: Mutex::new((Nanoseconds::MIN, Quota::default())),
+            waker,
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// From now on nobody waits.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.turns().closed = true;
+        self.turn_over.notify_all();
+        self.waker.wake();
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is this caller's turn; false when the run is over.
+    fn take_turn(&self) -> bool {
+        let mut turns = self.turns();
+        let own = turns.next;
+        turns.next += 1;
+        while turns.serving != own && !turns.closed {
+            turns = self.turn_over.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        !turns.closed
+    }
+
+    fn end_turn(&self) {
+        self.turns().serving += 1;
+        self.turn_over.notify_all();
+    }
+
+    fn sleep_until(&self, deadline: Nanoseconds) {
+        while self.clock.now() < deadline && !self.closed.load(Ordering::Acquire) {
+            self.waker.wait(self.clock.real_time_until(deadline));
+            self.waker.clear();
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Meter {
+    calls: AtomicU64,
+    records: AtomicU64,
+    busy: AtomicU64,
+    elapsed: AtomicU64,
+    processor: AtomicU64,
+    overruns: AtomicU64,
+    overrun_elapsed: AtomicU64,
+    overrun_allowed: AtomicU64,
+}
+
+/// How fast the calls of one model are on its worker.
+pub(crate) struct StagePace {
+    server: Arc<Server>,
+    /// For calls of 1, 2, ... records.
+    ratios: Vec<f64>,
+    meter: Meter,
+}
+
+/// When a call began and ended, in plan time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) started: Nanoseconds,
+    pub(crate) finished: Nanoseconds,
+}
+
+impl StagePace {
+    pub(super) fn new(server: Arc<Server>, ratios: Vec<f64>) -> Self {
+        Self { server, ratios, meter: Meter::default() }
+    }
+
+    /// Makes a call of so many records that was there since `submitted`: waits for the worker, computes, and holds the
+    /// worker for as long as it takes there. `compute` tells the processor time that it needed; none: it did nothing.
+    /// None when the run ended before it began.
+    pub(crate) fn call(
+        &self,
+        records: usize,
+        submitted: Nanoseconds,
+        compute: impl FnOnce() -> Option<Duration>,
+    ) -> Option<Span> {
+        let server = &self.server;
+        if !server.take_turn() {
+            return None;
+        }
+        let begun = server.clock.now();
+        let processor = compute();
+        let now = server.clock.now();
+        let span = match processor {
+            None => Span { started: begun, finished: now },
+            Some(processor) => {
+                let span = self.hold(records, submitted.min(begun), processor, now - begun);
+                server.sleep_until(span.finished);
+                Span { finished: span.finished.max(now), ..span }
+            }
+        };
+        server.end_turn();
+        Some(span)
+    }
+
+    /// Reserves the worker's time for a call that took `elapsed` here.
+    fn hold(
+        &self,
+        records: usize,
+        submitted: Nanoseconds,
+        processor: Duration,
+        elapsed: Nanoseconds,
+    ) -> Span {
+        let needed = (processor.as_nanos() as f64 * self.ratio(records)) as Nanoseconds;
+        let span = {
+            let mut state = self.server.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let (free_at, quota) = &mut *state;
+            let started = submitted.max(*free_at);
+            let finished = match self.server.speed {
+                WorkerSpeed::Ratio => started.saturating_add(needed),
+                WorkerSpeed::Quota(share) => quota.end(started, needed, share),
+            };
+            *free_at = finished;
+            Span { started, finished }
+        };
+        let allowed = span.finished - span.started;
+        let add = |counter: &AtomicU64, value: Nanoseconds| {
+            counter.fetch_add(u64::try_from(value).unwrap_or(0), Ordering::Relaxed);
+        };
+        let meter = &self.meter;
+        meter.calls.fetch_add(1, Ordering::Relaxed);
+        meter.records.fetch_add(records as u64, Ordering::Relaxed);
+        add(&meter.busy, allowed);
+        add(&meter.elapsed, elapsed);
+        add(&meter.processor, Nanoseconds::try_from(processor.as_nanos()).unwrap_or(Nanoseconds::MAX));
+        let excess = elapsed - allowed;
+        if excess > OVERRUN_LEAST && excess as f64 > OVERRUN_SHARE * allowed as f64 {
+            meter.overruns.fetch_add(1, Ordering::Relaxed);
+            add(&meter.overrun_elapsed, elapsed);
+            add(&meter.overrun_allowed, allowed);
+        }
+        span
+    }
+
+    fn ratio(&self, records: usize) -> f64 {
+        let last = self.ratios.len().saturating_sub(1);
+        self.ratios.get(records.saturating_sub(1).min(last)).copied().unwrap_or(1.0)
+    }
+}
+
+/// What the instances of a stage did.
+pub(super) fn report(stage: &str, paces: &[Arc<StagePace>]) -> PacedStageReport {
+    let sum = |counter: fn(&Meter) -> &AtomicU64| {
+        paces.iter().map(|pace| counter(&pace.meter).load(Ordering::Relaxed)).sum::<u64>()
+    };
+    let seconds = |counter: fn(&Meter) -> &AtomicU64| sum(counter) as f64 / 1e9;
+    PacedStageReport {
+        stage: stage.to_owned(),
+        calls: sum(|meter| &meter.calls),
+        records: sum(|meter| &meter.records),
+        busy_seconds: seconds(|meter| &meter.busy),
+        elapsed_seconds: seconds(|meter| &meter.elapsed),
+        processor_seconds: seconds(|meter| &meter.processor),
+        overruns: sum(|meter| &meter.overruns),
+        overrun_seconds: (seconds(|meter| &meter.overrun_elapsed), seconds(|meter| &meter.overrun_allowed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use std::sync::mpsc;
+
+    const MS: Nanoseconds = 1_000_000;
+
+    fn server(speed: WorkerSpeed) -> (Arc<ManualClock>, Arc<Server>) {
+        let clock = Arc::new(ManualClock::new());
+        let server = Server::new(speed, &(Arc::clone(&clock) as Arc<dyn Clock>)).expect("a descriptor");
+        (clock, Arc::new(server))
+    }
+
+    fn ms(n: u64) -> Option<Duration> {
+        Some(Duration::from_millis(n))
+    }
+
+    /// Makes a call in a thread of its own; it tells when it computes and how it ended.
+    fn calls(
+        pace: &Arc<StagePace>,
+        submitted: Nanoseconds,
+        processor: u64,
+    ) -> (mpsc::Receiver<()>, mpsc::Receiver<Option<Span>>) {
+        let (computing, computes) = mpsc::channel();
+        let (ended, ends) = mpsc::channel();
+        let pace = Arc::clone(pace);
+        std::thread::spawn(move || {
+            let span = pace.call(1, submitted, || {
+                computing.send(()).expect("the test waits");
+                ms(processor)
+            });
+            ended.send(span).expect("the test waits");
+        });
+        (computes, ends)
+    }
+
+    #[test]
+    fn a_call_of_10_ms_at_ratio_3_holds_30_ms() {
+        let (clock, server) = server(WorkerSpeed::Ratio);
+        let pace = Arc::new(StagePace::new(server, vec![3.0]));
+        let (computes, ends) = calls(&pace, 0, 10);
+        computes.recv().expect("it begins");
+        clock.advance(10 * MS);
+        clock.advance(20 * MS - 1);
+        std::thread::yield_now();
+        assert_eq!(ends.try_recv(), Err(mpsc::TryRecvError::Empty), "a nanosecond is left");
+        clock.advance(1);
+        assert_eq!(ends.recv(), Ok(Some(Span { started: 0, finished: 30 * MS })));
+        let report = report("s", &[pace]);
+        assert_eq!((report.calls, report.busy_seconds, report.processor_seconds), (1, 0.03, 0.01));
+    }
+
+    #[test]
+    fn two_stages_on_one_worker_never_overlap() {
+        let (clock, server) = server(WorkerSpeed::Ratio);
+        let first = Arc::new(StagePace::new(Arc::clone(&server), vec![2.0]));
+        let second = Arc::new(StagePace::new(Arc::clone(&server), vec![1.0]));
+        let (computes, ends) = calls(&first, 0, 5);
+        computes.recv().expect("it begins");
+        let (computes_too, ends_too) = calls(&second, 3 * MS, 4);
+        while server.turns().next < 2 {
+            std::thread::yield_now();
+        }
+        clock.advance(10 * MS - 1);
+        assert_eq!(computes_too.try_recv(), Err(mpsc::TryRecvError::Empty), "the worker is held");
+        clock.advance(1);
+        assert_eq!(ends.recv(), Ok(Some(Span { started: 0, finished: 10 * MS })));
+        computes_too.recv().expect("now it begins");
+        clock.advance(4 * MS);
+        assert_eq!(ends_too.recv(), Ok(Some(Span { started: 10 * MS, finished: 14 * MS })));
+    }
+
+    #[test]
+    fn a_late_thread_takes_nothing_from_the_worker() {
+        let (clock, server) = server(WorkerSpeed::Ratio);
+        let pace = Arc::new(StagePace::new(server, vec![1.0]));
+        // Submitted at 0, computed at 7 ms only, because this machine was busy: on the worker it is over already.
+        clock.advance(7 * MS);
+        let span = pace.call(1, 0, || ms(5)).expect("the run goes on");
+        assert_eq!(span, Span { started: 0, finished: 7 * MS }, "but nobody heard of it before");
+        clock.advance(MS);
+        let next = pace.call(1, 6 * MS, || ms(2)).expect("the run goes on");
+        assert_eq!(next, Span { started: 6 * MS, finished: 8 * MS });
+    }
+
+    #[test]
+    fn a_call_that_takes_longer_than_it_may_is_counted() {
+        let (clock, server) = server(WorkerSpeed::Ratio);
+        let pace = StagePace::new(server, vec![2.0]);
+        let call = |took: Nanoseconds| {
+            pace.call(1, clock.now(), || {
+                clock.advance(took);
+                ms(5)
+            });
+        };
+        call(10 * MS);
+        assert_eq!(pace.meter.overruns.load(Ordering::Relaxed), 0);
+        call(14 * MS);
+        let report = report("s", &[Arc::new(pace)]);
+        assert_eq!((report.overruns, report.overrun_seconds), (1, (0.014, 0.01)));
+    }
+
+    #[test]
+    fn the_ratio_goes_by_the_records_of_the_call() {
+        let (_, server) = server(WorkerSpeed::Ratio);
+        let pace = StagePace::new(Arc::clone(&server), vec![1.0, 2.0, 4.0]);
+        assert_eq!([1, 2, 3, 9].map(|records| pace.ratio(records)), [1.0, 2.0, 4.0, 4.0]);
+        assert_eq!(StagePace::new(server, Vec::new()).ratio(5), 1.0);
+    }
+
+    #[test]
+    fn a_quota_stops_a_call_until_the_next_period() {
+        let mut quota = Quota::default();
+        // Half of a processor: 5 ms in each period of 10 ms.
+        assert_eq!(quota.end(0, 4 * MS, 0.5), 4 * MS, "a short call does not feel it");
+        assert_eq!(quota.end(4 * MS, 3 * MS, 0.5), 12 * MS, "1 ms, then the next period");
+        assert_eq!(quota.end(30 * MS, 12 * MS, 0.5), 52 * MS, "5, 5 and 2 ms");
+        assert_eq!(quota.end(68 * MS, 4 * MS, 0.5), 72 * MS, "over the end of a period without a stop");
+        let mut whole = Quota::default();
+        assert_eq!(whole.end(3, 100 * MS, 1.0), 100 * MS + 3);
+    }
+
+    #[test]
+    fn the_end_of_a_run_lets_everybody_go() {
+        let (_clock, server) = server(WorkerSpeed::Ratio);
+        let pace = Arc::new(StagePace::new(Arc::clone(&server), vec![1.0]));
+        let (computes, ends) = calls(&pace, 0, 1_000_000);
+        computes.recv().expect("it begins");
+        let (_, waits) = calls(&pace, 0, 1);
+        while server.turns().next < 2 {
+            std::thread::yield_now();
+        }
+        server.close();
+        assert!(ends.recv().expect("it ends").is_some());
+        assert_eq!(waits.recv(), Ok(None));
+    }
+}

@@ -1,0 +1,198 @@
+//! Runs on emulated workers and wires: what they meter, that time is stretched as a whole, and that nothing of
+//! recovery is lost.
+use crate::parts::*;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidemill_engine::clock::DilatedClock;
+use tidemill_engine::{Emulation, Run, RunOptions, RunReport, WireSpec, WorkerSpeed};
+use tidemill_spec::plan::LinkKind;
+
+/// Computes for so much processor time.
+fn spin(wanted: Duration) {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    };
+    let begun = now();
+    while now() - begun < wanted {}
+}
+
+/// A worker that takes `ratio` times the processor time, behind a wire.
+fn slow(ratio: f64) -> Emulation {
+    let edge = |from: &str, to: &str| ((from.to_owned(), to.to_owned(), 0), 0);
+    Emulation {
+        workers: BTreeMap::from([("w".to_owned(), WorkerSpeed::Ratio)]),
+        ratios: BTreeMap::from([("m".to_owned(), vec![ratio])]),
+        wires: vec![WireSpec {
+            from: "edge".to_owned(),
+            to: "cloud".to_owned(),
+            bandwidth: Some(100_000_000),
+            delay: 5_000_000,
+        }],
+        edges: BTreeMap::from([edge("src", "m"), edge("m", "out")]),
+    }
+}
+
+/// Numbered records at a rate through a model that needs a millisecond of processor time for each.
+fn pipeline(records: usize, rate: f64) -> (Builder, Collected) {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, collected) = sink("out");
+    b.source(rows_source("src", numbered(records), Some(rate), Some(0), 40), "a");
+    let compute = |batch: &arrow_array::RecordBatch| spin(Duration::from_millis(batch.num_rows() as u64));
+    b.operator("m", model("m", compute), "b", &[]).edge("src", "m", 0);
+    b.sink(out, "c").edge("m", "out", 0);
+    (b, collected)
+}
+
+fn expected(records: usize) -> Vec<String> {
+    (0..records).map(|i| format!("k{i:06}={i}")).collect()
+}
+
+fn options(emulation: Emulation, dilation: f64) -> RunOptions {
+    RunOptions {
+        clock: Arc::new(DilatedClock::new(dilation)),
+        emulation: Some(emulation),
+        ..RunOptions::default()
+    }
+}
+
+fn busy(report: &RunReport) -> f64 {
+    report.emulation.as_ref().expect("it was emulated").workers[0].busy_seconds
+}
+
+#[test]
+fn what_workers_and_wires_did_is_metered() {
+    let (b, collected) = pipeline(100, 100.0);
+    let run = Run::start(b.program, options(slow(3.0), 1.0)).expect("starts");
+    let report = ended(&run, 30);
+    assert_eq!(sorted(&collected), expected(100));
+    let emulation = report.emulation.as_ref().expect("it was emulated");
+    let stage = &emulation.workers[0].stages[0];
+    assert_eq!((stage.stage.as_str(), stage.records), ("m", 100));
+    assert!(stage.processor_seconds >= 0.1, "{stage:?}");
+    assert!((stage.busy_seconds - 3.0 * stage.processor_seconds).abs() < 1e-3, "{stage:?}");
+    let wire = &emulation.wires[0];
+    for edge in &report.edges {
+        let metered = wire.edges.iter().find(|metered| metered.from == edge.from && metered.to == edge.to);
+        let metered = metered.expect("both edges are on the wire");
+        assert_eq!((metered.records, metered.record_bytes), (edge.records, edge.bytes));
+        assert!(metered.data_bytes > edge.bytes, "frames have headers: {metered:?}");
+    }
+    assert_eq!(wire.data_bytes, wire.edges.iter().map(|edge| edge.data_bytes).sum::<u64>());
+    assert!(wire.progress_bytes > 0);
+    // Two delays and the computation.
+    assert!(report.sinks[0].latency.p50_ms >= 10.0 + 3.0, "{:?}", report.sinks[0].latency);
+}
+
+/// 3 ms of the worker for each record: 333 records a second at most, whatever this machine can do.
+#[test]
+fn a_worker_gives_no_more_than_its_speed() {
+    let (b, collected) = pipeline(300, 3000.0);
+    let run = Run::start(b.program, options(slow(3.0), 1.0)).expect("starts");
+    let report = ended(&run, 30);
+    assert_eq!(sorted(&collected), expected(300));
+    assert!(report.seconds >= 0.9, "{} s", report.seconds);
+    assert!(
+        busy(&report) <= report.seconds + 1e-3,
+        "one call at a time: {} in {}",
+        busy(&report),
+        report.seconds
+    );
+}
+
+/// The same plan takes twice as long on the wall, and as long as before in its own time.
+#[test]
+fn a_stretched_run_gives_the_same_in_plan_time() {
+    let of = |dilation: f64| {
+        let (b, collected) = pipeline(100, 100.0);
+        #[expect(clippy::disallowed_methods, reason = "the wall is what is compared with")]
+        let begun = std::time::Instant::now();
+        let run = Run::start(b.program, options(slow(3.0), dilation)).expect("starts");
+        let report = ended(&run, 40);
+        assert_eq!(sorted(&collected), expected(100));
+        (report, begun.elapsed().as_secs_f64())
+    };
+    let ((plain, _), (stretched, wall)) = (of(1.0), of(4.0));
+    assert!(wall >= 4.0 * 0.99, "99 records at 100/s, four times slower: {wall}");
+    for report in [&plain, &stretched] {
+        assert!(report.seconds >= 0.99, "{}", report.seconds);
+        assert!(report.sinks[0].latency.p50_ms >= 13.0, "{:?}", report.sinks[0].latency);
+    }
+    assert!(wall >= 3.9 * stretched.seconds, "plan time is a quarter of it: {wall} {}", stretched.seconds);
+    let (once, again) = (busy(&plain), busy(&stretched));
+    assert!((once - again).abs() < 0.3 * once, "the worker was as busy: {once} {again}");
+}
+
+/// Snapshots, restarts of slots and of models that panic: as without emulation.
+#[test]
+fn recovery_works_on_emulated_workers() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, collected) = sink("out");
+    b.source(rows_source("src", numbered(600), Some(400.0), Some(0), 40), "a");
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&calls);
+    let act = move |_: &arrow_array::RecordBatch| {
+        spin(Duration::from_micros(300));
+        assert!(counted.fetch_add(1, Ordering::Relaxed) != 20, "the twenty-first call");
+    };
+    b.operator("m", model("m", act), "b", &[]).edge("src", "m", 0);
+    b.operator("w", window("w", 10_000), "d", &[]).edge("m", "w", 0);
+    b.sink(out, "c").edge("w", "out", 0);
+    b.restart_on_panic("m");
+    let mut emulation = slow(2.0);
+    emulation.edges.insert(("m".to_owned(), "w".to_owned(), 0), 0);
+    emulation.edges.insert(("w".to_owned(), "out".to_owned(), 0), 0);
+    emulation.edges.remove(&("m".to_owned(), "out".to_owned(), 0));
+    let run = Run::start(b.program, options(emulation, 1.0)).expect("starts");
+    for slot in ["w/b", "w/d", "w/a"] {
+        std::thread::sleep(Duration::from_millis(300));
+        run.kill_slot(slot);
+    }
+    let report = ended(&run, 40);
+    let expected: Vec<String> = (0..60i64)
+        .map(|w| format!("w{w:06}={}", 10 * 1_000_000_000 + (w * 10..(w + 1) * 10).sum::<i64>()))
+        .collect();
+    assert_eq!(sorted(&collected), expected);
+    assert!(report.restarts >= 2, "{}", report.restarts);
+    assert!(calls.load(Ordering::Relaxed) > 20);
+}
+
+/// A call that would hold its worker for hours does not hold up the end.
+#[test]
+fn an_abort_waits_for_no_worker_and_no_wire() {
+    let (b, _) = pipeline(100, 1000.0);
+    let mut emulation = slow(10_000_000.0);
+    emulation.wires[0].delay = 3_600_000_000_000;
+    emulation.edges.remove(&("src".to_owned(), "m".to_owned(), 0));
+    let run = Run::start(b.program, options(emulation, 1.0)).expect("starts");
+    while run.report().stages.iter().all(|stage| stage.stage != "m" || stage.records_in == 0) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    run.stopper().abort();
+    assert!(!ended(&run, 20).complete);
+}
+
+/// A wire that is far too slow holds no more than the credit of its edge.
+#[test]
+fn a_slow_wire_holds_what_its_credits_allow() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    b.byte_budget = 1 << 16;
+    let (out, collected) = sink("out");
+    b.source(rows_source("src", numbered(400_000), None, Some(0), 1000), "a");
+    b.sink(out, "c").edge("src", "out", 0);
+    let mut emulation = slow(1.0);
+    emulation.wires[0].bandwidth = Some(8_000_000);
+    let edge = ("src".to_owned(), "out".to_owned(), 0);
+    emulation.edges = BTreeMap::from([(edge, 0)]);
+    let run = Run::start(b.program, options(emulation, 1.0)).expect("starts");
+    std::thread::sleep(Duration::from_secs(2));
+    let wire = &run.report().emulation.expect("it is emulated").wires[0];
+    // The credit of 4 MiB, what a million bytes a second carried, the last frame, and the frames' headers.
+    assert!(wire.data_bytes < (4 << 20) + 4_000_000 + (1 << 20), "{wire:?}");
+    run.stopper().abort();
+    ended(&run, 20);
+    drop(collected);
+}
