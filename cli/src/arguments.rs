@@ -9,6 +9,7 @@ pub(crate) use planning::{
     PlanningArguments, ReturnTrafficChoice,
 };
 
+use crate::emulate::Wanted;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -188,6 +189,8 @@ pub(crate) struct ValidateArguments {
   tidemill run workflow.yaml --records 100 --rate max    the first 100 of each source, as fast as possible
   tidemill run workflow.yaml --set features=scene-features-small
   tidemill run workflow.yaml --plan plan.yaml       as the plan says
+  tidemill run workflow.yaml --plan plan.yaml --emulate --infra infrastructure.yaml --profiles profile.yaml
+                                                    as on the plan's machines and links
   tidemill run workflow.yaml --report report.html   and a page to look at
   tidemill run workflow.yaml --require-slo --output json    for scripts: exit code 1 if an SLO is missed
 
@@ -216,6 +219,21 @@ pub(crate) struct RunArguments {
     /// `--plan` 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) model_copies: Option<u16>,
+    /// Run every worker of the plan here at its own speed, behind links with their bandwidth and delay, and show what was
+    /// predicted beside what was measured.
+    #[arg(long, requires = "plan", conflicts_with = "model_copies", help_heading = "Emulation")]
+    pub(crate) emulate: bool,
+    /// Machines, links and prices that the plan was made for.
+    #[arg(long = "infra", value_name = "FILE", requires = "emulate", help_heading = "Emulation")]
+    pub(crate) infrastructure: Option<PathBuf>,
+    /// Profiles, or folders with a `profile.yaml`: how much slower or faster the plan's workers are than this machine. Of
+    /// two figures of the same thing the later counts.
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "emulate", help_heading = "Emulation")]
+    pub(crate) profiles: Vec<PathBuf>,
+    /// Stretch the run, so that a machine that is too slow for real time keeps up: with 2 it takes twice as long, and all
+    /// times that are reported are still those of the plan. `auto` takes what the plan needs here. Default: auto.
+    #[arg(long, value_name = "FACTOR", requires = "emulate", help_heading = "Emulation")]
+    pub(crate) dilation: Option<Wanted>,
     /// Serve Prometheus metrics at http://ADDR/metrics, such as `127.0.0.1:9464`.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,

@@ -5,6 +5,7 @@ mod choice;
 mod default_plan;
 mod doctor;
 mod drawing;
+mod emulate;
 mod exit;
 mod explain;
 mod fetch;

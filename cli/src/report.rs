@@ -7,6 +7,9 @@ pub(crate) mod records;
 mod sections;
 pub(crate) mod series;
 
+pub(crate) use sections::table;
+
+use crate::emulate::Account;
 use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
 use crate::slo::{SHORT_TICKS, Verdict, accuracy_text, is_short, sink_rate};
 use crate::table::{Side, Table};
@@ -28,6 +31,8 @@ pub(crate) struct RunDocument<'a> {
     pub(crate) slo: &'a [Verdict],
     /// Seconds of processor time of the whole process since the run began.
     pub(crate) processor_seconds: f64,
+    /// What was emulated.
+    pub(crate) emulation: Option<&'a Account<'a>>,
 }
 
 impl RunDocument<'_> {
@@ -46,6 +51,9 @@ impl RunDocument<'_> {
         let report = serde_json::to_value(self.report)?;
         if let (Some(document), Value::Object(report)) = (document.as_object_mut(), report) {
             document.extend(report);
+        }
+        if let Some(account) = self.emulation {
+            document["emulation"] = account.json(self.report);
         }
         for (sink, report) in list(&mut document, "sinks").iter_mut().zip(&self.report.sinks) {
             sink["rate_per_second"] = json!(sink_rate(report, self.report, self.program));
@@ -77,7 +85,8 @@ impl RunDocument<'_> {
         writeln!(out)?;
         self.stages(out)?;
         self.losses(out)?;
-        self.levels(out)
+        self.levels(out)?;
+        self.emulation.map_or(Ok(()), |account| account.write(out))
     }
 
     fn sinks(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! `tidemill run`: everything in one process.
 use crate::arguments::{OutputForm, RateChoice, RunArguments};
+use crate::emulate::{Account, Emulated};
 use crate::exit::{Exit, Failure, explain};
 use crate::figures::grouped;
 use crate::interrupt::Interrupt;
@@ -19,7 +20,9 @@ use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use tidemill_engine::clock::DilatedClock;
 use tidemill_engine::{EpochLog, Observer, Program, Run, RunError, RunOptions, RunReport};
 use tidemill_operators::bind::files::check_written;
 use tidemill_spec::span::Span;
@@ -50,10 +53,13 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     .into_iter()
     .filter_map(|(path, who)| Some((path.as_deref()?, who)))
     .collect();
-    let read: Vec<(&Path, &str)> = [(&arguments.replay, "`--replay`"), (&arguments.plan, "`--plan`")]
-        .into_iter()
-        .filter_map(|(path, who)| Some((path.as_deref()?, who)))
-        .collect();
+    let read = [
+        (&arguments.replay, "`--replay`"),
+        (&arguments.plan, "`--plan`"),
+        (&arguments.infrastructure, "`--infra`"),
+    ];
+    let read: Vec<(&Path, &str)> =
+        read.into_iter().filter_map(|(path, who)| Some((path.as_deref()?, who))).collect();
     check_written(&prepared.workflow, &prepared.program.sinks, &read, &beside)?;
     let replay = arguments.replay.as_deref().map(|path| read_epoch_log(path, &prepared.program));
     let replay = replay.transpose()?;
@@ -65,7 +71,9 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     for line in &prepared.models {
         terminal.note(&line.to_string());
     }
-    let options = RunOptions {
+    let emulated =
+        arguments.emulate.then(|| Emulated::prepare(arguments, &mut prepared, terminal)).transpose()?;
+    let mut options = RunOptions {
         records: arguments.records,
         duration: arguments.duration,
         letters: letter_writer(&prepared.workflow)?,
@@ -84,6 +92,12 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         ),
         ..RunOptions::default()
     };
+    if let Some(emulated) = &emulated {
+        options.emulation = Some(emulated.emulation.clone());
+        if emulated.dilation.factor != 1.0 {
+            options.clock = Arc::new(DilatedClock::new(emulated.dilation.factor));
+        }
+    }
     let begun = machine::now();
     let run = Run::start(prepared.program.clone(), options)
         .map_err(|error| not_started(&error, &prepared.workflow))?;
@@ -119,6 +133,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let mut verdicts = verdicts(&prepared.workflow.slo, &report, &prepared.program, &observer);
     add_windows(&mut verdicts, &watchers.slo.violations());
     let missed = verdicts.iter().any(|verdict| !verdict.met);
+    let account = emulated.as_ref().map(|emulated| Account::of(emulated, &prepared.program, &report));
     let document = RunDocument {
         workflow: &prepared.workflow.name.value,
         program: &prepared.program,
@@ -126,6 +141,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         report: &report,
         slo: &verdicts,
         processor_seconds: Usage::look().processor_seconds - before,
+        emulation: account.as_ref(),
     };
     if let (Some(file), Some(recorder)) = (page_file, &watchers.recorder) {
         let end = match &failure {
@@ -143,6 +159,9 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         if let Some(file) = report_file {
             unwritten.extend(file.write(|out| document.write_json(out)).err());
         }
+    }
+    if let Some(warning) = account.as_ref().and_then(Account::warning) {
+        terminal.warning(&warning);
     }
     if report.dead_letters > 0 && report.sinks.iter().all(|sink| sink.records == 0) {
         let letters = grouped(report.dead_letters);
@@ -185,6 +204,7 @@ fn told_options(arguments: &RunArguments) -> Vec<(&'static str, String)> {
         RateChoice::Max => ("Rate", "as fast as possible".to_owned()),
         RateChoice::PerSecond(rate) => ("Rate", format!("{rate} /s of each source")),
     }));
+    told.extend(arguments.infrastructure.as_ref().map(|file| ("Infrastructure", file.display().to_string())));
     told.extend(arguments.replay.as_ref().map(|log| ("Replay of", log.display().to_string())));
     told
 }

@@ -91,7 +91,7 @@ pub(crate) fn accuracy_text(correct: u64, scored: u64) -> String {
 
 /// Records per second of the slowest source that the whole workflow kept up with. A source alone may run ahead into
 /// the buffers, so what counts is when the results arrived.
-fn source_rate(report: &RunReport, program: &Program) -> Option<f64> {
+pub(crate) fn source_rate(report: &RunReport, program: &Program) -> Option<f64> {
     let records = program.sources.keys().map(|source| {
         let stages = report.stages.iter().filter(|stage| stage.operator == *source);
         stages.map(|stage| stage.records_out).sum::<u64>()

@@ -3,6 +3,7 @@
 mod book;
 mod command;
 mod doctor;
+mod emulation;
 mod examples;
 mod exit_codes;
 mod fetching;

@@ -105,6 +105,9 @@ impl Page<'_> {
             let complete = self.end == End::Complete;
             add("levels", "Service levels", &|part| sections::levels(document.slo, complete, part));
         }
+        if let Some(account) = document.emulation {
+            add("emulation", "Predicted and measured", &|part| account.html(part));
+        }
         add("workflow", "Workflow", &|part| sections::workflow(self.prepared, document.report, part));
         if document.report.sinks.iter().any(|sink| sink.latency.count > 0) {
             let slo = &self.prepared.workflow.slo;
@@ -248,7 +251,8 @@ impl Page<'_> {
         tiles.push(("Lost", grouped(report.dead_letters + dropped), letters));
         if report.seconds > 0.0 {
             let used = self.document.processor_seconds;
-            let cores = used / report.seconds;
+            let stretched = self.document.emulation.map_or(1.0, crate::emulate::Account::factor);
+            let cores = used / (report.seconds * stretched);
             tiles.push(("Processor", format!("{cores:.2} cores"), format!("{} in all", seconds(used))));
         }
         if let Some(peak) = Usage::look().peak {

@@ -13,7 +13,7 @@ const NUMBER: &[Attribute<'static>] = &[("class", &"n")];
 const NAME: &[Attribute<'static>] = &[("class", &"id")];
 
 /// A table; columns are names and whether they hold numbers.
-fn table(markup: &mut Markup, columns: &[(&str, bool)], rows: impl FnOnce(&mut Markup)) {
+pub(crate) fn table(markup: &mut Markup, columns: &[(&str, bool)], rows: impl FnOnce(&mut Markup)) {
     markup.element("div", &[("class", &"scroll")], |scroll| {
         scroll.element("table", &[], |table| {
             table.element("thead", &[], |head| {

@@ -1,0 +1,173 @@
+//! `tidemill run --emulate`: every worker of a plan on this machine, at its own speed, behind its own links.
+//!
+//! | step | module |
+//! |---|---|
+//! | how fast each worker is, from the profile | `speeds` |
+//! | models warmed up, and times on this machine that no profile has | `calibration` |
+//! | bandwidth, delay and price between places | `wires` |
+//! | by how much the run is stretched | `dilation` |
+//! | what was predicted beside what was measured | `comparison` |
+//! | how that is told | `account` |
+mod account;
+mod calibration;
+mod comparison;
+mod dilation;
+mod speeds;
+mod wires;
+
+pub(crate) use account::Account;
+pub(crate) use dilation::Wanted;
+
+use crate::arguments::RunArguments;
+use crate::exit::{Exit, Failure};
+use crate::machine::Machine;
+use crate::preparation::Prepared;
+use crate::terminal::Terminal;
+use dilation::{Dilation, Need};
+use speeds::{Basis, StageSpeed};
+use std::path::Path;
+use tidemill_engine::{Emulation, Program, WorkerSpeed};
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
+use tidemill_spec::profile::{Profile, ProfileFile};
+use tidemill_spec::workflow::Workflow;
+use wires::Way;
+
+/// A plan that can be emulated, with what is known of it.
+pub(crate) struct Emulated {
+    /// What the engine is told.
+    pub(crate) emulation: Emulation,
+    /// By how much the run is stretched.
+    pub(crate) dilation: Dilation,
+    /// Workers of the plan that are no source devices.
+    workers: Vec<Worker>,
+    /// In the order of the wires of the emulation.
+    ways: Vec<Way>,
+    speeds: Vec<StageSpeed>,
+}
+
+/// A worker of the plan.
+struct Worker {
+    id: String,
+    worker_type: String,
+    place: String,
+    dollars_per_hour: f64,
+    /// Where its speed comes from; none: it has no models, so nothing of it is enforced.
+    basis: Option<Basis>,
+}
+
+impl Emulated {
+    /// Reads what is needed beside the plan, warms the models up, measures what no profile has, and tells on the terminal
+    /// what is emulated.
+    ///
+    /// # Errors
+    /// Files that are wrong; what is missing for the emulation, with what to do.
+    pub(crate) fn prepare(
+        arguments: &RunArguments,
+        prepared: &mut Prepared,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Self> {
+        let infrastructure = arguments.infrastructure.as_deref().map(Infrastructure::load).transpose()?;
+        let profile = profile(&arguments.profiles, &prepared.workflow, terminal)?;
+        let host = Machine::look();
+        let mut speeds = speeds::of(prepared, &profile, arguments.profiles.is_empty(), &host)?;
+        calibration::complete(&mut speeds, &mut prepared.program, terminal)?;
+        let program = &prepared.program;
+        speeds.iter_mut().for_each(StageSpeed::settle);
+        let ways = wires::of(program, infrastructure.as_ref())?;
+        let workers = workers(program, infrastructure.as_ref(), &speeds)?;
+        let dilation =
+            dilation::choose(arguments.dilation.unwrap_or_default(), &Need::of(program, &speeds), host.cores);
+        let paced = |worker: &Worker| {
+            let speed = match worker.basis.as_ref()? {
+                Basis::Quota(share) => WorkerSpeed::Quota(*share),
+                Basis::Offered | Basis::Enforced => WorkerSpeed::Ratio,
+            };
+            Some((worker.id.clone(), speed))
+        };
+        let emulation = Emulation {
+            workers: workers.iter().filter_map(paced).collect(),
+            ratios: speeds.iter().map(|speed| (speed.stage.clone(), speed.ratios.clone())).collect(),
+            wires: ways.iter().map(|way| way.spec.clone()).collect(),
+            edges: wires::edges(&ways),
+        };
+        let emulated = Self { emulation, dilation, workers, ways, speeds };
+        terminal.note(&emulated.announcement(host.cores));
+        Ok(emulated)
+    }
+
+    fn announcement(&self, cores: usize) -> String {
+        let types: Vec<String> = self
+            .workers
+            .iter()
+            .filter_map(|worker| {
+                Some(format!("{} ({}): {}", worker.id, worker.worker_type, worker.basis.as_ref()?))
+            })
+            .collect();
+        format!("emulated {}; {}", self.dilation.told(cores), types.join(", "))
+    }
+}
+
+/// Where a worker is.
+fn place(worker: &PlanWorker) -> String {
+    match &worker.location {
+        Some(location) => format!("{}/{location}", worker.tier),
+        None => worker.tier.clone(),
+    }
+}
+
+fn workers(
+    program: &Program,
+    infrastructure: Option<&Infrastructure>,
+    speeds: &[StageSpeed],
+) -> Result<Vec<Worker>, Failure> {
+    let workers = program.plan.workers.iter().filter(|worker| worker.worker_type != SOURCE_DEVICE);
+    let make = |worker: &PlanWorker| {
+        let listed = infrastructure.and_then(|infrastructure| {
+            Some(infrastructure.tier(&worker.tier)?.worker_type(&worker.worker_type)?.price.value)
+        });
+        let price = worker.price.or(listed).ok_or_else(|| {
+            let message = format!(
+                "worker `{}` of type `{}` in `{}` has no price",
+                worker.id, worker.worker_type, worker.tier
+            );
+            let help = match infrastructure {
+                None => "give `--infra`, or write `price:` at the worker in the plan".to_owned(),
+                Some(known) => format!(
+                    "`{}` has no such type there: give the infrastructure that the plan was made for",
+                    known.name
+                ),
+            };
+            Failure::new(Exit::Configuration, message).with_help(help)
+        })?;
+        let own = speeds.iter().find(|speed| speed.worker == worker.id);
+        Ok(Worker {
+            id: worker.id.clone(),
+            worker_type: worker.worker_type.clone(),
+            place: place(worker),
+            dollars_per_hour: price.0,
+            basis: own.map(|speed| speed.basis.clone()),
+        })
+    };
+    workers.map(make).collect()
+}
+
+/// All profiles as one; empty without any.
+fn profile(
+    paths: &[std::path::PathBuf],
+    workflow: &Workflow,
+    terminal: &Terminal,
+) -> anyhow::Result<Profile> {
+    let mut profile = Profile::empty(workflow.name.value.clone());
+    for path in paths {
+        let file = if path.is_dir() { path.join("profile.yaml") } else { path.clone() };
+        let read = ProfileFile::load(Path::new(&file))?;
+        let found = read.validate_against(workflow);
+        if found.has_errors() {
+            return Err(found.into());
+        }
+        terminal.warnings(&found);
+        profile = profile.merge(&read.profile)?.profile;
+    }
+    Ok(profile)
+}

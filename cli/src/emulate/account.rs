@@ -1,0 +1,234 @@
+//! An emulated run, told: predicted beside measured, workers, links, and whether this machine kept up.
+use super::Emulated;
+use super::comparison::{Comparison, Row, Verdict};
+use super::speeds::Basis;
+use crate::figures::{bytes, grouped, milliseconds, rate};
+use crate::markup::Markup;
+use crate::table::{Side, Table};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use tidemill_engine::{Program, RunReport};
+
+/// What there is to tell.
+pub(crate) struct Account<'a> {
+    emulated: &'a Emulated,
+    comparison: Comparison,
+}
+
+impl<'a> Account<'a> {
+    /// Of a run.
+    pub(crate) fn of(emulated: &'a Emulated, program: &Program, report: &RunReport) -> Self {
+        Self { emulated, comparison: Comparison::of(emulated, program, report) }
+    }
+
+    /// Real seconds per plan second.
+    pub(crate) fn factor(&self) -> f64 {
+        self.emulated.dilation.factor
+    }
+
+    /// That this machine did not keep up, and what to do.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let overruns = &self.comparison.overruns;
+        let proposed = overruns.proposed_dilation?;
+        Some(format!(
+            "this machine did not keep up: {} of {} calls took longer than the emulated workers allow; the dilation \
+             {} is too small, use `--dilation {proposed}`",
+            grouped(overruns.calls),
+            grouped(overruns.of),
+            self.factor()
+        ))
+    }
+
+    /// As a table.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = Table::new(&[
+            ("emulated", Side::Left),
+            ("of", Side::Left),
+            ("predicted", Side::Right),
+            ("measured", Side::Right),
+            ("", Side::Right),
+            ("", Side::Left),
+        ]);
+        for row in &self.comparison.rows {
+            table.row([
+                name(row).to_owned(),
+                row.of.clone(),
+                row.predicted.map_or_else(|| "missing".to_owned(), |value| figure(row, value)),
+                row.measured.map_or_else(|| "-".to_owned(), |value| figure(row, value)),
+                difference(row),
+                verdict(row.verdict).to_owned(),
+            ]);
+        }
+        writeln!(out)?;
+        table.write(out)?;
+        let by: Vec<&str> = self.enforced_by();
+        if !by.is_empty() {
+            writeln!(out, "enforced, so no evidence: {}", by.join(", "))?;
+        }
+        if self.factor() != 1.0 {
+            writeln!(out, "all times are plan time; the run took {} times as long", self.factor())?;
+        }
+        let overruns = &self.comparison.overruns;
+        if overruns.calls > 0 {
+            let (calls, of) = (grouped(overruns.calls), grouped(overruns.of));
+            writeln!(out, "{calls} of {of} calls took longer here than their worker allows")?;
+        }
+        Ok(())
+    }
+
+    /// What was enforced, each once.
+    fn enforced_by(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = Vec::new();
+        for by in self.comparison.rows.iter().flat_map(|row| &row.enforced_by) {
+            if !all.contains(&by.as_str()) {
+                all.push(by);
+            }
+        }
+        all
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self, report: &RunReport) -> Value {
+        let meters = report.emulation.as_ref();
+        let workers = self.emulated.workers.iter().map(|worker| {
+            let meter =
+                meters.and_then(|meters| meters.workers.iter().find(|meter| meter.worker == worker.id));
+            json!({
+                "worker": worker.id,
+                "type": worker.worker_type,
+                "place": worker.place,
+                "dollars_per_hour": worker.dollars_per_hour,
+                "speed": worker.basis.as_ref().map(basis),
+                "busy_seconds": meter.map(|meter| meter.busy_seconds),
+                "stages": meter.map(|meter| &meter.stages),
+            })
+        });
+        let ways = self.emulated.ways.iter();
+        let wires = ways.zip(meters.into_iter().flat_map(|meters| &meters.wires)).map(|(way, wire)| {
+            let mut wire = json!(wire);
+            wire["dollars_per_byte"] = json!(way.dollars_per_byte);
+            wire["predicted_bytes_per_second"] = json!(way.predicted());
+            for (edge, planned) in wire["edges"].as_array_mut().into_iter().flatten().zip(&way.edges) {
+                edge["predicted_bytes_per_record"] = json!(planned.bytes_per_record.map(|bytes| bytes.0));
+            }
+            wire
+        });
+        let speeds = self.emulated.speeds.iter().map(|speed| {
+            json!({"stage": speed.stage, "operator": speed.operator, "speed": basis(&speed.basis), "ratios": speed.ratios})
+        });
+        let dilation = &self.emulated.dilation;
+        json!({
+            "dilation": dilation.factor,
+            "dilation_is_auto": dilation.is_auto,
+            "processors_needed": dilation.processors,
+            "overruns": self.comparison.overruns,
+            "comparison": self.comparison.rows.iter().map(|row| {
+                let mut value = json!(row);
+                value["difference_percent"] = json!(row.difference_percent());
+                value
+            }).collect::<Vec<_>>(),
+            "workers": workers.collect::<Vec<_>>(),
+            "links": wires.collect::<Vec<_>>(),
+            "speeds": speeds.collect::<Vec<_>>(),
+        })
+    }
+
+    /// For the page.
+    pub(crate) fn html(&self, part: &mut Markup) {
+        if let Some(warning) = self.warning() {
+            part.leaf("p", &[("class", &"note")], &format!("{warning}."));
+        }
+        let columns = [
+            ("", false),
+            ("Of", false),
+            ("Predicted", true),
+            ("Measured", true),
+            ("Difference", true),
+            ("", false),
+            ("Enforced", false),
+        ];
+        crate::report::table(part, &columns, |body| {
+            for row in &self.comparison.rows {
+                body.element("tr", &[], |cells| {
+                    cells.leaf("td", &[("class", &"id")], name(row));
+                    cells.leaf("td", &[], &row.of);
+                    let number: &[crate::markup::Attribute<'_>] = &[("class", &"n")];
+                    let predicted =
+                        row.predicted.map_or_else(|| "missing".to_owned(), |value| figure(row, value));
+                    cells.leaf("td", number, &predicted);
+                    let measured = row.measured.map_or_else(|| "–".to_owned(), |value| figure(row, value));
+                    cells.leaf("td", number, &measured);
+                    cells.leaf("td", number, &difference(row));
+                    cells.element("td", &[], |cell| {
+                        let class = match row.verdict {
+                            Verdict::Confirmed => "pill good",
+                            Verdict::Differs => "pill bad",
+                            Verdict::Enforced | Verdict::NoPrediction | Verdict::NotMeasured => "pill",
+                        };
+                        cell.leaf("span", &[("class", &class)], verdict(row.verdict));
+                    });
+                    cells.leaf("td", &[("class", &"soft")], &row.enforced_by.join(", "));
+                });
+            }
+        });
+        let factor = match self.factor() {
+            1.0 => "The run was in real time.".to_owned(),
+            factor => format!("The run was stretched {factor} times; all times are plan time."),
+        };
+        let note = "What the emulator enforces, or what follows from that, is no evidence for a prediction.";
+        part.leaf("p", &[("class", &"note")], &format!("{factor} {note}"));
+    }
+}
+
+fn basis(basis: &Basis) -> Value {
+    match basis {
+        Basis::Offered => json!("offered"),
+        Basis::Quota(share) => json!({"quota": share}),
+        Basis::Enforced => json!("enforced"),
+    }
+}
+
+fn name(row: &Row) -> &'static str {
+    match row.quantity {
+        "rate" => "rate",
+        "latency_p50" => "latency p50",
+        "latency_p99" => "latency p99",
+        "accuracy" => "accuracy",
+        "cost" => "cost",
+        "cost_network" => "of that, network",
+        "utilization" => "busy",
+        "traffic" => "traffic",
+        other => other,
+    }
+}
+
+fn figure(row: &Row, value: f64) -> String {
+    match row.unit {
+        "1/s" => rate(value),
+        "ms" => milliseconds(value),
+        "%" => format!("{value:.1} %"),
+        "$/h" => format!("{value:.4} $/h"),
+        "B/s" => format!("{}/s", bytes(value.round().max(0.0) as u64)),
+        unit => format!("{value} {unit}"),
+    }
+}
+
+fn difference(row: &Row) -> String {
+    match row.difference_percent() {
+        Some(percent) => format!("{percent:+.1} %"),
+        None => String::new(),
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Confirmed => "confirmed",
+        Verdict::Differs => "differs",
+        Verdict::Enforced => "enforced",
+        Verdict::NoPrediction => "no prediction",
+        Verdict::NotMeasured => "not measured",
+    }
+}

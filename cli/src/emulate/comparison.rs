@@ -1,0 +1,326 @@
+//! What the plan and the profile predict, beside what an emulated run measured.
+use super::dilation::{stage_rate, up};
+use super::speeds::{Basis, StageSpeed};
+use super::{Emulated, Worker};
+use crate::figures::wilson_percent;
+use crate::slo::source_rate;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use tidemill_engine::{EmulationReport, Program, RunReport, WireReport};
+use tidemill_spec::plan::Predicted;
+
+/// A quantity is as predicted within these shares.
+const TOLERANCE: f64 = 0.1;
+const TOLERANCE_P99: f64 = 0.2;
+/// Percentage points of utilisation: shares of little are not told by shares of them.
+const TOLERANCE_POINTS: f64 = 5.0;
+/// Share of the calls that may overrun: the first ones of a model do.
+const OVERRUNS: f64 = 0.01;
+/// Real seconds that calls overran by are multiplied by this for the factor that is proposed.
+const PROPOSED_HEADROOM: f64 = 1.1;
+
+/// What becomes of a prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// Measured as predicted.
+    Confirmed,
+    /// Measured otherwise.
+    Differs,
+    /// The emulator enforces it, or what it follows from: it is no evidence.
+    Enforced,
+    /// Nothing was predicted.
+    NoPrediction,
+    /// Nothing was measured.
+    NotMeasured,
+}
+
+/// One quantity.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row {
+    /// `rate`, `latency_p50`, `latency_p99`, `accuracy`, `cost`, `cost_compute`, `cost_network`, `utilization`,
+    /// `traffic`.
+    pub(crate) quantity: &'static str,
+    /// Sink, worker or way that it is of; empty: of all.
+    pub(crate) of: String,
+    /// Unit of the figures.
+    pub(crate) unit: &'static str,
+    /// By the plan, or computed from plan and profile.
+    pub(crate) predicted: Option<f64>,
+    /// In plan time.
+    pub(crate) measured: Option<f64>,
+    /// What of it the emulator enforces.
+    pub(crate) enforced_by: Vec<String>,
+    /// What becomes of the prediction.
+    pub(crate) verdict: Verdict,
+}
+
+impl Row {
+    /// Measured less predicted, in percent of predicted.
+    pub(crate) fn difference_percent(&self) -> Option<f64> {
+        let (predicted, measured) = (self.predicted?, self.measured?);
+        (predicted != 0.0).then(|| (measured - predicted) * 100.0 / predicted)
+    }
+}
+
+/// Whether this machine kept up with the emulation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Overruns {
+    /// Calls that took longer than they may.
+    pub(crate) calls: u64,
+    /// Of so many.
+    pub(crate) of: u64,
+    /// The factor to use, where there were too many.
+    pub(crate) proposed_dilation: Option<f64>,
+}
+
+/// Predicted beside measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Comparison {
+    /// All quantities.
+    pub(crate) rows: Vec<Row>,
+    /// Whether this machine kept up.
+    pub(crate) overruns: Overruns,
+}
+
+impl Comparison {
+    /// Compares.
+    pub(crate) fn of(emulated: &Emulated, program: &Program, report: &RunReport) -> Self {
+        let nothing = EmulationReport::default();
+        let meters = report.emulation.as_ref().unwrap_or(&nothing);
+        let comparing =
+            Comparing { emulated, program, report, meters, seconds: plan_seconds(report, program) };
+        Self { rows: comparing.rows(), overruns: comparing.overruns() }
+    }
+}
+
+/// Plan seconds in which the records were given: begin and end of a run, when little happens, say nothing about an hour
+/// of it.
+fn plan_seconds(report: &RunReport, program: &Program) -> f64 {
+    let given = program.sources.keys().map(|source| {
+        let stages = report.stages.iter().filter(|stage| stage.operator == *source);
+        stages.map(|stage| stage.records_out).sum::<u64>()
+    });
+    let given = given.min().unwrap_or(0) as f64;
+    source_rate(report, program).map_or(report.seconds, |rate| given / rate).max(1e-9)
+}
+
+struct Comparing<'a> {
+    emulated: &'a Emulated,
+    program: &'a Program,
+    report: &'a RunReport,
+    meters: &'a EmulationReport,
+    seconds: f64,
+}
+
+impl Comparing<'_> {
+    fn predicted(&self) -> Option<&Predicted> {
+        self.program.plan.predicted.as_ref()
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let predicted = self.predicted();
+        let mut rows = Vec::new();
+        let rate = predicted.and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
+        rows.push(row(
+            "rate",
+            "",
+            "1/s",
+            rate,
+            source_rate(self.report, self.program),
+            self.speed(),
+            TOLERANCE,
+        ));
+        self.latencies(&mut rows);
+        self.accuracy(&mut rows);
+        self.costs(&mut rows);
+        for worker in &self.emulated.workers {
+            rows.extend(self.utilization(worker));
+        }
+        for (way, wire) in self.emulated.ways.iter().zip(&self.meters.wires) {
+            let measured = wire.data_bytes as f64 / self.seconds;
+            rows.push(row(
+                "traffic",
+                &way.name(),
+                "B/s",
+                way.predicted(),
+                Some(measured),
+                Vec::new(),
+                TOLERANCE,
+            ));
+        }
+        rows
+    }
+
+    /// What of the rate is enforced: speeds of workers and the stretching.
+    fn speed(&self) -> Vec<String> {
+        let workers = self.emulated.workers.iter().filter(|worker| worker.basis == Some(Basis::Enforced));
+        let types: BTreeSet<&str> = workers.map(|worker| worker.worker_type.as_str()).collect();
+        let mut by: Vec<String> = types.into_iter().map(|name| format!("speed of {name}")).collect();
+        if self.emulated.dilation.factor != 1.0 {
+            by.push(format!("dilation {}", self.emulated.dilation.factor));
+        }
+        by
+    }
+
+    /// Of the latency also bandwidth and delay.
+    fn latency(&self) -> Vec<String> {
+        let ways = self.emulated.ways.iter().filter(|way| way.enforces());
+        self.speed().into_iter().chain(ways.map(|way| format!("link {}", way.name()))).collect()
+    }
+
+    fn latencies(&self, rows: &mut Vec<Row>) {
+        let one = self.report.sinks.len() == 1;
+        for sink in &self.report.sinks {
+            let ms = |value: fn(&Predicted) -> Option<u64>| {
+                // A plan with several sinks does not say which one its figures are of.
+                let nanoseconds = self.predicted().filter(|_| one).and_then(value)?;
+                Some(nanoseconds as f64 / 1e6)
+            };
+            let measured = |value: f64| (sink.latency.count > 0).then_some(value);
+            let p50 = ms(|predicted| Some(predicted.p50.as_ref()?.value.0));
+            let p99 = ms(|predicted| Some(predicted.p99.as_ref()?.value.0));
+            let (of, by) = (sink.sink.as_str(), self.latency());
+            rows.push(row(
+                "latency_p50",
+                of,
+                "ms",
+                p50,
+                measured(sink.latency.p50_ms),
+                by.clone(),
+                TOLERANCE,
+            ));
+            rows.push(row("latency_p99", of, "ms", p99, measured(sink.latency.p99_ms), by, TOLERANCE_P99));
+        }
+    }
+
+    fn accuracy(&self, rows: &mut Vec<Row>) {
+        let predicted = self.predicted().and_then(|predicted| Some(predicted.accuracy.as_ref()?.value.0));
+        let worst =
+            self.report.sinks.iter().filter(|sink| sink.scored > 0).min_by(|a, b| {
+                a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0))
+            });
+        if predicted.is_none() && worst.is_none() {
+            return;
+        }
+        let mut row = row(
+            "accuracy",
+            "",
+            "%",
+            predicted,
+            worst.and_then(|sink| sink.accuracy_percent),
+            Vec::new(),
+            TOLERANCE,
+        );
+        // A share of so many records cannot be told more exactly than this.
+        if let (Some(predicted), Some(sink)) = (predicted, worst)
+            && let Some((low, high)) = wilson_percent(sink.correct, sink.scored)
+        {
+            row.verdict = match (low..=high).contains(&predicted) {
+                true => Verdict::Confirmed,
+                false => Verdict::Differs,
+            };
+        }
+        rows.push(row);
+    }
+
+    /// Prices of the workers, and bytes as they travel at the prices of the links: the optimizer's cost function.
+    fn costs(&self, rows: &mut Vec<Row>) {
+        let compute: f64 = self.emulated.workers.iter().map(|worker| worker.dollars_per_hour).sum();
+        let per_hour = |wire: &WireReport| wire.data_bytes as f64 / self.seconds * 3600.0;
+        let ways = self.emulated.ways.iter();
+        let network: f64 = ways
+            .clone()
+            .zip(&self.meters.wires)
+            .map(|(way, wire)| per_hour(wire) * way.dollars_per_byte)
+            .sum();
+        let expected: Option<f64> =
+            ways.map(|way| Some(way.predicted()? * 3600.0 * way.dollars_per_byte)).sum();
+        let total = self.predicted().and_then(|predicted| Some(predicted.cost.as_ref()?.value.0));
+        let none = Vec::new;
+        rows.push(row("cost", "", "$/h", total, Some(compute + network), none(), TOLERANCE));
+        if !self.emulated.ways.is_empty() {
+            rows.push(row("cost_network", "", "$/h", expected, Some(network), none(), TOLERANCE));
+        }
+    }
+
+    fn utilization(&self, worker: &Worker) -> Option<Row> {
+        let basis = worker.basis.as_ref()?;
+        let meter = self.meters.workers.iter().find(|meter| meter.worker == worker.id)?;
+        let measured = meter.busy_seconds / self.seconds * 100.0;
+        let own = self.emulated.speeds.iter().filter(|speed| speed.worker == worker.id);
+        let predicted: Option<f64> = own.map(|speed| self.load(speed)).sum();
+        let by = match basis {
+            Basis::Enforced => vec![format!("speed of {}", worker.worker_type)],
+            Basis::Offered | Basis::Quota(_) => Vec::new(),
+        };
+        let predicted = predicted.map(|part| part * 100.0);
+        let mut row = row("utilization", &worker.id, "%", predicted, Some(measured), by, TOLERANCE);
+        if row.verdict == Verdict::Differs
+            && predicted.is_some_and(|predicted| (predicted - measured).abs() <= TOLERANCE_POINTS)
+        {
+            row.verdict = Verdict::Confirmed;
+        }
+        Some(row)
+    }
+
+    /// Part of its time that a worker needs for a stage by the profile, with full batches.
+    fn load(&self, speed: &StageSpeed) -> Option<f64> {
+        let records = speed.max_batch.max(1);
+        Some(stage_rate(self.program, &speed.stage)? * speed.there.as_ref()?.at(records) / f64::from(records))
+    }
+
+    fn overruns(&self) -> Overruns {
+        let stages: Vec<_> = self.meters.workers.iter().flat_map(|worker| &worker.stages).collect();
+        let calls: u64 = stages.iter().map(|stage| stage.overruns).sum();
+        let of: u64 = stages.iter().map(|stage| stage.calls).sum();
+        let (took, allowed) = stages.iter().fold((0.0, 0.0), |sums, stage| {
+            (sums.0 + stage.overrun_seconds.0, sums.1 + stage.overrun_seconds.1)
+        });
+        let too_many = calls as f64 > OVERRUNS * of as f64 && calls > 1;
+        let longer = if allowed > 0.0 { took / allowed } else { 2.0 };
+        let proposed = self.emulated.dilation.factor * longer * PROPOSED_HEADROOM;
+        Overruns { calls, of, proposed_dilation: too_many.then(|| up(proposed)) }
+    }
+}
+
+fn row(
+    quantity: &'static str,
+    of: &str,
+    unit: &'static str,
+    predicted: Option<f64>,
+    measured: Option<f64>,
+    enforced_by: Vec<String>,
+    tolerance: f64,
+) -> Row {
+    let verdict = match (predicted, measured) {
+        (_, None) => Verdict::NotMeasured,
+        (None, _) => Verdict::NoPrediction,
+        _ if !enforced_by.is_empty() => Verdict::Enforced,
+        (Some(predicted), Some(measured)) if (measured - predicted).abs() <= tolerance * predicted.abs() => {
+            Verdict::Confirmed
+        }
+        _ => Verdict::Differs,
+    };
+    Row { quantity, of: of.to_owned(), unit, predicted, measured, enforced_by, verdict }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_enforced_is_never_confirmed() {
+        let of = |predicted, measured, by: &[&str]| {
+            let by = by.iter().map(|by| (*by).to_owned()).collect();
+            row("rate", "", "1/s", predicted, measured, by, 0.1).verdict
+        };
+        assert_eq!(of(Some(40.0), Some(37.0), &[]), Verdict::Confirmed);
+        assert_eq!(of(Some(40.0), Some(35.0), &[]), Verdict::Differs);
+        assert_eq!(of(Some(40.0), Some(40.0), &["speed of large"]), Verdict::Enforced);
+        assert_eq!(of(None, Some(40.0), &["speed of large"]), Verdict::NoPrediction);
+        assert_eq!(of(Some(40.0), None, &[]), Verdict::NotMeasured);
+        let row = row("rate", "", "1/s", Some(40.0), Some(35.0), Vec::new(), 0.1);
+        assert_eq!(row.difference_percent(), Some(-12.5));
+    }
+}

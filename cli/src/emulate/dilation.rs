@@ -1,0 +1,180 @@
+//! By how much a run is stretched, where this machine is too slow for real time.
+use super::speeds::{Basis, StageSpeed};
+use std::str::FromStr;
+use tidemill_engine::Program;
+
+/// Processor time of sources, joins, channels and sinks, as a share of that of the models.
+const ENGINE_SHARE: f64 = 0.25;
+/// Share of the processors that may be needed: the rest is for what does not come evenly.
+const HEADROOM: f64 = 0.7;
+/// A call must end here some time before it has to end on a faster worker.
+const CALL_HEADROOM: f64 = 1.25;
+/// Largest factor that can be asked for.
+const MOST: f64 = 1000.0;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) enum Wanted {
+    /// As little as this machine needs.
+    #[default]
+    Auto,
+    /// So much.
+    Factor(f64),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let factor: f64 = text
+            .parse()
+            .map_err(|_| format!("`{text}` is no factor; write a number such as `2`, or `auto`"))?;
+        match factor > 0.0 && factor <= MOST {
+            true => Ok(Self::Factor(factor)),
+            false => Err(format!("a factor is above 0 and at most {MOST}; 2 makes a run take twice as long")),
+        }
+    }
+}
+
+/// By how much a run is stretched, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Dilation {
+    /// Real seconds per plan second.
+    pub(crate) factor: f64,
+    /// Whether it was computed.
+    pub(crate) is_auto: bool,
+    /// Processors that the plan needs in real time, where its rates are known.
+    pub(crate) processors: Option<f64>,
+}
+
+impl Dilation {
+    /// In words.
+    pub(super) fn told(&self, cores: usize) -> String {
+        let needs = match self.processors {
+            Some(processors) => {
+                format!("in real time the plan needs about {processors:.2} of {cores} processors here")
+            }
+            None => "the plan's need of processors is not known".to_owned(),
+        };
+        match (self.factor == 1.0, self.is_auto) {
+            (true, _) => format!("in real time ({needs})"),
+            (false, true) => format!("{} times slower than real time ({needs})", self.factor),
+            (false, false) => format!("{} times slower than real time, as asked ({needs})", self.factor),
+        }
+    }
+}
+
+/// What a plan needs of this machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Need {
+    /// Processor seconds per plan second.
+    processors: Option<f64>,
+    /// The least time that a call may take, as a share of what it takes here.
+    least_ratio: f64,
+}
+
+impl Need {
+    /// From the rates at which records reach the stages.
+    pub(super) fn of(program: &Program, speeds: &[StageSpeed]) -> Self {
+        let least_ratio = speeds.iter().flat_map(|speed| &speed.ratios).copied().fold(1.0, f64::min);
+        let closed = program.sources.values().any(|source| source.rate_per_second.is_none());
+        let processors = match closed {
+            true => Some(saturated(speeds)),
+            false => speeds.iter().map(|speed| need(program, speed)).sum(),
+        };
+        Self { processors: processors.map(|models| models * (1.0 + ENGINE_SHARE)), least_ratio }
+    }
+}
+
+/// Processors that the calls of a stage need.
+fn need(program: &Program, speed: &StageSpeed) -> Option<f64> {
+    let rate = stage_rate(program, &speed.stage)?;
+    let records = speed.max_batch.max(1);
+    Some(rate * speed.here.as_ref()?.at(records) / f64::from(records))
+}
+
+/// Records per second that reach a stage: those of its edges in the plan, as many more or less as the sources now
+/// give, else the stage's share of what the slowest source gives.
+pub(super) fn stage_rate(program: &Program, stage: &str) -> Option<f64> {
+    let slowest = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
+    let plan = &program.plan;
+    let into: Option<f64> = plan
+        .edges
+        .iter()
+        .filter(|edge| edge.to == stage && edge.input == 0)
+        .map(|edge| Some(edge.rate?.0))
+        .sum();
+    let planned = plan.predicted.as_ref().and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
+    let scale = match (slowest, planned) {
+        (Some(now), Some(planned)) if planned > 0.0 => now / planned,
+        _ => 1.0,
+    };
+    let share = || Some(slowest? * plan.stages.iter().find(|known| known.id == stage)?.share);
+    into.filter(|rate| *rate > 0.0).map(|rate| rate * scale).or_else(share)
+}
+
+/// Processors that workers need which compute all the time.
+fn saturated(speeds: &[StageSpeed]) -> f64 {
+    let mut workers: Vec<(&str, f64)> = Vec::new();
+    for speed in speeds {
+        let busy = match speed.basis {
+            Basis::Quota(share) => share,
+            _ => 1.0 / speed.full_ratio().max(1e-9),
+        };
+        match workers.iter_mut().find(|(worker, _)| *worker == speed.worker) {
+            Some((_, most)) => *most = most.max(busy),
+            None => workers.push((&speed.worker, busy)),
+        }
+    }
+    workers.iter().map(|(_, busy)| busy).sum()
+}
+
+/// The factor that was asked for, or the least that leaves headroom.
+pub(super) fn choose(wanted: Wanted, need: &Need, cores: usize) -> Dilation {
+    let auto = || {
+        let by_load = need.processors.unwrap_or(0.0) / (HEADROOM * cores.max(1) as f64);
+        let by_call =
+            if need.least_ratio < 1.0 / CALL_HEADROOM { CALL_HEADROOM / need.least_ratio } else { 1.0 };
+        up(by_load.max(by_call)).clamp(1.0, MOST)
+    };
+    let (factor, is_auto) = match wanted {
+        Wanted::Auto => (auto(), true),
+        Wanted::Factor(factor) => (factor, false),
+    };
+    Dilation { factor, is_auto, processors: need.processors }
+}
+
+/// Rounded up to a tenth.
+pub(super) fn up(factor: f64) -> f64 {
+    ((factor * 10.0 - 1e-6).ceil() / 10.0).max(0.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_read() {
+        assert_eq!("auto".parse(), Ok(Wanted::Auto));
+        assert_eq!("2.5".parse(), Ok(Wanted::Factor(2.5)));
+        assert!("0".parse::<Wanted>().is_err() && "fast".parse::<Wanted>().is_err());
+        assert!("NaN".parse::<Wanted>().is_err());
+    }
+
+    #[test]
+    fn the_least_factor_leaves_headroom() {
+        let factor = |processors, least_ratio, cores| {
+            choose(Wanted::Auto, &Need { processors, least_ratio }, cores).factor
+        };
+        assert_eq!(factor(Some(1.0), 1.0, 2), 1.0);
+        assert_eq!(factor(Some(2.8), 1.0, 2), 2.0);
+        assert_eq!(factor(Some(2.8), 1.0, 8), 1.0);
+        assert_eq!(factor(Some(0.1), 0.25, 2), 5.0, "a worker four times as fast");
+        assert_eq!(factor(None, 1.0, 2), 1.0);
+        let asked = choose(Wanted::Factor(3.0), &Need { processors: Some(9.0), least_ratio: 1.0 }, 2);
+        assert_eq!((asked.factor, asked.is_auto), (3.0, false));
+    }
+}

@@ -1,0 +1,180 @@
+//! `tidemill run --emulate`, from files to figures.
+use crate::command::{Outcome, Place, root, tidemill};
+use serde_json::Value;
+
+const FILES: &str = "cli/tests/emulation";
+
+fn file(name: &str) -> String {
+    root().join(FILES).join(name).to_str().unwrap().to_owned()
+}
+
+/// The example with the plan and the files that it was made for.
+fn place() -> Place {
+    let place = Place::example("vqa");
+    for name in ["plan.yaml", "infrastructure.yaml", "profile.yaml"] {
+        place.write(name, std::fs::read(root().join(FILES).join(name)).unwrap());
+    }
+    place
+}
+
+fn emulate(place: &Place, more: &[&str]) -> Outcome {
+    let [workflow, plan, infrastructure, profile] =
+        ["workflow.yaml", "plan.yaml", "infrastructure.yaml", "profile.yaml"]
+            .map(|file| place.argument(file));
+    let fixed =
+        ["run", &workflow, "--plan", &plan, "--emulate", "--infra", &infrastructure, "--profiles", &profile];
+    tidemill(&[&fixed[..], more].concat())
+}
+
+/// The quantity in the comparison.
+#[track_caller]
+fn compared<'a>(report: &'a Value, quantity: &str, of: &str) -> &'a Value {
+    let rows = report["emulation"]["comparison"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["quantity"] == quantity && row["of"] == of);
+    row.unwrap_or_else(|| panic!("no {quantity} of {of}: {rows:#?}"))
+}
+
+fn answers(place: &Place) -> Vec<(String, String)> {
+    let text = |row: &Value, column: &str| row[column].as_str().unwrap().to_owned();
+    let rows = place.rows("out/answers.jsonl");
+    let mut answers: Vec<_> = rows.iter().map(|row| (text(row, "key"), text(row, "answer"))).collect();
+    answers.sort();
+    answers
+}
+
+#[test]
+fn predicted_stands_beside_measured() {
+    let place = place();
+    let report = emulate(&place, &["--records", "80", "--output", "json"]).expect(0).json();
+    let emulation = &report["emulation"];
+    // The link carries what its edges say that they sent, and the frames around it.
+    let links = emulation["links"].as_array().unwrap();
+    assert_eq!(links.len(), 1, "{links:#?}");
+    assert_eq!((&links[0]["from"], &links[0]["to"]), (&"edge".into(), &"cloud".into()));
+    let over: Vec<&Value> = links[0]["edges"].as_array().unwrap().iter().collect();
+    let names: Vec<_> =
+        over.iter().map(|edge| (edge["from"].as_str().unwrap(), edge["to"].as_str().unwrap())).collect();
+    assert_eq!(names, [("questions", "speech"), ("scene_features", "pair")]);
+    let mut bytes = 0;
+    for edge in &over {
+        let own = report["edges"].as_array().unwrap().iter();
+        let own = own.clone().find(|own| own["from"] == edge["from"] && own["to"] == edge["to"]).unwrap();
+        assert_eq!((&own["bytes"], &own["records"]), (&edge["record_bytes"], &edge["records"]));
+        assert_eq!(own["records"], 80);
+        assert!(edge["data_bytes"].as_u64() > own["bytes"].as_u64());
+        bytes += edge["data_bytes"].as_u64().unwrap();
+    }
+    assert_eq!(links[0]["data_bytes"], bytes);
+    // Prices of the workers and of the bytes that were carried.
+    let traffic = compared(&report, "traffic", "edge -> cloud")["measured"].as_f64().unwrap();
+    let network = compared(&report, "cost_network", "")["measured"].as_f64().unwrap();
+    assert!((network - traffic * 3600.0 * 0.1 / f64::from(1 << 30)).abs() < 1e-9);
+    let cost = compared(&report, "cost", "");
+    assert!((cost["measured"].as_f64().unwrap() - 0.43 - network).abs() < 1e-9);
+    assert_eq!(cost["predicted"], 0.47);
+    // What nobody predicted is missing, and what is enforced is no evidence.
+    assert_eq!(compared(&report, "latency_p99", "answers")["verdict"], "no_prediction");
+    let rate = compared(&report, "rate", "");
+    assert_eq!((&rate["verdict"], rate["predicted"].as_f64()), (&"enforced".into(), Some(40.0)));
+    assert!(rate["enforced_by"].to_string().contains("speed of gateway"));
+    // 15 ms under way, 8 ms and 2 ms of the server, at least.
+    let p50 = compared(&report, "latency_p50", "answers")["measured"].as_f64().unwrap();
+    assert!(p50 >= 20.0, "{p50}");
+    let busy = compared(&report, "utilization", "edge-gateway-0");
+    assert!((busy["predicted"].as_f64().unwrap() - 48.0).abs() < 1e-6, "40/s x 12 ms: {busy}");
+    assert_eq!(answers(&place).len(), 80);
+}
+
+#[test]
+fn a_stretched_run_gives_the_same_answers_at_the_same_plan_rate() {
+    let of = |dilation: &str| {
+        let place = place();
+        let more = ["--records", "40", "--dilation", dilation, "--output", "json"];
+        let report = emulate(&place, &more).expect(0).json();
+        assert_eq!(report["emulation"]["dilation"].as_f64(), dilation.parse().ok());
+        (answers(&place), report)
+    };
+    let ((plain, once), (stretched, twice)) = (of("1.5"), of("3"));
+    assert_eq!(plain, stretched);
+    assert_eq!(plain.len(), 40);
+    for report in [&once, &twice] {
+        // 39 intervals of 25 ms.
+        assert!(report["seconds"].as_f64().unwrap() >= 0.975);
+        let busy = compared(report, "utilization", "cloud-server-0")["measured"].as_f64().unwrap();
+        assert!((10.0..100.0).contains(&busy), "about 40 %: {busy}");
+    }
+}
+
+#[test]
+fn an_overloaded_worker_misses_the_rate() {
+    let place = place();
+    place.change("profile.yaml", "mean: 12ms", "mean: 60ms");
+    let report = emulate(&place, &["--records", "60", "--output", "json"]).expect(0).json();
+    let rate = compared(&report, "rate", "")["measured"].as_f64().unwrap();
+    assert!(rate < 30.0, "60 ms a picture are at most 17/s: {rate}");
+    let levels = report["slo"].as_array().unwrap();
+    assert!(levels.iter().any(|level| level["slo"] == "rate" && level["met"] == false), "{levels:#?}");
+    let busy = compared(&report, "utilization", "edge-gateway-0");
+    assert!((busy["predicted"].as_f64().unwrap() - 240.0).abs() < 1e-6);
+    assert!(busy["measured"].as_f64().unwrap() > 80.0, "{busy}");
+    assert_eq!(answers(&place).len(), 60, "it is late, not lost");
+}
+
+#[test]
+fn people_and_pages_are_told_too() {
+    let place = place();
+    let page = place.argument("report.html");
+    let outcome = emulate(&place, &["--records", "20", "--report", &page]).expect(0);
+    for part in [
+        "predicted",
+        "latency p99",
+        "missing",
+        "no prediction",
+        "enforced",
+        "speed of gateway",
+        "link edge -> cloud",
+    ] {
+        assert!(outcome.stdout.contains(part), "no `{part}` in\n{}", outcome.stdout);
+    }
+    assert!(outcome.stderr.contains("enforced by the profile"), "{}", outcome.stderr);
+    let html = place.read("report.html");
+    assert!(html.contains("Predicted and measured") && html.contains("id=\"emulation\""));
+}
+
+#[test]
+fn what_is_missing_is_named_with_how_to_mend_it() {
+    let place = place();
+    let run = |more: &[&str]| {
+        let [workflow, plan] = ["workflow.yaml", "plan.yaml"].map(|file| place.argument(file));
+        tidemill(&[&["run", &workflow, "--plan", &plan, "--emulate"], more].concat())
+    };
+    let says = |outcome: Outcome, code: i32, parts: &[&str]| {
+        let outcome = outcome.expect(code);
+        for part in parts {
+            assert!(outcome.stderr.contains(part), "no `{part}` in\n{}", outcome.stderr);
+        }
+    };
+    let (profile, infrastructure) = (file("profile.yaml"), file("infrastructure.yaml"));
+    says(run(&[]), 78, &["there is no profile", "`--profiles`"]);
+    says(run(&["--profiles", &profile]), 78, &["`questions` -> `speech`", "`--infra FILE`"]);
+    place.write(
+        "elsewhere.yaml",
+        "version: 1\nname: elsewhere\ntiers:\n  - {id: edge, workers: [{type: gateway, price: 1 $/h}]}\n",
+    );
+    let elsewhere = place.argument("elsewhere.yaml");
+    says(
+        run(&["--profiles", &profile, "--infra", &elsewhere]),
+        78,
+        &["`elsewhere` has no such link", "{from: edge, to: cloud}"],
+    );
+    place.change("profile.yaml", "variant: speech-small", "variant: speech-large");
+    let other = place.argument("profile.yaml");
+    says(
+        run(&["--profiles", &other, "--infra", &infrastructure]),
+        78,
+        &["no times of `speech/speech-small`", "on `server`", "`tidemill profile`"],
+    );
+    let workflow = place.argument("workflow.yaml");
+    says(tidemill(&["run", &workflow, "--emulate"]), 2, &["--plan"]);
+    says(run(&["--dilation", "0"]), 2, &["a factor is above 0"]);
+}

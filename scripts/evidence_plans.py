@@ -1,0 +1,199 @@
+"""Plans examples/vqa in many ways, runs each plan emulated, and writes predicted, simulated and measured figures.
+
+Called by scripts/evidence-plans.sh. Writes OUT.json and OUT.md. Exit code 1 if no plan could be measured.
+"""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "vqa"
+
+# Machines that this one is not.
+ELSEWHERE = ROOT / "scripts" / "evidence_elsewhere.yaml"
+
+# Name, infrastructure (here: all types are what this machine can be), service levels and options of the planner,
+# options of the run.
+CASES = [
+    ("cheap", "here", ["rate=10/s", "accuracy=60"], [], []),
+    ("accurate", "here", ["rate=10/s", "accuracy=85"], [], []),
+    ("as written", "here", ["rate=40/s", "accuracy=85"], [], []),
+    ("edge only", "here", ["rate=10/s", "accuracy=60"], ["--planner", "edge-only"], []),
+    ("cloud only", "here", ["rate=30/s", "accuracy=85"], ["--planner", "cloud-only"], []),
+    ("busy", "here", ["rate=40/s", "accuracy=85"], ["--max-utilization", "0.95"], []),
+    ("bounded latency", "here", ["rate=20/s", "accuracy=80", "latency=p95:400ms"], [], []),
+    ("one operator a worker", "here", ["rate=20/s", "accuracy=80"], ["--one-operator-per-worker"], []),
+    ("slow machines", "elsewhere", ["rate=20/s", "accuracy=80"], [], []),
+    ("slow machines, stretched", "elsewhere", ["rate=40/s", "accuracy=85"], [], ["--dilation", "2"]),
+]
+
+
+def run(command, accept=(0,)):
+    """stdout of a command; its stderr in the error."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode not in accept:
+        raise RuntimeError(f"{' '.join(map(str, command))}\nexit code {done.returncode}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def workflow(folder):
+    """The example with sources that start again, because 200 records say little about p99."""
+    text = (EXAMPLE / "workflow.yaml").read_text()
+    text = re.sub(r"(    kind: (?:image|wav)_directory\n)", r"\1    repeat: true\n", text)
+    text = text.replace("../../models", str(ROOT / "models")).replace("data/", f"{EXAMPLE}/data/")
+    text = text.replace("out/", f"{folder}/out/")
+    text = text[text.index("version:"):]
+    path = folder / "workflow.yaml"
+    path.write_text(text)
+    return path
+
+
+def has_simulate(binary):
+    return "simulate" in run([binary, "--help"])
+
+
+def measure(case, options, folder):
+    name, where, levels, planning, running = case
+    binary = options.binary
+    infrastructure = EXAMPLE / "infrastructure.yaml" if where == "here" else ELSEWHERE
+    flow = workflow(folder)
+    plan = folder / "plan.yaml"
+    slo = [part for level in [*levels, *([] if any("latency" in l for l in levels) else ["latency=none"])]
+           for part in ("--slo", level)]
+    files = ["--infra", infrastructure, "--profiles", options.profile]
+    told = json.loads(run([binary, "plan", flow, *files, *slo, *planning, "--out", plan, "--output", "json"]))
+    rate = float(re.search(r"rate=([0-9.]+)", levels[0]).group(1))
+    simulated = None
+    if has_simulate(binary):
+        simulated = json.loads(run([binary, "simulate", flow, plan, *files, "--output", "json"], accept=(0, 1)))
+    report = json.loads(run([
+        binary, "run", flow, "--plan", plan, "--emulate", *files, *running, "--rate", f"{rate:g}/s",
+        "--records", int(rate * options.seconds), "--output", "json",
+    ]))
+    emulation = report["emulation"]
+    batches = sorted({stage["max_batch"] for stage in plan_stages(plan)})
+    return {
+        "name": name,
+        "levels": levels,
+        "options": planning + running,
+        "variants": told.get("variants"),
+        "workers": told.get("workers"),
+        "max_batch": max(batches),
+        "dilation": emulation["dilation"],
+        "speeds": sorted({json.dumps(worker["speed"]) for worker in emulation["workers"] if worker["speed"]}),
+        "overruns": emulation["overruns"],
+        "comparison": emulation["comparison"],
+        "simulated": simulated,
+        "links": emulation["links"],
+        "stages": [worker["stages"] for worker in emulation["workers"]],
+        "stage_times": [
+            {key: stage[key] for key in ("stage", "batches", "queue", "compute", "transfer")}
+            for stage in report["stages"]
+        ],
+    }
+
+
+def plan_stages(plan):
+    """Largest batches of a plan file, which is YAML of our own making."""
+    text = plan.read_text()
+    return [{"max_batch": int(found)} for found in re.findall(r"max_batch: (\d+)", text)] or [{"max_batch": 1}]
+
+
+def figure(unit, value):
+    if value is None:
+        return "-"
+    return {"1/s": f"{value:.1f}/s", "ms": f"{value:.0f} ms", "%": f"{value:.1f} %", "$/h": f"{value:.4f}",
+            "B/s": f"{value / 1e3:.1f} kB/s"}.get(unit, f"{value:g}")
+
+
+def simulated_value(measured, row):
+    """The simulator's figure for a row, where it has one."""
+    simulated = measured["simulated"] or {}
+    sinks = simulated.get("sinks") or simulated.get("paths") or []
+    first = sinks[0] if sinks else {}
+    latency = first.get("latency", first)
+    keys = {"latency_p50": "p50_ms", "latency_p99": "p99_ms"}
+    if row["quantity"] in keys:
+        return latency.get(keys[row["quantity"]])
+    if row["quantity"] == "rate":
+        return simulated.get("rate_per_second", first.get("rate_per_second"))
+    if row["quantity"] == "cost":
+        cost = simulated.get("cost")
+        return cost.get("total") if isinstance(cost, dict) else cost
+    if row["quantity"] == "utilization":
+        for worker in simulated.get("workers") or []:
+            if worker.get("worker", worker.get("id")) == row["of"]:
+                part = worker.get("utilization")
+                return part * 100 if part is not None and part <= 1.5 else part
+    return None
+
+
+def table(results, machine):
+    lines = [
+        "# Plans, measured",
+        "",
+        "Written by `scripts/evidence-plans.sh`: plans of `examples/vqa` with the profile of this machine, each run emulated",
+        "([Emulating a plan](../emulate.md)). Differences are from predicted to measured; what the emulator enforces is no",
+        "evidence for the prediction.",
+        "",
+        machine,
+        "",
+    ]
+    for result in results:
+        lines += [f"## {result['name']}", ""]
+        if "error" in result:
+            lines += ["```", result["error"], "```", ""]
+            continue
+        speeds = ", ".join(result["speeds"]).replace('"', "")
+        lines += [
+            f"`{' '.join(result['levels'] + result['options'])}`: batches up to {result['max_batch']}, dilation"
+            f" {result['dilation']:g}, speeds {speeds}, {result['overruns']['calls']} of {result['overruns']['of']} calls"
+            " overran.",
+            "",
+            "| quantity | predicted | simulated | measured | difference | |",
+            "|---|---:|---:|---:|---:|---|",
+        ]
+        for row in result["comparison"]:
+            difference = row["difference_percent"]
+            lines.append(
+                f"| {row['quantity']} {row['of']} | {figure(row['unit'], row['predicted'])} |"
+                f" {figure(row['unit'], simulated_value(result, row))} | {figure(row['unit'], row['measured'])} |"
+                f" {'' if difference is None else f'{difference:+.1f} %'} | {row['verdict'].replace('_', ' ')} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--binary", required=True)
+    arguments.add_argument("--profile", required=True, type=pathlib.Path)
+    arguments.add_argument("--machine", default="", help="a table with the facts of the machine")
+    arguments.add_argument("--out", default=str(ROOT / "docs/benchmarks/plans-measured"))
+    arguments.add_argument("--work", required=True, type=pathlib.Path)
+    arguments.add_argument("--seconds", type=float, default=20.0, help="plan seconds of each run")
+    arguments.add_argument("--only", help="the case of that name")
+    options = arguments.parse_args()
+    results = []
+    for case in CASES:
+        if options.only and case[0] != options.only:
+            continue
+        folder = options.work / re.sub(r"[^a-z]+", "-", case[0])
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"{case[0]}...", file=sys.stderr, flush=True)
+        try:
+            results.append(measure(case, options, folder))
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            results.append({"name": case[0], "levels": case[2], "options": case[3] + case[4], "error": str(error)})
+    document = {"version": 1, "seconds": options.seconds, "plans": results}
+    pathlib.Path(f"{options.out}.json").write_text(json.dumps(document, indent=1) + "\n")
+    pathlib.Path(f"{options.out}.md").write_text(table(results, options.machine))
+    return 0 if any("error" not in result for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
