@@ -45,8 +45,11 @@ pub(super) const ENTRANTS: [Entrant; 7] = [
 ];
 
 /// The rivals under the publication's rule.
-pub(super) const BY_ITS_RULE: [Entrant; 4] = [
+pub(super) const BY_ITS_RULE: [Entrant; 5] = [
     alone("beam, one operator a worker", || Box::new(Beam::default())),
+    alone("beam without finishing, one operator a worker", || {
+        Box::new(Beam { finishing: false, ..Beam::default() })
+    }),
     alone("best-fit, one operator a worker", || Box::new(BestFit)),
     alone("first-fit, one operator a worker", || Box::new(FirstFit)),
     alone("cloud-only, one operator a worker", || Box::new(CloudOnly)),
