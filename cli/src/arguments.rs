@@ -10,6 +10,10 @@ pub(crate) use planning::{
 };
 
 use crate::emulate::Wanted;
+mod simulation;
+
+pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -80,6 +84,8 @@ pub(crate) enum Verb {
     Plan(PlanArguments),
     /// Say why a plan is as it is, and what other service levels would cost.
     Explain(ExplainArguments),
+    /// Simulate a plan: rates, latencies, queues and cost over hours of its time, in seconds.
+    Simulate(SimulateArguments),
     /// Draw a workflow, or a plan for it.
     Graph(GraphArguments),
     /// Print the JSON Schema of a kind of file.

@@ -29,6 +29,7 @@ mod progress;
 mod report;
 mod run;
 mod schema;
+mod simulate;
 mod skeleton;
 mod slo;
 mod slo_watch;
@@ -53,6 +54,7 @@ fn main() -> std::process::ExitCode {
         Verb::Run(arguments) => run::run(&arguments, &terminal),
         Verb::Plan(arguments) => plan::plan(&arguments, &terminal),
         Verb::Explain(arguments) => explain::explain(&arguments, &terminal),
+        Verb::Simulate(arguments) => simulate::simulate(&arguments, &terminal),
         Verb::Graph(arguments) => graph::graph(&arguments),
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),

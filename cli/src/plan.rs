@@ -10,6 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::output_file::OutputFile;
 use crate::planning::{Case, failed, planner};
 use crate::preparation::check_plan;
+use crate::simulate::{Expectation, expectation};
 use crate::terminal::Terminal;
 use std::io::{self, Write};
 use tidemill_optimizer::assemble::Assembly;
@@ -51,6 +52,8 @@ pub(crate) struct Answer<'a> {
     pub(crate) assembly: &'a Assembly,
     pub(crate) outcome: &'a Outcome,
     pub(crate) planned: Option<&'a Planned>,
+    /// What it would do.
+    pub(crate) expectation: Option<&'a Expectation>,
     /// Without a plan: what would have to give way; none if nobody looked.
     pub(crate) relaxations: Option<&'a [Relaxation]>,
 }
@@ -71,10 +74,15 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         return front::front(arguments, &case, &assembly);
     }
     let outcome = planner(arguments.planner).plan(&assembly.problem, &case.limits).map_err(failed)?;
-    let planned = match &outcome.solution {
+    let mut planned = match &outcome.solution {
         Some(solution) => Some(Planned::new(&case, &assembly, solution)?),
         None => None,
     };
+    let expectation = planned.as_mut().map(|planned| {
+        let expectation = expectation(&case, &assembly, &planned.solution, &planned.plan);
+        expectation.write_into(&mut planned.plan);
+        expectation
+    });
     if let Some(planned) = &planned
         && case.runs_here(&planned.plan)
     {
@@ -95,6 +103,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         assembly: &assembly,
         outcome: &outcome,
         planned: planned.as_ref(),
+        expectation: expectation.as_ref(),
         relaxations: relaxations.as_deref(),
     };
     let mut stdout = io::stdout().lock();

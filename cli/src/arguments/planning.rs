@@ -182,7 +182,7 @@ pub(crate) enum LevelSetting {
     Latency(Option<LatencySlo>),
 }
 
-fn parse_level(text: &str) -> Result<LevelSetting, String> {
+pub(super) fn parse_level(text: &str) -> Result<LevelSetting, String> {
     let forms = "write `rate=40/s`, `accuracy=56.0` or `latency=p99:800ms`";
     let (level, value) = text.split_once('=').ok_or_else(|| forms.to_owned())?;
     let dropped = value == "none";
@@ -229,7 +229,7 @@ fn parse_percentile(text: &str) -> Result<Percentile, String> {
     text.parse().map_err(|error: UnitError| super::explained(&error))
 }
 
-fn parse_span(text: &str) -> Result<TimeSpan, String> {
+pub(super) fn parse_span(text: &str) -> Result<TimeSpan, String> {
     text.parse().map_err(|error: UnitError| super::explained(&error))
 }
 

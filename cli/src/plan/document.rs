@@ -2,6 +2,7 @@
 use super::relaxed::value;
 use super::table::path_name;
 use super::{Answer, Planned, engine, status_word};
+use crate::simulate::Expectation;
 use serde_json::{Map, Value, json};
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::summary::PathLatency;
@@ -36,6 +37,7 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
         add("accuracy", json!(planned.summary.accuracy));
         add("accuracy_wanted", json!(problem.limits.accuracy));
         add("latency", latency(problem, planned));
+        add("expectation", expectation(answer));
         add("variants", variants(answer, planned));
         add("workers", workers(problem, planned));
         add("traffic", traffic(problem, planned));
@@ -74,6 +76,20 @@ fn latency(problem: &Problem, planned: &Planned) -> Value {
         "wanted": limits.collect::<Vec<_>>(),
         "paths": paths.collect::<Vec<_>>(),
     })
+}
+
+/// What a short simulation says, beside the bounds of `latency`.
+fn expectation(answer: &Answer<'_>) -> Value {
+    match answer.expectation {
+        None => Value::Null,
+        Some(Expectation::Unknown(why)) => json!({"p50_ms": null, "p99_ms": null, "why_not": why}),
+        Some(Expectation::Known { sink, latency, seconds }) => json!({
+            "p50_ms": latency.p50 * 1e3,
+            "p99_ms": latency.p99 * 1e3,
+            "sink": sink,
+            "simulated_seconds": seconds,
+        }),
+    }
 }
 
 fn variants(answer: &Answer<'_>, planned: &Planned) -> Value {

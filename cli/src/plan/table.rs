@@ -2,6 +2,7 @@
 use super::relaxed::told;
 use super::{Answer, Planned, dollars, engine};
 use crate::figures::{bytes, milliseconds};
+use crate::simulate::Expectation;
 use crate::table::{Side, Table};
 use std::io::{self, Write};
 use tidemill_optimizer::problem::Problem;
@@ -33,6 +34,7 @@ pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> 
     classes(planned, out)?;
     costs(problem, planned, out)?;
     latencies(problem, planned, out)?;
+    expected(answer, out)?;
     levels(answer, planned, out)?;
     proof(answer, out)
 }
@@ -183,6 +185,24 @@ fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::R
         ]);
     }
     table.write(out)?;
+    writeln!(out)
+}
+
+/// What a short simulation says, beside the bounds.
+fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
+    match answer.expectation {
+        None => return Ok(()),
+        Some(Expectation::Known { sink, latency, seconds }) => writeln!(
+            out,
+            "guarantee: the sums above; expectation: p50 {}, p99 {} at {sink} ({} simulated)",
+            milliseconds(latency.p50 * 1e3),
+            milliseconds(latency.p99 * 1e3),
+            crate::figures::seconds(*seconds)
+        )?,
+        Some(Expectation::Unknown(why)) => {
+            writeln!(out, "guarantee: the sums above; expectation: none, {why}")?;
+        }
+    }
     writeln!(out)
 }
 

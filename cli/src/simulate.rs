@@ -1,0 +1,226 @@
+//! `tidemill simulate`: what a plan would do, over hours of its own time.
+mod document;
+mod expectation;
+mod files;
+mod progress;
+mod table;
+
+pub(crate) use expectation::{Expectation, expectation};
+
+use crate::arguments::{ArrivalsChoice, SimulateArguments, SimulationOutput};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::planning::Case;
+use crate::terminal::Terminal;
+use progress::Line;
+use std::io::{self, Write};
+use std::path::Path;
+use tidemill_optimizer::assemble::{Assembly, Level};
+use tidemill_optimizer::physical::{solution_of, worker_names};
+use tidemill_optimizer::solution::Solution;
+use tidemill_simulator::{
+    Arrivals, Ended, Knowledge, Options, Simulation, SimulationError, Sink, Spacing, Times, Trace,
+    simulate_watched,
+};
+use tidemill_spec::plan::{Plan, PlanFile};
+use tidemill_spec::units::TimeSpan;
+use tidemill_spec::workflow::LatencySlo;
+
+/// Seconds that are simulated where nobody says how long.
+const DEFAULT_SECONDS: f64 = 600.0;
+/// Part of the records that may be missing where the rate counts as kept, as in the report of a run.
+const RATE_TOLERANCE: f64 = 0.02;
+
+/// Everything that is told.
+struct Story<'a> {
+    case: &'a Case,
+    assembly: &'a Assembly,
+    plan: &'a Plan,
+    solution: &'a Solution,
+    /// Ids of the workers, as in the solution.
+    workers: Vec<String>,
+    arrivals: &'a Arrivals,
+    options: &'a Options,
+    simulation: &'a Simulation,
+    /// What is less certain than it looks, a line each.
+    notes: Vec<String>,
+}
+
+/// Simulates.
+pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let file = PlanFile::load(&arguments.plan)?;
+    let mut case = files::case(arguments, &file.plan, terminal)?;
+    let found = file.validate_against(&case.workflow);
+    if found.has_errors() {
+        return Err(found.into());
+    }
+    // Figures that only matter for latency are left out of a problem without a limit on it; the plan may need them.
+    let has_limit = case.options.latency.is_some()
+        || (case.workflow.slo.latency.is_some() && !case.options.without.contains(&Level::Latency));
+    if !has_limit {
+        case.options.without.remove(&Level::Latency);
+        case.options.latency = Some(unlimited());
+    }
+    let mut assembly = case.assemble()?;
+    if !has_limit {
+        assembly.problem.limits.latency.clear();
+    }
+    assembly.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    let solution = solution_of(&case.inputs(), &assembly, &file.plan).map_err(|error| {
+        Failure::new(Exit::Configuration, format!("the plan is not for these files: {error}"))
+            .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
+    })?;
+    let arrivals = arrivals(arguments, assembly.rate)?;
+    let times = Times::measured(&case.inputs(), &assembly, &solution);
+    let trace = arrivals.trace.as_ref();
+    let options = Options {
+        seconds: arguments.duration.map_or_else(|| trace.map_or(DEFAULT_SECONDS, Trace::seconds), in_seconds),
+        seed: arguments.seed,
+        ..options(&case, &assembly, &file.plan)
+    };
+    let interrupt = Interrupt::listen()?;
+    interrupt.is_watched();
+    let mut line = Line::new(*terminal);
+    let watched =
+        simulate_watched(&assembly.problem, &solution, &times, &arrivals, &options, &mut |progress| {
+            line.show(progress);
+            !interrupt.is_wanted()
+        });
+    line.finish();
+    let simulation = watched.map_err(failed)?;
+    let story = Story {
+        case: &case,
+        assembly: &assembly,
+        plan: &file.plan,
+        solution: &solution,
+        workers: worker_names(&assembly, &solution),
+        arrivals: &arrivals,
+        options: &options,
+        simulation: &simulation,
+        notes: uncertain(&assembly, &solution, &times),
+    };
+    let mut out = io::stdout().lock();
+    match arguments.output {
+        SimulationOutput::Table => story.write_table(&mut out)?,
+        SimulationOutput::Json => {
+            serde_json::to_writer_pretty(&mut out, &story.document())?;
+            writeln!(out)?;
+        }
+        SimulationOutput::Yaml => {
+            out.write_all(tidemill_spec::yaml::print(&story.document())?.as_bytes())?;
+        }
+    }
+    out.flush()?;
+    Ok(match simulation.ended {
+        Ended::Interrupted => Exit::Interrupted,
+        _ if story.is_kept() => Exit::Success,
+        _ => Exit::No,
+    })
+}
+
+/// What every simulation of a plan has in common: its sinks and how far sources may be ahead.
+fn options(case: &Case, assembly: &Assembly, plan: &Plan) -> Options {
+    let sinks = case.workflow.sinks.iter().filter_map(|sink| {
+        let operator = assembly.hosts.get(&sink.input.from.value)?;
+        Some(Sink { name: sink.id.value.clone(), operator: *operator })
+    });
+    let lead = plan.checkpoint_every.saturating_mul(2);
+    Options {
+        sinks: sinks.collect(),
+        lead_ticks: u32::try_from(lead).unwrap_or(u32::MAX),
+        ..Options::of(&assembly.problem)
+    }
+}
+
+fn unlimited() -> LatencySlo {
+    LatencySlo {
+        percentile: tidemill_spec::units::Percentile(99.0).into(),
+        below: TimeSpan(u64::MAX / 2).into(),
+    }
+}
+
+fn in_seconds(span: TimeSpan) -> f64 {
+    span.0 as f64 / 1e9
+}
+
+fn arrivals(arguments: &SimulateArguments, rate: f64) -> Result<Arrivals, Failure> {
+    let trace = arguments.trace.as_deref().map(|file| trace(file, rate)).transpose()?;
+    let spacing = match arguments.arrivals {
+        ArrivalsChoice::Constant => Spacing::Constant,
+        ArrivalsChoice::Poisson => Spacing::Poisson,
+    };
+    Ok(Arrivals { spacing, trace })
+}
+
+fn trace(file: &Path, rate: f64) -> Result<Trace, Failure> {
+    let wrong = |why: String| Failure::new(Exit::Configuration, format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        wrong(error.to_string()).with_help("`scripts/bursty_trace.py > trace.csv` makes one to try")
+    })?;
+    Trace::parse(&text, rate).map_err(|error| wrong(error.to_string()))
+}
+
+/// What went wrong in a simulation, with an exit code.
+fn failed(error: SimulationError) -> Failure {
+    match error {
+        SimulationError::Time => {
+            Failure::new(Exit::Usage, error.to_string()).with_help("write `--for 10min`")
+        }
+        _ => Failure::new(Exit::Configuration, format!("the plan cannot be simulated: {error}")),
+    }
+}
+
+/// Stages whose distribution of service times is not known, as a line each kind.
+fn uncertain(assembly: &Assembly, solution: &Solution, times: &Times) -> Vec<String> {
+    let of = |knowledge: Knowledge| {
+        let stages = times.knowledge().filter(|(_, known)| *known == knowledge);
+        let names = stages.map(|(hosting, _)| {
+            let hosting = &solution.hostings[hosting];
+            let class = hosting.worker.map(|worker| solution.workers[worker].class);
+            let worker_type =
+                class.map_or("", |class| assembly.problem.worker_classes[class].worker_type.as_str());
+            format!("{} on {worker_type}", assembly.problem.operators[hosting.operator].id)
+        });
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names.dedup();
+        names.join(", ")
+    };
+    let percentiles = of(Knowledge::Percentiles);
+    let means = of(Knowledge::Mean);
+    let mut notes = Vec::new();
+    if !percentiles.is_empty() {
+        notes.push(format!(
+            "only percentiles of service times are known of {percentiles}: between them times are interpolated, beyond \
+             the highest nothing is known, so p99 is too low"
+        ));
+    }
+    if !means.is_empty() {
+        notes.push(format!(
+            "only the mean service time is known of {means}: every call takes as long, so waiting and p99 are too low"
+        ));
+    }
+    notes
+}
+
+impl Story<'_> {
+    /// Whether as many records come as are due.
+    fn is_rate_kept(&self) -> bool {
+        self.simulation.achieved() >= 1.0 - RATE_TOLERANCE
+    }
+
+    fn is_kept(&self) -> bool {
+        let limits = self.simulation.sinks.iter().flat_map(|sink| &sink.limits);
+        self.is_rate_kept() && limits.into_iter().all(|limit| limit.is_kept())
+    }
+
+    /// Why it ended before its time, in words.
+    fn early_end(&self) -> Option<&'static str> {
+        match self.simulation.ended {
+            Ended::Complete => None,
+            Ended::Interrupted => Some("interrupted"),
+            Ended::Events => Some("ended after the most events that are allowed"),
+            Ended::Records => Some("ended because more records were on the way than memory is allowed for"),
+        }
+    }
+}
