@@ -22,3 +22,4 @@ mod reference;
 mod reports;
 mod schemas;
 mod session;
+mod simulating;

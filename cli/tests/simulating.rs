@@ -1,0 +1,136 @@
+//! Plans simulated through the binary.
+use crate::command::{Outcome, Place, command, root, tidemill};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+const INFRASTRUCTURE: &str = "cli/tests/planning/infrastructure.yaml";
+const LEVELS: [&str; 4] = ["--slo", "latency=none", "--slo", "accuracy=70"];
+
+/// The VQA example with an infrastructure, a profile and a plan beside it.
+fn planned(profile: &str) -> Place {
+    let place = Place::example("vqa");
+    place.write("infrastructure.yaml", std::fs::read_to_string(root().join(INFRASTRUCTURE)).unwrap());
+    place.write("profile.yaml", profile);
+    let (workflow, plan) = (place.argument("workflow.yaml"), place.argument("plan.yaml"));
+    let (infrastructure, profile) = (place.argument("infrastructure.yaml"), place.argument("profile.yaml"));
+    let files = ["plan", &workflow, "--infra", &infrastructure, "--profiles", &profile, "--out", &plan];
+    tidemill(&[&files[..], &LEVELS].concat()).expect(0);
+    place
+}
+
+fn with_percentiles() -> String {
+    std::fs::read_to_string(root().join("cli/tests/planning/profile.yaml")).unwrap()
+}
+
+/// The same with distributions: calls take from a half to one and a half of the mean.
+fn with_distributions() -> String {
+    let lines = with_percentiles();
+    let lines = lines.lines().map(|line| {
+        let mean = line.split_once("mean: ").and_then(|(_, rest)| rest.split_once("ms"));
+        match mean {
+            None => line.to_owned(),
+            Some((mean, _)) => {
+                let mean: f64 = mean.parse().unwrap();
+                let points: Vec<String> =
+                    (0..=20).map(|n| format!("{:.4}ms", mean * (0.5 + f64::from(n) / 20.0))).collect();
+                line.replace("}", &format!(", points: [{}]}}", points.join(", ")))
+            }
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+fn simulate(place: &Place, more: &[&str]) -> Outcome {
+    let plan = place.argument("plan.yaml");
+    tidemill(&[&["simulate", &plan, "--slo", "latency=none"], more].concat())
+}
+
+fn number(value: &Value, path: &str) -> f64 {
+    value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} in {value}"))
+}
+
+#[test]
+fn a_plan_keeps_its_rate_and_the_seed_decides_the_rest() {
+    let place = planned(&with_distributions());
+    let run = |seed| {
+        simulate(&place, &["--for", "1min", "--arrivals", "poisson", "--seed", seed, "--output", "json"])
+            .expect(0)
+            .json()
+    };
+    let first = run("5");
+    assert_eq!(first, run("5"));
+    assert_ne!(first["sinks"], run("6")["sinks"]);
+    assert_eq!((&first["ended"], &first["rate"]["met"]), (&"complete".into(), &true.into()));
+    assert!((number(&first, "/sinks/0/rate_per_second") - 40.0).abs() < 4.0);
+    assert_eq!(first["sinks"][0]["sink"], "answers");
+    let latency = |name: &str| number(&first, &format!("/sinks/0/latency/{name}"));
+    assert!(0.0 < latency("p50_ms") && latency("p50_ms") <= latency("p99_ms"));
+    assert!((0.3..1.0).contains(&number(&first, "/workers/0/utilization")));
+    assert_eq!(first["notes"], Value::Array(Vec::new()));
+    let yaml = simulate(&place, &["--for", "10s", "--output", "yaml"]).expect(0).stdout;
+    assert!(yaml.contains("ended: complete\n"), "{yaml}");
+}
+
+#[test]
+fn a_plan_beyond_its_capacity_is_shown_as_such() {
+    let place = planned(&with_percentiles());
+    let seen = simulate(&place, &["--for", "2min", "--slo", "rate=200/s"]).expect(1).stdout;
+    for words in ["rate   missed", "behind for ", "beyond its capacity: ", " is busy all the time; ", "note: only percentiles"]
+    {
+        assert!(seen.contains(words), "{words}: {seen}");
+    }
+}
+
+#[test]
+fn a_trace_with_a_burst_is_simulated_over_its_length() {
+    let place = planned(&with_percentiles());
+    let script = root().join("scripts/bursty_trace.py");
+    let made = Command::new("python3").arg(script).args(["--hours", "0.05", "--seed", "3"]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    place.write("day.csv", &made.stdout);
+    let file = place.argument("day.csv");
+    let document = simulate(&place, &["--trace", &file, "--output", "json"]).json();
+    assert_eq!((number(&document, "/seconds"), number(&document, "/trace_seconds")), (180.0, 180.0));
+    place.write("day.csv", "time,factor\n0s,1\nsoon,2\n");
+    let told = simulate(&place, &["--trace", &file]).expect(78).stderr;
+    assert!(told.contains("day.csv: line 3 is `soon,2`: write a time and a factor"), "{told}");
+    place.write("day.csv", "when,what\n");
+    let told = simulate(&place, &["--trace", &file]).expect(78).stderr;
+    assert!(told.contains("`when,what`: write `time,factor` or `time,rate`"), "{told}");
+}
+
+#[test]
+fn missing_files_are_named() {
+    let place = planned(&with_percentiles());
+    std::fs::remove_file(place.path("infrastructure.yaml")).unwrap();
+    let told = simulate(&place, &[]).expect(2).stderr;
+    assert!(told.contains("there is no `infrastructure.yaml` in ") && told.contains("--infra FILE"), "{told}");
+}
+
+#[test]
+fn what_is_expected_stands_in_the_plan() {
+    let place = planned(&with_distributions());
+    let plan = place.read("plan.yaml");
+    let predicted = plan.split_once("\npredicted:").unwrap().1;
+    assert!(predicted.contains("p50:") && predicted.contains("p99:"), "{predicted}");
+    let place = planned(&with_percentiles());
+    let plan = place.read("plan.yaml");
+    let predicted = plan.split_once("\npredicted:").unwrap().1;
+    assert!(!predicted.contains("p50:") && !predicted.contains("p99:"), "{predicted}");
+}
+
+#[test]
+fn an_interrupted_simulation_tells_what_it_has_seen() {
+    let place = planned(&with_percentiles());
+    let plan = place.argument("plan.yaml");
+    let child = command(&["simulate", &plan, "--slo", "latency=none", "--for", "3650d"]).spawn().unwrap();
+    // Until it simulates: a signal before that ends it without figures.
+    std::thread::sleep(Duration::from_secs(3));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    assert!(text.contains("interrupted: these are the figures up to then") && text.contains("answers"), "{text}");
+}
