@@ -77,8 +77,13 @@ fn a_plan_keeps_its_rate_and_the_seed_decides_the_rest() {
 fn a_plan_beyond_its_capacity_is_shown_as_such() {
     let place = planned(&with_percentiles());
     let seen = simulate(&place, &["--for", "2min", "--slo", "rate=200/s"]).expect(1).stdout;
-    for words in ["rate   missed", "behind for ", "beyond its capacity: ", " is busy all the time; ", "note: only percentiles"]
-    {
+    for words in [
+        "rate   missed",
+        "behind for ",
+        "beyond its capacity: ",
+        " is busy all the time; ",
+        "note: only percentiles",
+    ] {
         assert!(seen.contains(words), "{words}: {seen}");
     }
 }
@@ -106,7 +111,10 @@ fn missing_files_are_named() {
     let place = planned(&with_percentiles());
     std::fs::remove_file(place.path("infrastructure.yaml")).unwrap();
     let told = simulate(&place, &[]).expect(2).stderr;
-    assert!(told.contains("there is no `infrastructure.yaml` in ") && told.contains("--infra FILE"), "{told}");
+    assert!(
+        told.contains("there is no `infrastructure.yaml` in ") && told.contains("--infra FILE"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -132,5 +140,8 @@ fn an_interrupted_simulation_tells_what_it_has_seen() {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(130), "{text}");
-    assert!(text.contains("interrupted: these are the figures up to then") && text.contains("answers"), "{text}");
+    assert!(
+        text.contains("interrupted: these are the figures up to then") && text.contains("answers"),
+        "{text}"
+    );
 }

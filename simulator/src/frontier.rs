@@ -9,7 +9,7 @@ use tidemill_optimizer::problem::{Problem, Producer};
 use tidemill_optimizer::solution::Solution;
 
 /// A tick of the sources.
-pub(crate) type Epoch = u32;
+pub(crate) type Epoch = u64;
 
 /// The frontier of what has ended.
 pub(crate) const CLOSED: Epoch = Epoch::MAX;

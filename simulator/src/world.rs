@@ -144,7 +144,7 @@ impl<'a> World<'a> {
     }
 
     fn epoch(&self, time: Nanoseconds) -> Epoch {
-        Epoch::try_from(time / self.tick).unwrap_or(Epoch::MAX - 1)
+        time / self.tick
     }
 
     /// Goes on to the next event; false if there is none.
@@ -194,7 +194,7 @@ impl<'a> World<'a> {
             }
             let epoch = self.epoch(due);
             let group = &mut self.groups[index];
-            if group.must_wait(epoch, self.options.lead_ticks) || self.now >= self.window.1 {
+            if group.must_wait(epoch, Epoch::from(self.options.lead_ticks)) || self.now >= self.window.1 {
                 group.is_held_back = self.now < self.window.1;
                 if group.late_since.is_none() {
                     group.late_since = Some(due);
