@@ -2,8 +2,8 @@
 use crate::command::{Outcome, Place, command, root, tidemill};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::process::Command;
-use std::time::Duration;
 
 const INFRASTRUCTURE: &str = "cli/tests/planning/infrastructure.yaml";
 const LEVELS: [&str; 4] = ["--slo", "latency=none", "--slo", "accuracy=70"];
@@ -133,9 +133,10 @@ fn what_is_expected_stands_in_the_plan() {
 fn an_interrupted_simulation_tells_what_it_has_seen() {
     let place = planned(&with_percentiles());
     let plan = place.argument("plan.yaml");
-    let child = command(&["simulate", &plan, "--slo", "latency=none", "--for", "3650d"]).spawn().unwrap();
-    // Until it simulates: a signal before that ends it without figures.
-    std::thread::sleep(Duration::from_secs(3));
+    let mut child = command(&["simulate", &plan, "--slo", "latency=none", "--for", "3650d"]).spawn().unwrap();
+    // It says how far it is once it simulates: a signal before that would end it without figures.
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(told.any(|line| line.unwrap().starts_with("simulated ")));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -1,5 +1,6 @@
 //! Stateful stages: records wait until their epoch is complete; those of a join find their partners then.
 use super::{Record, World};
+use crate::frontier::{CLOSED, Epoch};
 use crate::network::Nanoseconds;
 
 impl World<'_> {
@@ -27,7 +28,7 @@ impl World<'_> {
             }
         }
         // No partner will come for what is left.
-        if frontier == crate::frontier::CLOSED {
+        if frontier == CLOSED {
             self.unmatched += std::mem::take(&mut self.stages[stage].alone).len() as u64;
         }
     }
@@ -39,7 +40,13 @@ impl World<'_> {
     }
 
     /// One record of each input with the same key become one; the first of an input meets the first of the others.
-    fn join(&mut self, stage: usize, inputs: usize, epoch: u32, mut records: Vec<(u8, Nanoseconds, Record)>) {
+    fn join(
+        &mut self,
+        stage: usize,
+        inputs: usize,
+        epoch: Epoch,
+        mut records: Vec<(u8, Nanoseconds, Record)>,
+    ) {
         let fresh = records.len();
         let mut alone = std::mem::take(&mut self.stages[stage].alone);
         // Those that waited alone are no longer on the way; they are again if they meet somebody now.
