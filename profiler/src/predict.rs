@@ -6,8 +6,9 @@
 //!    machine, `a ln min(cores, 1) + b ln max(cores, 1)`: what a share of one processor costs, and what more of them
 //!    save. Slopes come from tasks that were measured on several machines. A machine with times has its own effect.
 //! 2. **Models.** By backend, the time of a call of `n` records on a machine with effect 0 is
-//!    `c0 + n (c1 + c2 FLOPs + c4 bytes) + c3 parameters`, no coefficient below 0: what a call costs, what a record
-//!    costs, arithmetic, weights that are read once a call, input that is prepared. Relative errors count.
+//!    `c0 + c1 parameters + n (c2 FLOPs + c3 bytes + c_operator)`, no coefficient below 0: what a call costs, weights
+//!    that are read once a call, arithmetic, input by its size, and what preparing a record of that operator costs
+//!    whatever its model (decoding a picture). Relative errors count.
 //!
 //! How far this is off is measured by leaving out each model, and each machine, in turn, and predicting it from the rest
 //! ([`Predictor::left_out_models`], [`Predictor::left_out_machines`]); the factor of nine in ten of those is what a prediction
@@ -94,6 +95,8 @@ pub struct Predictor {
     figures: Vec<Figure>,
     cores: BTreeMap<String, f64>,
     models: Models,
+    /// Operators that have models.
+    operators: BTreeSet<String>,
     /// Bytes that a record of an operator's inputs has.
     bytes: BTreeMap<String, f64>,
     fitted: Fitted,
@@ -106,7 +109,7 @@ pub struct Predictor {
 struct Fitted {
     slopes: MachineSlopes,
     effects: BTreeMap<String, f64>,
-    backends: BTreeMap<Option<String>, [f64; 5]>,
+    backends: BTreeMap<Option<String>, Vec<f64>>,
 }
 
 impl Predictor {
@@ -148,6 +151,7 @@ impl Predictor {
                 effects: BTreeMap::new(),
                 backends: BTreeMap::new(),
             },
+            operators: models.keys().map(|(operator, _)| operator.clone()).collect(),
             figures,
             cores,
             models,
@@ -214,16 +218,16 @@ impl Predictor {
         let names: BTreeSet<&Option<String>> = figures.iter().map(|figure| &figure.task.2).collect();
         for backend in names {
             let of_backend = figures.iter().filter(|figure| figure.task.2 == *backend);
-            let known: Vec<(&Figure, [f64; 5])> =
+            let known: Vec<(&Figure, Vec<f64>)> =
                 of_backend.filter_map(|figure| Some((figure, self.row(&figure.task)?))).collect();
             let variants: BTreeSet<_> =
                 known.iter().map(|(figure, _)| (&figure.task.0, &figure.task.1)).collect();
             if variants.len() < LEAST_MODELS {
                 continue;
             }
-            let rows: Vec<[f64; 5]> = known.iter().map(|(_, row)| *row).collect();
             let times: Vec<f64> =
                 known.iter().map(|(figure, _)| (figure.logarithm - effects[&figure.machine]).exp()).collect();
+            let rows: Vec<Vec<f64>> = known.into_iter().map(|(_, row)| row).collect();
             let mut fit = nonnegative_relative_fit(&rows, &times);
             // The least sum of relative squares leans to times that are too short: bring the middle to the middle.
             let mut ratios: Vec<f64> = rows
@@ -234,20 +238,23 @@ impl Predictor {
                 .collect();
             ratios.sort_by(f64::total_cmp);
             if let Some(middle) = ratios.get(ratios.len() / 2) {
-                fit = fit.map(|coefficient| coefficient * middle);
+                fit.iter_mut().for_each(|coefficient| *coefficient *= middle);
             }
             backends.insert(backend.clone(), fit);
         }
         Fitted { slopes, effects, backends }
     }
 
-    /// What the time of a task is made of: call, records, arithmetic, weights, input.
-    fn row(&self, task: &Task) -> Option<[f64; 5]> {
+    /// What the time of a task is made of: call, weights, arithmetic, input, and the records of each operator.
+    fn row(&self, task: &Task) -> Option<Vec<f64>> {
         let (operator, variant, _, batch) = task;
         let features = self.models.get(&(operator.clone(), variant.clone()?))?;
         let records = f64::from(*batch);
         let bytes = self.bytes.get(operator).copied().unwrap_or(0.0);
-        Some([1.0, records, records * features.flops / 1e6, features.parameters / 1e6, records * bytes / 1e3])
+        let mut row =
+            vec![1.0, features.parameters / 1e6, records * features.flops / 1e6, records * bytes / 1e3];
+        row.extend(self.operators.iter().map(|one| if one == operator { records } else { 0.0 }));
+        Some(row)
     }
 
     /// Logarithm of the time by the model of models, on a machine with this effect.
@@ -334,7 +341,7 @@ impl Predictor {
     }
 }
 
-fn product(row: &[f64; 5], coefficients: &[f64; 5]) -> f64 {
+fn product(row: &[f64], coefficients: &[f64]) -> f64 {
     row.iter().zip(coefficients).map(|(x, c)| x * c).sum()
 }
 

@@ -6,30 +6,25 @@
 ///
 /// ```
 /// use tidemill_profiler::predict::regression::nonnegative_relative_fit;
-/// let rows = [[1.0, 10.0], [1.0, 20.0], [1.0, 40.0]];
+/// let rows = [vec![1.0, 10.0], vec![1.0, 20.0], vec![1.0, 40.0]];
 /// let fit = nonnegative_relative_fit(&rows, &[7.0, 12.0, 22.0]);
 /// assert!((fit[0] - 2.0).abs() < 1e-6 && (fit[1] - 0.5).abs() < 1e-6);
 /// ```
-pub fn nonnegative_relative_fit<const N: usize>(rows: &[[f64; N]], values: &[f64]) -> [f64; N] {
-    let relative: Vec<[f64; N]> =
-        rows.iter().zip(values).map(|(row, value)| row.map(|x| x / value)).collect();
+pub fn nonnegative_relative_fit(rows: &[Vec<f64>], values: &[f64]) -> Vec<f64> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let divided = |(row, value): (&Vec<f64>, &f64)| row.iter().map(|x| x / value).collect();
+    let relative: Vec<Vec<f64>> = rows.iter().zip(values).map(divided).collect();
     let product = |a: usize, b: usize| relative.iter().map(|row| row[a] * row[b]).sum::<f64>();
-    let mut gram = [[0.0; N]; N];
-    let mut target = [0.0; N];
-    for a in 0..N {
-        target[a] = relative.iter().map(|row| row[a]).sum();
-        for b in 0..N {
-            gram[a][b] = product(a, b);
-        }
-    }
-    let mut fit = [0.0; N];
+    let gram: Vec<Vec<f64>> = (0..columns).map(|a| (0..columns).map(|b| product(a, b)).collect()).collect();
+    let target: Vec<f64> = (0..columns).map(|a| relative.iter().map(|row| row[a]).sum()).collect();
+    let mut fit = vec![0.0; columns];
     for _ in 0..20_000 {
         let mut moved = 0.0f64;
-        for a in 0..N {
+        for a in 0..columns {
             if gram[a][a] <= 0.0 {
                 continue;
             }
-            let others: f64 = (0..N).filter(|b| *b != a).map(|b| gram[a][b] * fit[b]).sum();
+            let others: f64 = (0..columns).filter(|b| *b != a).map(|b| gram[a][b] * fit[b]).sum();
             let next = ((target[a] - others) / gram[a][a]).max(0.0);
             moved = moved.max((next - fit[a]).abs() * gram[a][a].sqrt());
             fit[a] = next;
@@ -78,7 +73,7 @@ mod tests {
         /// No coefficient below 0, and no small step along a coefficient is better.
         #[test]
         fn nothing_near_is_better(
-            rows in prop::collection::vec([0.1..10.0f64, 0.1..10.0, 0.1..10.0], 4..12),
+            rows in prop::collection::vec(prop::collection::vec(0.1..10.0f64, 3), 4..12),
             truth in [0.0..3.0f64, 0.0..3.0, 0.0..3.0],
             noise in prop::collection::vec(0.5..2.0f64, 12),
         ) {
@@ -87,8 +82,8 @@ mod tests {
                 .zip(&noise)
                 .map(|(row, noise)| (0.1 + row.iter().zip(truth).map(|(x, c)| x * c).sum::<f64>()) * noise)
                 .collect();
-            let loss = |fit: &[f64; 3]| -> f64 {
-                let of = |(row, value): (&[f64; 3], &f64)| {
+            let loss = |fit: &[f64]| -> f64 {
+                let of = |(row, value): (&Vec<f64>, &f64)| {
                     (1.0 - row.iter().zip(fit).map(|(x, c)| x * c).sum::<f64>() / value).powi(2)
                 };
                 rows.iter().zip(&values).map(of).sum()
@@ -98,7 +93,7 @@ mod tests {
             for place in 0..3 {
                 prop_assert!(fit[place] >= 0.0);
                 for step in [-1e-3, 1e-3] {
-                    let mut other = fit;
+                    let mut other = fit.clone();
                     other[place] = (other[place] + step).max(0.0);
                     prop_assert!(loss(&other) >= least - 1e-9, "{fit:?} {other:?}");
                 }
