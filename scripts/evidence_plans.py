@@ -18,17 +18,20 @@ ELSEWHERE = ROOT / "scripts" / "evidence_elsewhere.yaml"
 # Name, infrastructure (here: all types are what this machine can be), service levels and options of the planner,
 # options of the run.
 CASES = [
-    ("cheap", "here", ["rate=10/s", "accuracy=60"], [], []),
-    ("accurate", "here", ["rate=10/s", "accuracy=85"], [], []),
-    ("as written", "here", ["rate=40/s", "accuracy=85"], [], []),
-    ("edge only", "here", ["rate=10/s", "accuracy=60"], ["--planner", "edge-only"], []),
-    ("cloud only", "here", ["rate=30/s", "accuracy=85"], ["--planner", "cloud-only"], []),
-    ("busy", "here", ["rate=40/s", "accuracy=85"], ["--max-utilization", "0.95"], []),
-    ("bounded latency", "here", ["rate=20/s", "accuracy=80", "latency=p95:400ms"], [], []),
-    ("one operator a worker", "here", ["rate=20/s", "accuracy=80"], ["--one-operator-per-worker"], []),
-    ("slow machines", "elsewhere", ["rate=20/s", "accuracy=80"], [], []),
-    ("slow machines, stretched", "elsewhere", ["rate=40/s", "accuracy=85"], [], ["--dilation", "2"]),
+    ("one small worker", "here", ["rate=20/s", "accuracy=60"], [], []),
+    ("as the example asks", "here", ["rate=40/s", "accuracy=85"], [], []),
+    ("two workers", "here", ["rate=60/s", "accuracy=90"], [], []),
+    ("three workers", "here", ["rate=100/s", "accuracy=85"], [], []),
+    ("above 90 % busy", "here", ["rate=55/s", "accuracy=85"], ["--max-utilization", "0.95"], []),
+    ("bounded latency", "here", ["rate=40/s", "accuracy=85", "latency=p95:400ms"], [], []),
+    ("one operator a worker", "here", ["rate=40/s", "accuracy=85"], ["--one-operator-per-worker"], []),
+    ("all in the cloud", "here", ["rate=30/s", "accuracy=85"], ["--planner", "cloud-only"], []),
+    ("other machines", "elsewhere", ["rate=20/s", "accuracy=80"], [], []),
+    ("other machines, stretched", "elsewhere", ["rate=40/s", "accuracy=85"], [], ["--dilation", "3"]),
 ]
+
+# Types of ELSEWHERE by how many times slower they are than the type `large` of the profile.
+FACTORS = {"gateway": 3.0, "server": 0.8}
 
 
 def run(command, accept=(0,)):
@@ -37,6 +40,26 @@ def run(command, accept=(0,)):
     if done.returncode not in accept:
         raise RuntimeError(f"{' '.join(map(str, command))}\nexit code {done.returncode}\n{done.stderr[-2000:]}")
     return done.stdout
+
+
+def elsewhere(profile):
+    """The profile with the types of ELSEWHERE: those of `large`, times a factor."""
+    head, services = profile.split("services:\n", 1)
+    machines = "".join(
+        f"  - {{worker_type: {name}, how: predicted, factor: {factor:g}}}\n" for name, factor in FACTORS.items()
+    )
+    blocks, rest = re.split(r"(?m)^(?=  - operator: )", services), ""
+    found = re.search(r"(?m)^\w", blocks[-1])
+    if found:
+        blocks[-1], rest = blocks[-1][: found.start()], blocks[-1][found.start():]
+    units = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+    for name, factor in FACTORS.items():
+        for block in [block for block in blocks if "worker_type: large\n" in block]:
+            times = re.compile(r"(?<![\w.-])([0-9.]+)(ns|us|ms|s)\b")
+            longer = times.sub(lambda t: f"{round(float(t[1]) * units[t[2]] * factor)}ns", block)
+            longer = re.sub(r"how: \w+", "how: predicted", longer.replace("worker_type: large\n", f"worker_type: {name}\n"))
+            blocks.append(longer)
+    return f"{head}{machines}services:\n{''.join(blocks)}{rest}"
 
 
 def workflow(folder):
@@ -52,7 +75,7 @@ def workflow(folder):
 
 
 def has_simulate(binary):
-    return "simulate" in run([binary, "--help"])
+    return re.search(r"^  simulate ", run([binary, "--help"]), re.MULTILINE) is not None
 
 
 def measure(case, options, folder):
@@ -63,12 +86,16 @@ def measure(case, options, folder):
     plan = folder / "plan.yaml"
     slo = [part for level in [*levels, *([] if any("latency" in l for l in levels) else ["latency=none"])]
            for part in ("--slo", level)]
-    files = ["--infra", infrastructure, "--profiles", options.profile]
+    profile = folder / "profile.yaml"
+    profile.write_text(elsewhere(options.profile.read_text()))
+    files = ["--infra", infrastructure, "--profiles", profile]
     told = json.loads(run([binary, "plan", flow, *files, *slo, *planning, "--out", plan, "--output", "json"]))
     rate = float(re.search(r"rate=([0-9.]+)", levels[0]).group(1))
     simulated = None
     if has_simulate(binary):
-        simulated = json.loads(run([binary, "simulate", flow, plan, *files, "--output", "json"], accept=(0, 1)))
+        simulated = json.loads(
+            run([binary, "simulate", flow, plan, *files, *slo, "--output", "json"], accept=(0, 1))
+        )
     report = json.loads(run([
         binary, "run", flow, "--plan", plan, "--emulate", *files, *running, "--rate", f"{rate:g}/s",
         "--records", int(rate * options.seconds), "--output", "json",
@@ -85,6 +112,7 @@ def measure(case, options, folder):
         "dilation": emulation["dilation"],
         "speeds": sorted({json.dumps(worker["speed"]) for worker in emulation["workers"] if worker["speed"]}),
         "overruns": emulation["overruns"],
+        "processor_time_ratio": emulation.get("processor_time_ratio"),
         "comparison": emulation["comparison"],
         "simulated": simulated,
         "links": emulation["links"],
@@ -119,7 +147,10 @@ def simulated_value(measured, row):
     if row["quantity"] in keys:
         return latency.get(keys[row["quantity"]])
     if row["quantity"] == "rate":
-        return simulated.get("rate_per_second", first.get("rate_per_second"))
+        return first.get("rate_per_second")
+    if row["quantity"] == "traffic":
+        links = simulated.get("links") or []
+        return next((link["bytes_per_second"] for link in links if f"{link['from']} -> {link['to']}" == row["of"]), None)
     if row["quantity"] == "cost":
         cost = simulated.get("cost")
         return cost.get("total") if isinstance(cost, dict) else cost
@@ -151,7 +182,7 @@ def table(results, machine):
         lines += [
             f"`{' '.join(result['levels'] + result['options'])}`: batches up to {result['max_batch']}, dilation"
             f" {result['dilation']:g}, speeds {speeds}, {result['overruns']['calls']} of {result['overruns']['of']} calls"
-            " overran.",
+            f" overran; processor time of the calls {result['processor_time_ratio'] or 0:.2f} times that of the profile.",
             "",
             "| quantity | predicted | simulated | measured | difference | |",
             "|---|---:|---:|---:|---:|---|",

@@ -160,7 +160,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
             unwritten.extend(file.write(|out| document.write_json(out)).err());
         }
     }
-    if let Some(warning) = account.as_ref().and_then(Account::warning) {
+    for warning in account.iter().flat_map(Account::warnings) {
         terminal.warning(&warning);
     }
     if report.dead_letters > 0 && report.sinks.iter().all(|sink| sink.records == 0) {

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_engine::{Program, RunReport};
 
+/// Calls may take so many times the processor time that they should before it is told.
+const SLOWER: f64 = 1.15;
+
 /// What there is to tell.
 pub(crate) struct Account<'a> {
     emulated: &'a Emulated,
@@ -26,8 +29,23 @@ impl<'a> Account<'a> {
         self.emulated.dilation.factor
     }
 
-    /// That this machine did not keep up, and what to do.
-    pub(crate) fn warning(&self) -> Option<String> {
+    /// What makes the figures doubtful, and what to do.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.too_small().into_iter().chain(self.too_slow()).collect()
+    }
+
+    /// That the machine computed slower than it does alone.
+    fn too_slow(&self) -> Option<String> {
+        let ratio = self.comparison.processor_time_ratio.filter(|ratio| *ratio > SLOWER)?;
+        Some(format!(
+            "calls took {ratio:.2} times the processor time that the profile gives for this machine, so emulated \
+             workers were slower by as much: other programs computed on the same cores, or the profile is of another \
+             machine"
+        ))
+    }
+
+    /// That this machine did not keep up.
+    fn too_small(&self) -> Option<String> {
         let overruns = &self.comparison.overruns;
         let proposed = overruns.proposed_dilation?;
         Some(format!(
@@ -125,6 +143,7 @@ impl<'a> Account<'a> {
             "dilation_is_auto": dilation.is_auto,
             "processors_needed": dilation.processors,
             "overruns": self.comparison.overruns,
+            "processor_time_ratio": self.comparison.processor_time_ratio,
             "comparison": self.comparison.rows.iter().map(|row| {
                 let mut value = json!(row);
                 value["difference_percent"] = json!(row.difference_percent());
@@ -138,7 +157,7 @@ impl<'a> Account<'a> {
 
     /// For the page.
     pub(crate) fn html(&self, part: &mut Markup) {
-        if let Some(warning) = self.warning() {
+        for warning in self.warnings() {
             part.leaf("p", &[("class", &"note")], &format!("{warning}."));
         }
         let columns = [

@@ -81,6 +81,8 @@ pub(crate) struct Comparison {
     pub(crate) rows: Vec<Row>,
     /// Whether this machine kept up.
     pub(crate) overruns: Overruns,
+    /// Processor time of the calls over what the profile gives for such calls on this machine.
+    pub(crate) processor_time_ratio: Option<f64>,
 }
 
 impl Comparison {
@@ -90,7 +92,11 @@ impl Comparison {
         let meters = report.emulation.as_ref().unwrap_or(&nothing);
         let comparing =
             Comparing { emulated, program, report, meters, seconds: plan_seconds(report, program) };
-        Self { rows: comparing.rows(), overruns: comparing.overruns() }
+        Self {
+            rows: comparing.rows(),
+            overruns: comparing.overruns(),
+            processor_time_ratio: comparing.processor_time_ratio(),
+        }
     }
 }
 
@@ -247,7 +253,14 @@ impl Comparing<'_> {
     fn utilization(&self, worker: &Worker) -> Option<Row> {
         let basis = worker.basis.as_ref()?;
         let meter = self.meters.workers.iter().find(|meter| meter.worker == worker.id)?;
-        let measured = meter.busy_seconds / self.seconds * 100.0;
+        let busy = match basis {
+            Basis::Offered | Basis::Enforced => meter.busy_seconds,
+            // The part of the quota that was used: a short call may end before the quota stops it.
+            Basis::Quota(share) => {
+                meter.stages.iter().map(|stage| stage.processor_seconds).sum::<f64>() / share
+            }
+        };
+        let measured = busy / self.seconds * 100.0;
         let own = self.emulated.speeds.iter().filter(|speed| speed.worker == worker.id);
         let predicted: Option<f64> = own.map(|speed| self.load(speed)).sum();
         let by = match basis {
@@ -268,6 +281,19 @@ impl Comparing<'_> {
     fn load(&self, speed: &StageSpeed) -> Option<f64> {
         let records = speed.max_batch.max(1);
         Some(stage_rate(self.program, &speed.stage)? * speed.there.as_ref()?.at(records) / f64::from(records))
+    }
+
+    /// Emulated speeds follow from processor time, which grows where something else computes on the same core.
+    fn processor_time_ratio(&self) -> Option<f64> {
+        let meters = self.meters.workers.iter().flat_map(|worker| &worker.stages);
+        let (mut took, mut expected) = (0.0, 0.0);
+        for meter in meters.filter(|meter| meter.calls > 0) {
+            let speed = self.emulated.speeds.iter().find(|speed| speed.stage == meter.stage)?;
+            let records = (meter.records as f64 / meter.calls as f64).round().max(1.0) as u32;
+            took += meter.processor_seconds;
+            expected += meter.calls as f64 * speed.here.as_ref()?.at(records);
+        }
+        (expected > 0.0).then(|| took / expected)
     }
 
     fn overruns(&self) -> Overruns {

@@ -130,8 +130,8 @@ impl Run {
                 let metrics = Arc::clone(sink_metrics.entry(stage.operator.clone()).or_default());
                 return Ok(Work::Sink { cell, metrics, truth: bound.ground_truth.clone() });
             }
-            let pace = emulator.as_ref().and_then(|emulator| emulator.pace(stage));
-            source_or_operator(&program, &options, &clock, pace, stage, instance, stage_metrics)
+            let pace = || emulator.as_ref().and_then(|emulator| emulator.pace(stage));
+            source_or_operator(&program, &options, &clock, &pace, stage, instance, stage_metrics)
         })?;
         metrics.sinks = sink_metrics;
         one_stage_per_sink(&program)?;
@@ -281,7 +281,7 @@ fn source_or_operator(
     program: &Program,
     options: &RunOptions,
     clock: &Arc<dyn Clock>,
-    pace: Option<Arc<StagePace>>,
+    pace: &dyn Fn() -> Option<Arc<StagePace>>,
     stage: &Stage,
     instance: &str,
     metrics: &StageMetrics,
@@ -321,7 +321,7 @@ fn source_or_operator(
             };
             let (make, clock) = (Arc::clone(&bound.make), Arc::clone(clock));
             let processor = Arc::clone(&metrics.processor);
-            let executor = LocalExecutor::start_on(&stage.operator, model, make, clock, processor, pace)
+            let executor = LocalExecutor::start_on(&stage.operator, model, make, clock, processor, pace())
                 .map_err(|error| RunError::System(format!("no thread for a model: {error}")))?;
             let executor: Arc<dyn ModelExecutor> = Arc::new(executor);
             let budget = stage.batching_budget.0 as Nanoseconds;
