@@ -207,6 +207,44 @@ fn operator(index: usize, size: Size, types: &[WorkerType], random: &mut SplitMi
     (operator, accuracy)
 }
 
+/// Seconds of the slowest path of a generated workflow on its fastest machines and ways: what latency limits of
+/// benchmarks are multiples of.
+///
+/// Each operator takes 1.3 times the service time of its middle variant and 20 ms of waiting at the location where
+/// it ends soonest; none where an operator cannot be reached.
+pub fn fastest_path_seconds(problem: &Problem) -> Option<f64> {
+    let locations = 0..problem.locations.len();
+    let mut ends: Vec<Vec<f64>> = Vec::new(); // by operator and location
+    for (index, operator) in problem.operators.iter().enumerate() {
+        let middle = &operator.variants[operator.variants.len() / 2];
+        let end = |at: usize| {
+            let there =
+                problem.worker_classes.iter().zip(&middle.modes).filter(|(class, _)| class.location == at);
+            let calls = there.flat_map(|(_, modes)| modes).map(|mode| mode.call_seconds);
+            let own = 1.3 * calls.fold(f64::INFINITY, f64::min) + 0.02;
+            let way = |from: usize, before: f64| {
+                problem.route(from, at).map_or(f64::INFINITY, |route| before + route.delay)
+            };
+            let begins = problem.edges.iter().filter(|edge| edge.to == index).map(|edge| match edge.from {
+                Producer::Source(source) => {
+                    let from = problem.sources[source].locations.iter();
+                    from.map(|(location, _)| way(*location, 0.0)).fold(0.0, f64::max)
+                }
+                Producer::Operator(producer) => locations
+                    .clone()
+                    .map(|from| way(from, ends[producer][from]))
+                    .fold(f64::INFINITY, f64::min),
+            });
+            begins.fold(0.0, f64::max) + own
+        };
+        let of_operator = locations.clone().map(end).collect();
+        ends.push(of_operator);
+    }
+    let soonest = |operator: usize| ends[operator].iter().copied().fold(f64::INFINITY, f64::min);
+    let slowest = problem.last_operators().into_iter().map(soonest).fold(0.0, f64::max);
+    slowest.is_finite().then_some(slowest)
+}
+
 /// Each source feeds an operator; later ones take one or two of those shortly before; loose ends join in the last.
 fn edges(size: Size, sources: usize, random: &mut SplitMix64) -> Vec<Edge> {
     let mut edges = Vec::new();
@@ -284,6 +322,21 @@ mod tests {
             }
         }
         assert_ne!(workflow_problem(Size::HUGE, 1), workflow_problem(Size::HUGE, 2));
+    }
+
+    #[test]
+    fn the_fastest_path_is_no_shorter_than_its_parts() {
+        for seed in 1..=5 {
+            let mut problem = workflow_problem(Size::EXTRA_LARGE, seed);
+            let seconds = fastest_path_seconds(&problem).expect("all can be reached");
+            assert!(seconds > 0.02 * 2.0 && seconds < 5.0, "{seconds}");
+            for mode in problem.operators.iter_mut().flat_map(|o| &mut o.variants).flat_map(|v| &mut v.modes)
+            {
+                mode.iter_mut().for_each(|mode| mode.call_seconds *= 2.0);
+            }
+            let slower = fastest_path_seconds(&problem).expect("all can be reached");
+            assert!(slower > seconds && slower < 2.0 * seconds);
+        }
     }
 
     #[test]
