@@ -9,11 +9,11 @@ pub(crate) use planning::{
     PlanningArguments, ReturnTrafficChoice,
 };
 
-use crate::emulate::Wanted;
 mod simulation;
 
 pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 
+use crate::emulate::Wanted;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
