@@ -83,11 +83,12 @@ impl Exact {
             let mut free = problem.clone();
             free.limits.latency.clear();
             without_latency(&free, excluded, &mut search, &mut found)?;
-            if !found.is_close(limits.gap) {
-                means(problem, excluded, &mut search, &mut found)?;
-            }
+            // A plan before a better bound: a limit by the clock may come first.
             if !found.is_close(limits.gap) {
                 within_budgets(problem, excluded, &mut search, &mut found)?;
+            }
+            if !found.is_close(limits.gap) {
+                means(problem, excluded, &mut search, &mut found)?;
             }
             if found.plan.is_some() {
                 search.limits.nodes = (search.limits.nodes / 10).max(1);
