@@ -45,11 +45,17 @@ title "Explain: why this plan, and what would another cost?"
 title "Compare: everything in the cloud with the most accurate models"
 "$tidemill" plan "${planning[@]}" --planner cloud-only --out "$folder/cloud-only.yaml"
 
-title "Run the plan on this machine"
+emulate() { # name of the plan
+  "$tidemill" run "$workflow" --plan "$folder/$1.yaml" --emulate --infra "$infrastructure" \
+    --profiles "$folder/profile.yaml" --report "$folder/$1.html" --report-json "$folder/$1.json"
+}
 status=0
-"$tidemill" run "$workflow" --plan "$folder/plan.yaml" || status=$?
+title "Run the plan: its workers at their speeds, its links at theirs, on this machine"
+emulate plan || status=$?
+title "Run cloud-only the same way"
+emulate cloud-only || status=$?
 
-cost() { awk '/^ *cost:/ {found = 1} found && /value:/ {print $2, $3; exit}' "$1"; }
-printf '\nThis plan costs %s, cloud-only would cost %s.\n' "$(cost "$folder/plan.yaml")" "$(cost "$folder/cloud-only.yaml")"
-printf 'build %s, the rest %s; plans in %s\n' "$(duration $built)" "$(duration $((SECONDS - start)))" "$folder"
+title "Side by side"
+python3 scripts/demo_summary.py "$folder/plan.json" "$folder/cloud-only.json"
+printf 'build %s, the rest %s; plans, reports and pages in %s\n' "$(duration $built)" "$(duration $((SECONDS - start)))" "$folder"
 exit $status

@@ -19,6 +19,7 @@ use tidemill_optimizer::physical::{physical, worker_names};
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_optimizer::summary::Summary;
 use tidemill_spec::plan::Plan;
+use tidemill_spec::profile::How;
 
 /// A plan with all that is said of it.
 pub(crate) struct Planned {
@@ -44,6 +45,42 @@ impl Planned {
         let summary = Summary::new(&assembly.problem, solution).map_err(|error| bug(error.to_string()))?;
         Ok(Self { solution: solution.clone(), plan, workers: worker_names(assembly, solution), summary })
     }
+}
+
+/// A time that a plan rests on and that nobody has measured.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub(crate) struct PredictedTime {
+    /// Operator id.
+    pub(crate) operator: String,
+    /// Model, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) variant: Option<String>,
+    /// Type of worker.
+    pub(crate) worker_type: String,
+    /// Nine in ten are within this factor, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) within: Option<f64>,
+}
+
+/// The times of a plan's stages that are predicted, each once.
+pub(crate) fn predicted_times(case: &Case, plan: &Plan) -> Vec<PredictedTime> {
+    let mut all: Vec<PredictedTime> = Vec::new();
+    for stage in &plan.stages {
+        let Some(worker) = plan.workers.iter().find(|worker| worker.id == stage.worker) else { continue };
+        let (variant, backend) = (stage.variant.as_deref(), stage.backend.as_deref());
+        let service = case.profile.service(&stage.operator, variant, backend, &worker.worker_type);
+        let Some(service) = service.filter(|service| service.how == How::Predicted) else { continue };
+        let one = PredictedTime {
+            operator: stage.operator.clone(),
+            variant: stage.variant.clone(),
+            worker_type: worker.worker_type.clone(),
+            within: service.within,
+        };
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 /// What is printed.

@@ -36,15 +36,19 @@ pub(crate) fn verdicts(
     let mut all = Vec::new();
     if let Some(wanted) = &slo.rate {
         let measured = source_rate(report, program);
-        let tolerance = match is_short(report, program) {
-            true => format!("or more: the run was shorter than {SHORT_TICKS} ticks"),
-            false => format!("(within {:.0} %)", RATE_TOLERANCE * 100.0),
+        let is_met = |rate: f64| rate >= wanted.0 * (1.0 - RATE_TOLERANCE);
+        let text = |measured: f64| match is_short(report, program) {
+            true => format!("{} or more: the run was shorter than {SHORT_TICKS} ticks", rate(measured)),
+            false if measured < wanted.0 && is_met(measured) => {
+                format!("{} (less by no more than {:.0} %)", rate(measured), RATE_TOLERANCE * 100.0)
+            }
+            false => rate(measured),
         };
         all.push(Verdict {
             slo: "rate",
-            met: measured.is_some_and(|rate| rate >= wanted.0 * (1.0 - RATE_TOLERANCE)),
+            met: measured.is_some_and(is_met),
             wanted: format!("at least {}", wanted.value),
-            measured: measured.map(|measured| format!("{} {tolerance}", rate(measured))),
+            measured: measured.map(text),
             windows: 0,
             windows_missed: 0,
         });

@@ -1,7 +1,7 @@
 //! A plan for programs.
 use super::relaxed::value;
 use super::table::path_name;
-use super::{Answer, Planned, engine, status_word};
+use super::{Answer, Planned, engine, predicted_times, status_word};
 use crate::simulate::Expectation;
 use serde_json::{Map, Value, json};
 use tidemill_optimizer::problem::Problem;
@@ -38,6 +38,7 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
         add("accuracy_wanted", json!(problem.limits.accuracy));
         add("latency", latency(problem, planned));
         add("expectation", expectation(answer));
+        add("predicted_times", json!(predicted_times(answer.case, &planned.plan)));
         add("variants", variants(answer, planned));
         add("workers", workers(problem, planned));
         add("traffic", traffic(problem, planned));

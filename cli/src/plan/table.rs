@@ -1,6 +1,6 @@
 //! A plan for people.
 use super::relaxed::told;
-use super::{Answer, Planned, dollars, engine};
+use super::{Answer, Planned, dollars, engine, predicted_times};
 use crate::figures::{bytes, milliseconds};
 use crate::simulate::Expectation;
 use crate::table::{Side, Table};
@@ -36,7 +36,19 @@ pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> 
     latencies(problem, planned, out)?;
     expected(answer, out)?;
     levels(answer, planned, out)?;
+    predictions(answer, planned, out)?;
     proof(answer, out)
+}
+
+/// Times that nobody has measured are told wherever a plan rests on them.
+fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let all = predicted_times(answer.case, &planned.plan);
+    for one in &all {
+        let what = one.variant.as_ref().unwrap_or(&one.operator);
+        let within = one.within.map_or_else(|| "how well is not known".to_owned(), |f| format!("within a factor of {f}"));
+        writeln!(out, "predicted, not measured: times of {what} on {} ({within})", one.worker_type)?;
+    }
+    if all.is_empty() { Ok(()) } else { writeln!(out) }
 }
 
 fn rate(value: f64) -> String {
@@ -261,8 +273,9 @@ fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outcome = answer.outcome;
     let engine = engine(outcome).map(|engine| format!(", {engine}")).unwrap_or_default();
     match (outcome.status, outcome.bound, outcome.gap) {
-        (Status::Optimal, Some(bound), _) => {
-            writeln!(out, "optimal: no plan costs less than {} (gap 0 %{engine})", dollars(bound))
+        (Status::Optimal, Some(bound), gap) => {
+            let gap = gap.filter(|gap| *gap > 1e-5).map_or_else(|| "0 %".to_owned(), percent);
+            writeln!(out, "optimal: no plan costs less than {} (gap {gap}{engine})", dollars(bound))
         }
         (Status::TimeLimited, Some(bound), Some(gap)) => writeln!(
             out,

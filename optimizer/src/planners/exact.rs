@@ -83,7 +83,13 @@ impl Exact {
             let mut free = problem.clone();
             free.limits.latency.clear();
             without_latency(&free, excluded, &mut search, &mut found)?;
-            // A plan before a better bound: a limit by the clock may come first.
+            search.forget(); // those plans need not keep the limits
+            // Plans before a better bound: a limit by the clock may come first. Those of the heuristics are quick.
+            if !found.is_close(limits.gap)
+                && let Some((cost, solution)) = search.incumbent(problem, excluded)?.clone()
+            {
+                found.offer(cost, solution);
+            }
             if !found.is_close(limits.gap) {
                 within_budgets(problem, excluded, &mut search, &mut found)?;
             }

@@ -10,8 +10,11 @@ use crate::solution::Solution;
 /// search may.
 const BEAM_SIZE: u64 = 1_000;
 
+/// The same under latency limits, where the heuristics often find the best plan that is found at all.
+const WIDE_BEAM_SIZE: u64 = 300;
+
 /// The cheapest plan of the heuristics with its cost in $/h, without those joint variants. The wide beam only where
-/// the quick ones find none, beams at all only for problems of moderate size.
+/// the quick ones find none or under latency limits, beams at all only for problems of moderate size.
 ///
 /// # Errors
 /// See [`Planner::plan`].
@@ -27,11 +30,15 @@ pub(super) fn incumbent(
     if is_small {
         quick.push(&narrow);
     }
+    let wide = Beam::default();
+    if !problem.limits.latency.is_empty() && problem.operators.len() as u64 * workers <= WIDE_BEAM_SIZE {
+        quick.push(&wide);
+    }
     let best = cheapest(&quick, problem, limits, excluded)?;
     if best.is_some() || !is_small {
         return Ok(best);
     }
-    cheapest(&[&Beam::default()], problem, limits, excluded)
+    cheapest(&[&wide], problem, limits, excluded)
 }
 
 fn cheapest(

@@ -37,8 +37,10 @@ pub(super) struct Search {
     pub(super) nodes: u64,
     /// Whether the wall-clock limit ended a part of it.
     pub(super) by_time: bool,
-    /// The heuristics' best plan with its cost, once it was asked for.
-    incumbent: Option<Option<(f64, Solution)>>,
+    /// The best plan that is known, with its cost.
+    known: Option<(f64, Solution)>,
+    /// Whether the heuristics have run.
+    has_heuristics: bool,
 }
 
 /// What was found: a point with its model, and a proven bound (infinite: there is no plan).
@@ -50,31 +52,37 @@ pub(super) struct Found {
 
 impl Search {
     pub(super) fn new(limits: &SearchLimits, time: SearchTime) -> Self {
-        Self { limits: *limits, time, nodes: 0, by_time: false, incumbent: None }
+        Self { limits: *limits, time, nodes: 0, by_time: false, known: None, has_heuristics: false }
     }
 
-    /// The heuristics' best plan with its cost; they run once.
+    /// The best plan that is known with its cost; the heuristics run once for it.
     pub(super) fn incumbent(
         &mut self,
         problem: &Problem,
         excluded: &[Vec<usize>],
     ) -> Result<&Option<(f64, Solution)>, PlannerError> {
-        let found = match self.incumbent.take() {
-            Some(found) => found,
-            None => {
-                let left = self.time.left_of(self.limits.wall_seconds);
-                let wall_seconds = self.limits.wall_seconds.map(|_| left / 4.0);
-                incumbent(problem, &SearchLimits { wall_seconds, ..self.limits }, excluded)?
+        if !self.has_heuristics {
+            self.has_heuristics = true;
+            let left = self.time.left_of(self.limits.wall_seconds);
+            let wall_seconds = self.limits.wall_seconds.map(|_| left / 4.0);
+            if let Some(found) = incumbent(problem, &SearchLimits { wall_seconds, ..self.limits }, excluded)? {
+                self.know(&found);
             }
-        };
-        Ok(self.incumbent.insert(found))
+        }
+        Ok(&self.known)
     }
 
     /// Takes note of a plan with its cost.
     pub(super) fn know(&mut self, plan: &(f64, Solution)) {
-        if !matches!(&self.incumbent, Some(Some((cost, _))) if *cost <= plan.0) {
-            self.incumbent = Some(Some(plan.clone()));
+        if self.known.as_ref().is_none_or(|(cost, _)| plan.0 < *cost) {
+            self.known = Some(plan.clone());
         }
+    }
+
+    /// Forgets plans: they were those of another problem.
+    pub(super) fn forget(&mut self) {
+        self.known = None;
+        self.has_heuristics = false;
     }
 
     /// A good point with those variants, without a bound.
