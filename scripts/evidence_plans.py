@@ -94,7 +94,7 @@ def measure(case, options, folder):
     simulated = None
     if has_simulate(binary):
         simulated = json.loads(
-            run([binary, "simulate", flow, plan, *files, *slo, "--output", "json"], accept=(0, 1))
+            run([binary, "simulate", plan, flow, *files, *slo, "--output", "json"], accept=(0, 1))
         )
     report = json.loads(run([
         binary, "run", flow, "--plan", plan, "--emulate", *files, *running, "--rate", f"{rate:g}/s",

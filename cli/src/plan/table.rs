@@ -42,13 +42,19 @@ pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> 
 
 /// Times that nobody has measured are told wherever a plan rests on them.
 fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
-    let all = predicted_times(answer.case, &planned.plan);
-    for one in &all {
-        let what = one.variant.as_ref().unwrap_or(&one.operator);
-        let within = one.within.map_or_else(|| "how well is not known".to_owned(), |f| format!("within a factor of {f}"));
-        writeln!(out, "predicted, not measured: times of {what} on {} ({within})", one.worker_type)?;
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for one in predicted_times(answer.case, &planned.plan) {
+        let within = one.within.map_or_else(String::new, |factor| format!(" (within a factor of {factor})"));
+        let what = format!("{} on {}", one.variant.unwrap_or(one.operator), one.worker_type);
+        match lines.iter_mut().find(|(known, _)| *known == within) {
+            Some((_, all)) => all.push(what),
+            None => lines.push((within, vec![what])),
+        }
     }
-    if all.is_empty() { Ok(()) } else { writeln!(out) }
+    for (within, what) in &lines {
+        writeln!(out, "predicted, not measured{within}: times of {}", what.join(", "))?;
+    }
+    if lines.is_empty() { Ok(()) } else { writeln!(out) }
 }
 
 fn rate(value: f64) -> String {
