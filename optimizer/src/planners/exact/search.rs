@@ -65,7 +65,8 @@ impl Search {
             self.has_heuristics = true;
             let left = self.time.left_of(self.limits.wall_seconds);
             let wall_seconds = self.limits.wall_seconds.map(|_| left / 4.0);
-            if let Some(found) = incumbent(problem, &SearchLimits { wall_seconds, ..self.limits }, excluded)? {
+            if let Some(found) = incumbent(problem, &SearchLimits { wall_seconds, ..self.limits }, excluded)?
+            {
                 self.know(&found);
             }
         }

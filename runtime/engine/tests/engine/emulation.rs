@@ -123,7 +123,9 @@ fn a_stretched_run_gives_the_same_in_plan_time() {
     }
     assert!(wall >= 3.9 * stretched.seconds, "plan time is a quarter of it: {wall} {}", stretched.seconds);
     let (once, again) = (busy(&plain), busy(&stretched));
-    assert!((once - again).abs() < 0.3 * once, "the worker was as busy: {once} {again}");
+    // In wall time it would be four times as much; processor time of a call differs less, also on a busy machine.
+    let ratio = again / once;
+    assert!(ratio > 0.4 && ratio < 2.5, "the worker was about as busy: {once} {again}");
 }
 
 /// Snapshots, restarts of slots and of models that panic: as without emulation.
