@@ -100,6 +100,8 @@ pub struct Predictor {
     /// Bytes that a record of an operator's inputs has.
     bytes: BTreeMap<String, f64>,
     fitted: Fitted,
+    left_out_models: Vec<LeftOut>,
+    left_out_machines: Vec<LeftOut>,
     within_models: Option<f64>,
     within_machines: Option<f64>,
 }
@@ -156,12 +158,16 @@ impl Predictor {
             cores,
             models,
             bytes,
+            left_out_models: Vec::new(),
+            left_out_machines: Vec::new(),
             within_models: None,
             within_machines: None,
         };
         predictor.fitted = predictor.fit(&predictor.figures);
-        predictor.within_models = within(&predictor.left_out_models());
-        predictor.within_machines = within(&predictor.left_out_machines());
+        predictor.left_out_models = predictor.without_each_model();
+        predictor.left_out_machines = predictor.without_each_machine();
+        predictor.within_models = within(&predictor.left_out_models);
+        predictor.within_machines = within(&predictor.left_out_machines);
         predictor
     }
 
@@ -302,7 +308,16 @@ impl Predictor {
     }
 
     /// Each model predicted from all others, on the machines where it was measured.
-    pub fn left_out_models(&self) -> Vec<LeftOut> {
+    pub fn left_out_models(&self) -> &[LeftOut] {
+        &self.left_out_models
+    }
+
+    /// Each machine predicted from all others, by its number of cores; only tasks that were measured on others.
+    pub fn left_out_machines(&self) -> &[LeftOut] {
+        &self.left_out_machines
+    }
+
+    fn without_each_model(&self) -> Vec<LeftOut> {
         let names: BTreeSet<(&String, &String)> = self
             .figures
             .iter()
@@ -323,8 +338,7 @@ impl Predictor {
         all
     }
 
-    /// Each machine predicted from all others, by its number of cores; only tasks that were measured on others.
-    pub fn left_out_machines(&self) -> Vec<LeftOut> {
+    fn without_each_machine(&self) -> Vec<LeftOut> {
         let names: BTreeSet<&String> = self.figures.iter().map(|figure| &figure.machine).collect();
         let mut all = Vec::new();
         for machine in names {

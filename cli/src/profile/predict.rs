@@ -79,8 +79,8 @@ pub(super) fn predict(arguments: &PredictArguments, terminal: &Terminal) -> anyh
 }
 
 fn document(arguments: &PredictArguments, predictor: &Predictor, predicted: &Predicted) -> Value {
-    let rows = |all: Vec<LeftOut>| -> Vec<Value> {
-        all.into_iter()
+    let rows = |all: &[LeftOut]| -> Vec<Value> {
+        all.iter()
             .map(|one| json!({"name": one.name, "factor": one.factor, "bias": one.bias, "figures": one.figures}))
             .collect()
     };
@@ -131,7 +131,7 @@ fn table(
         ]);
         for one in all {
             table.row([
-                one.name,
+                one.name.clone(),
                 format!("{:.2}", one.factor),
                 format!("{:.2}", one.bias),
                 one.figures.to_string(),

@@ -89,7 +89,7 @@ fn wrong_models_are_told_by_what_was_left_out() {
     let left_out = predictor.left_out_models();
     let worst = left_out.iter().max_by(|a, b| a.factor.total_cmp(&b.factor)).unwrap();
     assert!(worst.name == "o m3" && worst.factor > 10.0 && worst.bias < 0.1, "{worst:?}");
-    assert!(within(&left_out).unwrap() > 10.0);
+    assert!(within(left_out).unwrap() > 10.0);
 }
 
 #[test]
