@@ -72,15 +72,7 @@ impl Plot {
         let x = |value: f64| LEFT + part(value, left, right) * (WIDTH - LEFT - RIGHT);
         let y = |value: f64| HEIGHT - BOTTOM - part(value.max(low), low, high) * (HEIGHT - TOP - BOTTOM);
 
-        let mut svg = String::new();
-        let title = escaped(&self.title);
-        writeln!(
-            svg,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{title}">"#
-        )?;
-        writeln!(svg, "<title>{title}</title><style>{STYLE}</style>")?;
-        writeln!(svg, r#"<rect class="ground" width="100%" height="100%"/>"#)?;
-        writeln!(svg, r#"<text class="title" x="{LEFT}" y="24">{title}</text>"#)?;
+        let mut svg = begin(&self.title, (WIDTH, HEIGHT), LEFT, STYLE)?;
         let mut tick = low;
         while tick <= high * 1.001 {
             let (at, end) = (y(tick), WIDTH - RIGHT);
@@ -132,7 +124,27 @@ impl Plot {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// The begin of a drawing of that width and height, up to its title, which stands so far from the left.
+pub(crate) fn begin(
+    title: &str,
+    (width, height): (f64, f64),
+    left: f64,
+    style: &str,
+) -> Result<String, std::fmt::Error> {
+    let mut svg = String::new();
+    let title = escaped(title);
+    writeln!(
+        svg,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{title}">"#
+    )?;
+    writeln!(svg, "<title>{title}</title><style>{style}</style>")?;
+    writeln!(svg, r#"<rect class="ground" width="100%" height="100%"/>"#)?;
+    writeln!(svg, r#"<text class="title" x="{left}" y="24">{title}</text>"#)?;
+    Ok(svg)
+}
+
+/// Text for XML.
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

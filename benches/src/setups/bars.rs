@@ -1,6 +1,7 @@
 //! Costs as bars of two parts, a row a planner, a panel a case.
 use super::contest::Row;
-use super::drawing::{begin, cross, escaped, short, ticks};
+use super::drawing::{begin, cross, short, ticks};
+use crate::plot::escaped;
 use anyhow::Context;
 use std::fmt::Write;
 use std::path::Path;

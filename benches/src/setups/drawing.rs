@@ -1,4 +1,5 @@
 //! What bars and lines have in common: colours for light and dark grounds, numbers, ticks.
+use crate::plot;
 use std::fmt::Write;
 
 /// Style of a drawing: `c0` to `c6` are the planners in the order of the figures, `k` and `n` compute and network.
@@ -17,16 +18,7 @@ text{fill:#e7ecf2}.soft{fill:#9aa7b7}.whisker{stroke:#e7ecf2}.k{fill:#8c9bff}.n{
 
 /// Begin of a file.
 pub(super) fn begin(title: &str, width: f64, height: f64) -> Result<String, std::fmt::Error> {
-    let mut svg = String::new();
-    let title = escaped(title);
-    writeln!(
-        svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{title}">"#
-    )?;
-    writeln!(svg, "<title>{title}</title><style>{STYLE}</style>")?;
-    writeln!(svg, r#"<rect class="ground" width="100%" height="100%"/>"#)?;
-    writeln!(svg, r#"<text class="title" x="16" y="24">{title}</text>"#)?;
-    Ok(svg)
+    plot::begin(title, (width, height), 16.0, STYLE)
 }
 
 /// A cross around a point: there is no plan.
@@ -36,11 +28,6 @@ pub(super) fn cross(svg: &mut String, class: &str, x: f64, y: f64) -> std::fmt::
         svg,
         r#"<path class="mark {class}" d="M{left:.1} {above:.1}L{right:.1} {below:.1}M{left:.1} {below:.1}L{right:.1} {above:.1}"/>"#
     )
-}
-
-/// Text for XML.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Values at even, round steps within a range, at most `most` and one.

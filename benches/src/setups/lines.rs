@@ -1,5 +1,6 @@
 //! Costs as lines over what is varied, panels beside each other with one legend.
-use super::drawing::{begin, cross, escaped, short, ticks};
+use super::drawing::{begin, cross, short, ticks};
+use crate::plot::escaped;
 use anyhow::Context;
 use std::fmt::Write;
 use std::path::Path;
