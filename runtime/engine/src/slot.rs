@@ -120,6 +120,8 @@ struct Slot {
     /// Receiving ends and the node that takes from them.
     ingresses: BTreeMap<ChannelId, (Rc<RefCell<Ingress>>, usize)>,
     sinks: BTreeMap<usize, Rc<RefCell<SinkNode>>>,
+    /// How far the states of stateful stages have come, by instance.
+    restorable: BTreeMap<usize, Durable>,
     /// Tracks with the instance that they feed or belong to.
     tracks: Vec<(usize, Track)>,
     durable: Vec<Durable>,
@@ -198,6 +200,7 @@ impl Slot {
             egresses: BTreeMap::new(),
             ingresses: BTreeMap::new(),
             sinks: BTreeMap::new(),
+            restorable: BTreeMap::new(),
             tracks: Vec::new(),
             durable,
             processor,
@@ -362,8 +365,12 @@ impl Slot {
                 .map(|next| self.durable[next].get());
             let durable = match sent.chain(written).chain(behind).min().unwrap_or(CLOSED) {
                 CLOSED => CLOSED,
-                // A sink that commits more often than at checkpoints does not make others restartable there.
-                epoch => epoch / every * every,
+                epoch => {
+                    // What a former life sent may be durable behind a state that has not come as far again.
+                    let own = self.restorable.get(&at).map_or(CLOSED, |restorable| restorable.get());
+                    // A sink that commits more often than at checkpoints does not make others restartable there.
+                    epoch.min(own) / every * every
+                }
             };
             if durable <= self.durable[at].get() {
                 continue;

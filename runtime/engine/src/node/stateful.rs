@@ -3,12 +3,13 @@
 //! results than fit into one epoch gives the others in the next ones: where it has more, there is no empty epoch.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
-use crate::context::{Room, SlotContext, StageContext};
+use crate::context::{Durable, Room, SlotContext, StageContext};
 use crate::frame::{Epoch, WatermarkStep};
 use crate::metrics::count;
 use crate::order;
 use crate::watermark::{Track, UNKNOWN};
 use arrow_array::RecordBatch;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -32,6 +33,8 @@ pub(crate) struct StatefulNode {
     /// What its output can fill; only asked when the operator has more than fits into one epoch.
     room: Room,
     index: usize,
+    /// A restart can begin at any checkpoint up to here.
+    restorable: Durable,
 }
 
 impl StatefulNode {
@@ -64,7 +67,14 @@ impl StatefulNode {
             processing: None,
             room,
             index,
+            restorable: Rc::new(Cell::new(done)),
         })
+    }
+
+    /// How far this life's state has come: what comes behind may have kept more of a former life, but whoever comes
+    /// before must repeat everything from here on.
+    pub(crate) fn restorable(&self) -> Durable {
+        Rc::clone(&self.restorable)
     }
 
     /// Takes a snapshot if a checkpoint lies in `done ..= upto` and the state has changed.
@@ -145,7 +155,9 @@ impl StatefulNode {
             }
         }
         // Also at the end: what comes behind may be durable up to any later epoch.
-        self.checkpoint(if self.operator.has_more() { self.done.min(frontier) } else { frontier })?;
+        let upto = self.hold(frontier);
+        self.checkpoint(upto)?;
+        self.restorable.set(upto);
         self.stage.metrics.state_bytes.store(self.operator.state_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }

@@ -199,6 +199,7 @@ impl Slot {
                 self.takers.push((index, at, room.clone()));
                 let node = StatefulNode::new(slot, stage, operator, input, output.clone(), done, room, index)
                     .map_err(failed)?;
+                self.restorable.insert(at, node.restorable());
                 (Rc::new(RefCell::new(node)), output)
             }
             Work::Inference { executor, batching } => {

@@ -65,7 +65,50 @@ fn a_slot_dies_with_one_finished_stateful_stage() {
     run.kill_slot("w/b");
     ended(&run, 10);
     assert_eq!(collected.lock().expect("not poisoned").len(), 10);
-    assert_eq!(others.lock().expect("not poisoned").len(), 150);
+    let others = others.lock().expect("not poisoned");
+    let missing: Vec<_> =
+        (0..150).filter(|w| !others.iter().any(|l| l.starts_with(&format!("w{w:06}")))).collect();
+    assert!(missing.is_empty(), "windows {missing:?} of 150 are missing");
+    assert_eq!(others.len(), 150);
+}
+
+/// What a former life sent becomes durable while the new life's state is still behind it: its input must be kept.
+#[test]
+fn a_commit_behind_a_restarted_window_does_not_take_its_input() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let committing = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&committing);
+    // The sink is in the middle of a commit while the window dies and is restarted before that commit.
+    let (out, collected) = sink_with("out", true, move |epoch| {
+        if epoch >= 50 && !flag.swap(true, Ordering::AcqRel) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let flag = Arc::clone(&committing);
+    b.source(rows_source("src", numbered(1000), Some(1000.0), Some(0), 40), "a");
+    // The sender looks at its channel only when it has heard both where to resume and what is durable.
+    let stalled = AtomicBool::new(false);
+    let stall = pass("p", move |_| {
+        if flag.load(Ordering::Acquire) && !stalled.swap(true, Ordering::AcqRel) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    b.operator("p", stall, "a", &[]).edge("src", "p", 0);
+    b.operator("w", window("w", 10_000), "b", &[]).edge("p", "w", 0);
+    b.sink(out, "c").edge("w", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    while !committing.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    run.kill_slot("w/b");
+    ended(&run, 10);
+    let found = collected.lock().expect("not poisoned");
+    let expected: Vec<_> = (0..100i64)
+        .map(|window| {
+            format!("w{window:06}={}", 10_000_000_000 + (0..10).map(|i| window * 10 + i).sum::<i64>())
+        })
+        .collect();
+    assert_eq!(*found, expected);
 }
 
 /// After a stop a restarted source ends where it had ended, not at once.
