@@ -17,20 +17,36 @@ EXAMPLE = ROOT / "examples" / "vqa"
 # Machines that this one is not.
 ELSEWHERE = ROOT / "scripts" / "evidence_elsewhere.yaml"
 
-# Name, infrastructure (here: all types are what this machine can be), service levels and options of the planner,
-# options of the run.
+# Name, infrastructure (here: all types are what this machine can be; diamond: the same, for the workflow of DIAMOND),
+# service levels and options of the planner, options of the run. `rate=most` is 85 % of what the plan for the rate of the
+# example could take, so that machines of any speed are busy.
 CASES = [
     ("one small worker", "here", ["rate=20/s", "accuracy=60"], [], []),
     ("as the example asks", "here", ["rate=40/s", "accuracy=85"], [], []),
-    ("two workers", "here", ["rate=60/s", "accuracy=90"], [], []),
-    ("three workers", "here", ["rate=100/s", "accuracy=85"], [], []),
-    ("above 90 % busy", "here", ["rate=55/s", "accuracy=85"], ["--max-utilization", "0.95"], []),
+    ("more accurate", "here", ["rate=60/s", "accuracy=90"], [], []),
+    ("several workers", "here", ["rate=150/s", "accuracy=90"], [], []),
+    ("as much as it takes", "here", ["rate=most", "accuracy=85"], ["--max-utilization", "0.95"], []),
     ("bounded latency", "here", ["rate=40/s", "accuracy=85", "latency=p95:400ms"], [], []),
+    ("a diamond", "diamond", ["rate=40/s", "accuracy=85"], [], []),
     ("one operator a worker", "here", ["rate=40/s", "accuracy=85"], ["--one-operator-per-worker"], []),
     ("all in the cloud", "here", ["rate=30/s", "accuracy=85"], ["--planner", "cloud-only"], []),
     ("other machines", "elsewhere", ["rate=20/s", "accuracy=80"], [], []),
     ("other machines, stretched", "elsewhere", ["rate=40/s", "accuracy=85"], [], ["--dilation", "3"]),
 ]
+
+# Pairs go to two answerers, whose answers meet again: a stream that is split and joined.
+DIAMOND = """  - id: second
+    kind: ml
+    input: pair
+    variants: [../../models/vqa/answerer-small.yaml, ../../models/vqa/answerer-large.yaml]
+    batching: {max_batch: 8, budget: 20ms}
+  - id: both
+    kind: join
+    inputs: [answerer, second]
+    options: {key: key, within: 2s, same_names: keep_first}
+"""
+# Models of the diamond: with all of them its profile would take long.
+DIAMOND_MODELS = ["scene-features-medium", "scene-features-large", "speech-small", "speech-medium", "answerer-"]
 
 # Types of ELSEWHERE by how many times slower they are than the type `large` of the profile.
 FACTORS = {"gateway": 3.0, "server": 0.8}
@@ -64,16 +80,32 @@ def elsewhere(profile):
     return f"{head}{machines}services:\n{''.join(blocks)}{rest}"
 
 
-def workflow(folder):
-    """The example with sources that start again, because 200 records say little about p99."""
+def workflow(folder, inputs, diamond, name="workflow.yaml"):
+    """The example over a folder of inputs, with sources that start again, because few records say little about p99."""
     text = (EXAMPLE / "workflow.yaml").read_text()
+    if diamond:
+        text = text.replace("name: vqa\n", "name: diamond\n").replace("sinks:\n", f"{DIAMOND}sinks:\n")
+        text = text.replace("input: answerer\n", "input: both\n")
+        models = [line for line in text.splitlines() if line.startswith("      - ../../models/")]
+        for line in models:
+            if not any(f"/{model}" in line for model in DIAMOND_MODELS) or "int8" in line:
+                text = text.replace(f"{line}\n", "")
     text = re.sub(r"(    kind: (?:image|wav)_directory\n)", r"\1    repeat: true\n", text)
-    text = text.replace("../../models", str(ROOT / "models")).replace("data/", f"{EXAMPLE}/data/")
+    text = text.replace("../../models", str(ROOT / "models")).replace("data/", f"{inputs}/")
     text = text.replace("out/", f"{folder}/out/")
     text = text[text.index("version:"):]
-    path = folder / "workflow.yaml"
+    path = folder / name
     path.write_text(text)
     return path
+
+
+def diamond_profile(folder, options):
+    """A profile of the diamond, of the example's inputs. Its sources end: a profile reads them once."""
+    flow = workflow(folder, EXAMPLE / "data", True, "profiled.yaml")
+    flow.write_text(flow.read_text().replace("    repeat: true\n", ""))
+    profile = folder / "diamond.yaml"
+    run([options.binary, "profile", flow, "--infra", EXAMPLE / "infrastructure.yaml", "--out", profile, "--budget", "100s"])
+    return profile.read_text()
 
 
 def keep_awake():
@@ -90,14 +122,20 @@ def has_simulate(binary):
 def measure(case, options, folder):
     name, where, levels, planning, running = case
     binary = options.binary
-    infrastructure = EXAMPLE / "infrastructure.yaml" if where == "here" else ELSEWHERE
-    flow = workflow(folder)
+    infrastructure = ELSEWHERE if where == "elsewhere" else EXAMPLE / "infrastructure.yaml"
+    diamond = where == "diamond"
+    flow = workflow(folder, options.inputs.resolve(), diamond)
     plan = folder / "plan.yaml"
     slo = [part for level in [*levels, *([] if any("latency" in l for l in levels) else ["latency=none"])]
            for part in ("--slo", level)]
     profile = folder / "profile.yaml"
-    profile.write_text(elsewhere(options.profile.read_text()))
+    profile.write_text(diamond_profile(folder, options) if diamond else elsewhere(options.profile.read_text()))
     files = ["--infra", infrastructure, "--profiles", profile]
+    if "rate=most" in levels:
+        run([binary, "plan", flow, *files, *["rate=40/s" if s == "rate=most" else s for s in slo], *planning, "--out", plan])
+        most = float(re.search(r"rate: *\{[^}]*to: *([0-9.]+)", plan.read_text()).group(1))
+        levels = [f"rate={0.85 * most:.0f}/s" if level == "rate=most" else level for level in levels]
+        slo = [levels[0] if part == "rate=most" else part for part in slo]
     told = json.loads(run([binary, "plan", flow, *files, *slo, *planning, "--out", plan, "--output", "json"]))
     rate = float(re.search(r"rate=([0-9.]+)", levels[0]).group(1))
     simulated = None
@@ -218,6 +256,11 @@ def main():
     arguments.add_argument(
         "--keep-awake", action="store_true", help="let no processor sleep while plans run, as while profiles are measured"
     )
+    arguments.add_argument(
+        "--inputs", default=EXAMPLE / "data", type=pathlib.Path,
+        help="folder with images, questions and truth.csv, as models/training/generate.py writes them: other inputs than"
+        " the profile's",
+    )
     arguments.add_argument("--only", help="the case of that name")
     options = arguments.parse_args()
     awake = keep_awake() if options.keep_awake else []
@@ -228,9 +271,13 @@ def main():
             process.kill()
             process.wait()
     state = "Processors were kept awake" if awake else "Processors slept between calls"
-    document = {"version": 1, "seconds": options.seconds, "kept_awake": bool(awake), "plans": results}
+    others = options.inputs.resolve() != (EXAMPLE / "data").resolve()
+    said = "Inputs that the profile has not seen." if others else "The inputs of the profile."
+    document = {
+        "version": 1, "seconds": options.seconds, "kept_awake": bool(awake), "other_inputs": others, "plans": results,
+    }
     pathlib.Path(f"{options.out}.json").write_text(json.dumps(document, indent=1) + "\n")
-    pathlib.Path(f"{options.out}.md").write_text(table(results, f"{state}.\n\n{options.machine}"))
+    pathlib.Path(f"{options.out}.md").write_text(table(results, f"{state}. {said}\n\n{options.machine}"))
     return 0 if any("error" not in result for result in results) else 1
 
 

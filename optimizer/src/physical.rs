@@ -78,6 +78,7 @@ pub fn physical(
             from: None,
             to: None,
         }),
+        utilization: BTreeMap::new(),
     };
     let workflow = inputs.workflow;
     let percentile = Percentile(problem.limits.percentile);

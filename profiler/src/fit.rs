@@ -87,7 +87,11 @@ impl Fit {
             let factor = self.factors.get(&service.operator).copied().unwrap_or(self.overall);
             service.how = How::Predicted;
             service.load_time = service.load_time.map(|time| times(time, factor));
-            service.batches = service.batches.iter().map(|row| scaled(row, factor)).collect();
+            let scaled = |row: &BatchTime| row.map(|time| times(time, factor));
+            service.batches = service.batches.iter().map(scaled).collect();
+            if let Some(after) = &mut service.after_pause {
+                after.times = scaled(&after.times);
+            }
         }
         for machine in corrected.machines.iter_mut().filter(|machine| is_ours(machine.how)) {
             let before = machine.source.take().unwrap_or_else(|| "a profile".to_owned());
@@ -104,21 +108,6 @@ impl Fit {
 
 fn times(time: TimeSpan, factor: f64) -> TimeSpan {
     rounded(time.0 as f64 * factor)
-}
-
-fn scaled(row: &BatchTime, factor: f64) -> BatchTime {
-    let of = |time: Option<TimeSpan>| time.map(|time| times(time, factor));
-    BatchTime {
-        batch: row.batch,
-        samples: row.samples,
-        mean: of(row.mean),
-        deviation: of(row.deviation),
-        p50: of(row.p50),
-        p75: of(row.p75),
-        p90: of(row.p90),
-        p99: of(row.p99),
-        points: row.points.iter().map(|time| times(*time, factor)).collect(),
-    }
 }
 
 /// The tasks to measure again, each with the median that the profile has for it, nanoseconds: on the least restrained

@@ -462,6 +462,7 @@ pub fn complete(
                 peak_memory: None,
                 within: within.map(|factor| (factor * 100.0).ceil() / 100.0),
                 batches: rows.iter().map(|(batch, one)| shape.row(*batch, one.nanoseconds)).collect(),
+                after_pause: None,
             });
             added += 1;
             if !completed.machines.iter().any(|machine| machine.worker_type == target.worker_type) {

@@ -14,18 +14,20 @@ use crate::statistics::{batch_time, quantile, rounded};
 use crate::stopwatch::Stopwatch;
 use crate::subject::Subject;
 use crate::tasks::{self, Host, Kind, Task};
-use crate::worker::{Load, Reply, Request};
+use crate::worker::{Load, PAUSE, Reply, Request};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_operators::api::Computation;
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::profile::{How, Machine, Profile, ProfileWorkflow, Service};
-use tidemill_spec::units::Bytes;
+use tidemill_spec::profile::{AfterPause, How, Machine, Profile, ProfileWorkflow, Service};
+use tidemill_spec::units::{Bytes, TimeSpan};
 
 /// Seconds of the first visit to a figure, at most, and of a later one.
 const FIRST: (f64, f64) = (0.02, 0.5);
 const LATER: (f64, f64) = (0.25, 2.0);
+/// Calls of each model that are measured after a pause: enough for a distribution.
+const CALLS_AFTER_PAUSE: usize = 24;
 /// Seconds for a figure that is compared with a profile.
 const COMPARED: f64 = 0.4;
 
@@ -284,7 +286,9 @@ impl Session<'_> {
             let is_short = left <= least;
             let next = match is_short {
                 true => schedule::next_unbegun(tasks, &found),
-                false => schedule::next(tasks, &found),
+                false => {
+                    schedule::next(tasks, &found).or_else(|| schedule::next_without_pause(tasks, &found))
+                }
             };
             let Some(place) = next else { break };
             let (of, certain) = schedule::figures(tasks, &found);
@@ -366,6 +370,12 @@ impl Session<'_> {
             let request = Request::Measure { batch: batch as usize, seconds, least, most };
             match process.ask(&request)? {
                 Reply::Measured(times) => samples.extend(times.into_iter().map(scaled)),
+                other => return Err(unexpected(task, &other)),
+            }
+        }
+        if !only_least && schedule::wants_pause(task, state) {
+            match process.ask(&Request::MeasureAfterPause { calls: CALLS_AFTER_PAUSE })? {
+                Reply::Measured(times) => state.after_pause.extend(times.into_iter().map(scaled)),
                 other => return Err(unexpected(task, &other)),
             }
         }
@@ -451,6 +461,8 @@ fn service(subject: &Subject, kind: &Kind, task: &Task, state: &TaskState) -> Op
         peak_memory: (state.peak_memory > 0).then_some(Bytes(state.peak_memory)),
         within: None,
         batches,
+        after_pause: batch_time(1, &state.after_pause, kind.factor)
+            .map(|times| AfterPause { pause: TimeSpan(PAUSE), times }),
     })
 }
 

@@ -48,6 +48,18 @@ pub fn next_unbegun(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
     tasks.iter().zip(states).position(|(task, state)| !is_begun(task, state))
 }
 
+/// Whether calls after a pause are still to be measured: those of models, and not on a share of a processor, which takes what
+/// a whole one does as far as its quota lasts.
+pub fn wants_pause(task: &Task, state: &TaskState) -> bool {
+    let is_whole = task.cpus.is_none_or(|cpus| cpus >= 1.0);
+    task.variant.is_some() && is_whole && state.failed.is_none() && state.after_pause.is_empty()
+}
+
+/// The place of the next task with calls after a pause to measure.
+pub fn next_without_pause(tasks: &[Task], states: &[TaskState]) -> Option<usize> {
+    tasks.iter().zip(states).position(|(task, state)| wants_pause(task, state))
+}
+
 /// How many tasks [`next_unbegun`] has yet to name.
 pub fn unbegun(tasks: &[Task], states: &[TaskState]) -> usize {
     tasks.iter().zip(states).filter(|(task, state)| !is_begun(task, state)).count()
@@ -134,6 +146,12 @@ mod tests {
         assert_eq!((next(&tasks, &states), open(&tasks[0], &states[0])), (Some(1), vec![2]));
         assert_eq!(figures(&tasks, &states), (4, 2));
         assert!(seconds_left(&tasks, &states, 2.0) < 4.0);
+        let model = |cpus| Task { variant: Some("v".to_owned()), cpus, ..task(&[1]) };
+        let models = [tasks[0].clone(), model(Some(0.5)), model(Some(1.0))];
+        let mut of_models = [TaskState::default(), TaskState::default(), TaskState::default()];
+        assert_eq!(next_without_pause(&models, &of_models), Some(2));
+        of_models[2].after_pause.push(5);
+        assert_eq!(next_without_pause(&models, &of_models), None);
         states[1] = state(&[(1, steady.clone())]);
         assert_eq!(next(&tasks, &states), Some(0));
         states[0] = state(&[(1, steady.clone()), (2, steady)]);

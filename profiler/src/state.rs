@@ -17,6 +17,9 @@ pub struct TaskState {
     pub peak_memory: u64,
     /// Nanoseconds of each batch, by size of the batch.
     pub batches: BTreeMap<u32, Vec<u64>>,
+    /// Nanoseconds of calls with one record after a pause.
+    #[serde(default)]
+    pub after_pause: Vec<u64>,
     /// Why it cannot be measured; tried again the next time.
     #[serde(skip)]
     pub failed: Option<String>,
@@ -74,6 +77,7 @@ mod tests {
             load: vec![5],
             peak_memory: 7,
             batches: BTreeMap::from([(1, vec![1, 2, 3])]),
+            after_pause: vec![4],
             failed: None,
         };
         states.save("a", &state).unwrap();

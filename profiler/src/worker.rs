@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::sync::mpsc;
+use std::time::Duration;
 use tidemill_operators::api::{
     BoundOperator, BoundSource, Instance, OperatorError, Output, Source, SourceRead,
 };
@@ -24,6 +25,11 @@ const WARM_UPS: usize = 2;
 const LEAST_SAMPLE: u64 = 100_000;
 /// Runs of one sample, at most.
 const MOST_RUNS: u64 = 10_000;
+
+/// Nanoseconds without a call before each call that is measured after a pause: as far apart as records at 50/s.
+pub const PAUSE: u64 = 20_000_000;
+/// Bytes that are written in such a pause: as other models and the system do, they take the processor's caches.
+const OTHER_WORK: usize = 8 << 20;
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +50,11 @@ pub enum Request {
     },
     /// Tell the most memory that the process has used.
     Memory,
+    /// Run batches of one record, so many, each after [`PAUSE`] in which other memory is used.
+    MeasureAfterPause {
+        /// Calls.
+        calls: usize,
+    },
 }
 
 /// What to measure.
@@ -116,7 +127,12 @@ fn answer(request: Request, registry: &Registry, bench: &mut Option<Bench>) -> R
         (Request::Measure { batch, seconds, least, most }, Some(bench)) => {
             bench.measure(batch, seconds, least, most).map(Reply::Measured).map_err(|error| error.to_string())
         }
-        (Request::Measure { .. }, None) => Err("nothing is loaded".to_owned()),
+        (Request::MeasureAfterPause { calls }, Some(bench)) => {
+            bench.measure_after_pause(calls).map(Reply::Measured).map_err(|error| error.to_string())
+        }
+        (Request::Measure { .. } | Request::MeasureAfterPause { .. }, None) => {
+            Err("nothing is loaded".to_owned())
+        }
         (Request::Memory, _) => Ok(Reply::Memory(peak_memory())),
     }
 }
@@ -201,6 +217,18 @@ impl Bench {
                 sum += self.once(batch)?;
             }
             times.push(sum / runs);
+        }
+        Ok(times)
+    }
+
+    fn measure_after_pause(&mut self, calls: usize) -> Result<Vec<u64>, OperatorError> {
+        let mut other = vec![0u8; OTHER_WORK];
+        let mut times = Vec::with_capacity(calls);
+        for call in 0..calls {
+            std::thread::sleep(Duration::from_nanos(PAUSE));
+            other.fill(call as u8);
+            std::hint::black_box(&other);
+            times.push(self.once(1)?);
         }
         Ok(times)
     }

@@ -23,6 +23,10 @@ pub enum Knowledge {
 pub struct ServiceTimes {
     /// Records in a call and the time of the call, the smallest first; not empty.
     by_batch: Vec<(u32, Distribution)>,
+    /// Calls with one record that do not follow upon another of the same stage.
+    after_pause: Option<Distribution>,
+    /// The part of a processor that the worker has, where the times are those of a whole one.
+    share: Option<f64>,
 }
 
 impl ServiceTimes {
@@ -30,12 +34,28 @@ impl ServiceTimes {
     pub fn new(mut by_batch: Vec<(u32, Distribution)>) -> Option<Self> {
         by_batch.sort_by_key(|(batch, _)| *batch);
         by_batch.dedup_by_key(|(batch, _)| *batch);
-        (!by_batch.is_empty()).then_some(Self { by_batch })
+        (!by_batch.is_empty()).then_some(Self { by_batch, after_pause: None, share: None })
+    }
+
+    /// Calls that do not follow at once upon another of the same stage take longer: by as much as these, with one record,
+    /// take longer than those.
+    pub fn with_pauses(self, after_pause: Option<Distribution>) -> Self {
+        Self { after_pause, ..self }
+    }
+
+    /// The times are processor time of a worker that has this part of a processor: so much of every 10 ms.
+    pub fn of_share(self, share: Option<f64>) -> Self {
+        Self { share, ..self }
+    }
+
+    /// The part of a processor that the worker has, where the times are those of a whole one.
+    pub fn share(&self) -> Option<f64> {
+        self.share
     }
 
     /// The same distribution for calls of any size.
     pub fn of_any_batch(distribution: Distribution) -> Self {
-        Self { by_batch: vec![(1, distribution)] }
+        Self { by_batch: vec![(1, distribution)], after_pause: None, share: None }
     }
 
     /// Seconds of a call with so many records, at the quantile `part` (0 to 1). Between two sizes that are known, on a
@@ -53,7 +73,12 @@ impl ServiceTimes {
         (1.0 - weight) * lower.at(part) + weight * upper.at(part)
     }
 
-    /// Mean seconds of a call with so many records.
+    /// How much longer than [`ServiceTimes::at`] says a call takes that does not follow upon another, in seconds.
+    pub fn longer_after_pause(&self, part: f64) -> f64 {
+        self.after_pause.as_ref().map_or(0.0, |after| (after.at(part) - self.at(1, part)).max(0.0))
+    }
+
+    /// Mean seconds of a call with so many records, of those that follow upon another.
     pub fn mean(&self, records: u32) -> f64 {
         let after = self.by_batch.partition_point(|(batch, _)| *batch < records);
         let Some((upper_batch, upper)) = self.by_batch.get(after) else {

@@ -39,6 +39,7 @@ pub mod infrastructure;
 pub mod manifest;
 pub mod plan;
 pub mod profile;
+pub mod quota;
 pub mod schema;
 pub mod secret;
 pub mod span;

@@ -230,6 +230,9 @@ pub struct Predicted {
     /// End-to-end accuracy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<PredictedValue<Percent>>,
+    /// Part of its time that each worker is busy, by id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub utilization: BTreeMap<String, Percent>,
 }
 
 fn first_plan() -> u64 {

@@ -154,8 +154,23 @@ pub struct Service {
     /// None where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
-    /// Service times by size of the batch, the smallest first; preparation of inputs and outputs included.
+    /// Service times by size of the batch, the smallest first; preparation of inputs and outputs included. Each batch
+    /// follows at once upon the one before.
     pub batches: Vec<BatchTime>,
+    /// The same for calls that do not follow upon one another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_pause: Option<AfterPause>,
+}
+
+/// Times of calls after a pause, in which the processor slept and its caches went to others: a worker that is not always
+/// busy with one operator takes this long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AfterPause {
+    /// How long the pause before each call was.
+    pub pause: TimeSpan,
+    /// Times of the calls; larger batches take as much longer after a pause as these do.
+    pub times: BatchTime,
 }
 
 /// Service times of batches of one size. A time is that of the whole batch, not of one record.

@@ -212,6 +212,7 @@ proptest! {
             p99: Some(PredictedValue { value: TimeSpan(tick), from: None, to: Some(TimeSpan(budget)) }),
             cost: Some(PredictedValue { value: HourlyPrice(x), from: None, to: None }),
             accuracy: Some(PredictedValue { value: Percent(share), from: None, to: None }),
+            utilization: [("edge-0".to_owned(), Percent(share))].into(),
         });
         let printed = plan.to_yaml().expect("prints");
         let again = Plan::parse(&printed, "printed");

@@ -1,7 +1,7 @@
 //! Figures of our own models on the machines of the publication: measured on 2 vCPU, predicted on the others.
 use anyhow::Context;
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::profile::{BatchTime, How, Machine, Profile, Service};
+use tidemill_spec::profile::{AfterPause, BatchTime, How, Machine, Profile, Service};
 use tidemill_spec::units::{HourlyPrice, TimeSpan, TransferPrice};
 
 /// The type of our measured machine of 2 vCPU (`examples/vqa/infrastructure.yaml`).
@@ -57,6 +57,10 @@ pub(super) fn predicted(measured: &Profile, published: &Profile) -> anyhow::Resu
                     worker_type: worker_type.clone(),
                     how: if worker_type == SMALLEST { row.how } else { How::Predicted },
                     batches: row.batches.iter().map(|times| scaled(times, factor)).collect(),
+                    after_pause: row
+                        .after_pause
+                        .as_ref()
+                        .map(|after| AfterPause { times: scaled(&after.times, factor), ..after.clone() }),
                     ..row.clone()
                 })
                 .collect();
@@ -107,17 +111,7 @@ fn ratio(published: &Profile, operator: &str, worker_type: &str) -> anyhow::Resu
 }
 
 fn scaled(times: &BatchTime, factor: f64) -> BatchTime {
-    let scale = |time: TimeSpan| TimeSpan((time.0 as f64 * factor).round() as u64);
-    BatchTime {
-        mean: times.mean.map(scale),
-        deviation: times.deviation.map(scale),
-        p50: times.p50.map(scale),
-        p75: times.p75.map(scale),
-        p90: times.p90.map(scale),
-        p99: times.p99.map(scale),
-        points: times.points.iter().copied().map(scale).collect(),
-        ..times.clone()
-    }
+    times.map(|time| TimeSpan((time.0 as f64 * factor).round() as u64))
 }
 
 #[cfg(test)]

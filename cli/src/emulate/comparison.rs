@@ -262,7 +262,10 @@ impl Comparing<'_> {
         };
         let measured = busy / self.seconds * 100.0;
         let own = self.emulated.speeds.iter().filter(|speed| speed.worker == worker.id);
-        let predicted: Option<f64> = own.map(|speed| self.load(speed)).sum();
+        let expected = self.predicted().and_then(|predicted| predicted.utilization.get(&worker.id));
+        // A plan without an expectation says how much its full batches take.
+        let full = || own.map(|speed| self.load(speed)).sum::<Option<f64>>();
+        let predicted = expected.map(|percent| percent.0 / 100.0).or_else(full);
         let by = match basis {
             Basis::Enforced => vec![format!("speed of {}", worker.worker_type)],
             Basis::Offered | Basis::Quota(_) => Vec::new(),

@@ -84,10 +84,11 @@ fn expectation(answer: &Answer<'_>) -> Value {
     match answer.expectation {
         None => Value::Null,
         Some(Expectation::Unknown(why)) => json!({"p50_ms": null, "p99_ms": null, "why_not": why}),
-        Some(Expectation::Known { sink, latency, seconds }) => json!({
+        Some(Expectation::Known { sink, latency, seconds, utilization }) => json!({
             "p50_ms": latency.p50 * 1e3,
             "p99_ms": latency.p99 * 1e3,
             "sink": sink,
+            "utilization": utilization,
             "simulated_seconds": seconds,
         }),
     }

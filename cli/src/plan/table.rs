@@ -210,13 +210,18 @@ fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::R
 fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     match answer.expectation {
         None => return Ok(()),
-        Some(Expectation::Known { sink, latency, seconds }) => writeln!(
-            out,
-            "guarantee: the sums above; expectation: p50 {}, p99 {} at {sink} ({} simulated)",
-            milliseconds(latency.p50 * 1e3),
-            milliseconds(latency.p99 * 1e3),
-            crate::figures::seconds(*seconds)
-        )?,
+        Some(Expectation::Known { sink, latency, seconds, utilization }) => {
+            let busiest = utilization.iter().max_by(|a, b| a.1.total_cmp(b.1));
+            let busy = busiest
+                .map_or(String::new(), |(worker, part)| format!(", {worker} {:.0} % busy", 100.0 * part));
+            writeln!(
+                out,
+                "guarantee: the sums above; expectation: p50 {}, p99 {} at {sink}{busy} ({} simulated)",
+                milliseconds(latency.p50 * 1e3),
+                milliseconds(latency.p99 * 1e3),
+                crate::figures::seconds(*seconds)
+            )?;
+        }
         Some(Expectation::Unknown(why)) => {
             writeln!(out, "guarantee: the sums above; expectation: none, {why}")?;
         }

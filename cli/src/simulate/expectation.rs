@@ -1,11 +1,13 @@
 //! What a plan is expected to do: a short simulation while it is planned.
 use super::options;
 use crate::planning::Case;
+use std::collections::BTreeMap;
 use tidemill_optimizer::assemble::Assembly;
+use tidemill_optimizer::physical::worker_names;
 use tidemill_optimizer::solution::Solution;
 use tidemill_simulator::{Arrivals, Ended, Knowledge, Latency, Options, Times, simulate};
 use tidemill_spec::plan::{Plan, PredictedValue};
-use tidemill_spec::units::TimeSpan;
+use tidemill_spec::units::{Percent, TimeSpan};
 
 /// Records at the slowest sink that make a 99th percentile stable: 50 of them lie above it.
 const RECORDS: f64 = 5_000.0;
@@ -25,6 +27,8 @@ pub(crate) enum Expectation {
         latency: Latency,
         /// Seconds of plan time that were simulated.
         seconds: f64,
+        /// Part of its time that each worker of the plan is busy, by id.
+        utilization: BTreeMap<String, f64>,
     },
     /// Why nothing is expected.
     Unknown(String),
@@ -55,10 +59,15 @@ pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution,
         Options { seconds: 1.1 * seconds, warm_up: 0.1 * seconds, most_events: Some(MOST_EVENTS), ..all };
     match simulate(problem, solution, &times, &Arrivals::constant(), &options) {
         Ok(simulation) if simulation.ended == Ended::Complete => {
+            let names = worker_names(assembly, solution);
+            let busy = simulation.workers.iter().map(|worker| worker.utilization);
+            let utilization = names.into_iter().zip(busy).collect();
             let sinks = simulation.sinks.into_iter();
             let worst = sinks.max_by(|a, b| a.latency.p99.total_cmp(&b.latency.p99));
             match worst.filter(|sink| sink.latency.count > 0) {
-                Some(sink) => Expectation::Known { sink: sink.name, latency: sink.latency, seconds },
+                Some(sink) => {
+                    Expectation::Known { sink: sink.name, latency: sink.latency, seconds, utilization }
+                }
                 None => Expectation::Unknown("no record comes to a sink while it is simulated".to_owned()),
             }
         }
@@ -75,7 +84,7 @@ pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution,
 impl Expectation {
     /// Writes it into the plan, where it is known.
     pub(crate) fn write_into(&self, plan: &mut Plan) {
-        if let (Self::Known { latency, .. }, Some(predicted)) = (self, &mut plan.predicted) {
+        if let (Self::Known { latency, utilization, .. }, Some(predicted)) = (self, &mut plan.predicted) {
             // Full microseconds: more is not known.
             let value = |seconds: f64| {
                 let span = TimeSpan((seconds * 1e6).round() as u64 * 1000);
@@ -83,6 +92,9 @@ impl Expectation {
             };
             predicted.p50 = value(latency.p50);
             predicted.p99 = value(latency.p99);
+            let percent = |part: &f64| Percent((part * 1e4).round() / 100.0);
+            predicted.utilization =
+                utilization.iter().map(|(id, part)| (id.clone(), percent(part))).collect();
         }
     }
 }

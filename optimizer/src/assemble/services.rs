@@ -160,9 +160,14 @@ impl Reader<'_> {
             (None, None) => 1,
         };
         let allowed = service.batches.iter().filter(|times| times.batch <= most);
+        let profile = self.inputs.profile;
         let mode = |times: &BatchTime| {
-            let call = seconds(guaranteed(times, self.options.percentile)?);
-            let mean = times.typical().map_or(call, seconds);
+            let percentile = self.options.percentile;
+            // A worker with several operators, or that is not always busy, does not make one call right after another.
+            let longer = profile.longer_after_pause(service, |times| guaranteed(times, percentile)) / 1e9;
+            let call = seconds(guaranteed(times, percentile)?) + longer;
+            let longer = profile.longer_after_pause(service, BatchTime::typical) / 1e9;
+            let mean = times.typical().map_or(call, |mean| seconds(mean) + longer);
             let budget = batching.map_or(DEFAULT_FILL_SECONDS, |batching| seconds(batching.budget));
             Some(ServiceMode {
                 backend: service.backend.clone(),

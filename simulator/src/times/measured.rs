@@ -1,14 +1,15 @@
 //! Service times from the profile, which knows more than a planning problem: all sizes of calls.
-use super::{Distribution, ServiceTimes, Times, modes_of, of_mode};
+use super::{Distribution, Knowledge, ServiceTimes, Times, modes_of, of_mode};
 use tidemill_optimizer::assemble::{Assembly, Inputs};
 use tidemill_optimizer::solution::{Hosting, Solution};
-use tidemill_spec::profile::BatchTime;
+use tidemill_spec::profile::{BatchTime, Service};
 use tidemill_spec::units::TimeSpan;
 
 impl Times {
     /// From the profile: for each stage the distributions that were measured for its variant, backend and type of
-    /// worker, of calls with up to its largest batch. Evenly spaced quantiles where the profile has them, else named
-    /// percentiles, else the mean.
+    /// worker, of calls with up to its largest batch. Evenly spaced quantiles where the profile has them, else those of
+    /// another size of batch, else named percentiles, else the mean. Of a type with a share of a processor, the times of
+    /// a type with whole processors of the same machine, and the quota.
     pub fn measured(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> Self {
         let problem = &assembly.problem;
         let of = |hosting: &Hosting| {
@@ -18,18 +19,51 @@ impl Times {
             let with_model = inputs.models.contains_key(&operator.id);
             let variant =
                 with_model.then(|| operator.variants[solution.variants[hosting.operator]].id.as_str());
-            let rows = inputs.profile.services.iter().filter(|service| {
-                service.operator == operator.id
-                    && service.variant.as_deref() == variant
-                    && service.worker_type == class.worker_type
-                    && service.backend == mode.backend
+            let services = |worker_type: &str| -> Vec<&Service> {
+                let all = inputs.profile.services.iter().filter(|service| {
+                    service.operator == operator.id
+                        && service.variant.as_deref() == variant
+                        && service.worker_type == worker_type
+                        && service.backend == mode.backend
+                });
+                all.collect()
+            };
+            // A share of a processor: the times of whole ones and the quota say more than times under a quota, which
+            // depend on what came before.
+            let whole = inputs.profile.whole_of(&class.worker_type);
+            let known = whole.and_then(|(share, whole)| {
+                Some(of_services(&services(&whole.worker_type), mode.batch)?.of_share(Some(share)))
             });
-            let times = rows.flat_map(|service| &service.batches).filter(|times| times.batch <= mode.batch);
-            let known = times.filter_map(|times| Some((times.batch, distribution(times)?))).collect();
-            ServiceTimes::new(known).or_else(|| Some(ServiceTimes::of_any_batch(of_mode(mode))))
+            known
+                .or_else(|| of_services(&services(&class.worker_type), mode.batch))
+                .or_else(|| Some(ServiceTimes::of_any_batch(of_mode(mode))))
         };
         Self { by_hosting: solution.hostings.iter().map(of).collect() }
     }
+}
+
+fn of_services(services: &[&Service], most: u32) -> Option<ServiceTimes> {
+    let all = || services.iter().flat_map(|service| &service.batches).filter(|times| times.batch <= most);
+    let known: Vec<(u32, Distribution)> =
+        all().filter_map(|times| Some((times.batch, distribution(times)?))).collect();
+    let shaped = all().filter_map(|times| Some((times.batch, borrowed(times, &known)?))).collect();
+    let after = services.iter().find_map(|service| distribution(&service.after_pause.as_ref()?.times));
+    Some(ServiceTimes::new(shaped)?.with_pauses(after))
+}
+
+/// The distribution of a batch; where too few of that size were measured for one, that of the nearest size with one, stretched
+/// to the mean.
+fn borrowed(times: &BatchTime, known: &[(u32, Distribution)]) -> Option<Distribution> {
+    let own = distribution(times)?;
+    let Some(mean) = times.mean.map(seconds).filter(|_| own.knowledge() < Knowledge::Distribution) else {
+        return Some(own);
+    };
+    let shapes = known.iter().filter_map(|(batch, shape)| match shape {
+        Distribution::Quantiles(points) => Some((batch.abs_diff(times.batch), points)),
+        _ => None,
+    });
+    let nearest = shapes.min_by_key(|(distance, _)| *distance);
+    nearest.and_then(|(_, points)| Distribution::of_points(points, Some(mean))).or(Some(own))
 }
 
 fn distribution(times: &BatchTime) -> Option<Distribution> {

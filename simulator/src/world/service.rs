@@ -4,7 +4,9 @@ use crate::batching::{Batching, Step};
 use crate::calendar::Event;
 use crate::frontier::Epoch;
 use crate::network::{Nanoseconds, Stage, nanoseconds};
+use crate::times::ServiceTimes;
 use std::collections::{BTreeMap, VecDeque};
+use tidemill_spec::quota::Quota;
 
 /// A stage.
 #[derive(Debug)]
@@ -49,13 +51,23 @@ pub(crate) struct Worker {
     /// The calls that it makes at once.
     calls: Vec<Option<Call>>,
     pub(crate) busy: Nanoseconds,
+    quota: Quota,
+    /// The stage of the newest call, and when it ended or will.
+    newest: Option<(usize, Nanoseconds)>,
     /// Lists that are empty again.
     spare: Vec<Vec<(Nanoseconds, Record)>>,
 }
 
 impl Worker {
     pub(super) fn new(calls: u32) -> Self {
-        Self { queue: VecDeque::new(), calls: (0..calls).map(|_| None).collect(), busy: 0, spare: Vec::new() }
+        Self {
+            queue: VecDeque::new(),
+            calls: (0..calls).map(|_| None).collect(),
+            busy: 0,
+            quota: Quota::default(),
+            newest: None,
+            spare: Vec::new(),
+        }
     }
 }
 
@@ -128,12 +140,26 @@ impl World<'_> {
             let state = &mut self.stages[call.stage];
             let size = call.records.len();
             let part = self.draws.unit();
-            let seconds =
-                self.network.stages[call.stage].times.map_or(0.0, |times| times.at(size as u32, part));
-            call.lasts = nanoseconds(seconds);
-            let end = self.now + call.lasts;
+            let times = self.network.stages[call.stage].times;
+            // Another stage's call, or none, came before: the processor has to find its data again.
+            let follows = worker.newest == Some((call.stage, self.now));
+            let pause = if follows { 0.0 } else { times.map_or(0.0, |times| times.longer_after_pause(part)) };
+            let needed = nanoseconds(times.map_or(0.0, |times| times.at(size as u32, part)) + pause);
             let (from, to) = self.window;
-            let busy = end.clamp(from, to) - self.now.clamp(from, to);
+            let (end, busy) = match times.and_then(ServiceTimes::share) {
+                None => {
+                    let end = self.now + needed;
+                    (end, end.clamp(from, to) - self.now.clamp(from, to))
+                }
+                Some(share) => {
+                    let end = worker.quota.end(self.now as i64, needed as i64, share) as Nanoseconds;
+                    // The part of the quota that it takes: what a short call leaves of a period is not lost.
+                    let counts = (from..to).contains(&self.now);
+                    (end, if counts { (needed as f64 / share) as Nanoseconds } else { 0 })
+                }
+            };
+            call.lasts = end - self.now;
+            worker.newest = Some((call.stage, end));
             worker.busy += busy;
             state.counts.busy += busy;
             state.counts.queue.change(-(size as i64), self.now, self.window);

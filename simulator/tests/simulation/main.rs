@@ -3,6 +3,7 @@
 mod batches;
 mod joins;
 mod overload;
+mod pauses;
 mod plans;
 mod properties;
 mod theory;

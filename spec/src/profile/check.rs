@@ -146,6 +146,9 @@ impl<'a> Check<'a> {
                 }
                 self.times(&at, times);
             }
+            if let Some(after) = &service.after_pause {
+                self.times(&[here[0], here[1], Key("after_pause"), Key("times")], &after.times);
+            }
         }
     }
 

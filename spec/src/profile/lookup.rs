@@ -1,5 +1,5 @@
 //! Finding figures in a profile.
-use super::{BatchTime, Machine, MessageSize, Profile, Service};
+use super::{BatchTime, How, Machine, MessageSize, Profile, Service};
 use crate::units::{Bytes, Percent, Percentile, TimeSpan};
 use std::collections::BTreeMap;
 
@@ -32,6 +32,43 @@ impl Profile {
                 named.or_else(|| all.iter().find(|service| service.backend.is_none())).copied()
             }
         }
+    }
+
+    /// What a type of worker with a share of a processor is a part of: the share, and the type with whole processors of
+    /// the same machine. A call on it takes what it takes there, as far as its quota lasts.
+    pub fn whole_of(&self, worker_type: &str) -> Option<(f64, &Machine)> {
+        let figures = |machine: &Machine| {
+            matches!(machine.how, How::Measured | How::Limited)
+                && machine.cpu.is_some()
+                && machine.factor.is_none_or(|factor| factor == 1.0)
+        };
+        let machine = self.machine(worker_type).filter(|machine| figures(machine))?;
+        let share = machine.cores.filter(|cores| *cores < 1.0)?;
+        let same = |other: &&Machine| {
+            figures(other) && other.cpu == machine.cpu && other.cores.is_some_and(|cores| cores >= 1.0)
+        };
+        let whole = self.machines.iter().filter(same);
+        Some((share, whole.max_by_key(|other| other.how == How::Measured)?))
+    }
+
+    /// Nanoseconds that a call of any size takes longer after a pause than right after another: after less before, where
+    /// `figure` says which of the times of one record are compared. 0 where that is not known, or would be less. On a share of
+    /// a processor, what it takes longer on a whole one, divided by the share.
+    pub fn longer_after_pause(
+        &self,
+        service: &Service,
+        figure: impl Fn(&BatchTime) -> Option<TimeSpan>,
+    ) -> f64 {
+        let longer = |service: &Service| {
+            let after = figure(&service.after_pause.as_ref()?.times)?;
+            Some((after.0 as f64 - figure(service.batch(1)?)?.0 as f64).max(0.0))
+        };
+        let on_whole = || {
+            let (share, whole) = self.whole_of(&service.worker_type)?;
+            let (variant, backend) = (service.variant.as_deref(), service.backend.as_deref());
+            Some(longer(self.service(&service.operator, variant, backend, &whole.worker_type)?)? / share)
+        };
+        longer(service).or_else(on_whole).unwrap_or(0.0)
     }
 
     /// Output records per input record: that of the variant, else that of the operator, else 1.
@@ -98,6 +135,21 @@ impl BatchTime {
         between(&points.unwrap_or(known), percentile.0)
     }
 
+    /// The same with every time changed.
+    pub fn map(&self, change: impl Fn(TimeSpan) -> TimeSpan) -> Self {
+        Self {
+            batch: self.batch,
+            samples: self.samples,
+            mean: self.mean.map(&change),
+            deviation: self.deviation.map(&change),
+            p50: self.p50.map(&change),
+            p75: self.p75.map(&change),
+            p90: self.p90.map(&change),
+            p99: self.p99.map(&change),
+            points: self.points.iter().copied().map(change).collect(),
+        }
+    }
+
     /// The mean, else the median: what the rates of the expectation are computed from.
     pub fn typical(&self) -> Option<TimeSpan> {
         self.mean.or(self.p50)
@@ -153,6 +205,42 @@ accuracy: {metric: share of right answers, end_to_end: [{variants: {o: v}, accur
         assert_eq!(profile.bytes_per_record("j", "o", &variants("v")), None);
         assert_eq!(profile.accuracy_of(&variants("v")), Some(Percent(50.0)));
         assert_eq!(profile.accuracy_of(&variants("x")), None);
+    }
+
+    #[test]
+    fn a_pause_makes_calls_longer() {
+        let text = "
+version: 1
+workflow: {name: w}
+machines:
+  - {worker_type: half, how: limited, cpu: c, cores: 0.5}
+  - {worker_type: one, how: limited, cpu: c, cores: 1}
+  - {worker_type: here, how: measured, cpu: c, cores: 2}
+  - {worker_type: slow, how: limited, cpu: c, cores: 0.5, factor: 2}
+  - {worker_type: other, how: limited, cpu: d, cores: 0.5}
+services:
+  - {operator: o, worker_type: half, how: limited, batches: [{batch: 1, mean: 4ms}]}
+  - operator: o
+    worker_type: here
+    how: measured
+    batches: [{batch: 1, mean: 2ms, p50: 1ms}, {batch: 2, mean: 4ms}]
+    after_pause: {pause: 20ms, times: {batch: 1, mean: 3ms, p50: 1ms}}
+";
+        let profile = Profile::parse(text, "p").unwrap_or_else(|errors| panic!("{errors}"));
+        let whole =
+            |name| profile.whole_of(name).map(|(share, machine)| (share, machine.worker_type.as_str()));
+        assert_eq!(
+            (whole("half"), whole("one"), whole("slow"), whole("other")),
+            (Some((0.5, "here")), None, None, None)
+        );
+        let of = |name, figure: fn(&BatchTime) -> Option<TimeSpan>| {
+            let service = profile.service("o", None, None, name).expect("is there");
+            profile.longer_after_pause(service, figure)
+        };
+        assert_eq!((of("here", |times| times.mean), of("here", |times| times.p50)), (1e6, 0.0));
+        assert_eq!((of("half", |times| times.mean), of("half", |times| times.p99)), (2e6, 0.0));
+        let scaled = profile.services[1].batches[0].map(|time| TimeSpan(3 * time.0));
+        assert_eq!((scaled.mean, scaled.p50, scaled.p75), (Some(ms(6)), Some(ms(3)), None));
     }
 
     #[test]

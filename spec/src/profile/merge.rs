@@ -187,6 +187,7 @@ mod tests {
                 load_time: None,
                 peak_memory: Some(Bytes(n)),
                 within: None,
+                after_pause: None,
                 batches: vec![BatchTime {
                     batch: 1,
                     samples: Some(n),

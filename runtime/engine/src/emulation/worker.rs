@@ -14,42 +14,11 @@ use crate::wake::Waker;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tidemill_spec::quota::Quota;
 
-/// Length of a period of a quota, nanoseconds: that of the control groups that profiles are measured in.
-const PERIOD: Nanoseconds = 10_000_000;
 /// A call overran if it took more than this share longer than it may, and more than [`OVERRUN_LEAST`] nanoseconds.
 const OVERRUN_SHARE: f64 = 0.1;
 const OVERRUN_LEAST: Nanoseconds = 500_000;
-
-/// Of the quota of a worker.
-#[derive(Debug, Default)]
-struct Quota {
-    /// The period that was used last, and the processor time that was used in it.
-    period: Nanoseconds,
-    used: Nanoseconds,
-}
-
-impl Quota {
-    /// When a call ends that begins at `start` and needs so much processor time, with `share` of a processor.
-    fn end(&mut self, start: Nanoseconds, processor: Nanoseconds, share: f64) -> Nanoseconds {
-        let budget = ((PERIOD as f64 * share) as Nanoseconds).max(1);
-        let (mut now, mut left) = (start, processor);
-        loop {
-            let period = now.div_euclid(PERIOD);
-            if period != self.period {
-                (self.period, self.used) = (period, 0);
-            }
-            let period_end = (period + 1) * PERIOD;
-            let run = left.min(budget - self.used).min(period_end - now);
-            (now, left) = (now + run, left - run);
-            self.used += run;
-            if left == 0 {
-                return now;
-            }
-            now = period_end;
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Turns {
@@ -359,18 +328,6 @@ mod tests {
         let pace = StagePace::new(Arc::clone(&server), vec![1.0, 2.0, 4.0]);
         assert_eq!([1, 2, 3, 9].map(|records| pace.ratio(records)), [1.0, 2.0, 4.0, 4.0]);
         assert_eq!(StagePace::new(server, Vec::new()).ratio(5), 1.0);
-    }
-
-    #[test]
-    fn a_quota_stops_a_call_until_the_next_period() {
-        let mut quota = Quota::default();
-        // Half of a processor: 5 ms in each period of 10 ms.
-        assert_eq!(quota.end(0, 4 * MS, 0.5), 4 * MS, "a short call does not feel it");
-        assert_eq!(quota.end(4 * MS, 3 * MS, 0.5), 12 * MS, "1 ms, then the next period");
-        assert_eq!(quota.end(30 * MS, 12 * MS, 0.5), 52 * MS, "5, 5 and 2 ms");
-        assert_eq!(quota.end(68 * MS, 4 * MS, 0.5), 72 * MS, "over the end of a period without a stop");
-        let mut whole = Quota::default();
-        assert_eq!(whole.end(3, 100 * MS, 1.0), 100 * MS + 3);
     }
 
     #[test]
