@@ -133,7 +133,7 @@ def measure(case, options, folder):
     files = ["--infra", infrastructure, "--profiles", profile]
     if "rate=most" in levels:
         run([binary, "plan", flow, *files, *["rate=40/s" if s == "rate=most" else s for s in slo], *planning, "--out", plan])
-        most = float(re.search(r"rate: *\{[^}]*to: *([0-9.]+)", plan.read_text()).group(1))
+        most = float(re.search(r"predicted:\s+rate:\s+value: \S+\s+to: ([0-9.]+)", plan.read_text()).group(1))
         levels = [f"rate={0.85 * most:.0f}/s" if level == "rate=most" else level for level in levels]
         slo = [levels[0] if part == "rate=most" else part for part in slo]
     told = json.loads(run([binary, "plan", flow, *files, *slo, *planning, "--out", plan, "--output", "json"]))

@@ -88,6 +88,7 @@ impl Emulated {
         let emulation = Emulation {
             workers: workers.iter().filter_map(paced).collect(),
             ratios: speeds.iter().map(|speed| (speed.stage.clone(), speed.ratios.clone())).collect(),
+            assumed: speeds.iter().filter_map(StageSpeed::assumed).collect(),
             wires: ways.iter().map(|way| way.spec.clone()).collect(),
             edges: wires::edges(&ways),
         };

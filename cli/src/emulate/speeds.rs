@@ -5,7 +5,7 @@ use crate::preparation::Prepared;
 use std::fmt;
 use tidemill_operators::api::Computation;
 use tidemill_spec::plan::SOURCE_DEVICE;
-use tidemill_spec::profile::{How, Machine as Measured, Profile, Service};
+use tidemill_spec::profile::{BatchTime, How, Machine as Measured, Profile, Service};
 use tidemill_spec::units::{Percentile, TimeSpan};
 
 /// Where the speed of a worker comes from.
@@ -41,13 +41,15 @@ impl Times {
         (!times.is_empty()).then_some(Self(times))
     }
 
-    /// The expectation of each batch: mean, else median, else the least percentile that is known.
-    fn of(service: &Service) -> Option<Self> {
-        let typical = |batch: &tidemill_spec::profile::BatchTime| {
+    /// The expectation of each batch: mean, else median, else the least percentile that is known; after a pause, where that is
+    /// known, as most calls of a run come.
+    fn of(profile: &Profile, service: &Service) -> Option<Self> {
+        let longer = profile.longer_after_pause(service, BatchTime::typical);
+        let typical = |batch: &BatchTime| {
             let named = || batch.percentiles().into_iter().find_map(|(_, time)| time);
             let TimeSpan(nanoseconds) =
                 batch.typical().or_else(|| batch.at(Percentile(50.0))).or_else(named)?;
-            Some((batch.batch, nanoseconds as f64 / 1e9))
+            Some((batch.batch, (nanoseconds as f64 + longer) / 1e9))
         };
         Self::new(service.batches.iter().filter_map(typical).collect())
     }
@@ -102,6 +104,12 @@ impl StageSpeed {
         };
     }
 
+    /// The stage, and the seconds here that its ratios are about, where its speed is enforced.
+    pub(super) fn assumed(&self) -> Option<(String, Vec<f64>)> {
+        let here = self.here.as_ref().filter(|_| self.basis == Basis::Enforced)?;
+        Some((self.stage.clone(), (1..=self.max_batch.max(1)).map(|records| here.at(records)).collect()))
+    }
+
     /// The ratio of full calls.
     pub(super) fn full_ratio(&self) -> f64 {
         self.ratios.last().copied().unwrap_or(1.0)
@@ -147,7 +155,8 @@ pub(super) fn of(
         }
         let backend = stage.backend.as_deref();
         let service = |worker_type: &str| {
-            profile.service(&stage.operator, variant, backend, worker_type).and_then(Times::of)
+            let found = profile.service(&stage.operator, variant, backend, worker_type);
+            found.and_then(|service| Times::of(profile, service))
         };
         let there = service(&worker.worker_type);
         let basis = basis(profile.machine(&worker.worker_type), host);

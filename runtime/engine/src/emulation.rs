@@ -30,6 +30,10 @@ pub struct Emulation {
     /// By stage, for calls of 1, 2, ... records: time on the stage's worker per processor time on this machine. A call
     /// with more records has the last one; none: 1.
     pub ratios: BTreeMap<String, Vec<f64>>,
+    /// By stage, for calls of 1, 2, ... records: seconds of processor time on this machine that the ratios are about.
+    /// Where calls take longer or shorter in the run, because the processor rested before or computes other things too,
+    /// the ratios follow. None: they stay.
+    pub assumed: BTreeMap<String, Vec<f64>>,
     /// What lies between two places.
     pub wires: Vec<WireSpec>,
     /// Position in [`Emulation::wires`] by edge (sending stage, receiving stage, input); all others are not emulated.
@@ -137,6 +141,7 @@ pub struct EmulationReport {
 pub(crate) struct Emulator {
     servers: BTreeMap<String, Arc<Server>>,
     ratios: BTreeMap<String, Vec<f64>>,
+    assumed: BTreeMap<String, Vec<f64>>,
     paces: std::sync::Mutex<BTreeMap<String, Vec<Arc<StagePace>>>>,
     wires: Vec<Arc<Wire>>,
     edges: BTreeMap<(String, String, u32), (usize, Arc<EdgeMeter>)>,
@@ -163,6 +168,7 @@ impl Emulator {
         if let Some((stage, _)) = spec
             .ratios
             .iter()
+            .chain(&spec.assumed)
             .find(|(_, ratios)| ratios.iter().any(|ratio| !(*ratio >= 0.0 && ratio.is_finite())))
         {
             return Err(RunError::Plan(format!("stage '{stage}' has a ratio of speeds that is no number")));
@@ -177,6 +183,7 @@ impl Emulator {
         Ok(Self {
             servers,
             ratios: spec.ratios.clone(),
+            assumed: spec.assumed.clone(),
             paces: std::sync::Mutex::default(),
             wires: spec.wires.iter().map(|wire| Arc::new(Wire::new(wire.clone()))).collect(),
             edges,
@@ -189,7 +196,8 @@ impl Emulator {
     pub(crate) fn pace(&self, stage: &Stage) -> Option<Arc<StagePace>> {
         let server = self.servers.get(&stage.worker)?;
         let ratios = self.ratios.get(&stage.id).cloned().unwrap_or_default();
-        let pace = Arc::new(StagePace::new(Arc::clone(server), ratios));
+        let assumed = self.assumed.get(&stage.id).cloned().unwrap_or_default();
+        let pace = Arc::new(StagePace::new(Arc::clone(server), ratios).that_follows(assumed));
         let mut paces = self.paces.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         paces.entry(stage.id.clone()).or_default().push(Arc::clone(&pace));
         Some(pace)

@@ -16,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_spec::quota::Quota;
 
+/// Weight of a call in the factor by which calls take longer here than assumed.
+const SMOOTHING: f64 = 0.05;
 /// A call overran if it took more than this share longer than it may, and more than [`OVERRUN_LEAST`] nanoseconds.
 const OVERRUN_SHARE: f64 = 0.1;
 const OVERRUN_LEAST: Nanoseconds = 500_000;
@@ -113,6 +115,10 @@ pub(crate) struct StagePace {
     server: Arc<Server>,
     /// For calls of 1, 2, ... records.
     ratios: Vec<f64>,
+    /// Seconds of processor time that the ratios are about; empty: whatever calls take.
+    assumed: Vec<f64>,
+    /// By which factor calls take longer here than assumed, smoothed.
+    longer: Mutex<f64>,
     meter: Meter,
 }
 
@@ -125,7 +131,22 @@ pub(crate) struct Span {
 
 impl StagePace {
     pub(super) fn new(server: Arc<Server>, ratios: Vec<f64>) -> Self {
-        Self { server, ratios, meter: Meter::default() }
+        Self { server, ratios, assumed: Vec::new(), longer: Mutex::new(1.0), meter: Meter::default() }
+    }
+
+    /// Ratios are about calls of so many seconds of processor time: a speed that is enforced does not depend on how long calls
+    /// happen to take here in this run, only their differences count.
+    pub(super) fn that_follows(self, assumed: Vec<f64>) -> Self {
+        Self { assumed, ..self }
+    }
+
+    /// What a call's processor time is divided by.
+    fn longer(&self, records: usize, processor: Duration) -> f64 {
+        let Some(assumed) = of(&self.assumed, records).filter(|assumed| *assumed > 0.0) else { return 1.0 };
+        let mut longer = self.longer.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *longer;
+        *longer += SMOOTHING * (processor.as_secs_f64() / assumed - before);
+        before
     }
 
     /// Makes a call of so many records that was there since `submitted`: waits for the worker, computes, and holds the
@@ -164,7 +185,8 @@ impl StagePace {
         processor: Duration,
         elapsed: Nanoseconds,
     ) -> Span {
-        let needed = (processor.as_nanos() as f64 * self.ratio(records)) as Nanoseconds;
+        let ratio = self.ratio(records) / self.longer(records, processor);
+        let needed = (processor.as_nanos() as f64 * ratio) as Nanoseconds;
         let span = {
             let mut state = self.server.free_at.lock().unwrap_or_else(PoisonError::into_inner);
             let (free_at, quota) = &mut *state;
@@ -196,9 +218,14 @@ impl StagePace {
     }
 
     fn ratio(&self, records: usize) -> f64 {
-        let last = self.ratios.len().saturating_sub(1);
-        self.ratios.get(records.saturating_sub(1).min(last)).copied().unwrap_or(1.0)
+        of(&self.ratios, records).unwrap_or(1.0)
     }
+}
+
+/// That of calls with so many records; with more than are known, the last.
+fn of(values: &[f64], records: usize) -> Option<f64> {
+    let last = values.len().checked_sub(1)?;
+    values.get(records.saturating_sub(1).min(last)).copied()
 }
 
 /// What the instances of a stage did.
@@ -328,6 +355,22 @@ mod tests {
         let pace = StagePace::new(Arc::clone(&server), vec![1.0, 2.0, 4.0]);
         assert_eq!([1, 2, 3, 9].map(|records| pace.ratio(records)), [1.0, 2.0, 4.0, 4.0]);
         assert_eq!(StagePace::new(server, Vec::new()).ratio(5), 1.0);
+    }
+
+    #[test]
+    fn an_enforced_speed_does_not_depend_on_how_long_calls_take_here() {
+        let (_, server) = server(WorkerSpeed::Ratio);
+        let pace = StagePace::new(server, vec![2.0]).that_follows(vec![0.010]);
+        // Twice as long as assumed, every one: first as if they were long there too, in the end as the profile says.
+        let took = |pace: &StagePace| {
+            let span = pace.hold(1, 0, Duration::from_millis(20), 0);
+            (span.finished - span.started) / MS
+        };
+        assert_eq!(took(&pace), 40);
+        assert_eq!((0..200).map(|_| took(&pace)).last(), Some(20));
+        // One that is longer than the others still is.
+        let span = pace.hold(1, 0, Duration::from_millis(40), 0);
+        assert_eq!((span.finished - span.started + MS / 2) / MS, 40);
     }
 
     #[test]

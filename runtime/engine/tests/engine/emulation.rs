@@ -26,6 +26,7 @@ fn slow(ratio: f64) -> Emulation {
     Emulation {
         workers: BTreeMap::from([("w".to_owned(), WorkerSpeed::Ratio)]),
         ratios: BTreeMap::from([("m".to_owned(), vec![ratio])]),
+        assumed: BTreeMap::new(),
         wires: vec![WireSpec {
             from: "edge".to_owned(),
             to: "cloud".to_owned(),
