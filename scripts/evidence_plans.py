@@ -184,6 +184,14 @@ def figure(unit, value):
             "B/s": f"{value / 1e3:.1f} kB/s"}.get(unit, f"{value:g}")
 
 
+def predicted(row):
+    """The prediction, with its range where that says something else."""
+    value, between = figure(row["unit"], row["predicted"]), row.get("predicted_range")
+    if row["predicted"] is None or not between or between[1] <= 1.5 * between[0]:
+        return value
+    return f"{value} ({' to '.join(figure(row['unit'], end) for end in between)})"
+
+
 def simulated_value(measured, row):
     """The simulator's figure for a row, where it has one."""
     simulated = measured["simulated"] or {}
@@ -237,7 +245,7 @@ def table(results, machine):
         for row in result["comparison"]:
             difference = row["difference_percent"]
             lines.append(
-                f"| {row['quantity']} {row['of']} | {figure(row['unit'], row['predicted'])} |"
+                f"| {row['quantity']} {row['of']} | {predicted(row)} |"
                 f" {figure(row['unit'], simulated_value(result, row))} | {figure(row['unit'], row['measured'])} |"
                 f" {'' if difference is None else f'{difference:+.1f} %'} | {row['verdict'].replace('_', ' ')} |"
             )

@@ -73,10 +73,14 @@ pub fn physical(
         p50: None,
         p99: None,
         cost: Some(PredictedValue { value: HourlyPrice(rounded(cost.total())), from: None, to: None }),
-        accuracy: problem.accuracy_of(&solution.variants).map(|accuracy| PredictedValue {
-            value: Percent(accuracy),
-            from: None,
-            to: None,
+        accuracy: problem.accuracy_of(&solution.variants).map(|accuracy| {
+            let rows = inputs.profile.accuracy.iter().flat_map(|accuracy| &accuracy.end_to_end);
+            let measured = rows.filter(|row| row.variants == variants).find_map(|row| row.interval);
+            PredictedValue {
+                value: Percent(accuracy),
+                from: measured.map(|(low, _)| low),
+                to: measured.map(|(_, high)| high),
+            }
         }),
         utilization: BTreeMap::new(),
     };

@@ -90,6 +90,9 @@ pub struct Latency {
     pub mean: f64,
     /// Median.
     pub p50: f64,
+    /// 45th and 55th percentile: far apart where the latencies have two heaps and the median lies between them, as where half
+    /// of the records wait for their tick.
+    pub middle: (f64, f64),
     /// 90th percentile.
     pub p90: f64,
     /// 99th percentile.
@@ -287,6 +290,7 @@ fn latency(counts: &Distributed) -> Latency {
         count: counts.count(),
         mean: counts.mean(),
         p50: counts.at(50.0),
+        middle: (counts.at(45.0), counts.at(55.0)),
         p90: counts.at(90.0),
         p99: counts.at(99.0),
         max: counts.largest(),

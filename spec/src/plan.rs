@@ -203,7 +203,7 @@ pub struct PlanEdge {
 pub struct PredictedValue<T> {
     /// The expectation.
     pub value: T,
-    /// Lower end of the range in which the plan stays valid.
+    /// Lower end of the range in which the plan stays valid; of an expectation: of where it may as well lie.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<T>,
     /// Upper end.
@@ -218,7 +218,7 @@ pub struct Predicted {
     /// Records per second at the sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<PredictedValue<Rate>>,
-    /// Median end-to-end latency.
+    /// Median end-to-end latency; its range is that of the 45th to 55th percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<PredictedValue<TimeSpan>>,
     /// 99th percentile of end-to-end latency.
@@ -227,7 +227,7 @@ pub struct Predicted {
     /// Total cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<PredictedValue<HourlyPrice>>,
-    /// End-to-end accuracy.
+    /// End-to-end accuracy; its range is the confidence interval, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<PredictedValue<Percent>>,
     /// Part of its time that each worker is busy, by id.

@@ -37,6 +37,11 @@ impl<'a> Account<'a> {
     /// That the machine computed slower than it does alone.
     fn too_slow(&self) -> Option<String> {
         let ratio = self.comparison.processor_time_ratio.filter(|ratio| *ratio > SLOWER)?;
+        // A speed that is enforced does not depend on it.
+        let basis = self.emulated.workers.iter().filter_map(|worker| worker.basis.as_ref());
+        if basis.into_iter().all(|basis| *basis == Basis::Enforced) {
+            return None;
+        }
         Some(format!(
             "calls took {ratio:.2} times the processor time that the profile gives for this machine, so emulated \
              workers were slower by as much: other programs computed on the same cores, or the profile is of another \
@@ -74,7 +79,7 @@ impl<'a> Account<'a> {
             table.row([
                 name(row).to_owned(),
                 row.of.clone(),
-                row.predicted.map_or_else(|| "missing".to_owned(), |value| figure(row, value)),
+                predicted(row),
                 row.measured.map_or_else(|| "-".to_owned(), |value| figure(row, value)),
                 difference(row),
                 verdict(row.verdict).to_owned(),
@@ -175,9 +180,7 @@ impl<'a> Account<'a> {
                     cells.leaf("td", &[("class", &"id")], name(row));
                     cells.leaf("td", &[], &row.of);
                     let number: &[crate::markup::Attribute<'_>] = &[("class", &"n")];
-                    let predicted =
-                        row.predicted.map_or_else(|| "missing".to_owned(), |value| figure(row, value));
-                    cells.leaf("td", number, &predicted);
+                    cells.leaf("td", number, &predicted(row));
                     let measured = row.measured.map_or_else(|| "–".to_owned(), |value| figure(row, value));
                     cells.leaf("td", number, &measured);
                     cells.leaf("td", number, &difference(row));
@@ -232,6 +235,17 @@ fn figure(row: &Row, value: f64) -> String {
         "$/h" => format!("{value:.4} $/h"),
         "B/s" => format!("{}/s", bytes(value.round().max(0.0) as u64)),
         unit => format!("{value} {unit}"),
+    }
+}
+
+/// What is predicted, with its range where that says something else.
+fn predicted(row: &Row) -> String {
+    let Some(value) = row.predicted else { return "missing".to_owned() };
+    match row.predicted_range {
+        Some((from, to)) if to > 1.5 * from => {
+            format!("{} ({} to {})", figure(row, value), figure(row, from), figure(row, to))
+        }
+        _ => figure(row, value),
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     /// By the plan, or computed from plan and profile.
     pub(crate) predicted: Option<f64>,
+    /// Where it may as well lie by the prediction: a median between two heaps, the confidence interval of an accuracy.
+    pub(crate) predicted_range: Option<(f64, f64)>,
     /// In plan time.
     pub(crate) measured: Option<f64>,
     /// What of it the emulator enforces.
@@ -187,15 +189,19 @@ impl Comparing<'_> {
             let p50 = ms(|predicted| Some(predicted.p50.as_ref()?.value.0));
             let p99 = ms(|predicted| Some(predicted.p99.as_ref()?.value.0));
             let (of, by) = (sink.sink.as_str(), self.latency());
-            rows.push(row(
-                "latency_p50",
-                of,
-                "ms",
-                p50,
-                measured(sink.latency.p50_ms),
-                by.clone(),
-                TOLERANCE,
-            ));
+            let median = self.predicted().filter(|_| one).and_then(|predicted| predicted.p50.as_ref());
+            let range = median.and_then(|median| {
+                Some((median.from?.0 as f64 / 1e6, median.to?.0 as f64 / 1e6)).filter(|(from, to)| from < to)
+            });
+            let measured_p50 = measured(sink.latency.p50_ms);
+            let mut row_p50 = row("latency_p50", of, "ms", p50, measured_p50, by.clone(), TOLERANCE);
+            row_p50.predicted_range = range;
+            if let (Verdict::Differs, Some((from, to)), Some(found)) = (row_p50.verdict, range, measured_p50)
+                && (from * (1.0 - TOLERANCE)..=to * (1.0 + TOLERANCE)).contains(&found)
+            {
+                row_p50.verdict = Verdict::Confirmed;
+            }
+            rows.push(row_p50);
             rows.push(row("latency_p99", of, "ms", p99, measured(sink.latency.p99_ms), by, TOLERANCE_P99));
         }
     }
@@ -218,14 +224,14 @@ impl Comparing<'_> {
             Vec::new(),
             TOLERANCE,
         );
-        // A share of so many records cannot be told more exactly than this.
+        let said = self.predicted().and_then(|predicted| predicted.accuracy.as_ref());
+        row.predicted_range = said.and_then(|said| Some((said.from?.0, said.to?.0)));
+        // A share of so many records cannot be told more exactly than this, here and where it was profiled.
         if let (Some(predicted), Some(sink)) = (predicted, worst)
             && let Some((low, high)) = wilson_percent(sink.correct, sink.scored)
         {
-            row.verdict = match (low..=high).contains(&predicted) {
-                true => Verdict::Confirmed,
-                false => Verdict::Differs,
-            };
+            let (from, to) = row.predicted_range.unwrap_or((predicted, predicted));
+            row.verdict = if from <= high && low <= to { Verdict::Confirmed } else { Verdict::Differs };
         }
         rows.push(row);
     }
@@ -331,7 +337,16 @@ fn row(
         }
         _ => Verdict::Differs,
     };
-    Row { quantity, of: of.to_owned(), unit, predicted, measured, enforced_by, verdict }
+    Row {
+        quantity,
+        of: of.to_owned(),
+        unit,
+        predicted,
+        predicted_range: None,
+        measured,
+        enforced_by,
+        verdict,
+    }
 }
 
 #[cfg(test)]

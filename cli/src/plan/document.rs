@@ -86,6 +86,8 @@ fn expectation(answer: &Answer<'_>) -> Value {
         Some(Expectation::Unknown(why)) => json!({"p50_ms": null, "p99_ms": null, "why_not": why}),
         Some(Expectation::Known { sink, latency, seconds, utilization }) => json!({
             "p50_ms": latency.p50 * 1e3,
+            "p45_ms": latency.middle.0 * 1e3,
+            "p55_ms": latency.middle.1 * 1e3,
             "p99_ms": latency.p99 * 1e3,
             "sink": sink,
             "utilization": utilization,

@@ -211,12 +211,18 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     match answer.expectation {
         None => return Ok(()),
         Some(Expectation::Known { sink, latency, seconds, utilization }) => {
+            // Where the median lies between two heaps, it says little.
+            let (from, to) = latency.middle;
+            let between = match to > 1.5 * from {
+                true => format!(" (between {} and {})", milliseconds(from * 1e3), milliseconds(to * 1e3)),
+                false => String::new(),
+            };
             let busiest = utilization.iter().max_by(|a, b| a.1.total_cmp(b.1));
             let busy = busiest
                 .map_or(String::new(), |(worker, part)| format!(", {worker} {:.0} % busy", 100.0 * part));
             writeln!(
                 out,
-                "guarantee: the sums above; expectation: p50 {}, p99 {} at {sink}{busy} ({} simulated)",
+                "guarantee: the sums above; expectation: p50 {}{between}, p99 {} at {sink}{busy} ({} simulated)",
                 milliseconds(latency.p50 * 1e3),
                 milliseconds(latency.p99 * 1e3),
                 crate::figures::seconds(*seconds)

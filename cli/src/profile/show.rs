@@ -49,6 +49,9 @@ fn machines(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
+/// The column of the size of the batch.
+const BATCH: usize = 4;
+
 fn services(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(&[
         ("operator", Side::Left),
@@ -71,6 +74,11 @@ fn services(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     for service in &profile.services {
         for (index, times) in service.batches.iter().enumerate() {
             table.row(service_row(service, times, index == 0));
+        }
+        if let Some(after) = &service.after_pause {
+            let mut row = service_row(service, &after.times, false);
+            row[BATCH] = format!("{} after {}", after.times.batch, after.pause);
+            table.row(row);
         }
     }
     table.write(out)?;

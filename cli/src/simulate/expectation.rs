@@ -86,12 +86,11 @@ impl Expectation {
     pub(crate) fn write_into(&self, plan: &mut Plan) {
         if let (Self::Known { latency, utilization, .. }, Some(predicted)) = (self, &mut plan.predicted) {
             // Full microseconds: more is not known.
-            let value = |seconds: f64| {
-                let span = TimeSpan((seconds * 1e6).round() as u64 * 1000);
-                Some(PredictedValue { value: span, from: None, to: None })
-            };
-            predicted.p50 = value(latency.p50);
-            predicted.p99 = value(latency.p99);
+            let span = |seconds: f64| TimeSpan((seconds * 1e6).round() as u64 * 1000);
+            let (from, to) = latency.middle;
+            predicted.p50 =
+                Some(PredictedValue { value: span(latency.p50), from: Some(span(from)), to: Some(span(to)) });
+            predicted.p99 = Some(PredictedValue { value: span(latency.p99), from: None, to: None });
             let percent = |part: &f64| Percent((part * 1e4).round() / 100.0);
             predicted.utilization =
                 utilization.iter().map(|(id, part)| (id.clone(), percent(part))).collect();
