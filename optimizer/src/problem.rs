@@ -74,7 +74,7 @@ pub struct ServiceMode {
     pub backend: Option<String>,
     /// Records per call, at least 1.
     pub batch: u32,
-    /// Seconds of the worker per record, at the guaranteed percentile: that percentile of a call divided by `batch`.
+    /// Seconds of the worker per record: the guaranteed percentile of a call, or its mean where that is more, divided by `batch`.
     pub seconds_per_record: f64,
     /// Seconds from the begin of a call to its end, at the guaranteed percentile.
     pub call_seconds: f64,

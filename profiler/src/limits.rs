@@ -67,7 +67,7 @@ impl Restraint {
             Self::None => None,
             Self::Group(_) => Some("by a control group with periods of 10 ms".to_owned()),
             Self::Pinned { factor, .. } if *factor > 1.0 => Some("by the factor".to_owned()),
-            Self::Pinned { processors: Some(list), .. } => Some(format!("pinned to the processors {list}")),
+            Self::Pinned { processors: Some(list), .. } => Some(format!("by pinning it to processor {list}")),
             Self::Pinned { .. } => {
                 Some("not at all: there are no control groups and no `taskset`".to_owned())
             }

@@ -172,7 +172,8 @@ impl Reader<'_> {
             Some(ServiceMode {
                 backend: service.backend.clone(),
                 batch: times.batch,
-                seconds_per_record: call / f64::from(times.batch),
+                // A worker serves no more than the mean allows: short calls under a quota have percentiles below it.
+                seconds_per_record: call.max(mean) / f64::from(times.batch),
                 call_seconds: call,
                 fill_seconds: if times.batch > 1 { budget } else { 0.0 },
                 mean_call_seconds: mean,

@@ -172,6 +172,25 @@ fn modes_are_the_measured_batches_that_are_allowed() {
     assert_eq!(large.modes[1][0].call_seconds, 0.008);
 }
 
+/// Three of four calls are not stopped by a quota, the fourth is for long; and most calls come after a pause.
+#[test]
+fn a_worker_serves_no_more_than_the_mean_allows() {
+    let written = "{batch: 1, mean: 18ms, deviation: 2ms, p50: 17ms, p75: 20ms, p90: 25ms}";
+    let figures = |batch: &str, after: &str| {
+        let text = PROFILE.replace(written, batch);
+        let text = text.replace("    peak_memory: 64MiB\n", &format!("    peak_memory: 64MiB\n{after}"));
+        let problem = Case::new(WORKFLOW, INFRASTRUCTURE, &text).assembled().problem;
+        let mode = problem.operators[0].variants[0].modes[0][0].clone();
+        [mode.seconds_per_record, mode.call_seconds, mode.mean_call_seconds]
+    };
+    let near = |found: [f64; 3], expected: [f64; 3]| {
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?} {expected:?}");
+    };
+    near(figures("{batch: 1, mean: 30ms, p50: 17ms, p75: 20ms, p90: 90ms}", ""), [0.030, 0.020, 0.030]);
+    let after = "    after_pause: {pause: 20ms, times: {batch: 1, mean: 22ms, p75: 25ms}}\n";
+    near(figures(written, after), [0.025, 0.025, 0.022]);
+}
+
 #[test]
 fn slower_modes_count_only_where_latency_does() {
     let options = Options { without: BTreeSet::from([Level::Latency]), ..Options::default() };
