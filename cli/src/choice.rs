@@ -17,14 +17,14 @@ pub(crate) struct Candidate {
     pub(crate) manifest: Manifest,
     /// Why this machine cannot run it, and how to mend that.
     pub(crate) obstacle: Option<String>,
-    /// Whether that is only because it was not fetched.
+    /// Whether that is only because it was not fetched or exported.
     pub(crate) absent: bool,
 }
 
 /// A variant that is left out, to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Skipped {
-    /// It was not fetched; most users never do.
+    /// It was not fetched or exported; most users never do.
     Note(String),
     /// Something is probably not as it should be.
     Warning(String),
@@ -83,7 +83,10 @@ impl Backends<'_> {
     fn obstacle(&mut self, operator: &Operator, path: &Path, manifest: &Manifest) -> Option<String> {
         if location::bytes(manifest, path).is_none() {
             return Some(match location::command(manifest) {
-                Some(command) => format!("not fetched, skipped ({command})"),
+                Some(command) => {
+                    let obtained = location::obtained(manifest).unwrap_or("here");
+                    format!("not {obtained}, skipped ({command})")
+                }
                 None if manifest.origin.kind == OriginKind::Published => {
                     "only published figures of it are known, the model is not here".to_owned()
                 }
@@ -222,21 +225,24 @@ pub(crate) fn without_obstacles(
                 && !needed(&operator.id.value, candidate)
             {
                 operator.variants.retain(|written| written.value != candidate.written);
-                let id = candidate.manifest.id.value.as_str();
                 match candidate.absent {
-                    true => absent.push(id),
+                    true => absent.push(&candidate.manifest),
                     false => {
+                        let id = &candidate.manifest.id;
                         tell(Skipped::Warning(format!("{}: {id} is left out: {obstacle}", operator.id)));
                     }
                 }
             }
         }
-        if !absent.is_empty() {
-            tell(Skipped::Note(format!(
-                "{}: not fetched, skipped (tidemill models fetch {})",
-                absent.join(", "),
-                absent.join(" ")
-            )));
+        for obtained in ["fetched", "exported"] {
+            let these = absent.iter().copied();
+            let these: Vec<&Manifest> =
+                these.filter(|manifest| location::obtained(manifest) == Some(obtained)).collect();
+            if !these.is_empty() {
+                let ids: Vec<&str> = these.iter().map(|manifest| manifest.id.value.as_str()).collect();
+                let commands = location::commands(these).join(", ");
+                tell(Skipped::Note(format!("{}: not {obtained}, skipped ({commands})", ids.join(", "))));
+            }
         }
     }
     pruned

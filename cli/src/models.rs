@@ -91,9 +91,9 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
         to.extend(manifest.decoder.iter().map(|decoder| decoder.column.value.as_str()));
         let size = location::bytes(&manifest, &path);
         let command = location::command(&manifest).filter(|_| size.is_none());
-        let missing = if command.is_some() { "not fetched" } else { "missing" };
+        let missing = location::obtained(&manifest).map_or("missing".to_owned(), |how| format!("not {how}"));
         if command.is_some() {
-            absent.push(manifest.id.value.clone());
+            absent.push(manifest.clone());
         }
         let here: Vec<String> = manifest
             .backends
@@ -106,7 +106,7 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
             format!("{} -> {}", from.join(", "), to.join(", ")),
             manifest.parameters.map(short).unwrap_or_default(),
             manifest.flops.map(short).unwrap_or_default(),
-            size.map_or_else(|| missing.to_owned(), bytes),
+            size.map_or(missing, bytes),
             manifest.metric.as_ref().map(metric_text).unwrap_or_default(),
             if here.is_empty() { "none".to_owned() } else { here.join(", ") },
         ]);
@@ -119,12 +119,13 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
     }
     let exit = print(output, &json!({"version": 1, "models": documents}), |out| table.write(out))?;
     if !absent.is_empty() {
-        terminal.note(&format!("\nto fetch what is not fetched: tidemill models fetch {}", absent.join(" ")));
+        let commands = location::commands(&absent).join("\n");
+        terminal.note(&format!("\nto get what is not here: {commands}"));
     }
     Ok(exit)
 }
 
-/// A model of a folder that was not fetched; that is nothing wrong.
+/// A model of a folder that was not fetched or exported; that is nothing wrong.
 fn is_absent(file: &Path) -> Option<Manifest> {
     let manifest = Manifest::load(file).ok()?;
     (location::command(&manifest).is_some() && location::bytes(&manifest, file).is_none()).then_some(manifest)
@@ -143,7 +144,8 @@ fn verify_all(path: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::R
         if path.is_dir()
             && let Some(manifest) = is_absent(&file)
         {
-            table.row([manifest.id.value.clone(), "not fetched".to_owned(), String::new()]);
+            let obtained = location::obtained(&manifest).unwrap_or("here");
+            table.row([manifest.id.value.clone(), format!("not {obtained}"), String::new()]);
             documents.push(json!({"manifest": file, "id": manifest.id.value, "fetched": false}));
             continue;
         }
@@ -223,7 +225,8 @@ fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
     let model = match &manifest {
         Some(manifest) => match location::command(manifest).filter(|_| is_absent(file).is_some()) {
             Some(command) => {
-                let message = format!("the model `{}` is not fetched", manifest.id);
+                let obtained = location::obtained(manifest).unwrap_or("here");
+                let message = format!("the model `{}` is not {obtained}", manifest.id);
                 return Err(Failure::new(Exit::Configuration, message).with_help(command).into());
             }
             None => location::file(manifest, file),

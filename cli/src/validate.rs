@@ -158,8 +158,9 @@ fn check_file(
                 && location::bytes(&manifest, file).is_none()
             {
                 return Ok(format!(
-                    " ({}; its files were not compared: not fetched, {command})",
-                    manifest.id
+                    " ({}; its files were not compared: not {}, {command})",
+                    manifest.id,
+                    location::obtained(&manifest).unwrap_or("here")
                 ));
             }
             Blueprint::check(manifest, file)

@@ -1,4 +1,4 @@
-//! Third-party models: absent ones are skipped, fetched ones run; fetching says why it cannot. Nothing here uses
+//! Third-party and exported models: absent ones are skipped, fetched ones run; fetching says why it cannot. Nothing here uses
 //! the network.
 use crate::command::{Outcome, Place, command, root};
 use std::fs::Permissions;
@@ -259,13 +259,49 @@ fn texts_that_were_cut_off_are_counted() {
     assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
 }
 
-/// The reader of weights and the fetching itself have tests of their own, in Python.
+/// The reader of weights, the fetching itself and the exported networks have tests of their own, in Python.
 #[test]
 fn the_scripts_hold() {
-    let output = Command::new("python3")
-        .args(["-B", "-m", "unittest", "-v", "test_fetch"])
-        .current_dir(root().join("models/third_party"))
-        .output()
-        .expect("python3, which `make setup` asks for");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (folder, tests) in [("models/third_party", "test_fetch"), ("models/standard", "test_standard")] {
+        let output = Command::new("python3")
+            .args(["-B", "-m", "unittest", "-v", tests])
+            .current_dir(root().join(folder))
+            .output()
+            .expect("python3, which `make setup` asks for");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A model that a script writes is not there until somebody runs that: then it is found in the cache folder.
+#[test]
+fn exported_models_are_named_with_their_script() {
+    let cache = tempfile::tempdir().unwrap();
+    let folder = root().join("models/standard");
+    let folder = folder.to_str().unwrap();
+    let told = cached(&["models", "ls", folder], cache.path(), &[]).expect(0);
+    let line = told.stdout.lines().find(|line| line.starts_with("resnet18")).unwrap();
+    assert!(line.contains("not exported"), "{line}");
+    assert!(
+        told.stderr.contains("python3 models/standard/export.py resnet101 resnet152 resnet18"),
+        "{}",
+        told.stderr
+    );
+    let manifest = format!("{folder}/resnet18.yaml");
+    let refused = cached(&["models", "inspect", &manifest], cache.path(), &[]).expect(78);
+    assert!(refused.stderr.contains("the model `resnet18` is not exported"), "{}", refused.stderr);
+    let here = cache.path().join("models/resnet18");
+    std::fs::create_dir_all(&here).unwrap();
+    std::fs::write(here.join("resnet18.onnx"), "another file").unwrap();
+    let refused = cached(&["models", "verify", &manifest], cache.path(), &[]).expect(1);
+    assert!(refused.stderr.contains("resnet18.onnx"), "it was looked for in the cache: {}", refused.stderr);
+    // The plan of the publication needs figures only.
+    let example = |name: &str| root().join("examples/published-vqa").join(name).to_str().unwrap().to_owned();
+    let (workflow, infra, profiles) =
+        (example("emulated/workflow.yaml"), example("infrastructure.yaml"), example("profiles.yaml"));
+    let mut plan =
+        vec!["plan", &workflow, "--infra", &infra, "--profiles", &profiles, "--slo", "accuracy=56.0"];
+    plan.extend(["--max-utilization", "1.0", "--one-operator-per-worker", "--return-traffic", "forbid"]);
+    plan.extend(["--planner", "beam"]);
+    let told = cached(&plan, cache.path(), &[]).expect(0);
+    assert!(told.stdout.contains("published-vqa on published-medium: 7.5088 $/h at 40/s"), "{}", told.stdout);
 }

@@ -75,9 +75,12 @@ impl Blueprint {
             return Ok(Arc::new(Self::on_paper(manifest, manifest_path)));
         }
         let file = location::file(&manifest, manifest_path);
-        if !file.is_file() && manifest.origin.kind == OriginKind::Fetched {
+        if !file.is_file()
+            && let Some(command) = location::command(&manifest)
+        {
+            let obtained = location::obtained(&manifest).unwrap_or_default();
             let (id, span) = (manifest.id.value.clone(), manifest.file.span.clone());
-            return Err(vec![ModelError::NotFetched { id, span }]);
+            return Err(vec![ModelError::NotFetched { id, obtained, command, span }]);
         }
         let facts = facts::inspect(&file).map_err(|cause| vec![unreadable(cause, &file, &manifest)])?;
         if facts.sha256 != manifest.sha256.value {

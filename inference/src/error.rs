@@ -115,11 +115,15 @@ pub enum ModelError {
         /// Where the manifest says it.
         span: Span,
     },
-    /// The model comes from a package and was not fetched.
-    #[error("the model `{id}` is not fetched")]
+    /// The model comes from a package and was not fetched, or from a script and was not exported.
+    #[error("the model `{id}` is not {obtained}")]
     NotFetched {
         /// Id of the model.
         id: String,
+        /// How it would come here.
+        obtained: &'static str,
+        /// What does that.
+        command: String,
         /// Where the manifest names its file.
         span: Span,
     },
@@ -237,10 +241,9 @@ impl ModelError {
         if let Some(mend) = self.mend() {
             diagnostic = diagnostic.with_help(mend);
         }
-        if let ModelError::NotFetched { id, .. } = &self {
-            diagnostic = diagnostic.with_help(format!(
-                "tidemill models fetch {id}\n(needs the network once; the models that ship work without)"
-            ));
+        if let ModelError::NotFetched { command, .. } = &self {
+            diagnostic = diagnostic
+                .with_help(format!("{command}\n(needs the network once; the models that ship work without)"));
         }
         match self {
             ModelError::Manifest(diagnostics) => diagnostics,

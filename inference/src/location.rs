@@ -1,13 +1,14 @@
-//! Where the files of a model lie: beside its manifest, or where `tidemill models fetch` puts them.
+//! Where the files of a model lie: beside its manifest, or in the cache folder, where `tidemill models fetch` and the
+//! scripts that export models put them.
 use crate::backend::library;
 use std::path::{Path, PathBuf};
 use tidemill_spec::manifest::{Manifest, OriginKind};
 
-/// The folder of a model's files. It is that of the manifest, but for a model that comes from a package and is not
-/// there: then it is [`fetched`].
+/// The folder of a model's files. It is that of the manifest, but for a model that comes from a package or is exported
+/// and is not there: then it is [`fetched`].
 pub fn folder(manifest: &Manifest, manifest_path: &Path) -> PathBuf {
     let beside = manifest_path.parent().unwrap_or(Path::new(""));
-    if manifest.origin.kind == OriginKind::Fetched
+    if obtained(manifest).is_some()
         && !beside.join(&manifest.file.value).is_file()
         && let Some(cache) = fetched(&manifest.id)
     {
@@ -21,15 +22,43 @@ pub fn file(manifest: &Manifest, manifest_path: &Path) -> PathBuf {
     folder(manifest, manifest_path).join(&manifest.file.value)
 }
 
-/// Where a model of this id is put when it is fetched: `models/ID` of [`library::cache_folder`]. `None` on a machine
+/// Where a model of this id is put when it is fetched or exported: `models/ID` of [`library::cache_folder`]. `None` on a machine
 /// without a home folder.
 pub fn fetched(id: &str) -> Option<PathBuf> {
     library::cache_folder().map(|cache| cache.join("models").join(id))
 }
 
+/// How a model comes to the cache folder, as a participle; `None` for one that lies beside its manifest.
+pub fn obtained(manifest: &Manifest) -> Option<&'static str> {
+    match manifest.origin.kind {
+        OriginKind::Fetched => Some("fetched"),
+        OriginKind::Exported => Some("exported"),
+        OriginKind::Trained | OriginKind::External | OriginKind::Published => None,
+    }
+}
+
 /// How to get a model whose file is missing.
 pub fn command(manifest: &Manifest) -> Option<String> {
-    (manifest.origin.kind == OriginKind::Fetched).then(|| format!("tidemill models fetch {}", manifest.id))
+    commands([manifest]).pop()
+}
+
+/// How to get all of these models: as few commands as there can be.
+pub fn commands<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> Vec<String> {
+    let mut commands: Vec<(String, String)> = Vec::new();
+    for manifest in manifests {
+        let program = match manifest.origin.kind {
+            OriginKind::Fetched => "tidemill models fetch".to_owned(),
+            OriginKind::Exported => {
+                format!("python3 {}", manifest.origin.script.as_deref().unwrap_or_default())
+            }
+            OriginKind::Trained | OriginKind::External | OriginKind::Published => continue,
+        };
+        match commands.iter_mut().find(|(known, _)| *known == program) {
+            Some((_, names)) => *names = format!("{names} {}", manifest.id),
+            None => commands.push((program, manifest.id.to_string())),
+        }
+    }
+    commands.into_iter().map(|(program, names)| format!("{program} {names}")).collect()
 }
 
 /// Sizes of all files of a model together; `None` if one is missing.
@@ -69,7 +98,12 @@ mod tests {
         assert_eq!(folder(&made, elsewhere), Path::new("/no/such/folder"));
         assert_eq!((command(&made), bytes(&made, elsewhere)), (None, None));
         assert_eq!(command(&fetched).as_deref(), Some("tidemill models fetch linear"));
+        let exported = manifest("{kind: exported, script: models/write.py, seed: 1}");
+        assert_eq!(command(&exported).as_deref(), Some("python3 models/write.py linear"));
+        let all = commands([&fetched, &exported, &made, &fetched]);
+        assert_eq!(all, ["tidemill models fetch linear linear", "python3 models/write.py linear"]);
         if let Some(cache) = super::fetched("linear") {
+            assert_eq!(folder(&exported, elsewhere), cache);
             assert!(cache.ends_with("models/linear"));
             assert_eq!(folder(&fetched, elsewhere), cache);
         }

@@ -56,8 +56,8 @@ pub struct Manifest {
     pub id: Located<String>,
     /// What the model does, in one sentence.
     pub description: String,
-    /// The model file, relative to the manifest. Where it is not there and `origin` says `fetched`, it is looked for
-    /// where `tidemill models fetch` puts it: in `models/ID` of the cache folder. Only a `published` model has none.
+    /// The model file, relative to the manifest. Where it is not there and `origin` says `fetched` or
+    /// `exported`, it is looked for in `models/ID` of the cache folder. Only a `published` model has none.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub file: Located<String>,
     /// sha256 of the model file, 64 hexadecimal digits. Only a `published` model has none.
@@ -117,13 +117,13 @@ impl fmt::Display for Backend {
 pub struct Origin {
     /// How it came here; decides which of the other keys are needed.
     pub kind: OriginKind,
-    /// Script that trained it (`trained`).
+    /// Script that trained it (`trained`), or that writes it (`exported`): a path in the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     /// Commit of the script when it trained the model (`trained`), as a hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// Seed of the training (`trained`).
+    /// Seed of the training (`trained`), or of its random weights (`exported`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Package that contains it (`fetched`).
@@ -165,6 +165,9 @@ pub enum OriginKind {
     Trained,
     /// Taken from a package: `package`, `package_version`.
     Fetched,
+    /// Written by a script with random weights, to compute as much as a model that is not here: `script`, `seed`.
+    /// What it says means nothing.
+    Exported,
     /// From elsewhere: `note` says from where.
     External,
     /// Only figures of it are known: `note` says where they stand. It can be planned with, not run.

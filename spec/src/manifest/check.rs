@@ -136,7 +136,9 @@ pub(super) fn digest(text: &Located<String>, found: &mut Diagnostics) {
 impl Origin {
     fn check(&self, span: &Span, found: &mut Diagnostics) {
         let needed: &[(&str, bool)] = match self.kind {
-            OriginKind::Trained => &[("script", self.script.is_some()), ("seed", self.seed.is_some())],
+            OriginKind::Trained | OriginKind::Exported => {
+                &[("script", self.script.is_some()), ("seed", self.seed.is_some())]
+            }
             OriginKind::Fetched => {
                 &[("package", self.package.is_some()), ("package_version", self.package_version.is_some())]
             }
@@ -150,7 +152,7 @@ impl Origin {
                 Diagnostic::error("E0505", format!("an origin of this kind needs `{key}`"))
                     .at(span.clone())
                     .with_help(
-                        "`trained`: script, seed; `fetched`: package, package_version; `external`, `published`: note",
+                        "`trained`, `exported`: script, seed; `fetched`: package, package_version; `external`, `published`: note",
                     ),
             );
         }
