@@ -6,6 +6,8 @@ use tidemill_spec::units::TimeSpan;
 const Z: f64 = 1.959_963_984_540_054;
 /// Points of a distribution in a profile: every 5 %.
 const POINTS: usize = 21;
+/// Samples that make a distribution, a rough one: slow models get no more.
+const LEAST_FOR_POINTS: usize = 5;
 
 /// The mean.
 pub fn mean(samples: &[u64]) -> f64 {
@@ -91,7 +93,7 @@ pub fn batch_time(batch: u32, nanoseconds: &[u64], factor: f64) -> Option<BatchT
     let mut sorted = nanoseconds.to_vec();
     sorted.sort_unstable();
     let at = |q: f64| rounded(quantile(&sorted, q) * factor);
-    let points = match sorted.len() >= POINTS {
+    let points = match sorted.len() >= LEAST_FOR_POINTS {
         true => (0..POINTS).map(|point| at(point as f64 / (POINTS - 1) as f64)).collect(),
         false => Vec::new(),
     };
@@ -151,7 +153,7 @@ mod tests {
             let row = batch_time(1, &samples, factor).unwrap();
             let named: Vec<_> = row.percentiles().into_iter().filter_map(|(_, time)| time).collect();
             prop_assert!(named.is_sorted() && row.points.is_sorted());
-            prop_assert_eq!(row.points.is_empty(), samples.len() < POINTS);
+            prop_assert_eq!(row.points.is_empty(), samples.len() < LEAST_FOR_POINTS);
         }
     }
 }
