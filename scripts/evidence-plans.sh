@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Plans the example in ten ways, runs every plan emulated on this machine, and writes predicted, simulated and measured
-# figures to docs/benchmarks/plans-measured.{json,md}. About 6 minutes; the machine should be quiet.
+# Plans the example in eleven ways, runs every plan emulated on this machine, and writes predicted, simulated and measured
+# figures to docs/benchmarks/plans-measured.{json,md}. About 7 minutes; the machine should be quiet.
 # PROFILE is the profile to plan with, by default the one that ships: workers are evidence only where it was measured on
 # this machine (make profiles). `--seconds 60` runs longer, `--only NAME` runs one plan.
 set -euo pipefail

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -74,7 +75,10 @@ def elsewhere(profile):
     for name, factor in FACTORS.items():
         for block in [block for block in blocks if "worker_type: large\n" in block]:
             times = re.compile(r"(?<![\w.-])([0-9.]+)(ns|us|ms|s)\b")
-            longer = times.sub(lambda t: f"{round(float(t[1]) * units[t[2]] * factor)}ns", block)
+            # Not the pause before a call: that is no time of the machine.
+            lines = block.splitlines(keepends=True)
+            stretch = lambda line: times.sub(lambda t: f"{round(float(t[1]) * units[t[2]] * factor)}ns", line)
+            longer = "".join(line if "pause: " in line else stretch(line) for line in lines)
             longer = re.sub(r"how: \w+", "how: predicted", longer.replace("worker_type: large\n", f"worker_type: {name}\n"))
             blocks.append(longer)
     return f"{head}{machines}services:\n{''.join(blocks)}{rest}"
@@ -271,6 +275,8 @@ def main():
     )
     arguments.add_argument("--only", help="the case of that name")
     options = arguments.parse_args()
+    # So that what keeps processors awake ends also when this is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     awake = keep_awake() if options.keep_awake else []
     try:
         results = measure_all(options)

@@ -54,6 +54,8 @@ struct Worker {
     dollars_per_hour: f64,
     /// Where its speed comes from; none: it has no models, so nothing of it is enforced.
     basis: Option<Basis>,
+    /// The part of a processor that it has, where it has less than one.
+    share: Option<f64>,
 }
 
 impl Emulated {
@@ -81,6 +83,7 @@ impl Emulated {
         let paced = |worker: &Worker| {
             let speed = match worker.basis.as_ref()? {
                 Basis::Quota(share) => WorkerSpeed::Quota(*share),
+                Basis::Enforced if worker.share.is_some() => WorkerSpeed::Quota(worker.share.unwrap_or(1.0)),
                 Basis::Offered | Basis::Enforced => WorkerSpeed::Ratio,
             };
             Some((worker.id.clone(), speed))
@@ -127,7 +130,7 @@ fn workers(
         let listed = infrastructure.and_then(|infrastructure| {
             Some(infrastructure.tier(&worker.tier)?.worker_type(&worker.worker_type)?.price.value)
         });
-        let price = worker.price.or(listed).ok_or_else(|| {
+        let price = listed.or(worker.price).ok_or_else(|| {
             let message = format!(
                 "worker `{}` of type `{}` in `{}` has no price",
                 worker.id, worker.worker_type, worker.tier
@@ -148,6 +151,7 @@ fn workers(
             place: place(worker),
             dollars_per_hour: price.0,
             basis: own.map(|speed| speed.basis.clone()),
+            share: own.and_then(|speed| speed.share),
         })
     };
     workers.map(make).collect()

@@ -225,9 +225,10 @@ impl Bench {
         let mut other = vec![0u8; OTHER_WORK];
         let mut times = Vec::with_capacity(calls);
         for call in 0..calls {
-            std::thread::sleep(Duration::from_nanos(PAUSE));
             other.fill(call as u8);
             std::hint::black_box(&other);
+            // Last, so that the processor sleeps until the call.
+            std::thread::sleep(Duration::from_nanos(PAUSE));
             times.push(self.once(1)?);
         }
         Ok(times)

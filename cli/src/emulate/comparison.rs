@@ -259,12 +259,14 @@ impl Comparing<'_> {
     fn utilization(&self, worker: &Worker) -> Option<Row> {
         let basis = worker.basis.as_ref()?;
         let meter = self.meters.workers.iter().find(|meter| meter.worker == worker.id)?;
-        let busy = match basis {
-            Basis::Offered | Basis::Enforced => meter.busy_seconds,
+        let share = match basis {
+            Basis::Quota(share) => Some(*share),
+            Basis::Offered | Basis::Enforced => worker.share,
+        };
+        let busy = match share {
+            None => meter.busy_seconds,
             // The part of the quota that was used: a short call may end before the quota stops it.
-            Basis::Quota(share) => {
-                meter.stages.iter().map(|stage| stage.processor_seconds).sum::<f64>() / share
-            }
+            Some(share) => meter.stages.iter().map(|stage| stage.needed_seconds).sum::<f64>() / share,
         };
         let measured = busy / self.seconds * 100.0;
         let own = self.emulated.speeds.iter().filter(|speed| speed.worker == worker.id);
@@ -289,7 +291,7 @@ impl Comparing<'_> {
     /// Part of its time that a worker needs for a stage by the profile, with full batches.
     fn load(&self, speed: &StageSpeed) -> Option<f64> {
         let records = speed.max_batch.max(1);
-        Some(stage_rate(self.program, &speed.stage)? * speed.there.as_ref()?.at(records) / f64::from(records))
+        Some(stage_rate(self.program, &speed.stage)? * speed.seconds_there(records)? / f64::from(records))
     }
 
     /// Emulated speeds follow from processor time, which grows where something else computes on the same core.
@@ -300,7 +302,7 @@ impl Comparing<'_> {
             let speed = self.emulated.speeds.iter().find(|speed| speed.stage == meter.stage)?;
             let records = (meter.records as f64 / meter.calls as f64).round().max(1.0) as u32;
             took += meter.processor_seconds;
-            expected += meter.calls as f64 * speed.here.as_ref()?.at(records);
+            expected += meter.calls as f64 * (speed.here.as_ref()?.at(records) + speed.after_pause.1);
         }
         (expected > 0.0).then(|| took / expected)
     }

@@ -122,7 +122,7 @@ fn saturated(speeds: &[StageSpeed]) -> f64 {
     for speed in speeds {
         let busy = match speed.basis {
             Basis::Quota(share) => share,
-            _ => 1.0 / speed.full_ratio().max(1e-9),
+            _ => speed.share.unwrap_or(1.0) / speed.full_ratio().max(1e-9),
         };
         match workers.iter_mut().find(|(worker, _)| *worker == speed.worker) {
             Some((_, most)) => *most = most.max(busy),

@@ -3,6 +3,7 @@ use crate::exit::{Exit, Failure};
 use crate::machine::Machine;
 use crate::preparation::Prepared;
 use std::fmt;
+use tidemill_engine::AssumedTimes;
 use tidemill_operators::api::Computation;
 use tidemill_spec::plan::SOURCE_DEVICE;
 use tidemill_spec::profile::{BatchTime, How, Machine as Measured, Profile, Service};
@@ -41,15 +42,13 @@ impl Times {
         (!times.is_empty()).then_some(Self(times))
     }
 
-    /// The expectation of each batch: mean, else median, else the least percentile that is known; after a pause, where that is
-    /// known, as most calls of a run come.
-    fn of(profile: &Profile, service: &Service) -> Option<Self> {
-        let longer = profile.longer_after_pause(service, BatchTime::typical);
+    /// The expectation of each batch: mean, else median, else the least percentile that is known.
+    fn of(service: &Service) -> Option<Self> {
         let typical = |batch: &BatchTime| {
             let named = || batch.percentiles().into_iter().find_map(|(_, time)| time);
             let TimeSpan(nanoseconds) =
                 batch.typical().or_else(|| batch.at(Percentile(50.0))).or_else(named)?;
-            Some((batch.batch, (nanoseconds as f64 + longer) / 1e9))
+            Some((batch.batch, nanoseconds as f64 / 1e9))
         };
         Self::new(service.batches.iter().filter_map(typical).collect())
     }
@@ -89,6 +88,10 @@ pub(super) struct StageSpeed {
     pub(super) there: Option<Times>,
     /// Calls on this machine; none: they have to be measured.
     pub(super) here: Option<Times>,
+    /// How much longer calls take after a pause, seconds: there and here.
+    pub(super) after_pause: (f64, f64),
+    /// The part of a processor that the worker has, where `there` is a whole one.
+    pub(super) share: Option<f64>,
     /// For calls of 1, 2, ... records.
     pub(super) ratios: Vec<f64>,
 }
@@ -104,10 +107,16 @@ impl StageSpeed {
         };
     }
 
-    /// The stage, and the seconds here that its ratios are about, where its speed is enforced.
-    pub(super) fn assumed(&self) -> Option<(String, Vec<f64>)> {
+    /// The stage and what is known of its calls, where its speed is enforced.
+    pub(super) fn assumed(&self) -> Option<(String, AssumedTimes)> {
         let here = self.here.as_ref().filter(|_| self.basis == Basis::Enforced)?;
-        Some((self.stage.clone(), (1..=self.max_batch.max(1)).map(|records| here.at(records)).collect()))
+        let here = (1..=self.max_batch.max(1)).map(|records| here.at(records)).collect();
+        Some((self.stage.clone(), AssumedTimes { here, after_pause: self.after_pause }))
+    }
+
+    /// Part of its worker's time that a call of so many records takes there by the profile, in seconds, after a pause.
+    pub(super) fn seconds_there(&self, records: u32) -> Option<f64> {
+        Some((self.there.as_ref()?.at(records) + self.after_pause.0) / self.share.unwrap_or(1.0))
     }
 
     /// The ratio of full calls.
@@ -154,20 +163,32 @@ pub(super) fn of(
             ));
         }
         let backend = stage.backend.as_deref();
-        let service = |worker_type: &str| {
-            let found = profile.service(&stage.operator, variant, backend, worker_type);
-            found.and_then(|service| Times::of(profile, service))
-        };
-        let there = service(&worker.worker_type);
+        let find = |worker_type: &str| profile.service(&stage.operator, variant, backend, worker_type);
+        let timed =
+            |worker_type: &str| Some((Times::of(find(worker_type)?)?, longer(profile, find(worker_type)?)));
+        let own = timed(&worker.worker_type);
+        // A share of a processor is a whole one as far as its quota lasts, as simulations have it.
+        let whole = profile.whole_of(&worker.worker_type);
+        let whole = whole.and_then(|(share, whole)| Some((share, timed(&whole.worker_type)?)));
         let basis = basis(profile.machine(&worker.worker_type), host);
+        let on_base = || base(profile, host).find_map(|machine| timed(&machine.worker_type));
         let here = match &basis {
-            Basis::Offered => there.clone(),
-            Basis::Quota(share) => base(profile, host)
-                .find_map(|machine| service(&machine.worker_type))
-                // One call after the other, a quota makes them longer by its share.
-                .or_else(|| there.clone().map(|times| times.scaled(*share))),
-            Basis::Enforced => base(profile, host).find_map(|machine| service(&machine.worker_type)),
+            Basis::Offered => own.clone(),
+            // One call after the other, a quota makes them longer by its share.
+            Basis::Quota(share) => on_base()
+                .or_else(|| own.clone().map(|(times, longer)| (times.scaled(*share), longer * share))),
+            Basis::Enforced => on_base(),
         };
+        let (share, there) = match whole {
+            Some((share, there)) => (Some(share), Some(there)),
+            None => (None, own),
+        };
+        let after_pause = (
+            there.as_ref().map_or(0.0, |(_, longer)| *longer),
+            // What has to be measured here is compared with what is known there.
+            here.as_ref().or(there.as_ref()).map_or(0.0, |(_, longer)| *longer),
+        );
+        let (there, here) = (there.map(|(times, _)| times), here.map(|(times, _)| times));
         if there.is_none() && basis == Basis::Enforced {
             let with = backend.map(|backend| format!(" with `{backend}`")).unwrap_or_default();
             let message = format!(
@@ -186,10 +207,17 @@ pub(super) fn of(
             basis,
             there,
             here,
+            after_pause,
+            share,
             ratios: Vec::new(),
         });
     }
     Ok(speeds)
+}
+
+/// Seconds that a call takes longer after a pause.
+fn longer(profile: &Profile, service: &Service) -> f64 {
+    profile.longer_after_pause(service, BatchTime::typical) / 1e9
 }
 
 /// Whether this machine is such a worker, as far as the profile tells: the same processor, as many of them as a call
@@ -274,6 +302,8 @@ mod tests {
             basis: Basis::Enforced,
             there: Times::new(vec![(1, 0.03), (2, 0.04)]),
             here: Times::new(vec![(1, 0.01), (2, 0.02)]),
+            after_pause: (0.0, 0.0),
+            share: None,
             ratios: Vec::new(),
         };
         speed.settle();

@@ -30,14 +30,22 @@ pub struct Emulation {
     /// By stage, for calls of 1, 2, ... records: time on the stage's worker per processor time on this machine. A call
     /// with more records has the last one; none: 1.
     pub ratios: BTreeMap<String, Vec<f64>>,
-    /// By stage, for calls of 1, 2, ... records: seconds of processor time on this machine that the ratios are about.
-    /// Where calls take longer or shorter in the run, because the processor rested before or computes other things too,
-    /// the ratios follow. None: they stay.
-    pub assumed: BTreeMap<String, Vec<f64>>,
+    /// By stage: how long calls should take here. Where they take longer or shorter in the run, because this processor
+    /// computes other things too, they do not there. None: they do.
+    pub assumed: BTreeMap<String, AssumedTimes>,
     /// What lies between two places.
     pub wires: Vec<WireSpec>,
     /// Position in [`Emulation::wires`] by edge (sending stage, receiving stage, input); all others are not emulated.
     pub edges: BTreeMap<(String, String, u32), usize>,
+}
+
+/// How long calls of a stage take, in seconds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AssumedTimes {
+    /// Processor time on this machine of calls with 1, 2, ... records, one right after the other.
+    pub here: Vec<f64>,
+    /// How much longer a call takes that does not follow upon another of the stage: on the worker, and here.
+    pub after_pause: (f64, f64),
 }
 
 /// How fast a worker computes.
@@ -85,6 +93,8 @@ pub struct PacedStageReport {
     pub records: u64,
     /// Plan seconds that the worker was held for it.
     pub busy_seconds: f64,
+    /// Seconds of the worker's processor that its calls needed: less than it was held where a quota stopped them.
+    pub needed_seconds: f64,
     /// Plan seconds that its calls took in fact.
     pub elapsed_seconds: f64,
     /// Seconds of processor time of its calls on this machine.
@@ -141,7 +151,7 @@ pub struct EmulationReport {
 pub(crate) struct Emulator {
     servers: BTreeMap<String, Arc<Server>>,
     ratios: BTreeMap<String, Vec<f64>>,
-    assumed: BTreeMap<String, Vec<f64>>,
+    assumed: BTreeMap<String, AssumedTimes>,
     paces: std::sync::Mutex<BTreeMap<String, Vec<Arc<StagePace>>>>,
     wires: Vec<Arc<Wire>>,
     edges: BTreeMap<(String, String, u32), (usize, Arc<EdgeMeter>)>,
@@ -168,7 +178,6 @@ impl Emulator {
         if let Some((stage, _)) = spec
             .ratios
             .iter()
-            .chain(&spec.assumed)
             .find(|(_, ratios)| ratios.iter().any(|ratio| !(*ratio >= 0.0 && ratio.is_finite())))
         {
             return Err(RunError::Plan(format!("stage '{stage}' has a ratio of speeds that is no number")));
@@ -196,8 +205,8 @@ impl Emulator {
     pub(crate) fn pace(&self, stage: &Stage) -> Option<Arc<StagePace>> {
         let server = self.servers.get(&stage.worker)?;
         let ratios = self.ratios.get(&stage.id).cloned().unwrap_or_default();
-        let assumed = self.assumed.get(&stage.id).cloned().unwrap_or_default();
-        let pace = Arc::new(StagePace::new(Arc::clone(server), ratios).that_follows(assumed));
+        let assumed = self.assumed.get(&stage.id).cloned();
+        let pace = Arc::new(StagePace::new(Arc::clone(server), ratios).with_assumed(assumed));
         let mut paces = self.paces.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         paces.entry(stage.id.clone()).or_default().push(Arc::clone(&pace));
         Some(pace)

@@ -33,8 +33,8 @@ mod wake;
 mod watermark;
 
 pub use emulation::{
-    Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec, WorkerReport,
-    WorkerSpeed,
+    AssumedTimes, Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec,
+    WorkerReport, WorkerSpeed,
 };
 pub use executor::{Completion, Job, JobResult, LocalExecutor, ModelExecutor, Notifier};
 pub use failure::{OnPanic, RunError};

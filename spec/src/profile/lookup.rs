@@ -38,14 +38,21 @@ impl Profile {
     /// the same machine. A call on it takes what it takes there, as far as its quota lasts.
     pub fn whole_of(&self, worker_type: &str) -> Option<(f64, &Machine)> {
         let figures = |machine: &Machine| {
-            matches!(machine.how, How::Measured | How::Limited)
-                && machine.cpu.is_some()
-                && machine.factor.is_none_or(|factor| factor == 1.0)
+            // Measured on one processor, or corrected together for another one.
+            let known = match machine.how {
+                How::Measured | How::Limited => machine.cpu.is_some(),
+                How::Predicted => true,
+                How::Published => false,
+            };
+            known && machine.factor.is_none_or(|factor| factor == 1.0)
         };
         let machine = self.machine(worker_type).filter(|machine| figures(machine))?;
         let share = machine.cores.filter(|cores| *cores < 1.0)?;
         let same = |other: &&Machine| {
-            figures(other) && other.cpu == machine.cpu && other.cores.is_some_and(|cores| cores >= 1.0)
+            figures(other)
+                && other.cpu == machine.cpu
+                && (other.how == How::Predicted) == (machine.how == How::Predicted)
+                && other.cores.is_some_and(|cores| cores >= 1.0)
         };
         let whole = self.machines.iter().filter(same);
         Some((share, whole.max_by_key(|other| other.how == How::Measured)?))

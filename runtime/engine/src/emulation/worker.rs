@@ -8,10 +8,10 @@
 //! processors of this machine, and a call must not take longer because another worker computes. The time is reckoned
 //! from when the worker was free and had the call, not from when this machine came to it: a thread that is woken late
 //! takes nothing from the worker's capacity.
-use super::{PacedStageReport, WorkerSpeed};
+use super::{AssumedTimes, PacedStageReport, WorkerSpeed};
 use crate::clock::{Clock, Nanoseconds};
 use crate::wake::Waker;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_spec::quota::Quota;
@@ -30,14 +30,25 @@ struct Turns {
     closed: bool,
 }
 
+#[derive(Debug)]
+struct ServerState {
+    /// When the call before is over for the worker.
+    free_at: Nanoseconds,
+    quota: Quota,
+    /// Whose call that is.
+    newest: Option<usize>,
+}
+
 /// A worker. See the module.
 pub(crate) struct Server {
     speed: WorkerSpeed,
     clock: Arc<dyn Clock>,
     turns: Mutex<Turns>,
     turn_over: Condvar,
-    /// When the call before is over for the worker; only who has the turn looks.
-    free_at: Mutex<(Nanoseconds, Quota)>,
+    /// Only who has the turn looks.
+    state: Mutex<ServerState>,
+    /// Stages so far.
+    stages: AtomicUsize,
     /// Wakes who has the turn and waits for the time.
     waker: Arc<Waker>,
     closed: AtomicBool,
@@ -56,7 +67,12 @@ impl Server {
             clock: Arc::clone(clock),
             turns: Mutex::default(),
             turn_over: Condvar::new(),
-            free_at: Mutex::new((Nanoseconds::MIN, Quota::default())),
+            state: Mutex::new(ServerState {
+                free_at: Nanoseconds::MIN,
+                quota: Quota::default(),
+                newest: None,
+            }),
+            stages: AtomicUsize::new(0),
             waker,
             closed: AtomicBool::new(false),
         })
@@ -103,6 +119,7 @@ struct Meter {
     calls: AtomicU64,
     records: AtomicU64,
     busy: AtomicU64,
+    needed: AtomicU64,
     elapsed: AtomicU64,
     processor: AtomicU64,
     overruns: AtomicU64,
@@ -115,10 +132,12 @@ pub(crate) struct StagePace {
     server: Arc<Server>,
     /// For calls of 1, 2, ... records.
     ratios: Vec<f64>,
-    /// Seconds of processor time that the ratios are about; empty: whatever calls take.
-    assumed: Vec<f64>,
-    /// By which factor calls take longer here than assumed, smoothed.
-    longer: Mutex<f64>,
+    /// What is known of calls, where a speed is enforced; else calls take the ratio of whatever they take here.
+    assumed: Option<AssumedTimes>,
+    /// Calls, and the factor by which they take longer here than assumed, smoothed.
+    longer: Mutex<(u32, f64)>,
+    /// Tells the stages of one server apart.
+    number: usize,
     meter: Meter,
 }
 
@@ -131,22 +150,33 @@ pub(crate) struct Span {
 
 impl StagePace {
     pub(super) fn new(server: Arc<Server>, ratios: Vec<f64>) -> Self {
-        Self { server, ratios, assumed: Vec::new(), longer: Mutex::new(1.0), meter: Meter::default() }
+        let number = server.stages.fetch_add(1, Ordering::Relaxed);
+        Self { server, ratios, assumed: None, longer: Mutex::new((0, 1.0)), number, meter: Meter::default() }
     }
 
-    /// Ratios are about calls of so many seconds of processor time: a speed that is enforced does not depend on how long calls
-    /// happen to take here in this run, only their differences count.
-    pub(super) fn that_follows(self, assumed: Vec<f64>) -> Self {
+    /// Calls take so long: a speed that is enforced does not depend on how long they happen to take here in this run, only
+    /// their differences count.
+    pub(super) fn with_assumed(self, assumed: Option<AssumedTimes>) -> Self {
         Self { assumed, ..self }
     }
 
-    /// What a call's processor time is divided by.
-    fn longer(&self, records: usize, processor: Duration) -> f64 {
-        let Some(assumed) = of(&self.assumed, records).filter(|assumed| *assumed > 0.0) else { return 1.0 };
+    /// Nanoseconds of the worker's processor that a call needs.
+    fn needed(&self, records: usize, processor: Duration, follows: bool) -> Nanoseconds {
+        let took = processor.as_nanos() as f64;
+        let ratio = self.ratio(records);
+        let assumed = self.assumed.as_ref();
+        let known = assumed.and_then(|assumed| Some((assumed, of(&assumed.here, records)?)));
+        let Some((assumed, here)) = known.filter(|(_, here)| *here > 0.0) else {
+            return (took * ratio) as Nanoseconds;
+        };
+        let (pause_there, pause_here) = if follows { (0.0, 0.0) } else { assumed.after_pause };
+        let there = ratio * here + pause_there;
+        let relative = took / 1e9 / (here + pause_here);
         let mut longer = self.longer.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *longer;
-        *longer += SMOOTHING * (processor.as_secs_f64() / assumed - before);
-        before
+        let (calls, factor) = &mut *longer;
+        *calls = calls.saturating_add(1);
+        *factor += (relative - *factor) * SMOOTHING.max(1.0 / f64::from(*calls));
+        if *factor > 0.0 { (there * relative / *factor * 1e9) as Nanoseconds } else { 0 }
     }
 
     /// Makes a call of so many records that was there since `submitted`: waits for the worker, computes, and holds the
@@ -185,18 +215,20 @@ impl StagePace {
         processor: Duration,
         elapsed: Nanoseconds,
     ) -> Span {
-        let ratio = self.ratio(records) / self.longer(records, processor);
-        let needed = (processor.as_nanos() as f64 * ratio) as Nanoseconds;
-        let span = {
-            let mut state = self.server.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let (free_at, quota) = &mut *state;
+        let (span, needed) = {
+            let mut state = self.server.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let ServerState { free_at, quota, newest } = &mut *state;
+            // Another stage's call, or none, came before: the processor has to find its data again.
+            let follows = *newest == Some(self.number) && submitted <= *free_at;
+            *newest = Some(self.number);
+            let needed = self.needed(records, processor, follows);
             let started = submitted.max(*free_at);
             let finished = match self.server.speed {
                 WorkerSpeed::Ratio => started.saturating_add(needed),
                 WorkerSpeed::Quota(share) => quota.end(started, needed, share),
             };
             *free_at = finished;
-            Span { started, finished }
+            (Span { started, finished }, needed)
         };
         let allowed = span.finished - span.started;
         let add = |counter: &AtomicU64, value: Nanoseconds| {
@@ -206,6 +238,7 @@ impl StagePace {
         meter.calls.fetch_add(1, Ordering::Relaxed);
         meter.records.fetch_add(records as u64, Ordering::Relaxed);
         add(&meter.busy, allowed);
+        add(&meter.needed, needed);
         add(&meter.elapsed, elapsed);
         add(&meter.processor, Nanoseconds::try_from(processor.as_nanos()).unwrap_or(Nanoseconds::MAX));
         let excess = elapsed - allowed;
@@ -239,6 +272,7 @@ pub(super) fn report(stage: &str, paces: &[Arc<StagePace>]) -> PacedStageReport 
         calls: sum(|meter| &meter.calls),
         records: sum(|meter| &meter.records),
         busy_seconds: seconds(|meter| &meter.busy),
+        needed_seconds: seconds(|meter| &meter.needed),
         elapsed_seconds: seconds(|meter| &meter.elapsed),
         processor_seconds: seconds(|meter| &meter.processor),
         overruns: sum(|meter| &meter.overruns),
@@ -360,17 +394,19 @@ mod tests {
     #[test]
     fn an_enforced_speed_does_not_depend_on_how_long_calls_take_here() {
         let (_, server) = server(WorkerSpeed::Ratio);
-        let pace = StagePace::new(server, vec![2.0]).that_follows(vec![0.010]);
-        // Twice as long as assumed, every one: first as if they were long there too, in the end as the profile says.
-        let took = |pace: &StagePace| {
-            let span = pace.hold(1, 0, Duration::from_millis(20), 0);
-            (span.finished - span.started) / MS
+        let assumed = AssumedTimes { here: vec![0.010], after_pause: (0.006, 0.002) };
+        let pace = StagePace::new(server, vec![2.0]).with_assumed(Some(assumed));
+        let took = |submitted, processor| {
+            let span = pace.hold(1, submitted, Duration::from_millis(processor), 0);
+            (span.finished - span.started + MS / 2) / MS
         };
-        assert_eq!(took(&pace), 40);
-        assert_eq!((0..200).map(|_| took(&pace)).last(), Some(20));
+        // Twice as long as assumed, every one: still 20 ms there, and 6 more after a pause.
+        assert_eq!(took(0, 24), 26);
+        assert_eq!([took(0, 20), took(0, 20), took(MS, 20)], [20; 3]);
+        assert_eq!(took(1000 * MS, 24), 26, "nothing was there to do for a while");
         // One that is longer than the others still is.
-        let span = pace.hold(1, 0, Duration::from_millis(40), 0);
-        assert_eq!((span.finished - span.started + MS / 2) / MS, 40);
+        assert!((0..200).all(|_| took(0, 20) == 20));
+        assert_eq!(took(0, 40), 38, "it counts among the last ones");
     }
 
     #[test]
