@@ -248,6 +248,7 @@ impl Story<'_> {
     fn reason(&self, rejected: &Rejected) -> String {
         let problem = self.problem();
         match rejected.reason {
+            Reason::Dearer(more) if more < 5e-5 => "as much".to_owned(),
             Reason::Dearer(more) => format!("{} more", dollars(more)),
             Reason::Accuracy(found) => format!(
                 "accuracy {} below {} %",
