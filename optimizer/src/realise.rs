@@ -52,6 +52,18 @@ pub struct Part {
     pub share: f64,
 }
 
+/// Who serves an operator's keys of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lane {
+    /// Position in [`Placement::groups`].
+    pub group: usize,
+    /// Position in the variant's modes on the group's class.
+    pub mode: usize,
+}
+
+/// A location, and a lane where the patterns name them.
+type Place = (usize, Option<Lane>);
+
 /// Why a placement does not become a plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RealiseError {
@@ -95,11 +107,13 @@ pub fn realise(problem: &Problem, placement: &Placement) -> Result<Solution, Rea
     let mut next: BTreeMap<usize, u32> = BTreeMap::new();
     let mut workers = Vec::new();
     let mut hostings = Vec::new();
-    for group in &placement.groups {
+    let mut lanes = Vec::new();
+    for (index, group) in placement.groups.iter().enumerate() {
         let first = next.entry(group.class).or_insert(0);
         let dealt = deal::deal(problem, &placement.variants, group)?;
         for parts in dealt.into_iter().filter(|parts| !parts.is_empty()) {
             for part in parts {
+                lanes.push(Some(Lane { group: index, mode: part.mode }));
                 hostings.push(Hosting {
                     operator: part.operator,
                     worker: Some(workers.len()),
@@ -113,7 +127,11 @@ pub fn realise(problem: &Problem, placement: &Placement) -> Result<Solution, Rea
             *first += 1;
         }
     }
-    route(problem, placement.variants.clone(), workers, hostings, &placement.patterns)
+    // Where the patterns do not say who serves them, everyone at the location does.
+    if placement.patterns.iter().all(|pattern| pattern.lanes.is_empty()) {
+        lanes.fill(None);
+    }
+    route(problem, placement.variants.clone(), workers, hostings, lanes, &placement.patterns)
 }
 
 /// Cuts the key space so that every hosting gets its share of the keys that come to its location.
@@ -123,31 +141,42 @@ pub fn realise(problem: &Problem, placement: &Placement) -> Result<Solution, Rea
 ///
 /// # Errors
 /// [`RealiseError::Shares`] where they differ by more than a millionth.
-pub fn route(
+fn route(
     problem: &Problem,
     variants: Vec<usize>,
     workers: Vec<UsedWorker>,
     mut hostings: Vec<Hosting>,
+    lanes: Vec<Option<Lane>>,
     patterns: &[Pattern],
 ) -> Result<Solution, RealiseError> {
     let mut patterns: Vec<Pattern> =
         patterns.iter().filter(|pattern| pattern.share > SMALL_SHARE).cloned().collect();
     // Neighbours have most locations in common: fewer cuts.
-    patterns.sort_by(|a, b| (&a.sources, &a.operators).cmp(&(&b.sources, &b.operators)));
+    patterns.sort_by(|a, b| (&a.sources, &a.operators, &a.lanes).cmp(&(&b.sources, &b.operators, &b.lanes)));
     let total: f64 = patterns.iter().map(|pattern| pattern.share).sum();
     for pattern in &mut patterns {
         pattern.share /= total;
     }
-    // Per operator and location: the hostings with what is left of their shares.
-    let mut left: Vec<BTreeMap<usize, Vec<(usize, f64)>>> = Vec::new();
+    // Per operator and place: the hostings with what is left of their shares.
+    let place_of = |pattern: &Pattern, operator: usize| {
+        (pattern.operators[operator], pattern.lanes.get(operator).copied().flatten())
+    };
+    let given = hostings.len();
+    let mut left: Vec<BTreeMap<Place, Vec<(usize, f64)>>> = Vec::new();
     for operator in 0..problem.operators.len() {
-        let mut of_operator: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
-        for location in 0..problem.locations.len() {
+        let mut places: Vec<Place> = patterns.iter().map(|pattern| place_of(pattern, operator)).collect();
+        let hosted = hostings[..given].iter().zip(&lanes).filter(|(hosting, _)| hosting.operator == operator);
+        places.extend(hosted.map(|(hosting, lane)| (hosting.location, *lane)));
+        places.sort_unstable();
+        places.dedup();
+        let mut of_operator: BTreeMap<Place, Vec<(usize, f64)>> = BTreeMap::new();
+        for place in places {
+            let location = place.0;
             let routed: f64 =
-                patterns.iter().filter(|p| p.operators[operator] == location).map(|p| p.share).sum();
+                patterns.iter().filter(|p| place_of(p, operator) == place).map(|p| p.share).sum();
             let mut there: Vec<(usize, f64)> = Vec::new();
-            for (index, hosting) in hostings.iter().enumerate() {
-                if hosting.operator == operator && hosting.location == location {
+            for (index, (hosting, lane)) in hostings[..given].iter().zip(&lanes).enumerate() {
+                if hosting.operator == operator && (hosting.location, *lane) == place {
                     there.push((index, hosting.share));
                 }
             }
@@ -168,7 +197,7 @@ pub fn route(
             }
             if hosted > 0.0 {
                 there.iter_mut().for_each(|(_, share)| *share *= routed / hosted);
-                of_operator.insert(location, there);
+                of_operator.insert(place, there);
             }
         }
         left.push(of_operator);
@@ -181,9 +210,12 @@ pub fn route(
             let mut chosen = Vec::with_capacity(left.len());
             for (operator, of_operator) in left.iter_mut().enumerate() {
                 let location = pattern.operators[operator];
-                let queue = of_operator.get_mut(&location).filter(|queue| !queue.is_empty()).ok_or({
-                    RealiseError::Shares { operator, location, hosted: 0.0, routed: pattern.share }
-                })?;
+                let queue = of_operator
+                    .get_mut(&place_of(pattern, operator))
+                    .filter(|queue| !queue.is_empty())
+                    .ok_or({
+                        RealiseError::Shares { operator, location, hosted: 0.0, routed: pattern.share }
+                    })?;
                 while queue.len() > 1 && queue[0].1 <= SMALL_SHARE {
                     queue.remove(0);
                 }
@@ -193,7 +225,7 @@ pub fn route(
                 chosen.push(queue[0].0);
             }
             for (operator, of_operator) in left.iter_mut().enumerate() {
-                if let Some(queue) = of_operator.get_mut(&pattern.operators[operator]) {
+                if let Some(queue) = of_operator.get_mut(&place_of(pattern, operator)) {
                     queue[0].1 -= taken;
                 }
             }

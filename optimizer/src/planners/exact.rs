@@ -7,23 +7,28 @@
 //! [`crate::check`] before it is handed out; where a point cannot be realised, the program is made stricter, and at last
 //! the cheapest plan of the heuristics counts.
 //!
-//! Under latency limits nothing but a relaxation is proven: each operator gets a budget, although a plan may pair a slow
-//! worker of one operator with fast ones of the next. So the bound comes from a program that bounds the mean latency of
-//! the keys instead, [`Status::Optimal`] says that the plan meets that bound, and [`Status::Infeasible`] is proven only
-//! where that program has no plan either.
+//! Under latency limits plans are made of whole routes, each of which ends in time, so a plan may pair a slow worker of
+//! one operator with a fast one of the next (`exact/routes.rs`); which variants are worth it, their relaxation says
+//! (`exact/joints.rs`). Budgets by operator are searched where that finds nothing. The bound comes from a program in which
+//! every share of the keys ends in time, with times rounded down (`exact/latency_times.rs`): [`Status::Optimal`] says
+//! that the plan meets it, and [`Status::Infeasible`] is proven only where that program has no plan.
 mod accuracy_rows;
 mod budgets;
 mod cuts;
 mod dive;
 mod extract;
 mod incumbent;
+mod joints;
 mod latency_rows;
 mod latency_search;
+mod latency_times;
 mod live;
 mod model;
 mod prepared;
 mod program;
 mod reduced;
+mod route_plans;
+mod routes;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -37,6 +42,7 @@ use crate::realise::{Placement, RealiseError, WorkerGroup, realise};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
 use budgets::Budgets;
+use joints::{Joints, by_routes};
 use model::Model;
 use prepared::{LatencyRule, MemoryRule, Prepared};
 use program::Point;
@@ -46,6 +52,14 @@ pub(crate) const NAME: &str = "exact";
 
 /// Nodes of one program under latency limits, as a part of all: there are many programs, and bounds move little.
 const LATENCY_PART: u64 = 200;
+
+/// Parts of the time that is left, for plans of whole routes and then for a better bound.
+const PART_OF_ROUTES: f64 = 0.6;
+const PART_OF_BOUND: f64 = 0.8;
+
+/// Steps into which the longest limit is cut for the bound, and operators times locations up to which it is.
+const STEPS_OF_TIME: usize = 16;
+const MOST_TIMED: usize = 40;
 
 /// By how much all loads are raised, one after the other, where a point's plan does not fit.
 const STRICTER: [f64; 3] = [1.0 + 1e-5, 1.0 + 1e-3, 1.02];
@@ -78,30 +92,10 @@ impl Exact {
         problem.check()?;
         let mut search = Search::new(limits, SearchTime::begin());
         let mut found = Best { plan: None, bound: 0.0, is_refused: false };
-        if !problem.limits.latency.is_empty() {
-            search.limits.nodes = (limits.nodes / LATENCY_PART).max(1);
-            let mut free = problem.clone();
-            free.limits.latency.clear();
-            without_latency(&free, excluded, &mut search, &mut found)?;
-            search.forget(); // those plans need not keep the limits
-            // Plans before a better bound: a limit by the clock may come first. Those of the heuristics are quick.
-            if !found.is_close(limits.gap)
-                && let Some((cost, solution)) = search.incumbent(problem, excluded)?.clone()
-            {
-                found.offer(cost, solution);
-            }
-            if !found.is_close(limits.gap) {
-                within_budgets(problem, excluded, &mut search, &mut found)?;
-            }
-            if !found.is_close(limits.gap) {
-                means(problem, excluded, &mut search, &mut found)?;
-            }
-            if found.plan.is_some() {
-                search.limits.nodes = (search.limits.nodes / 10).max(1);
-            }
-        }
-        if !found.is_close(limits.gap) {
+        if problem.limits.latency.is_empty() {
             plans(problem, excluded, &mut search, &mut found)?;
+        } else {
+            under_latency(problem, excluded, &mut search, &mut found)?;
         }
         if !found.is_close(limits.gap) {
             let known = search.incumbent(problem, excluded)?.clone();
@@ -111,6 +105,64 @@ impl Exact {
         }
         Ok(found.outcome(limits, &search))
     }
+}
+
+/// Plans and a bound under latency limits.
+fn under_latency(
+    problem: &Problem,
+    excluded: &[Vec<usize>],
+    search: &mut Search,
+    found: &mut Best,
+) -> Result<(), PlannerError> {
+    let gap = search.limits.gap;
+    search.limits.nodes = (search.limits.nodes / LATENCY_PART).max(1);
+    let mut free = problem.clone();
+    free.limits.latency.clear();
+    let variants = without_latency(&free, excluded, search, found)?;
+    search.forget(); // those plans need not keep the limits
+    let mut joints = Joints::default();
+    // Plans before a better bound: a limit by the clock may come first.
+    if let Some(variants) = variants {
+        within(search, PART_OF_ROUTES, |search| {
+            by_routes(problem, excluded, variants, &mut joints, search, found)
+        })?;
+    }
+    if !found.is_close(gap)
+        && let Some((cost, solution)) = search.incumbent(problem, excluded)?.clone()
+    {
+        found.offer(cost, solution);
+    }
+    if !found.is_close(gap) && joints.planned.is_empty() {
+        within_budgets(problem, excluded, search, found)?;
+    }
+    if !found.is_close(gap) {
+        let relaxed = within(search, PART_OF_BOUND, |search| keys_in_time(problem, excluded, search, found))?;
+        if let Some(variants) = relaxed.filter(|_| !found.is_close(gap)) {
+            by_routes(problem, excluded, variants, &mut joints, search, found)?;
+        }
+    }
+    if found.plan.is_none() && found.bound < f64::INFINITY {
+        if !joints.planned.is_empty() {
+            within_budgets(problem, excluded, search, found)?;
+        }
+        plans(problem, excluded, search, found)?;
+    }
+    Ok(())
+}
+
+/// Does a part of the search within a part of the time that is left.
+fn within<T>(
+    search: &mut Search,
+    part: f64,
+    of: impl FnOnce(&mut Search) -> Result<T, PlannerError>,
+) -> Result<T, PlannerError> {
+    let (guard, by_time) = (search.limits.wall_seconds, search.by_time);
+    let left = search.time.left_of(guard);
+    search.limits.wall_seconds = guard.map(|_| search.time.seconds() + part * left);
+    let answer = of(search);
+    search.limits.wall_seconds = guard;
+    search.by_time |= by_time;
+    answer
 }
 
 /// What is known after the parts of a search.
@@ -170,12 +222,16 @@ fn without_latency(
     excluded: &[Vec<usize>],
     search: &mut Search,
     found: &mut Best,
-) -> Result<(), PlannerError> {
+) -> Result<Option<Vec<usize>>, PlannerError> {
     let rules = vec![MemoryRule::Ignored; free.worker_classes.len()];
     let prepared = Prepared::new(free, &rules, LatencyRule::Budgets, 1.0)?;
-    found.bound =
-        if prepared.is_servable() { search.best(&prepared, excluded)?.bound } else { f64::INFINITY };
-    Ok(())
+    if !prepared.is_servable() {
+        found.bound = f64::INFINITY;
+        return Ok(None);
+    }
+    let relaxed = search.best(&prepared, excluded)?;
+    found.bound = relaxed.bound;
+    Ok(relaxed.best.map(|(model, point)| model.joint(&point.values)))
 }
 
 /// A plan within latency budgets that are searched from outside.
@@ -225,33 +281,30 @@ fn within_budgets(
     Ok(())
 }
 
-/// A bound under latency limits; sometimes its plan keeps them, which settles all.
-fn means(
+/// A bound under latency limits, and the variants of its point; sometimes its plan keeps the limits, which settles all.
+fn keys_in_time(
     problem: &Problem,
     excluded: &[Vec<usize>],
     search: &mut Search,
     found: &mut Best,
-) -> Result<(), PlannerError> {
+) -> Result<Option<Vec<usize>>, PlannerError> {
     let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-    let prepared = Prepared::new(problem, &rules, LatencyRule::Means, 1.0)?;
+    let is_small = problem.operators.len() * problem.locations.len() <= MOST_TIMED;
+    let rule = if is_small { LatencyRule::Times(STEPS_OF_TIME) } else { LatencyRule::Means };
+    let prepared = Prepared::new(problem, &rules, rule, 1.0)?;
     if !prepared.is_servable() {
         found.bound = f64::INFINITY;
-        return Ok(());
+        return Ok(None);
     }
-    let guard = search.limits.wall_seconds;
-    let left = search.time.left_of(guard);
-    search.limits.wall_seconds = guard.map(|_| search.time.seconds() + left / 3.0);
-    let relaxed = search.best(&prepared, excluded);
-    search.limits.wall_seconds = guard;
-    let relaxed = relaxed?;
+    let relaxed = search.best(&prepared, excluded)?;
     found.bound = found.bound.max(relaxed.bound);
-    if let Some((model, point)) = relaxed.best
-        && let Ok(solution) = realise(problem, &extract::placement(&prepared, &model, &point.values))
+    let Some((model, point)) = relaxed.best else { return Ok(None) };
+    if let Ok(solution) = realise(problem, &extract::placement(&prepared, &model, &point.values))
         && check(problem, &solution).is_empty()
     {
         found.offer(cost(problem, &solution).map_err(|error| fault(&error))?.total(), solution);
     }
-    Ok(())
+    Ok(Some(model.joint(&point.values)))
 }
 
 /// The cheapest plan of the program; its bound holds where there are no latency limits.
@@ -336,7 +389,11 @@ fn realised(
     model: &Model,
     point: &Point,
 ) -> Result<Solution, RealiseError> {
-    let mut placement = extract::placement(prepared, model, &point.values);
+    realised_placement(problem, extract::placement(prepared, model, &point.values))
+}
+
+/// The same for a placement.
+fn realised_placement(problem: &Problem, mut placement: Placement) -> Result<Solution, RealiseError> {
     let first = realise(problem, &placement);
     let mut last = first.clone();
     for _ in 0..2 * problem.worker_classes.len() {

@@ -1,5 +1,5 @@
 //! Shares of the keys by location, joined from distributions over parts of the graph.
-use super::SMALL_SHARE;
+use super::{Lane, SMALL_SHARE};
 use std::collections::BTreeMap;
 
 /// A share of the keys with a location for everything.
@@ -11,6 +11,9 @@ pub struct Pattern {
     pub sources: Vec<usize>,
     /// Location of each operator.
     pub operators: Vec<usize>,
+    /// Who serves each operator's keys there, none for a weightless one; empty: whoever is at the location, which is
+    /// the same as long as no latency is looked at.
+    pub lanes: Vec<Option<Lane>>,
 }
 
 /// A distribution over the locations of some nodes.

@@ -84,6 +84,7 @@ fn patterns(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<Patte
             share,
             sources: (0..prepared.problem.sources.len()).map(|index| source(&locations, index)).collect(),
             operators: (0..operators).map(|operator| locations[operator].unwrap_or(0)).collect(),
+            lanes: Vec::new(),
         })
         .collect()
 }
@@ -111,6 +112,7 @@ fn in_order(prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> Vec<Patte
                 share,
                 sources: problem.sources.iter().map(|source| source.locations[0].0).collect(),
                 operators: left.iter().map(|of| of.last().map_or(0, |(at, _)| *at)).collect(),
+                lanes: Vec::new(),
             });
         }
         for of in &mut left {

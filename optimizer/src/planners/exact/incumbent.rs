@@ -27,12 +27,12 @@ pub(super) fn incumbent(
     let is_small = problem.operators.len() as u64 * workers <= BEAM_SIZE;
     let narrow = Beam { variant_width: 4, worker_width: 4, orders: 2, ..Beam::default() };
     let mut quick: Vec<&dyn Planner> = vec![&BestFit, &FirstFit, &CloudOnly, &EdgeOnly];
-    if is_small {
-        quick.push(&narrow);
-    }
     let wide = Beam::default();
+    // The wide beam tries all that the narrow one does.
     if !problem.limits.latency.is_empty() && problem.operators.len() as u64 * workers <= WIDE_BEAM_SIZE {
         quick.push(&wide);
+    } else if is_small {
+        quick.push(&narrow);
     }
     let best = cheapest(&quick, problem, limits, excluded)?;
     if best.is_some() || !is_small {

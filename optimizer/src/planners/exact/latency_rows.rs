@@ -6,6 +6,7 @@
 //!
 //! A budget takes one of the latencies that occur, so it is a ladder: binary `h` says that the budget is above step
 //! `h`, and what is slower than step `h` has no share without it. No big-M.
+use super::latency_times;
 use super::model::Model;
 use super::prepared::{LatencyRule, Prepared};
 use super::program::{Column, Terms};
@@ -25,6 +26,9 @@ pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>) {
     if prepared.problem.limits.latency.is_empty() {
         return;
     }
+    if let LatencyRule::Times(steps) = prepared.latency {
+        latency_times::add(model, prepared, steps);
+    }
     let operators = prepared.problem.operators.len();
     let mut ends: Vec<Option<Column>> = vec![None; operators];
     for operator in 0..operators {
@@ -36,7 +40,7 @@ pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>) {
             model.shares[operator].iter().map(|&(index, column)| (choices[index].latency, column)).collect();
         let limit = |model: &mut Model, latencies: &[(f64, Column)]| match prepared.latency {
             LatencyRule::Budgets => budget(model, latencies),
-            LatencyRule::Means => mean(latencies),
+            LatencyRule::Means | LatencyRule::Times(_) => mean(latencies),
         };
         let budget = limit(model, &own);
         let mut starts: Vec<(Terms, f64)> = Vec::new();

@@ -31,7 +31,7 @@ impl Search {
             Candidates::Many(allowed) => allowed,
             Candidates::Few(_) => return Ok(None), // none is left
         };
-        let model = Model::without_latency(prepared, &allowed);
+        let mut model = Model::without_latency(prepared, &allowed);
         let paths = Paths::new(prepared, &model);
         let mut starts: Vec<(f64, Budgets)> = Vec::new();
         for budgets in paths.stretched() {
@@ -86,6 +86,7 @@ impl Search {
         let Some(best) = best else { return Ok(None) };
         let budgets = paths.used(&best.values);
         let budgets = paths.around(&budgets).into_iter().next().unwrap_or(budgets);
+        model.program = model.program.without(paths.closed(&budgets));
         let (model, best) = self.polished(model, best);
         Ok(Some((model, best, budgets)))
     }
@@ -113,6 +114,7 @@ impl Search {
             self.try_budgets(&model, &paths, budgets, &mut best)?;
         }
         let Some(best) = best else { return Ok(None) };
+        model.program = model.program.without(paths.closed(budgets));
         let (model, best) = self.polished(model, best);
         Ok(Some((model, best, budgets.clone())))
     }

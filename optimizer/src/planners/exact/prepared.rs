@@ -24,6 +24,9 @@ pub(super) enum LatencyRule {
     Budgets,
     /// The mean over the keys keeps the limit, which it does in every plan: a bound from below, not a plan.
     Means,
+    /// Every share of the keys keeps the limit, with times rounded down to so many steps of the longest limit: a better
+    /// bound from below, in a larger program.
+    Times(usize),
 }
 
 /// How memory enters the program for one worker class.
@@ -274,7 +277,7 @@ impl<'a> Prepared<'a> {
                     if wait_load > most_load {
                         match self.latency {
                             LatencyRule::Budgets => continue,
-                            LatencyRule::Means => wait_load = most_load, // less than it takes: still a bound
+                            LatencyRule::Means | LatencyRule::Times(_) => wait_load = most_load, // less than it takes: still a bound
                         }
                     }
                     add(Choice {

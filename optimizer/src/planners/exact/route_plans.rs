@@ -1,0 +1,82 @@
+//! Whole numbers of workers for the routes of given variants: those of the relaxation rounded one after the other, with
+//! new routes after each step, then an integer program over all routes that were wanted on the way.
+use super::program::{Answer, Effort};
+use super::routes::{Routes, Workers};
+use super::search::Search;
+use crate::planner::PlannerError;
+use crate::realise::Placement;
+
+/// Nodes of a program over routes, and the part of the cost that it may leave.
+const NODES: u64 = 300;
+const GAP: f64 = 0.003;
+
+impl Search {
+    /// The cheapest placement that is found with the variants of these routes; without a rounded one, below a cost.
+    pub(super) fn over_routes(
+        &mut self,
+        routes: &mut Routes<'_, '_>,
+        most: f64,
+    ) -> Result<Option<Placement>, PlannerError> {
+        let (time, wall) = (self.time, self.limits.wall_seconds);
+        let seconds = || time.left_of(wall);
+        let all = routes.all_workers();
+        let numbers = self.rounded_workers(routes, &seconds)?;
+        let (mut program, columns, counts) = routes.program(&all);
+        let start = numbers.as_ref().map(|numbers| {
+            let mut start = vec![0.0; program.len()];
+            counts.iter().zip(numbers).for_each(|(column, number)| start[*column] = f64::from(*number));
+            start
+        });
+        if numbers.is_none() && most.is_finite() {
+            program.cheaper_than(most);
+        }
+        let effort = Effort { nodes: NODES, gap: GAP, start: start.as_deref(), ..self.effort(1.0) };
+        let Answer::Found(point) = self.solve(&program, &effort)? else { return Ok(None) };
+        Ok(Some(routes.placement(&columns, &counts, &point)))
+    }
+
+    /// Whole numbers of workers by rounding those of the relaxation one after the other, with the routes that are then
+    /// wanted.
+    fn rounded_workers(
+        &mut self,
+        routes: &mut Routes<'_, '_>,
+        seconds: &impl Fn() -> f64,
+    ) -> Result<Option<Vec<u32>>, PlannerError> {
+        let mut workers = routes.all_workers();
+        let mut before: Option<(usize, u32, Workers)> = None;
+        for _ in 0..4 * routes.slots.len() {
+            let cost = routes.generate(&workers, seconds);
+            if cost.is_none_or(f64::is_infinite) {
+                // Rounded to the wrong side: the other one, once.
+                let Some((slot, other, old)) = before.take() else { return Ok(None) };
+                workers = old;
+                (workers.low[slot], workers.high[slot]) = (other, other.max(workers.low[slot]));
+                if other > routes.all_workers().high[slot] {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let (program, _, counts) = routes.program(&workers);
+            let effort = Effort { relaxed: true, ..self.effort(1.0) };
+            let Answer::Found(point) = self.solve(&program, &effort)? else { return Ok(None) };
+            let fraction = |slot: usize| {
+                let value = point.values[counts[slot]];
+                let distance = (value - value.round()).abs();
+                (distance > 1e-6).then_some((distance, slot, value))
+            };
+            let nearest = (0..counts.len()).filter_map(fraction).min_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((_, slot, value)) = nearest else {
+                return Ok(Some(counts.iter().map(|c| point.values[*c].round() as u32).collect()));
+            };
+            let (near, old) = (value.round(), workers.clone());
+            let other = if near > value { near - 1.0 } else { near + 1.0 };
+            if near > value {
+                workers.low[slot] = near as u32;
+            } else {
+                workers.high[slot] = near as u32;
+            }
+            before = Some((slot, other as u32, old));
+        }
+        Ok(None)
+    }
+}
