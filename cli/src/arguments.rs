@@ -5,7 +5,7 @@ pub(crate) use profile::{FitArguments, PredictArguments, ProfileArguments, Profi
 mod planning;
 
 pub(crate) use planning::{
-    ExplainArguments, Front, LevelSetting, PlanArguments, PlanOutput, PlanVerb, PlannerChoice,
+    ExplainArguments, FleetSetting, Front, LevelSetting, PlanArguments, PlanOutput, PlanVerb, PlannerChoice,
     PlanningArguments, ReturnTrafficChoice,
 };
 

@@ -33,6 +33,7 @@ mod simulate;
 mod skeleton;
 mod slo;
 mod slo_watch;
+mod status_line;
 mod table;
 mod templates;
 mod terminal;

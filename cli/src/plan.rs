@@ -2,7 +2,9 @@
 mod diff;
 mod document;
 mod front;
+mod load;
 pub(crate) mod relaxed;
+mod surface;
 mod table;
 
 use crate::arguments::{Front, PlanArguments, PlanOutput, PlanVerb};
@@ -103,14 +105,20 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
     let Some(workflow) = &arguments.workflow else {
         return Err(Failure::new(Exit::Usage, "no workflow").with_help("name its file").into());
     };
-    let case = Case::load(workflow, &arguments.planning, terminal)?;
+    let mut case = Case::load(workflow, &arguments.planning, terminal)?;
+    if let Some(Front::CostAccuracyLatency) = arguments.pareto {
+        return surface::surface(arguments, &mut case, terminal);
+    }
     let assembly = case.assemble()?;
     assembly.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    if let Some(trace) = &arguments.load.trace {
+        return load::load(arguments, trace, &case, &assembly, terminal);
+    }
     let out = arguments.out.as_deref().map(OutputFile::create).transpose()?;
     if let Some(Front::CostAccuracy) = arguments.pareto {
         return front::front(arguments, &case, &assembly);
     }
-    let outcome = planner(arguments.planner).plan(&assembly.problem, &case.limits).map_err(failed)?;
+    let outcome = planner(arguments.planner)?.plan(&assembly.problem, &case.limits).map_err(failed)?;
     let mut planned = match &outcome.solution {
         Some(solution) => Some(Planned::new(&case, &assembly, solution)?),
         None => None,
@@ -125,12 +133,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
     {
         check_plan(&case.workflow, planned.plan.clone())?;
     }
-    let relaxations = match outcome.status {
-        Status::Infeasible if outcome.bound == Some(f64::INFINITY) => {
-            Some(relaxations(&assembly.problem, &case.limits).map_err(failed)?)
-        }
-        _ => None,
-    };
+    let relaxations = give_way(&case, &assembly, &outcome)?;
     if let (Some(file), Some(planned)) = (out, &planned) {
         let text = planned.plan.to_yaml()?;
         file.write(|out| out.write_all(text.as_bytes()))?;
@@ -157,6 +160,16 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         terminal.note(&format!("the plan is in {}", path.display()));
     }
     Ok(if planned.is_some() { Exit::Success } else { Exit::No })
+}
+
+/// What would have to give way where it is proven that there is no plan.
+fn give_way(case: &Case, assembly: &Assembly, outcome: &Outcome) -> Result<Option<Vec<Relaxation>>, Failure> {
+    match outcome.status {
+        Status::Infeasible if outcome.bound == Some(f64::INFINITY) => {
+            Ok(Some(relaxations(&assembly.problem, &case.limits).map_err(failed)?))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// `7.4850 $/h`.

@@ -18,6 +18,7 @@ use tidemill_optimizer::problem::ReturnTraffic;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::profile::{Note, Profile, ProfileFile};
+use tidemill_spec::units::Rate;
 use tidemill_spec::workflow::Workflow;
 
 /// The files of a planning problem, and what the user decided.
@@ -111,6 +112,17 @@ impl Case {
         assemble(&self.inputs(), &self.options)
     }
 
+    /// The problem at another rate of the slowest source.
+    ///
+    /// # Errors
+    /// As [`Case::assemble`].
+    pub(crate) fn assemble_at(&self, rate: f64) -> Result<Assembly, Diagnostics> {
+        let mut options = self.options.clone();
+        options.rate = Some(Rate(rate));
+        options.without.remove(&Level::Rate);
+        assemble(&self.inputs(), &options)
+    }
+
     /// Whether all models of a plan can run here.
     pub(crate) fn runs_here(&self, plan: &tidemill_spec::plan::Plan) -> bool {
         plan.stages.iter().all(|stage| {
@@ -173,8 +185,11 @@ fn options(arguments: &PlanningArguments) -> Options {
 }
 
 /// The planner of that name.
-pub(crate) fn planner(choice: PlannerChoice) -> Box<dyn Planner> {
-    match choice {
+///
+/// # Errors
+/// The one that needs workers that are there already.
+pub(crate) fn planner(choice: PlannerChoice) -> Result<Box<dyn Planner>, Failure> {
+    Ok(match choice {
         PlannerChoice::Exact => Box::new(Exact),
         PlannerChoice::Beam => Box::new(Beam::default()),
         PlannerChoice::BestFit => Box::new(BestFit),
@@ -182,7 +197,12 @@ pub(crate) fn planner(choice: PlannerChoice) -> Box<dyn Planner> {
         PlannerChoice::CloudOnly => Box::new(CloudOnly),
         PlannerChoice::EdgeOnly => Box::new(EdgeOnly),
         PlannerChoice::Exhaustive => Box::new(Exhaustive),
-    }
+        PlannerChoice::AccuracyScaling => {
+            let message = "accuracy-scaling chooses variants for a load that changes, on workers that are there already";
+            return Err(Failure::new(Exit::Usage, message)
+                .with_help("give the load with `--trace FILE`, and the workers with `--fleet`"));
+        }
+    })
 }
 
 /// What went wrong in a planner, with an exit code.

@@ -11,8 +11,8 @@ use crate::arguments::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::planning::Case;
+use crate::status_line::StatusLine;
 use crate::terminal::Terminal;
-use progress::Line;
 use std::io::{self, Write};
 use std::path::Path;
 use tidemill_optimizer::assemble::{Assembly, Level};
@@ -80,10 +80,10 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     };
     let interrupt = Interrupt::listen()?;
     interrupt.is_watched();
-    let mut line = Line::new(*terminal);
+    let mut line = StatusLine::new(*terminal);
     let watched =
         simulate_watched(&assembly.problem, &solution, &times, &arrivals, &options, &mut |progress| {
-            line.show(progress);
+            line.show(|elapsed| progress::text(progress, elapsed));
             !interrupt.is_wanted()
         });
     line.finish();
@@ -152,7 +152,11 @@ fn arrivals(arguments: &SimulateArguments, rate: f64) -> Result<Arrivals, Failur
     Ok(Arrivals { spacing, trace })
 }
 
-fn trace(file: &Path, rate: f64) -> Result<Trace, Failure> {
+/// Reads a trace; `rate` is what the factor 1 stands for.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn trace(file: &Path, rate: f64) -> Result<Trace, Failure> {
     let wrong = |why: String| Failure::new(Exit::Configuration, format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| {
         wrong(error.to_string()).with_help("`scripts/bursty_trace.py > trace.csv` makes one to try")

@@ -1,6 +1,7 @@
 //! End to end, through the built binary.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod book;
+mod changing_load;
 mod command;
 mod doctor;
 mod emulation;

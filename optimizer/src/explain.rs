@@ -10,7 +10,7 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
-pub use front::{FrontPoint, accuracy_front};
+pub use front::{FrontPoint, Surface, SurfacePoint, accuracy_front, latency_front};
 pub use relax::{MissingWorkers, Relaxation, Relaxed, relaxations};
 pub use scale::{with_accuracy, with_latency, with_rate};
 

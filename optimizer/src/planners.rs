@@ -1,4 +1,5 @@
 //! The planners, a file each.
+pub mod accuracy_scaling;
 mod assignment;
 pub mod beam;
 pub mod best_fit;

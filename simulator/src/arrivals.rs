@@ -1,6 +1,10 @@
 //! When records come: evenly, at random, or as a trace says.
+mod levels;
+mod schedule;
 mod trace;
 
+pub use levels::{Division, Levels, LoadBin, Price, cheapest_levels, coarsened, divisions, histogram};
+pub use schedule::{LevelUse, Schedule, Spell, Switching};
 pub use trace::{Trace, TraceError};
 
 /// How the records of a source follow one another.

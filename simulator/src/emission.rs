@@ -97,8 +97,8 @@ impl Group {
         let emitter = &mut self.sources[position];
         let (nominal, key) = self.schedule.nominal(emitter.number, emitter.rate, arrivals.spacing);
         let seconds = arrivals.trace.as_ref().map_or(nominal, |trace: &Trace| trace.time_of(nominal));
-        // Cut off, not rounded: as the engine's schedule does.
-        let due = (seconds * 1e9) as Nanoseconds;
+        // The nearest nanosecond, as the engine's schedule has it.
+        let due = (seconds * 1e9).round() as Nanoseconds;
         emitter.due = (due < end).then_some(due);
         emitter.key = key;
         let least = self.sources.iter().map(|emitter| emitter.key).min().unwrap_or(0);

@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `arrivals` | when records come: [`Arrivals`], [`Trace`] |
+//! | `arrivals` | when records come: [`Arrivals`], [`Trace`]; levels of a load that changes, and when to switch: [`Schedule`] |
 //! | `times` | service times: [`Times`], [`Distribution`] |
 //! | `options` | settings: [`Options`] |
 //! | `network` | the plan, made ready |
@@ -44,7 +44,10 @@ mod statistics;
 mod times;
 mod world;
 
-pub use arrivals::{Arrivals, Spacing, Trace, TraceError};
+pub use arrivals::{
+    Arrivals, Division, LevelUse, Levels, LoadBin, Price, Schedule, Spacing, Spell, Switching, Trace,
+    TraceError, cheapest_levels, coarsened, divisions, histogram,
+};
 pub use options::{Options, Sink};
 pub use simulation::{
     Ended, Latency, LimitOutcome, LinkOutcome, Simulation, SinkOutcome, SourceOutcome, StageOutcome,

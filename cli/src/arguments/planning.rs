@@ -2,7 +2,7 @@
 use super::OutputForm;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan, UnitError};
+use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, UnitError};
 use tidemill_spec::workflow::LatencySlo;
 
 /// `tidemill plan`.
@@ -15,7 +15,13 @@ use tidemill_spec::workflow::LatencySlo;
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --slo latency=p99:800ms --output json
   tidemill plan workflow.yaml --infra i.yaml --profiles edge.yaml cloud.yaml --planner beam
   tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --pareto cost,accuracy --svg front.svg
+  tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --pareto cost,accuracy,latency --svg front.svg
+  tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --trace day.csv --out levels/
+  tidemill plan workflow.yaml --infra i.yaml --profiles p.yaml --trace day.csv --planner accuracy-scaling
   tidemill plan diff old.yaml new.yaml         what another plan would change
+
+With `--trace` it plans for few levels of a load that changes, and says what switching between their plans saves against
+one plan for the peak; a trace is a table `time,factor` or `time,rate`, as `tidemill simulate` reads it.
 
 Exit codes: 0 there is a plan; 1 no plan keeps the service levels (then it says what has to give way, and how much);
 78 a file is wrong, or too little is known for any plan.")]
@@ -32,18 +38,69 @@ pub(crate) struct PlanArguments {
     /// Who plans.
     #[arg(long, value_name = "PLANNER", default_value = "exact")]
     pub(crate) planner: PlannerChoice,
-    /// Write the plan to this file, for `tidemill run --plan`.
-    #[arg(long, value_name = "FILE")]
+    /// Write the plan to this file, for `tidemill run --plan`; with `--trace`, a plan for each level into this folder.
+    #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
-    /// Form of the answer on stdout; `yaml` is the plan itself.
+    /// Form of the answer on stdout; `yaml` is the plan itself, with `--trace` what `json` says.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: PlanOutput,
-    /// Print the best plans for all accuracies instead: those of which none is both cheaper and more accurate.
+    /// Print the best plans for all accuracies instead, or for all accuracies and latencies: those that no other beats in
+    /// all of these.
     #[arg(long, value_name = "LEVELS", conflicts_with = "out")]
     pub(crate) pareto: Option<Front>,
     /// Draw them into this file.
     #[arg(long, value_name = "FILE", requires = "pareto")]
     pub(crate) svg: Option<PathBuf>,
+    /// Plan for this load, which changes.
+    #[command(flatten)]
+    pub(crate) load: LoadArguments,
+}
+
+/// A load that changes, and how it is followed.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArguments {
+    /// Plan for levels of the load in this table: lines such as `10s,1.5`, headed `time,factor` or `time,rate`.
+    #[arg(long, value_name = "FILE", conflicts_with = "pareto")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Levels of the load, at most; fewer where more save nothing.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=24), requires = "trace")]
+    pub(crate) levels: u8,
+    /// Time between two switches at least; the load has to have fitted into a lower level for as long before that is taken.
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = parse_span, requires = "trace")]
+    pub(crate) dwell: TimeSpan,
+    /// Time from a change of the load until another plan serves: seeing it, starting workers, loading models.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_span, requires = "trace")]
+    pub(crate) reaction: TimeSpan,
+    /// Workers that `accuracy-scaling` has: those of the cheapest plan for the mean of the load (`mean`), for a rate such as
+    /// `60/s`, or for as much load as workers for a price such as `'2 $/h'` carry. Default: mean.
+    #[arg(long, value_name = "LOAD", value_parser = parse_fleet, requires = "trace")]
+    pub(crate) fleet: Option<FleetSetting>,
+}
+
+/// `--fleet`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum FleetSetting {
+    /// Workers for the mean of the load.
+    Mean,
+    /// Workers for a rate.
+    Rate(Rate),
+    /// Workers for a price.
+    Budget(HourlyPrice),
+}
+
+fn parse_fleet(text: &str) -> Result<FleetSetting, String> {
+    if text == "mean" {
+        return Ok(FleetSetting::Mean);
+    }
+    if let Ok(rate) = text.parse::<Rate>()
+        && rate.0 > 0.0
+    {
+        return Ok(FleetSetting::Rate(rate));
+    }
+    match text.parse::<HourlyPrice>() {
+        Ok(price) if price.0 > 0.0 => Ok(FleetSetting::Budget(price)),
+        _ => Err("write `mean`, a rate such as `60/s` or a price such as `'2 $/h'`".to_owned()),
+    }
 }
 
 /// `tidemill plan ...`.
@@ -152,6 +209,9 @@ pub(crate) enum PlannerChoice {
     EdgeOnly,
     /// All plans of a small problem, one after the other.
     Exhaustive,
+    /// The most accurate plan on workers that are there already, for a load that changes (after Loki and IPA): needs
+    /// `--trace`.
+    AccuracyScaling,
 }
 
 /// Whether records may go to a lower tier.
@@ -169,6 +229,9 @@ pub(crate) enum Front {
     /// Cost against accuracy.
     #[value(name = "cost,accuracy")]
     CostAccuracy,
+    /// Cost against accuracy and the bound on latency.
+    #[value(name = "cost,accuracy,latency")]
+    CostAccuracyLatency,
 }
 
 /// `--slo`.
@@ -236,6 +299,16 @@ pub(super) fn parse_span(text: &str) -> Result<TimeSpan, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fleets_are_read() {
+        assert_eq!(parse_fleet("mean"), Ok(FleetSetting::Mean));
+        assert_eq!(parse_fleet("60/s"), Ok(FleetSetting::Rate(Rate(60.0))));
+        assert_eq!(parse_fleet("2 $/h"), Ok(FleetSetting::Budget(HourlyPrice(2.0))));
+        for wrong in ["much", "0/s", "-1 $/h", ""] {
+            assert!(parse_fleet(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn levels_are_read() {

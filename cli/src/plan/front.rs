@@ -21,7 +21,7 @@ const MARGIN: (f64, f64, f64, f64) = (64.0, 20.0, 34.0, 46.0);
 pub(super) fn front(arguments: &PlanArguments, case: &Case, assembly: &Assembly) -> anyhow::Result<Exit> {
     let problem = &assembly.problem;
     let svg = arguments.svg.as_deref().map(OutputFile::create).transpose()?;
-    let planner = planner(arguments.planner);
+    let planner = planner(arguments.planner)?;
     let points = accuracy_front(problem, planner.as_ref(), &case.limits).map_err(failed)?;
     if points.is_empty() {
         let message = "no plan of known accuracy: there is nothing to weigh against cost";

@@ -57,12 +57,13 @@ fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> i
     if lines.is_empty() { Ok(()) } else { writeln!(out) }
 }
 
-fn rate(value: f64) -> String {
+/// `40/s`.
+pub(super) fn rate(value: f64) -> String {
     format!("{}/s", trimmed(value, 3))
 }
 
 /// With so many places at most.
-fn trimmed(value: f64, places: usize) -> String {
+pub(super) fn trimmed(value: f64, places: usize) -> String {
     let text = format!("{value:.places$}");
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
@@ -70,7 +71,8 @@ fn trimmed(value: f64, places: usize) -> String {
     }
 }
 
-fn percent(part: f64) -> String {
+/// `12.5 %`.
+pub(super) fn percent(part: f64) -> String {
     format!("{} %", trimmed(part * 100.0, 1))
 }
 

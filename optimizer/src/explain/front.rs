@@ -1,8 +1,9 @@
-//! Cost against accuracy: the plans that nothing beats in both.
-use super::scale::with_accuracy;
+//! Cost against accuracy, and against accuracy and latency: the plans that nothing beats in all of them.
+use super::scale::{with_accuracy, with_latency};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
-use crate::solution::Solution;
+use crate::solution::{Solution, Status};
+use crate::summary::{PathLatency, paths};
 
 /// Plans that are looked for at most.
 const MOST: usize = 200;
@@ -44,4 +45,159 @@ pub fn accuracy_front(
         least = accuracy + STEP;
     }
     Ok(points)
+}
+
+/// Latency limits that are looked at, at most.
+const MOST_LIMITS: usize = 24;
+/// The first limit in seconds: no plan takes as long.
+const LOOSEST: f64 = 3600.0;
+
+/// A plan that no other beats in cost, accuracy and latency together, as far as the planner finds them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SurfacePoint {
+    /// Accuracy in percent.
+    pub accuracy: f64,
+    /// Cost in $/h.
+    pub cost: f64,
+    /// The bound on its latency in seconds, at the percentile of the limit.
+    pub latency: f64,
+    /// The limit on latency that it was planned with, in seconds.
+    pub limit: f64,
+    /// What is known of it: the cheapest with this accuracy and this limit, or not.
+    pub status: Status,
+    /// How much cheaper a plan with this accuracy and this limit may be, as a part of its cost, where that is proven.
+    pub gap: Option<f64>,
+    /// The plan.
+    pub solution: Solution,
+}
+
+/// Plans over accuracies and latencies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Surface {
+    /// Plans that no other beats in all three, the least accurate first, of these the slowest first.
+    pub points: Vec<SurfacePoint>,
+    /// Limits on latency that were planned with, in seconds, the loosest first; no plan was found under what is tighter.
+    pub limits: Vec<f64>,
+    /// Plans that were made.
+    pub plans: usize,
+    /// The tightest limit, under which no plan was found, in seconds, and whether it is proven that there is none; none
+    /// where the number of limits ended the search.
+    pub refused: Option<(f64, bool)>,
+}
+
+/// The plans that nothing beats in cost, accuracy and latency: by the epsilon-constraint method with a ladder of limits on
+/// latency, and for each of them a ladder of least accuracies. The first limit is none in effect; each further one is
+/// `ratio` times the largest bound of the plans under the one before, until no plan is found.
+///
+/// The problem has one limit on latency at least, which says the percentile. `seen` hears of each plan: how many there
+/// are, and the limit.
+///
+/// # Errors
+/// Those of the planner; a problem without a limit on latency.
+pub fn latency_front(
+    problem: &Problem,
+    planner: &dyn Planner,
+    limits: &SearchLimits,
+    ratio: f64,
+    seen: &mut dyn FnMut(usize, f64),
+) -> Result<Surface, PlannerError> {
+    if problem.limits.latency.is_empty() {
+        let reason = "it has no limit on latency, which would say the percentile".to_owned();
+        return Err(PlannerError::Unsupported { planner: planner.name().to_owned(), reason });
+    }
+    let mut surface = Surface { points: Vec::new(), limits: Vec::new(), plans: 0, refused: None };
+    let mut limit = LOOSEST;
+    while surface.limits.len() < MOST_LIMITS {
+        let bounded = with_latency(problem, |_| limit);
+        let mut largest: Option<f64> = None;
+        let mut least = 0.0;
+        loop {
+            let outcome = planner.plan(&with_accuracy(&bounded, Some(least)), limits)?;
+            surface.plans += 1;
+            seen(surface.plans, limit);
+            let refused = outcome.bound == Some(f64::INFINITY);
+            let (Some(solution), Some(cost)) = (outcome.solution, outcome.cost) else {
+                if largest.is_none() {
+                    surface.refused = Some((limit, refused));
+                }
+                break;
+            };
+            let slowest = paths(&bounded, &solution).iter().map(PathLatency::total).reduce(f64::max);
+            let (Some(accuracy), Some(latency)) = (bounded.accuracy_of(&solution.variants), slowest) else {
+                break;
+            };
+            largest = Some(largest.map_or(latency, |most: f64| most.max(latency)));
+            let (status, gap) = (outcome.status, outcome.gap);
+            surface.points.push(SurfacePoint { accuracy, cost, latency, limit, status, gap, solution });
+            least = accuracy + STEP;
+        }
+        let Some(largest) = largest else { break };
+        surface.limits.push(limit);
+        limit = largest * ratio;
+    }
+    surface.points = undominated(surface.points);
+    Ok(surface)
+}
+
+/// Without the points that another one beats in one of cost, accuracy and latency and equals in the rest, and of equals
+/// all but the first.
+fn undominated(points: Vec<SurfacePoint>) -> Vec<SurfacePoint> {
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs());
+    let no_worse = |a: &SurfacePoint, b: &SurfacePoint| {
+        (a.cost < b.cost || close(a.cost, b.cost))
+            && (a.accuracy > b.accuracy || close(a.accuracy, b.accuracy))
+            && (a.latency < b.latency || close(a.latency, b.latency))
+    };
+    let mut kept: Vec<SurfacePoint> = Vec::new();
+    for point in points {
+        if kept.iter().any(|other| no_worse(other, &point)) {
+            continue;
+        }
+        kept.retain(|other| !no_worse(&point, other));
+        kept.push(point);
+    }
+    kept.sort_by(|a, b| a.accuracy.total_cmp(&b.accuracy).then(b.latency.total_cmp(&a.latency)));
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::{PublishedSetting, published_vqa_problem};
+    use crate::planners::exact::Exact;
+    use crate::problem::LatencyLimit;
+
+    fn published() -> Problem {
+        let mut problem = published_vqa_problem(20.0, 54.0, PublishedSetting::Shared);
+        problem.limits.max_utilization = 0.85;
+        problem.limits.latency = vec![LatencyLimit { percentile: 99.0, seconds: 1.0, sink: None }];
+        problem
+    }
+
+    #[test]
+    fn what_is_faster_or_more_accurate_costs_more() {
+        let limits = SearchLimits { wall_seconds: None, ..SearchLimits::default() };
+        let mut seen = 0;
+        let surface =
+            latency_front(&published(), &Exact, &limits, 0.6, &mut |_, _| seen += 1).expect("plans");
+        assert_eq!(seen, surface.plans);
+        assert!(surface.points.len() >= 4 && surface.limits.len() >= 2, "{surface:?}");
+        assert!(surface.refused.is_some(), "at last a limit is too tight");
+        for (at, a) in surface.points.iter().enumerate() {
+            assert!(a.latency <= a.limit);
+            for (other, b) in surface.points.iter().enumerate() {
+                let beats = a.cost <= b.cost && a.accuracy >= b.accuracy && a.latency <= b.latency;
+                assert!(at == other || !beats, "{a:?} beats {b:?}");
+            }
+        }
+        assert!(surface.limits.windows(2).all(|two| two[1] < two[0]));
+    }
+
+    #[test]
+    fn a_percentile_is_needed() {
+        let mut problem = published();
+        problem.limits.latency.clear();
+        let found = latency_front(&problem, &Exact, &SearchLimits::default(), 0.6, &mut |_, _| {});
+        assert!(matches!(found, Err(PlannerError::Unsupported { .. })));
+    }
 }

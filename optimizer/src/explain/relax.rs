@@ -1,5 +1,5 @@
 //! The least that has to give way when there is no plan, one thing at a time.
-use super::scale::{accuracies, with_accuracy, with_bandwidth, with_latency, with_rate};
+use super::scale::{with_accuracy, with_bandwidth, with_latency, with_rate};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::planners::exact::Exact;
 use crate::problem::Problem;
@@ -129,7 +129,7 @@ fn rate(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>,
 
 fn accuracy(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
     let Some(from) = problem.limits.accuracy else { return Ok(None) };
-    let lower: Vec<f64> = accuracies(problem).into_iter().filter(|accuracy| *accuracy < from).collect();
+    let lower: Vec<f64> = problem.accuracy_levels().into_iter().filter(|accuracy| *accuracy < from).collect();
     // The higher, the harder: the first that is possible.
     let (mut low, mut high) = (0, lower.len());
     while low < high {

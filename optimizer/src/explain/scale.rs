@@ -33,25 +33,12 @@ pub(super) fn with_bandwidth(problem: &Problem, factor: f64) -> Problem {
     changed
 }
 
-/// Accuracies that joint variants can have, the highest first. Of a table the measured ones; else every tenth of a
-/// percentage point.
-pub(super) fn accuracies(problem: &Problem) -> Vec<f64> {
-    let mut all: Vec<f64> = match &problem.accuracy {
-        AccuracyModel::None => Vec::new(),
-        AccuracyModel::Table(rows) => rows.iter().map(|row| row.accuracy).collect(),
-        AccuracyModel::RowLookup(_) | AccuracyModel::Additive { .. } => {
-            (0..=1000u32).map(|tenth| f64::from(tenth) / 10.0).collect()
-        }
-    };
-    all.sort_by(|a, b| b.total_cmp(a));
-    all.dedup();
-    all
-}
-
 /// The next lower accuracy that is known, where rows were measured end to end.
 pub(super) fn next_accuracy_below(problem: &Problem, accuracy: f64) -> Option<f64> {
     match &problem.accuracy {
-        AccuracyModel::Table(_) => accuracies(problem).into_iter().find(|other| *other < accuracy - 1e-9),
+        AccuracyModel::Table(_) => {
+            problem.accuracy_levels().into_iter().find(|other| *other < accuracy - 1e-9)
+        }
         _ => None,
     }
 }

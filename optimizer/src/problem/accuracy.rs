@@ -62,6 +62,21 @@ impl Problem {
         }
     }
 
+    /// Accuracies that joint variants can have, the highest first. Of a table the measured ones; else every tenth of a
+    /// percentage point. Empty where nothing is known of accuracy.
+    pub fn accuracy_levels(&self) -> Vec<f64> {
+        let mut all: Vec<f64> = match &self.accuracy {
+            AccuracyModel::None => Vec::new(),
+            AccuracyModel::Table(rows) => rows.iter().map(|row| row.accuracy).collect(),
+            AccuracyModel::RowLookup(_) | AccuracyModel::Additive { .. } => {
+                (0..=1000u32).map(|tenth| f64::from(tenth) / 10.0).collect()
+            }
+        };
+        all.sort_by(|a, b| b.total_cmp(a));
+        all.dedup();
+        all
+    }
+
     /// Whether joint variants meet the accuracy limit.
     pub fn accepts(&self, variants: &[usize]) -> bool {
         match self.limits.accuracy {

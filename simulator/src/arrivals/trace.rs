@@ -114,6 +114,19 @@ impl Trace {
         self.length
     }
 
+    /// Its parts: begin and end in seconds, and the factor between them.
+    pub fn parts(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
+        self.parts.iter().enumerate().map(|(index, (begin, factor))| {
+            let end = self.parts.get(index + 1).map_or(self.length, |(end, _)| *end);
+            (*begin, end, *factor)
+        })
+    }
+
+    /// The largest factor.
+    pub fn largest_factor(&self) -> f64 {
+        self.parts.iter().map(|(_, factor)| *factor).fold(0.0, f64::max)
+    }
+
     /// The factor at a time in seconds.
     pub fn factor_at(&self, time: f64) -> f64 {
         let within = time.rem_euclid(self.length);

@@ -1,0 +1,290 @@
+//! `tidemill plan --trace`: plans for the levels of a load that changes, and when to switch between them.
+mod candidates;
+mod document;
+mod table;
+
+use super::{Answer, Planned, document as plan_document, give_way, table as plan_table};
+use crate::arguments::{PlanArguments, PlanOutput, PlannerChoice};
+use crate::exit::{Exit, Failure};
+use crate::output_file::OutputFile;
+use crate::planning::{Case, failed};
+use crate::preparation::check_plan;
+use crate::simulate::{Expectation, expectation};
+use crate::terminal::Terminal;
+use candidates::{Candidate, Candidates};
+use std::io::{self, Write};
+use std::path::Path;
+use tidemill_optimizer::assemble::Assembly;
+use tidemill_optimizer::planner::PlannerError;
+use tidemill_optimizer::solution::Outcome;
+use tidemill_simulator::{Levels, Price, Schedule, Switching, Trace, cheapest_levels, coarsened, histogram};
+
+/// Bins of the histogram of a load.
+const BINS: usize = 512;
+/// Loads for which plans are made; the levels are chosen among them.
+const CANDIDATES: usize = 24;
+
+/// Plans for a load, with all that is said of them.
+struct LoadPlan<'a> {
+    case: &'a Case,
+    trace: &'a Trace,
+    /// Records per second of the slowest source that the factor 1 stands for.
+    nominal: f64,
+    switching: Switching,
+    candidates: &'a Candidates,
+    levels: Vec<Level<'a>>,
+    schedule: Schedule,
+    /// The plan for the peak, all the time.
+    fixed: Fixed<'a>,
+}
+
+/// A level of the load and its plan.
+struct Level<'a> {
+    candidate: &'a Candidate,
+    planned: Planned,
+    /// What it would do; written into the plan where it is known.
+    expectation: Expectation,
+}
+
+/// One plan for all of the load.
+struct Fixed<'a> {
+    candidate: &'a Candidate,
+    /// What it costs over the trace, in $.
+    cost: f64,
+}
+
+/// What a way to serve a load comes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Totals {
+    /// $ over the trace.
+    cost: f64,
+    switches_per_day: f64,
+    /// Part of the time in which the load exceeds what the plan in use is for.
+    over_time: f64,
+    /// Part of the records in excess of it.
+    over_load: f64,
+    /// Mean accuracy of the other records, in percent, where known.
+    accuracy: Option<f64>,
+    /// Part of them that get less accuracy than the level wants, or an unknown one.
+    below_level: f64,
+}
+
+/// Plans for the load in a file.
+pub(super) fn load(
+    arguments: &PlanArguments,
+    file: &Path,
+    case: &Case,
+    assembly: &Assembly,
+    terminal: &Terminal,
+) -> anyhow::Result<Exit> {
+    let nominal = assembly.rate;
+    let trace = crate::simulate::trace(file, nominal)?;
+    let switching = Switching {
+        dwell: arguments.load.dwell.0 as f64 / 1e9,
+        reaction: arguments.load.reaction.0 as f64 / 1e9,
+    };
+    let most = usize::from(arguments.load.levels);
+    let bins = coarsened(&histogram(&trace, BINS), CANDIDATES);
+    let folder = Folder::new(arguments.out.as_deref(), most)?;
+    let made = match arguments.planner {
+        PlannerChoice::AccuracyScaling => {
+            candidates::on_a_fleet(arguments, case, &trace, nominal, bins, terminal)
+        }
+        _ => candidates::by_planner(arguments, case, nominal, bins, terminal),
+    };
+    let candidates = match made.map_err(with_exit_code)? {
+        Ok(candidates) => candidates,
+        Err(refused) => return without_plan(arguments, case, &refused.assembly, &refused.outcome),
+    };
+    let prices: Vec<Option<Price>> =
+        candidates.all.iter().map(|candidate| candidate.as_ref().map(|candidate| candidate.price)).collect();
+    let missed = candidates.missed;
+    let chosen = cheapest_levels(&trace, &candidates.bins, &prices, most, switching, missed);
+    let Some(Levels { lasts, schedule, .. }) = chosen else {
+        return Err(
+            Failure::new(Exit::Bug, "the peak of the load has a plan, and there are no levels").into()
+        );
+    };
+    let mut levels = Vec::new();
+    for last in lasts {
+        let Some(candidate) = &candidates.all[last] else { continue };
+        levels.push(level(case, candidate)?);
+    }
+    let seconds = trace.seconds();
+    let all = trace.mean_factor() * seconds;
+    let fixed = Fixed { candidate: &candidates.peak, cost: candidates.peak.costs.of(seconds, all) };
+    let plan = LoadPlan {
+        case,
+        trace: &trace,
+        nominal,
+        switching,
+        candidates: &candidates,
+        levels,
+        schedule,
+        fixed,
+    };
+    folder.write(&plan)?;
+    let mut out = io::stdout().lock();
+    match arguments.output {
+        PlanOutput::Table => plan.write_table(file, &mut out)?,
+        PlanOutput::Json => {
+            serde_json::to_writer_pretty(&mut out, &plan.document(file))?;
+            writeln!(out)?;
+        }
+        PlanOutput::Yaml => {
+            out.write_all(tidemill_spec::yaml::print(&plan.document(file))?.as_bytes())?;
+        }
+    }
+    out.flush()?;
+    if let Some(path) = &arguments.out {
+        terminal.note(&format!("the plans and `schedule.csv` are in {}", path.display()));
+    }
+    Ok(Exit::Success)
+}
+
+/// An error of a planner gets its exit code.
+fn with_exit_code(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<PlannerError>() {
+        Ok(error) => failed(error).into(),
+        Err(error) => error,
+    }
+}
+
+/// The plan of a candidate, ready to run.
+fn level<'a>(case: &Case, candidate: &'a Candidate) -> anyhow::Result<Level<'a>> {
+    let mut planned = Planned::new(case, &candidate.assembly, &candidate.solution)?;
+    let expectation = expectation(case, &candidate.assembly, &planned.solution, &planned.plan);
+    expectation.write_into(&mut planned.plan);
+    if case.runs_here(&planned.plan) {
+        check_plan(&case.workflow, planned.plan.clone())?;
+    }
+    Ok(Level { candidate, planned, expectation })
+}
+
+/// There is none for the peak: what has to give way there.
+fn without_plan(
+    arguments: &PlanArguments,
+    case: &Case,
+    assembly: &Assembly,
+    outcome: &Outcome,
+) -> anyhow::Result<Exit> {
+    let relaxations = give_way(case, assembly, outcome)?;
+    let answer = Answer {
+        case,
+        assembly,
+        outcome,
+        planned: None,
+        expectation: None,
+        relaxations: relaxations.as_deref(),
+    };
+    let mut out = io::stdout().lock();
+    match arguments.output {
+        PlanOutput::Json => {
+            serde_json::to_writer_pretty(&mut out, &plan_document::document(&answer))?;
+            writeln!(out)?;
+        }
+        PlanOutput::Table | PlanOutput::Yaml => {
+            writeln!(out, "at {}, which one plan has to serve:", plan_table::rate(assembly.rate))?;
+            plan_table::write(&answer, &mut out)?;
+        }
+    }
+    out.flush()?;
+    Ok(Exit::No)
+}
+
+/// Where plans go: taken before the work begins, so that nobody waits for what cannot be written.
+struct Folder {
+    files: Vec<OutputFile>,
+    schedule: Option<OutputFile>,
+}
+
+/// Name of the plan of a level, from 0.
+fn file_name(level: usize) -> String {
+    format!("level-{}.yaml", level + 1)
+}
+
+impl Folder {
+    fn new(path: Option<&Path>, most: usize) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self { files: Vec::new(), schedule: None }) };
+        if path.is_file() {
+            let message = format!("`{}` is a file", path.display());
+            return Err(Failure::new(Exit::Usage, message)
+                .with_help("with `--trace` there is a plan for each level: name a folder"));
+        }
+        let files: Result<Vec<OutputFile>, Failure> =
+            (0..most).map(|level| OutputFile::create(&path.join(file_name(level)))).collect();
+        Ok(Self { files: files?, schedule: Some(OutputFile::create(&path.join("schedule.csv"))?) })
+    }
+
+    /// A plan for each level, and which one serves when.
+    fn write(self, plan: &LoadPlan<'_>) -> anyhow::Result<()> {
+        for (file, level) in self.files.into_iter().zip(&plan.levels) {
+            let text = level.planned.plan.to_yaml()?;
+            file.write(|out| out.write_all(text.as_bytes()))?;
+        }
+        if let Some(file) = self.schedule {
+            file.write(|out| {
+                writeln!(out, "time,plan,rate")?;
+                for spell in &plan.schedule.spells {
+                    let rate = plan.levels[spell.level].candidate.top * plan.nominal;
+                    writeln!(out, "{:.3}s,{},{rate:.3}/s", spell.begin, file_name(spell.level))?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl LoadPlan<'_> {
+    /// What switching between the plans of the levels comes to.
+    fn switched(&self) -> Totals {
+        let uses = || self.levels.iter().zip(&self.schedule.levels);
+        let cost = uses().map(|(level, of)| level.candidate.costs.of(of.seconds, of.served)).sum();
+        let served: f64 = uses().map(|(_, of)| of.served).sum();
+        let part = |value: f64| if served > 0.0 { value / served } else { 0.0 };
+        let known: Option<f64> =
+            uses().map(|(level, of)| level.candidate.accuracy.map(|accuracy| accuracy * of.served)).sum();
+        let below: f64 = uses()
+            .filter(|(level, _)| self.is_below(level.candidate))
+            .map(|(_, of)| of.served)
+            .fold(0.0, |sum, served| sum + served);
+        Totals {
+            cost,
+            switches_per_day: self.schedule.switches_per_day(),
+            over_time: self.schedule.over_time(),
+            over_load: self.schedule.over_load(),
+            accuracy: known.map(part),
+            below_level: part(below),
+        }
+    }
+
+    /// What the plan for the peak comes to, all the time.
+    fn fixed(&self) -> Totals {
+        Totals {
+            cost: self.fixed.cost,
+            switches_per_day: 0.0,
+            over_time: 0.0,
+            over_load: 0.0,
+            accuracy: self.fixed.candidate.accuracy,
+            below_level: if self.is_below(self.fixed.candidate) { 1.0 } else { 0.0 },
+        }
+    }
+
+    /// Whether a plan is less accurate than wanted.
+    fn is_below(&self, candidate: &Candidate) -> bool {
+        let wanted = candidate.assembly.problem.limits.accuracy;
+        wanted.is_some_and(|wanted| candidate.accuracy.is_none_or(|accuracy| accuracy < wanted - 1e-9))
+    }
+
+    /// The least load above 0, the mean and the largest, in records per second.
+    fn rates(&self) -> (f64, f64, f64) {
+        let factors = self.trace.parts().map(|(_, _, factor)| factor);
+        let least = factors.fold(f64::INFINITY, f64::min);
+        (
+            least * self.nominal,
+            self.trace.mean_factor() * self.nominal,
+            self.trace.largest_factor() * self.nominal,
+        )
+    }
+}

@@ -1,0 +1,305 @@
+//! Accuracy scaling: a fleet of workers is bought once, and when the load rises cheaper variants run on it instead of
+//! more workers.
+//!
+//! The published systems that do so are Loki (Ahmad, Guan and Sitaraman 2024, arXiv 2407.03583) and IPA (Ghafouri and others
+//! 2023, arXiv 2308.12871). This planner solves the accuracy scaling step of Loki's resource manager (maximise the accuracy
+//! of what is answered, subject to the throughput of the replicas, at most so many servers and a bound on latency) with all
+//! records of an operator on one variant, as IPA has it (which with a fixed number of replicas and no weight on resources
+//! and batches is its variant switching). `docs/changing-load.md` says what differs.
+use super::exact::Exact;
+use crate::cost::cost;
+use crate::explain::with_accuracy;
+use crate::planner::{Planner, PlannerError, SearchLimits};
+use crate::problem::Problem;
+use crate::search_time::SearchTime;
+use crate::solution::{Outcome, Solution, Status};
+
+/// Steps in which the load that a fleet carries is bracketed: the last one is below a thousandth.
+const BISECTIONS: usize = 11;
+
+/// The most accurate plan on workers that are there and paid for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccuracyScaling {
+    /// How many of each worker class there are.
+    fleet: Vec<u32>,
+}
+
+impl AccuracyScaling {
+    /// With so many workers of each class.
+    pub fn new(fleet: Vec<u32>) -> Self {
+        Self { fleet }
+    }
+
+    /// With the workers of a plan.
+    pub fn of_plan(problem: &Problem, solution: &Solution) -> Self {
+        let mut fleet = vec![0; problem.worker_classes.len()];
+        for worker in &solution.workers {
+            fleet[worker.class] += 1;
+        }
+        Self { fleet }
+    }
+
+    /// How many of each worker class there are.
+    pub fn fleet(&self) -> &[u32] {
+        &self.fleet
+    }
+
+    /// What all of them cost in $/h, busy or not.
+    pub fn price(&self, problem: &Problem) -> f64 {
+        self.fleet
+            .iter()
+            .zip(&problem.worker_classes)
+            .map(|(count, class)| f64::from(*count) * class.price)
+            .sum()
+    }
+
+    /// The same problem with no workers but these, which cost nothing more.
+    fn own(&self, problem: &Problem) -> Problem {
+        let mut own = problem.clone();
+        for (class, count) in own.worker_classes.iter_mut().zip(&self.fleet) {
+            class.count = *count;
+            class.price = 0.0;
+        }
+        own
+    }
+
+    /// The largest load that the fleet carries with some variants of known accuracy, at most `most`, and the plan for it.
+    /// Loads are whatever `problem_at` takes; none where the fleet does not even carry a thousandth of `most`.
+    ///
+    /// # Errors
+    /// Those of the planner and of `problem_at`.
+    pub fn largest_load<E: From<PlannerError>>(
+        &self,
+        most: f64,
+        limits: &SearchLimits,
+        mut problem_at: impl FnMut(f64) -> Result<Problem, E>,
+    ) -> Result<Option<(f64, Outcome)>, E> {
+        let mut carried = None;
+        let (mut low, mut high) = (0.0, most);
+        let mut load = most;
+        for _ in 0..=BISECTIONS {
+            let outcome = self.plan(&problem_at(load)?, limits)?;
+            if outcome.solution.is_some() {
+                low = load;
+                carried = Some((load, outcome));
+                if load >= most {
+                    break;
+                }
+            } else {
+                high = load;
+            }
+            load = (low + high) / 2.0;
+        }
+        Ok(carried)
+    }
+}
+
+impl Planner for AccuracyScaling {
+    fn name(&self) -> &'static str {
+        "accuracy-scaling"
+    }
+
+    /// The limit on accuracy does not count: accuracy is what is maximised. [`Status::Optimal`] says that it is proven that
+    /// no plan on this fleet is more accurate; of its cost nothing is proven.
+    fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
+        let time = SearchTime::begin();
+        let unsupported = |reason: &str| {
+            Err(PlannerError::Unsupported { planner: self.name().to_owned(), reason: reason.to_owned() })
+        };
+        if self.fleet.len() != problem.worker_classes.len() {
+            return unsupported("its fleet has other kinds of workers");
+        }
+        let levels = problem.accuracy_levels();
+        if levels.is_empty() {
+            return unsupported("nothing is known of accuracy");
+        }
+        let own = self.own(problem);
+        let mut nodes = 0;
+        let mut attempt = |accuracy: f64| {
+            let outcome = Exact.plan(&with_accuracy(&own, Some(accuracy)), limits)?;
+            nodes += outcome.nodes;
+            Ok::<_, PlannerError>(outcome)
+        };
+        // What a fleet carries with an accuracy it carries with any lower one: the first level that it carries.
+        let mut best: Option<Solution> = None;
+        let (mut from, mut to) = (0, levels.len());
+        let mut is_proven = true;
+        let mut any_limit = false;
+        while from < to {
+            let middle = (from + to) / 2;
+            let outcome = attempt(levels[middle])?;
+            any_limit |= outcome.status == Status::TimeLimited;
+            match outcome.solution {
+                Some(solution) => {
+                    to = middle;
+                    best = Some(solution);
+                }
+                None => {
+                    is_proven &= outcome.bound == Some(f64::INFINITY);
+                    from = middle + 1;
+                }
+            }
+        }
+        let Some(solution) = best else {
+            let mut outcome = Outcome::infeasible(self.name(), is_proven);
+            if any_limit && !is_proven {
+                outcome.status = Status::TimeLimited;
+            }
+            return Ok(Outcome { nodes, seconds: time.seconds(), ..outcome });
+        };
+        let total = cost(problem, &solution).map_err(|error| PlannerError::Fault {
+            planner: self.name().to_owned(),
+            reason: error.to_string(),
+        })?;
+        let status = match (is_proven, any_limit) {
+            (true, _) => Status::Optimal,
+            (false, true) => Status::TimeLimited,
+            (false, false) => Status::Feasible,
+        };
+        Ok(Outcome {
+            planner: self.name().to_owned(),
+            status,
+            solution: Some(solution),
+            cost: Some(total.total()),
+            bound: None,
+            gap: None,
+            nodes,
+            seconds: time.seconds(),
+        })
+    }
+}
+
+/// The plan for the largest load, at most `most`, whose workers cost no more than a budget in $/h: what a fleet is
+/// bought for. None where even a thousandth of `most` costs more.
+///
+/// # Errors
+/// Those of the planner and of `problem_at`.
+pub fn within_budget<E: From<PlannerError>>(
+    planner: &dyn Planner,
+    budget: f64,
+    most: f64,
+    limits: &SearchLimits,
+    mut problem_at: impl FnMut(f64) -> Result<Problem, E>,
+) -> Result<Option<(f64, Solution)>, E> {
+    let mut affordable = None;
+    let (mut low, mut high) = (0.0, most);
+    let mut load = most;
+    for _ in 0..=BISECTIONS {
+        let problem = problem_at(load)?;
+        let outcome = planner.plan(&problem, limits)?;
+        let fits = |solution: &Solution| {
+            AccuracyScaling::of_plan(&problem, solution).price(&problem) <= budget + 1e-9
+        };
+        match outcome.solution.filter(fits) {
+            Some(solution) => {
+                low = load;
+                affordable = Some((load, solution));
+                if load >= most {
+                    break;
+                }
+            }
+            None => high = load,
+        }
+        load = (low + high) / 2.0;
+    }
+    Ok(affordable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::check;
+    use crate::explain::with_rate;
+    use crate::generator::{PublishedSetting, published_vqa_problem, small_problem};
+    use crate::planners::exhaustive::Exhaustive;
+    use crate::problem::AccuracyModel;
+
+    fn published(rate: f64) -> Problem {
+        published_vqa_problem(rate, 56.0, PublishedSetting::Shared)
+    }
+
+    fn fleet_for(rate: f64) -> AccuracyScaling {
+        let problem = published(rate);
+        let outcome = Exact.plan(&problem, &SearchLimits::default()).expect("plans");
+        AccuracyScaling::of_plan(&problem, &outcome.solution.expect("a plan"))
+    }
+
+    #[test]
+    fn more_load_on_the_same_workers_is_less_accuracy() {
+        let fleet = fleet_for(40.0);
+        let mut last = 100.0;
+        for rate in [10.0, 20.0, 30.0, 40.0, 44.0] {
+            let problem = published(rate);
+            let outcome = fleet.plan(&problem, &SearchLimits::default()).expect("plans");
+            let solution = outcome.solution.expect("a plan");
+            assert_eq!(outcome.status, Status::Optimal);
+            let used = AccuracyScaling::of_plan(&problem, &solution);
+            assert!(used.fleet().iter().zip(fleet.fleet()).all(|(used, bought)| used <= bought));
+            let mut free = problem.clone();
+            free.limits.accuracy = None;
+            assert_eq!(check(&free, &solution), []);
+            let accuracy = problem.accuracy_of(&solution.variants).expect("known");
+            assert!(accuracy <= last, "{accuracy} after {last} at {rate}");
+            last = accuracy;
+        }
+        assert!(last < 56.0, "at 44/s the level is given up: {last}");
+        let beyond = fleet.plan(&published(400.0), &SearchLimits::default()).expect("plans");
+        assert_eq!((beyond.status, beyond.solution), (Status::Infeasible, None));
+    }
+
+    #[test]
+    fn no_variants_on_the_fleet_are_more_accurate() {
+        let mut compared = 0;
+        for seed in 1..=60 {
+            let mut problem = small_problem(seed);
+            if matches!(problem.accuracy, AccuracyModel::None) {
+                continue;
+            }
+            problem.limits.accuracy = None;
+            let fleet =
+                AccuracyScaling::new(problem.worker_classes.iter().map(|class| class.count.min(2)).collect());
+            let found = fleet.plan(&problem, &SearchLimits::default()).expect("plans");
+            if !problem.limits.latency.is_empty() {
+                continue;
+            }
+            let Some(accuracy) = found.solution.as_ref().and_then(|s| problem.accuracy_of(&s.variants))
+            else {
+                continue;
+            };
+            // A more accurate plan is one that keeps a limit above this one's accuracy.
+            let higher = with_accuracy(&fleet.own(&problem), Some(accuracy + 0.1001));
+            let Ok(other) = Exhaustive.plan(&higher, &SearchLimits::default()) else { continue };
+            assert_eq!(other.solution, None, "seed {seed}: more than {accuracy}");
+            compared += 1;
+        }
+        assert!(compared >= 5, "{compared}");
+    }
+
+    #[test]
+    fn a_fleet_carries_so_much_and_costs_so_much() {
+        let fleet = fleet_for(20.0);
+        let limits = SearchLimits::default();
+        let at = |rate: f64| Ok::<_, PlannerError>(with_rate(&published(1.0), rate));
+        let (load, outcome) = fleet.largest_load(400.0, &limits, at).expect("plans").expect("carries some");
+        assert!(load > 20.0 && outcome.solution.is_some(), "{load}");
+        let more = fleet.plan(&published(load * 1.03), &limits).expect("plans");
+        assert_eq!(more.solution, None);
+        let (rate, solution) = within_budget(&Exact, 4.2, 400.0, &limits, at).expect("plans").expect("some");
+        let bought = AccuracyScaling::of_plan(&published(rate), &solution);
+        assert!(bought.price(&published(rate)) <= 4.2 && rate > 20.0, "{rate}");
+        assert_eq!(within_budget(&Exact, 0.0, 400.0, &limits, at).expect("plans"), None);
+    }
+
+    #[test]
+    fn nothing_to_maximise_is_refused() {
+        let mut problem = published(10.0);
+        problem.accuracy = AccuracyModel::None;
+        let fleet = fleet_for(20.0);
+        assert!(matches!(
+            fleet.plan(&problem, &SearchLimits::default()),
+            Err(PlannerError::Unsupported { .. })
+        ));
+        let other = AccuracyScaling::new(vec![1]);
+        assert!(other.plan(&published(10.0), &SearchLimits::default()).is_err());
+    }
+}
