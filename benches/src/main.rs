@@ -1,6 +1,7 @@
 //! Answers one question a file, each with a baseline in the same run; results are JSON files of one schema
 //! (`result.rs`) with the machine's facts inside.
 mod link_throughput;
+mod load_moves;
 mod machine;
 mod operator_overhead;
 mod parts;
@@ -20,12 +21,12 @@ use std::path::PathBuf;
 #[derive(Parser)]
 struct Arguments {
     /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, planning-time, setups,
-    /// simulation-time, or all.
+    /// simulation-time, load-moves, or all.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
     out: PathBuf,
-    /// The tidemill binary, for start-up.
+    /// The tidemill binary, for start-up and load-moves.
     #[arg(long, default_value = "target/debug/tidemill")]
     binary: PathBuf,
     #[command(flatten)]
@@ -36,6 +37,8 @@ struct Arguments {
     setups: setups::Options,
     #[command(flatten)]
     simulation_time: simulation_time::Options,
+    #[command(flatten)]
+    load_moves: load_moves::Options,
     #[command(flatten)]
     rival: vqa_loop::RivalOptions,
 }
@@ -73,6 +76,12 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("simulation-time") {
         results.push(simulation_time::run(&arguments.simulation_time, &arguments.out)?);
+    }
+    if asked("load-moves") {
+        load_moves::run(&arguments.load_moves, &arguments.binary, &arguments.out)?;
+        if arguments.question == "load-moves" {
+            return Ok(());
+        }
     }
     anyhow::ensure!(!results.is_empty(), "no such benchmark: {}", arguments.question);
     for result in results {

@@ -15,6 +15,9 @@ mod rates;
 mod return_traffic;
 mod totals;
 
+pub(crate) use drawing::{begin, ticks};
+pub(crate) use inputs::{models, written};
+
 use anyhow::Context;
 use clap::Args;
 use contest::{ENTRANTS, Effort, Entrant, Row};

@@ -106,6 +106,10 @@ fn accuracy_scaling_keeps_its_workers_and_gives_up_accuracy() {
     }
     assert!(number(&more, "/switched/accuracy") > number(&mean, "/switched/accuracy"));
     assert!(number(&more, "/switched/cost") > number(&mean, "/switched/cost"));
+    let goal = [&scaling[..], &["--goal", "level", "--output", "json"]].concat();
+    let enough = plan(&place, &goal).expect(0).json();
+    assert_eq!(number(&enough, "/fleet/cost_per_hour"), number(&mean, "/fleet/cost_per_hour"));
+    assert!(number(&enough, "/switched/accuracy") < number(&mean, "/switched/accuracy"));
     let bought = run("0.46 $/h");
     assert!(number(&bought, "/fleet/cost_per_hour") <= 0.46);
     let poor = plan(&place, &[&scaling[..], &["--fleet", "0.01 $/h"]].concat()).expect(1).stderr;

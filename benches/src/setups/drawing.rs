@@ -17,7 +17,7 @@ text{fill:#e7ecf2}.soft{fill:#9aa7b7}.whisker{stroke:#e7ecf2}.k{fill:#8c9bff}.n{
 .f0{fill:#8c9bff}.f1{fill:#c48cf0}.f2{fill:#2a9d92}.f3{fill:#e3b341}.f4{fill:#f0799d}.f5{fill:#8b97a8}.f6{fill:#9ccc4f}}";
 
 /// Begin of a file.
-pub(super) fn begin(title: &str, width: f64, height: f64) -> Result<String, std::fmt::Error> {
+pub(crate) fn begin(title: &str, width: f64, height: f64) -> Result<String, std::fmt::Error> {
     plot::begin(title, (width, height), 16.0, STYLE)
 }
 
@@ -31,7 +31,7 @@ pub(super) fn cross(svg: &mut String, class: &str, x: f64, y: f64) -> std::fmt::
 }
 
 /// Values at even, round steps within a range, at most `most` and one.
-pub(super) fn ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
+pub(crate) fn ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let rough = (high - low).max(f64::MIN_POSITIVE) / most as f64;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power);

@@ -242,7 +242,7 @@ impl Family {
 }
 
 /// Diagnostics as an error.
-pub(super) fn written(found: tidemill_spec::diagnostic::Diagnostics) -> anyhow::Error {
+pub(crate) fn written(found: tidemill_spec::diagnostic::Diagnostics) -> anyhow::Error {
     anyhow::anyhow!("{}", found.render(false))
 }
 
@@ -253,7 +253,7 @@ fn infrastructures(root: &Path) -> anyhow::Result<Vec<Infrastructure>> {
 }
 
 /// All candidate models as if they were here: only their figures count.
-fn models(workflow: &Workflow) -> anyhow::Result<Models> {
+pub(crate) fn models(workflow: &Workflow) -> anyhow::Result<Models> {
     let mut models = Models::new();
     for operator in workflow.operators.iter().filter(|operator| !operator.variants.is_empty()) {
         let load = |path: &str| -> anyhow::Result<Model> {

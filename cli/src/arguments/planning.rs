@@ -75,6 +75,19 @@ pub(crate) struct LoadArguments {
     /// `60/s`, or for as much load as workers for a price such as `'2 $/h'` carry. Default: mean.
     #[arg(long, value_name = "LOAD", value_parser = parse_fleet, requires = "trace")]
     pub(crate) fleet: Option<FleetSetting>,
+    /// What `accuracy-scaling` aims at: as much accuracy as the workers carry (`most`), or no more than the service level asks
+    /// for, and then the least traffic cost (`level`).
+    #[arg(long, value_name = "GOAL", default_value = "most", requires = "trace")]
+    pub(crate) goal: GoalChoice,
+}
+
+/// `--goal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GoalChoice {
+    /// As much as the workers carry.
+    Most,
+    /// No more than the service level.
+    Level,
 }
 
 /// `--fleet`.

@@ -22,12 +22,28 @@ const BISECTIONS: usize = 11;
 pub struct AccuracyScaling {
     /// How many of each worker class there are.
     fleet: Vec<u32>,
+    goal: Goal,
+}
+
+/// How much accuracy is worth having.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Goal {
+    /// As much as the fleet carries, as Loki and IPA have it.
+    #[default]
+    Most,
+    /// What the limit on accuracy asks for and no more: where the fleet carries that, the least traffic cost counts.
+    Level,
 }
 
 impl AccuracyScaling {
     /// With so many workers of each class.
     pub fn new(fleet: Vec<u32>) -> Self {
-        Self { fleet }
+        Self { fleet, goal: Goal::Most }
+    }
+
+    /// With another goal.
+    pub fn with_goal(self, goal: Goal) -> Self {
+        Self { goal, ..self }
     }
 
     /// With the workers of a plan.
@@ -36,7 +52,7 @@ impl AccuracyScaling {
         for worker in &solution.workers {
             fleet[worker.class] += 1;
         }
-        Self { fleet }
+        Self::new(fleet)
     }
 
     /// How many of each worker class there are.
@@ -99,8 +115,9 @@ impl Planner for AccuracyScaling {
         "accuracy-scaling"
     }
 
-    /// The limit on accuracy does not count: accuracy is what is maximised. [`Status::Optimal`] says that it is proven that
-    /// no plan on this fleet is more accurate; of its cost nothing is proven.
+    /// The limit on accuracy may be missed: accuracy is what is maximised, see [`Goal`]. [`Status::Optimal`] says that it is
+    /// proven that no plan on this fleet is more accurate (with [`Goal::Level`], or that the limit is kept); of its cost
+    /// nothing is proven.
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         let time = SearchTime::begin();
         let unsupported = |reason: &str| {
@@ -109,9 +126,13 @@ impl Planner for AccuracyScaling {
         if self.fleet.len() != problem.worker_classes.len() {
             return unsupported("its fleet has other kinds of workers");
         }
-        let levels = problem.accuracy_levels();
+        let mut levels = problem.accuracy_levels();
         if levels.is_empty() {
             return unsupported("nothing is known of accuracy");
+        }
+        if let (Goal::Level, Some(enough)) = (self.goal, problem.limits.accuracy) {
+            levels.retain(|level| *level < enough);
+            levels.insert(0, enough);
         }
         let own = self.own(problem);
         let mut nodes = 0;
@@ -245,6 +266,26 @@ mod tests {
         assert!(last < 56.0, "at 44/s the level is given up: {last}");
         let beyond = fleet.plan(&published(400.0), &SearchLimits::default()).expect("plans");
         assert_eq!((beyond.status, beyond.solution), (Status::Infeasible, None));
+    }
+
+    #[test]
+    fn more_than_the_level_is_not_paid_for_where_it_is_enough() {
+        let fleet = fleet_for(20.0);
+        let limits = SearchLimits::default();
+        let enough = fleet.clone().with_goal(Goal::Level);
+        let accuracy = |outcome: &Outcome, problem: &Problem| {
+            problem.accuracy_of(&outcome.solution.as_ref().expect("a plan").variants).expect("known")
+        };
+        let problem = published(10.0);
+        let (most, level) =
+            (fleet.plan(&problem, &limits).expect("plans"), enough.plan(&problem, &limits).expect("plans"));
+        assert!(accuracy(&most, &problem) > accuracy(&level, &problem));
+        assert!(accuracy(&level, &problem) >= 56.0);
+        let load = published(24.0);
+        let (most, level) =
+            (fleet.plan(&load, &limits).expect("plans"), enough.plan(&load, &limits).expect("plans"));
+        assert!(accuracy(&level, &load) <= accuracy(&most, &load));
+        assert_eq!(level.status, Status::Optimal);
     }
 
     #[test]

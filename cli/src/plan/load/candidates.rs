@@ -1,5 +1,5 @@
 //! Plans for many loads of a trace; the levels are chosen among them.
-use crate::arguments::{FleetSetting, PlanArguments};
+use crate::arguments::{FleetSetting, GoalChoice, PlanArguments};
 use crate::exit::{Exit, Failure};
 use crate::planning::{Case, planner};
 use crate::status_line::StatusLine;
@@ -7,7 +7,7 @@ use crate::terminal::Terminal;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::cost::{Cost, cost};
 use tidemill_optimizer::planner::{Planner, PlannerError};
-use tidemill_optimizer::planners::accuracy_scaling::{AccuracyScaling, within_budget};
+use tidemill_optimizer::planners::accuracy_scaling::{AccuracyScaling, Goal, within_budget};
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
@@ -85,7 +85,7 @@ pub(super) fn by_planner(
         let (status, solution) = (outcome.status, outcome.solution.clone());
         match solution {
             Some(solution) => {
-                all.push(Some(candidate(bin.factor, assembly, status, solution, None)?));
+                all.push(Some(candidate(bin.factor, assembly, status, solution, None, Goal::Most)?));
             }
             None if done == 0 => {
                 line.finish();
@@ -100,7 +100,7 @@ pub(super) fn by_planner(
     let Some((assembly, Some(last))) = peak.zip(all.last()) else {
         return Err(Failure::new(Exit::Bug, "a load without a peak").into());
     };
-    let peak = candidate(last.top, assembly, last.status, last.solution.clone(), None)?;
+    let peak = candidate(last.top, assembly, last.status, last.solution.clone(), None, Goal::Most)?;
     Ok(Ok(Candidates { planner: planner.name(), bins, all, peak, missed: 0.0, fleet: None }))
 }
 
@@ -121,7 +121,7 @@ pub(super) fn on_a_fleet(
     let Some(solution) = outcome.solution.clone() else {
         return Ok(Err(Refused { assembly: peak, outcome }));
     };
-    let peak = candidate(trace.largest_factor(), peak, outcome.status, solution, None)?;
+    let peak = candidate(trace.largest_factor(), peak, outcome.status, solution, None, Goal::Most)?;
     line.show(|_| "choosing the workers".to_owned());
     let (rate, bought_for, workers) = match arguments.load.fleet.unwrap_or(FleetSetting::Mean) {
         FleetSetting::Budget(budget) => {
@@ -145,7 +145,11 @@ pub(super) fn on_a_fleet(
             (rate, word.to_owned(), workers)
         }
     };
-    let planner = AccuracyScaling::of_plan(&peak.assembly.problem, &workers);
+    let goal = match arguments.load.goal {
+        GoalChoice::Most => Goal::Most,
+        GoalChoice::Level => Goal::Level,
+    };
+    let planner = AccuracyScaling::of_plan(&peak.assembly.problem, &workers).with_goal(goal);
     let price = planner.price(&peak.assembly.problem);
     let fleet = Fleet { bought_for, rate, price, workers: workers_of(&peak.assembly, &workers) };
     line.show(|_| "looking for the most that the workers carry".to_owned());
@@ -171,7 +175,7 @@ pub(super) fn on_a_fleet(
             all.push(None);
             continue;
         };
-        all.push(Some(candidate(bin.factor, assembly, outcome.status, solution, Some(price))?));
+        all.push(Some(candidate(bin.factor, assembly, outcome.status, solution, Some(price), goal)?));
     }
     line.finish();
     Ok(Ok(Candidates { planner: planner.name(), bins, all, peak, missed: ALL_POINTS, fleet: Some(fleet) }))
@@ -184,16 +188,19 @@ fn candidate(
     status: Status,
     solution: Solution,
     fleet: Option<f64>,
+    goal: Goal,
 ) -> anyhow::Result<Candidate> {
     let mut cost = cost(&assembly.problem, &solution).map_err(|error| {
         anyhow::Error::from(PlannerError::Fault { planner: "plan".to_owned(), reason: error.to_string() })
     })?;
     cost.compute = fleet.unwrap_or(cost.compute);
     let accuracy = assembly.problem.accuracy_of(&solution.variants);
+    let enough = assembly.problem.limits.accuracy.filter(|_| goal == Goal::Level);
+    let worth = |accuracy: f64| enough.map_or(accuracy, |enough| accuracy.min(enough));
     let costs = Price { of_time: cost.compute / 3600.0, of_load: cost.network / 3600.0 / top };
     let price = match fleet {
         None => costs,
-        Some(_) => Price { of_time: 0.0, of_load: ALL_POINTS - accuracy.unwrap_or(0.0) },
+        Some(_) => Price { of_time: 0.0, of_load: ALL_POINTS - worth(accuracy.unwrap_or(0.0)) },
     };
     Ok(Candidate { top, assembly, status, solution, cost, costs, price, accuracy })
 }

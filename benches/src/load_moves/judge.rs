@@ -1,0 +1,119 @@
+//! What a way to serve a day costs, and which records miss their levels.
+use super::day::Workload;
+use tidemill_optimizer::assemble::Assembly;
+use tidemill_optimizer::solution::Solution;
+use tidemill_simulator::{Arrivals, Options, Spacing, Spell, Times, Trace, simulate};
+
+/// A way to serve a day.
+pub(super) struct Way {
+    pub(super) name: String,
+    pub(super) levels: Vec<Level>,
+    pub(super) spells: Vec<Spell>,
+    pub(super) switches: f64,
+}
+
+/// A plan in use.
+pub(super) struct Level {
+    /// The largest factor that it is made for.
+    pub(super) top: f64,
+    /// The factor at which a worker is as busy as it may be, or a link is full.
+    pub(super) carries: f64,
+    /// $/h.
+    pub(super) compute: f64,
+    /// $/h at `top`.
+    pub(super) network: f64,
+    pub(super) accuracy: Option<f64>,
+    pub(super) lead_ticks: u32,
+    pub(super) assembly: Assembly,
+    pub(super) solution: Solution,
+}
+
+/// What came of it. Parts are of all records of the day.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Outcome {
+    /// $ of the day.
+    pub(super) cost: f64,
+    /// Turned away at the source: more than the plan carries.
+    pub(super) shed: f64,
+    /// Answered later than the level on latency, or not at all.
+    pub(super) late: f64,
+    /// Answered in time, with less accuracy than the level.
+    pub(super) below: f64,
+    /// Mean accuracy of what was answered in time, in percent.
+    pub(super) accuracy: f64,
+}
+
+impl Outcome {
+    /// Records that miss a level.
+    pub(super) fn missed(&self) -> f64 {
+        self.shed + self.late + self.below
+    }
+}
+
+impl Way {
+    /// $ of the day: workers from switch to switch, and traffic of what is served.
+    pub(super) fn cost(&self, trace: &Trace) -> f64 {
+        let each = self.spells.iter().map(|spell| {
+            let level = &self.levels[spell.level];
+            let served: f64 =
+                clipped(trace, spell).map(|(from, to, factor)| (to - from) * factor.min(level.carries)).sum();
+            level.compute * (spell.end - spell.begin) / 3600.0 + level.network * served / level.top / 3600.0
+        });
+        each.sum()
+    }
+}
+
+/// Parts of the trace within a spell.
+fn clipped<'a>(trace: &'a Trace, spell: &'a Spell) -> impl Iterator<Item = (f64, f64, f64)> + 'a {
+    let parts = trace.parts().map(|(from, to, factor)| (from.max(spell.begin), to.min(spell.end), factor));
+    parts.filter(|(from, to, _)| to > from)
+}
+
+/// Simulates every spell with its plan: Poisson arrivals, what the plan does not carry turned away at the source. A switch
+/// takes effect at once; what is on the way then is served by the old plan.
+pub(super) fn judge(workload: &Workload, trace: &Trace, way: &Way) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome { cost: way.cost(trace), ..Outcome::default() };
+    let (mut due, mut good) = (0.0, 0.0);
+    for (index, spell) in way.spells.iter().enumerate() {
+        let level = &way.levels[spell.level];
+        let problem = &level.assembly.problem;
+        let length = spell.end - spell.begin;
+        let mut parts = Vec::new();
+        for (from, to, factor) in clipped(trace, spell) {
+            let served = factor.min(level.carries);
+            outcome.shed += (factor - served) * (to - from) * workload.rate;
+            parts.push((from - spell.begin, served / level.top));
+        }
+        // One more part, so that the spell ends before the trace begins anew.
+        parts.push((length, 1.0));
+        let times = Times::measured(&workload.inputs(), &level.assembly, &level.solution);
+        let arrivals = Arrivals { spacing: Spacing::Poisson, trace: Some(Trace::new(parts)?) };
+        let options = Options {
+            seconds: length,
+            seed: index as u64 + 1,
+            lead_ticks: level.lead_ticks,
+            ..Options::of(problem)
+        };
+        let simulation = simulate(problem, &level.solution, &times, &arrivals, &options)?;
+        let records = simulation.sources.iter().map(|source| source.due as f64).fold(f64::INFINITY, f64::min);
+        let sink = simulation.sinks.iter().min_by(|a, b| a.records.cmp(&b.records));
+        let in_time = sink.map_or(0.0, |sink| {
+            let over = sink.limits.iter().map(|limit| limit.over).fold(0.0, f64::max);
+            sink.records as f64 * (1.0 - over)
+        });
+        due += records;
+        outcome.late += (records - in_time).max(0.0);
+        let accuracy = level.accuracy.unwrap_or(0.0);
+        outcome.accuracy += accuracy * in_time;
+        good += in_time;
+        if accuracy < workload.accuracy - 1e-9 {
+            outcome.below += in_time;
+        }
+    }
+    let all = due + outcome.shed;
+    outcome.shed /= all;
+    outcome.late /= all;
+    outcome.below /= all;
+    outcome.accuracy /= good.max(1.0);
+    Ok(outcome)
+}
