@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const CENTERS: usize = 8;
 const MOST_LOOKED: usize = 300;
 const MOST_PLANNED: usize = 12;
+/// What costs at least so much more than the cheapest, as a part, is not looked at closely.
+const FAR: f64 = 0.1;
 /// Part of the time for looking; the rest is for plans.
 const PART_OF_LOOKING: f64 = 0.4;
 
@@ -65,7 +67,8 @@ pub(super) fn by_routes(
                 break;
             }
             let mut routes = Routes::new(&prepared, &near);
-            let least = routes.generate(&routes.all_workers(), &looking);
+            let best = joints.looked.values().copied().fold(f64::INFINITY, f64::min);
+            let least = routes.generate(&routes.all_workers(), best * (1.0 + FAR), &looking);
             joints.looked.insert(near, least.unwrap_or(f64::INFINITY));
         }
         joints.centers.insert(variants);

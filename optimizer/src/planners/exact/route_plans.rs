@@ -45,7 +45,7 @@ impl Search {
         let mut workers = routes.all_workers();
         let mut before: Option<(usize, u32, Workers)> = None;
         for _ in 0..4 * routes.slots.len() {
-            let cost = routes.generate(&workers, seconds);
+            let cost = routes.generate(&workers, f64::INFINITY, seconds);
             if cost.is_none_or(f64::is_infinite) {
                 // Rounded to the wrong side: the other one, once.
                 let Some((slot, other, old)) = before.take() else { return Ok(None) };

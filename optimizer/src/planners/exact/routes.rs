@@ -176,8 +176,8 @@ impl<'a, 'b> Routes<'a, 'b> {
         Some(if bandwidth > 0.0 { 1.0 / bandwidth } else { 1.0 })
     }
 
-    /// Routes that cost less than they may, the cheapest last.
-    fn look(&self, prices: &Prices) -> Vec<(f64, Route)> {
+    /// Routes that cost less than they may, the cheapest last; whether there is no cheaper one.
+    fn look(&self, prices: &Prices) -> (Vec<(f64, Route)>, bool) {
         let price = |operator: usize, choice: &Choice| {
             let slot = self.slot(operator, choice).map_or([0.0; 2], |slot| prices.slots[slot]);
             slot[0] * choice.load + slot[1] * choice.wait_load
@@ -207,7 +207,7 @@ impl<'a, 'b> Routes<'a, 'b> {
         }
         let mut look = Look { prices, choices, least, found: Vec::new(), best: prices.most, steps: 0 };
         self.descend(&mut look, &mut Vec::new(), &mut Vec::new(), &mut Vec::new(), 0.0);
-        look.found
+        (look.found, look.steps <= MOST_STEPS)
     }
 
     fn descend(
@@ -348,8 +348,13 @@ impl<'a, 'b> Routes<'a, 'b> {
     }
 
     /// Looks for the routes that the relaxation wants with so many workers; what it costs, infinite where the rates cannot
-    /// be served; none where that is not known in time.
-    pub(super) fn generate(&mut self, workers: &Workers, seconds: &impl Fn() -> f64) -> Option<f64> {
+    /// be served; none where that is not known in time. Where it is at least `enough`, that or a little less will do.
+    pub(super) fn generate(
+        &mut self,
+        workers: &Workers,
+        enough: f64,
+        seconds: &impl Fn() -> f64,
+    ) -> Option<f64> {
         let (mut program, columns) = self.dual(workers);
         for route in &self.known {
             program.at_least(self.row(&columns, route), -self.cost(route));
@@ -376,7 +381,13 @@ impl<'a, 'b> Routes<'a, 'b> {
                     .collect(),
                 most: value(columns.key) - 1e-7 * value(columns.key).abs().max(1.0),
             };
-            let found = self.look(&prices);
+            let (found, is_whole) = self.look(&prices);
+            // All keys together gain at most what the cheapest route gains.
+            let gained = found.last().map_or(0.0, |(paid, _)| value(columns.key) - paid);
+            let least = -live.cost(&form) - gained;
+            if is_whole && least >= enough && !found.is_empty() {
+                return Some(least);
+            }
             if found.is_empty() {
                 let cost = -live.cost(&form);
                 return Some(if value(columns.key) > 0.5 * UNSERVED { f64::INFINITY } else { cost });
@@ -545,7 +556,9 @@ mod tests {
             let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
             let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Budgets, 1.0) else { continue };
             let mut routes = Routes::new(&prepared, &solution.variants);
-            let Some(least) = routes.generate(&routes.all_workers(), &|| f64::INFINITY) else { continue };
+            let Some(least) = routes.generate(&routes.all_workers(), f64::INFINITY, &|| f64::INFINITY) else {
+                continue;
+            };
             assert!(least <= cost + 1e-6 * cost.max(1.0), "seed {seed}: {least} above {cost}");
             assert!(!routes.known.is_empty());
             compared += 1;
