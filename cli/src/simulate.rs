@@ -209,13 +209,16 @@ fn uncertain(assembly: &Assembly, solution: &Solution, times: &Times) -> Vec<Str
 
 impl Story<'_> {
     /// Whether as many records come as are due.
-    fn is_rate_kept(&self) -> bool {
-        self.simulation.achieved() >= 1.0 - RATE_TOLERANCE
+    /// None: it was too short to tell.
+    fn is_rate_kept(&self) -> Option<bool> {
+        let told = !self.simulation.is_too_short();
+        told.then(|| self.simulation.achieved() >= 1.0 - RATE_TOLERANCE)
     }
 
+    /// Whether all levels are known to be met.
     fn is_kept(&self) -> bool {
         let limits = self.simulation.sinks.iter().flat_map(|sink| &sink.limits);
-        self.is_rate_kept() && limits.into_iter().all(|limit| limit.is_kept())
+        self.is_rate_kept() == Some(true) && limits.into_iter().all(|limit| limit.is_kept())
     }
 
     /// Why it ended before its time, in words.

@@ -101,9 +101,48 @@ fn a_trace_with_a_burst_is_simulated_over_its_length() {
     place.write("day.csv", "time,factor\n0s,1\nsoon,2\n");
     let told = simulate(&place, &["--trace", &file]).expect(78).stderr;
     assert!(told.contains("day.csv: line 3 is `soon,2`: write a time and a factor"), "{told}");
+    place.write("day.csv", "time,factor\n0,1\n1e308,1\n");
+    let told = simulate(&place, &["--trace", &file]).expect(78).stderr;
+    assert!(told.contains("day.csv: line 3: 1e308,1 is too late: write a time of at most 36525d"), "{told}");
     place.write("day.csv", "when,what\n");
     let told = simulate(&place, &["--trace", &file]).expect(78).stderr;
     assert!(told.contains("`when,what`: write `time,factor` or `time,rate`"), "{told}");
+}
+
+/// What is due and what comes are counted over the same time: a quiet beginning hides nothing.
+#[test]
+fn a_quiet_beginning_does_not_hide_a_miss() {
+    let place = planned(&with_percentiles());
+    place.write("quiet.csv", "time,factor\n0s,0\n300s,1\n");
+    let file = place.argument("quiet.csv");
+    let run = |rate: &str, exit| {
+        let more = ["--trace", &file, "--slo", rate, "--output", "json"];
+        simulate(&place, &more).expect(exit).json()
+    };
+    let missed = run("rate=200/s", 1);
+    assert_eq!((number(&missed, "/seconds"), &missed["rate"]["met"]), (600.0, &false.into()));
+    let (records, due) = (number(&missed, "/sources/0/records"), number(&missed, "/sources/0/due"));
+    let share = number(&missed, "/rate/achieved_share");
+    assert!(
+        due == 60_000.0 && share < 0.9 && (share - records / due).abs() < 0.02,
+        "{share}: {records} of {due}"
+    );
+    let met = run("rate=40/s", 0);
+    assert!((number(&met, "/rate/achieved_share") - 1.0).abs() < 1e-3);
+    assert!((number(&met, "/sinks/0/rate_per_second") - 20.0).abs() < 0.02);
+}
+
+#[test]
+fn what_is_too_short_to_tell_is_said_to_be() {
+    let place = planned(&with_percentiles());
+    let seen = simulate(&place, &["--for", "1ms"]).expect(1).stdout;
+    assert!(seen.contains("rate   open  all that is due  too short to tell"), "{seen}");
+    assert!(!seen.contains("beyond its capacity") && !seen.contains("missed"), "{seen}");
+    let document = simulate(&place, &["--for", "1ms", "--output", "json"]).expect(1).json();
+    assert_eq!((&document["rate"]["met"], &document["rate"]["achieved_share"]), (&Value::Null, &Value::Null));
+    for worker in document["workers"].as_array().unwrap() {
+        assert!(number(worker, "/utilization") <= 1.0, "{worker}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod trace;
 
 pub use levels::{Division, Levels, LoadBin, Price, cheapest_levels, coarsened, divisions, histogram};
 pub use schedule::{LevelUse, Schedule, Spell, Switching};
+use crate::network::Nanoseconds;
 pub use trace::{Trace, TraceError};
 
 /// How the records of a source follow one another.
@@ -28,6 +29,15 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
+    /// Seconds at the rates of the problem in which as much comes as from one time to a later one.
+    pub(crate) fn nominal_seconds(&self, from: Nanoseconds, to: Nanoseconds) -> f64 {
+        let at = |time: Nanoseconds| {
+            let seconds = time as f64 / 1e9;
+            self.trace.as_ref().map_or(seconds, |trace| trace.nominal_at(seconds))
+        };
+        (at(to) - at(from)).max(0.0)
+    }
+
     /// Evenly, at the rates of the problem.
     pub fn constant() -> Self {
         Self::default()

@@ -53,7 +53,7 @@ pub use simulation::{
     Ended, Latency, LimitOutcome, LinkOutcome, Simulation, SinkOutcome, SourceOutcome, StageOutcome,
     WorkerOutcome,
 };
-pub use times::{Distribution, Knowledge, ServiceTimes, Times};
+pub use times::{Distribution, Knowledge, Quantiles, ServiceTimes, Times};
 
 use network::Network;
 use tidemill_optimizer::cost::CostError;
@@ -61,8 +61,8 @@ use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::Solution;
 use world::World;
 
-/// Events between two looks at whoever watches.
-const EVENTS_BETWEEN_LOOKS: u64 = 1 << 15;
+/// Events and emitted records between two looks at whoever watches.
+const WORK_BETWEEN_LOOKS: u64 = 1 << 15;
 
 /// Why a plan cannot be simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -106,7 +106,7 @@ pub fn simulate(
     simulate_watched(problem, solution, times, arrivals, options, &mut |_| true)
 }
 
-/// Simulates a plan; `watch` is asked every few thousand events, and ends it by `false`. What was seen so far is then
+/// Simulates a plan; `watch` is asked every some ten thousand events and records, and ends it by `false`. What was seen so far is then
 /// the result.
 ///
 /// # Errors
@@ -124,8 +124,10 @@ pub fn simulate_watched(
     }
     let network = Network::new(problem, solution, times, options)?;
     let mut world = World::new(problem, solution, &network, arrivals, options);
+    let mut look_at = 0;
     let ended = loop {
-        if world.events.is_multiple_of(EVENTS_BETWEEN_LOOKS) {
+        if world.work >= look_at {
+            look_at = world.work + WORK_BETWEEN_LOOKS;
             let seconds = (world.now as f64 / 1e9).min(options.seconds);
             if !watch(&Progress { seconds, of: options.seconds, events: world.events }) {
                 break Ended::Interrupted;

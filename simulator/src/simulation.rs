@@ -1,4 +1,5 @@
 //! What a simulation has found.
+use crate::network::{Nanoseconds, nanoseconds};
 use crate::statistics::Distributed;
 use crate::world::World;
 use tidemill_optimizer::cost::{Cost, CostError, cost};
@@ -69,9 +70,12 @@ pub struct SinkOutcome {
     pub operator: usize,
     /// Records that came, those after the sources ended included.
     pub records: u64,
-    /// Records per second while the sources emitted: between the first and the last record.
+    /// Records that came in the counted time.
+    pub in_time: u64,
+    /// Records per second of the counted time that came, beside those that were due: as many as are naturally on the way at its
+    /// begin and its end do not count as missing.
     pub rate: f64,
-    /// Records per second that would have come if everything that was due had come at once.
+    /// Records per second of the counted time that would have come if everything that was due had come at once.
     pub due_rate: f64,
     /// From when a record was due at its source until it came; of pairs, since the latest of its records was due.
     pub latency: Latency,
@@ -126,8 +130,10 @@ impl LimitOutcome {
 pub struct StageOutcome {
     /// Records that it took.
     pub records: u64,
-    /// Calls that it made.
+    /// Calls that it began.
     pub calls: u64,
+    /// Records of these calls.
+    pub called: u64,
     /// Records that waited to be served, on average over time.
     pub queue_mean: f64,
     /// Most records that waited.
@@ -143,7 +149,7 @@ pub struct StageOutcome {
 impl StageOutcome {
     /// Mean records of a call.
     pub fn batch(&self) -> f64 {
-        if self.calls == 0 { 0.0 } else { self.records as f64 / self.calls as f64 }
+        if self.calls == 0 { 0.0 } else { self.called as f64 / self.calls as f64 }
     }
 }
 
@@ -181,6 +187,17 @@ impl Simulation {
         parts.fold(1.0, f64::min)
     }
 
+    /// Whether it was too short to tell whether records come at the rate at which they are due: at some sink none came in the
+    /// counted time, which may be because it ended before one could; none had to wait at a source.
+    pub fn is_too_short(&self) -> bool {
+        let waits = self.late_seconds > 0.0 || self.sources.iter().any(|source| source.due > source.records);
+        let is_open = |sink: &SinkOutcome| {
+            let comes_later = sink.records > 0 || self.on_the_way > 0;
+            sink.due_rate > 0.0 && sink.in_time == 0 && comes_later
+        };
+        !waits && self.sinks.iter().any(is_open)
+    }
+
     pub(crate) fn of(
         world: &mut World<'_>,
         ended: Ended,
@@ -193,24 +210,41 @@ impl Simulation {
             _ => world.now.clamp(from, to),
         };
         let counted = (end - from) as f64 / 1e9;
-        let part = |busy: u64| if end > from { busy as f64 / (end - from) as f64 } else { 0.0 };
+        // What has begun counts up to its end, which a simulation that ended early has not seen.
+        let most = if ended == Ended::Complete { f64::INFINITY } else { 1.0 };
+        let part = |busy: u64| if end > from { (busy as f64 / (end - from) as f64).min(most) } else { 0.0 };
         let late_seconds = world.late_time() as f64 / 1e9;
         let mut sources = vec![SourceOutcome { records: 0, due: 0 }; problem.sources.len()];
         let arrivals = world.arrivals;
+        // What was due in the counted time.
+        let mut all_due = 0;
         for group in &mut world.groups {
             for position in 0..group.sources.len() {
                 let records = group.sources[position].number;
-                let due = records + group.missed(position, arrivals, end);
+                let due = records + group.missed(position, arrivals, (from, end));
+                all_due += due - group.sources[position].early.min(due);
                 sources[group.sources[position].source] = SourceOutcome { records, due };
             }
         }
+        let held_back: u64 = sources.iter().map(|source| source.due - source.records).sum();
+        let missing = if all_due > 0 { (held_back as f64 / all_due as f64).min(1.0) } else { 0.0 };
         // What was due over what comes on average: 1 without a trace, but for chance.
         let seconds = end as f64 / 1e9;
-        let expected: f64 = problem.sources.iter().map(|source| source.rate * seconds).sum();
-        let all_due: u64 = sources.iter().map(|source| source.due).sum();
+        let expected: f64 = problem.sources.iter().map(|source| source.rate * counted).sum();
         let load = if expected > 0.0 { all_due as f64 / expected } else { 0.0 };
         let sinks = world.options.sinks.iter().zip(&world.sinks).map(|(sink, counts)| {
-            let between = (counts.last - counts.first) as f64 / 1e9;
+            let rate = problem.operators[sink.operator].rate;
+            let due = rate * load * counted;
+            // A record takes some time even where none waits. What was due so long before the begin comes in the counted time,
+            // what was due so long before the end comes after it. Of latencies only what cannot be a queue counts: joins and
+            // windows wait for the end of a tick.
+            let natural = counts.all.at(50.0).min(counts.all.smallest() + 2.0 * world.tick_seconds());
+            let before = |time: Nanoseconds| {
+                arrivals.nominal_seconds(time.saturating_sub(nanoseconds(natural)), time) * rate
+            };
+            let to_come = due + before(from) - before(end).min(due);
+            // Where everything may still be on the way, what the sources could not send is all that is known to be missing.
+            let part = if to_come > 0.0 { counts.records as f64 / to_come } else { 1.0 - missing };
             let holds = |limit: &&LatencyLimit| limit.sink.is_none_or(|operator| operator == sink.operator);
             let limits = problem.limits.latency.iter().filter(holds).map(|limit| LimitOutcome {
                 percentile: limit.percentile,
@@ -223,11 +257,9 @@ impl Simulation {
                 name: sink.name.clone(),
                 operator: sink.operator,
                 records: counts.all.count(),
-                rate: match counts.records {
-                    0 | 1 => counts.records as f64 / counted.max(f64::MIN_POSITIVE),
-                    records => (records - 1) as f64 / between.max(1e-9),
-                },
-                due_rate: problem.operators[sink.operator].rate * load,
+                in_time: counts.records,
+                rate: rate * load * part,
+                due_rate: rate * load,
                 latency: latency(&counts.all),
                 classes: classes.filter_map(|(class, of)| Some((class, latency(of.as_ref()?)))).collect(),
                 limits: limits.collect(),
@@ -239,6 +271,7 @@ impl Simulation {
             StageOutcome {
                 records: counts.taken,
                 calls: counts.batches,
+                called: counts.called,
                 queue_mean: counts.queue.mean((from, end)),
                 queue_max: counts.queue.largest,
                 waiting: counts.waiting.mean(),

@@ -12,6 +12,7 @@ const LARGEST: u64 = 360_000_000_000;
 pub(crate) struct Distributed {
     histogram: Histogram<u64>,
     sum: f64,
+    smallest: Nanoseconds,
     largest: Nanoseconds,
 }
 
@@ -20,13 +21,14 @@ impl Distributed {
     pub(crate) fn new(digits: u8) -> Self {
         let mut histogram = Histogram::new(digits).expect("the digits are in range");
         histogram.auto(true);
-        Self { histogram, sum: 0.0, largest: 0 }
+        Self { histogram, sum: 0.0, smallest: Nanoseconds::MAX, largest: 0 }
     }
 
     pub(crate) fn record(&mut self, time: Nanoseconds) {
         // It grows as far as the largest value needs.
         let _ = self.histogram.record((time / UNIT).min(LARGEST));
         self.sum += time as f64;
+        self.smallest = self.smallest.min(time);
         self.largest = self.largest.max(time);
     }
 
@@ -37,6 +39,11 @@ impl Distributed {
     /// Mean in seconds.
     pub(crate) fn mean(&self) -> f64 {
         if self.count() == 0 { 0.0 } else { self.sum / self.count() as f64 / 1e9 }
+    }
+
+    /// Smallest in seconds.
+    pub(crate) fn smallest(&self) -> f64 {
+        if self.count() == 0 { 0.0 } else { self.smallest as f64 / 1e9 }
     }
 
     /// Largest in seconds.
@@ -101,7 +108,7 @@ mod tests {
             let expected = percentile * 1e-6 * 1000.0;
             assert!((times.at(percentile) / expected - 1.0).abs() < 1e-3);
         }
-        assert_eq!((times.largest(), times.count()), (0.1, 100_000));
+        assert_eq!((times.smallest(), times.largest(), times.count()), (1e-6, 0.1, 100_000));
         assert!((times.mean() - 0.0500005).abs() < 1e-9);
     }
 

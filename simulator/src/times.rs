@@ -2,7 +2,7 @@
 mod distribution;
 mod measured;
 
-pub use distribution::Distribution;
+pub use distribution::{Distribution, Quantiles};
 
 use tidemill_optimizer::problem::{Problem, ServiceMode};
 use tidemill_optimizer::solution::{Hosting, Solution};
@@ -136,7 +136,7 @@ impl Times {
 }
 
 fn of_mode(mode: &ServiceMode) -> Distribution {
-    Distribution::of_points(&mode.samples, Some(mode.mean_call_seconds))
+    Distribution::of_points(&mode.samples, &[], Some(mode.mean_call_seconds))
         .unwrap_or(Distribution::Mean(mode.mean_call_seconds))
 }
 

@@ -17,6 +17,9 @@ use tidemill_optimizer::generator::SplitMix64;
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::Solution;
 
+/// Records that a group emits in one event at most: between events the limits are looked at.
+const MOST_AT_ONCE: u64 = 1 << 12;
+
 /// A record on its way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Record {
@@ -52,6 +55,8 @@ pub(crate) struct World<'a> {
     pub(crate) window: (Nanoseconds, Nanoseconds),
     pub(crate) now: Nanoseconds,
     pub(crate) events: u64,
+    /// Events and emitted records: what takes time.
+    pub(crate) work: u64,
     calendar: Calendar,
     pub(crate) groups: Vec<Group>,
     frontiers: Frontiers,
@@ -106,6 +111,7 @@ impl<'a> World<'a> {
             window: (nanoseconds(options.warm_up).min(end), end),
             now: 0,
             events: 0,
+            work: 0,
             calendar: Calendar::default(),
             groups: groups.collect(),
             frontiers: Frontiers::new(problem, solution, network),
@@ -143,6 +149,11 @@ impl<'a> World<'a> {
         self.settle();
     }
 
+    /// Length of a tick in seconds.
+    pub(crate) fn tick_seconds(&self) -> f64 {
+        self.tick as f64 / 1e9
+    }
+
     fn epoch(&self, time: Nanoseconds) -> Epoch {
         time / self.tick
     }
@@ -152,6 +163,7 @@ impl<'a> World<'a> {
         let Some((time, event)) = self.calendar.next() else { return false };
         self.now = time;
         self.events += 1;
+        self.work += 1;
         match event {
             Event::Due(group) => self.emit(group as usize),
             Event::Arrives(link) => self.arrives(link as usize),
@@ -182,6 +194,7 @@ impl<'a> World<'a> {
 
     /// Emits what is due of a group of sources.
     fn emit(&mut self, index: usize) {
+        let begin = self.work;
         loop {
             let Some((position, due)) = self.groups[index].next() else {
                 self.is_in_time(index);
@@ -190,6 +203,11 @@ impl<'a> World<'a> {
             if due > self.now {
                 self.is_in_time(index);
                 self.calendar.enter(due, Event::Due(index as u32));
+                return;
+            }
+            // At a rate beyond all plans there is no end to what is due at one time.
+            if self.work - begin >= MOST_AT_ONCE || self.on_the_way >= self.options.most_records {
+                self.calendar.enter(self.now, Event::Due(index as u32));
                 return;
             }
             let epoch = self.epoch(due);
@@ -210,6 +228,8 @@ impl<'a> World<'a> {
             }
             let (source, key) = (group.sources[position].source, group.sources[position].key);
             group.sources[position].number += 1;
+            group.sources[position].early += u64::from(due < self.window.0);
+            self.work += 1;
             group.plan_next(position, self.arrivals, self.window.1);
             let next = group.sources[position].due;
             let class = self.network.class_of(index, key);

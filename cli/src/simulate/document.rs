@@ -100,7 +100,7 @@ impl Story<'_> {
             "rate_per_second": self.assembly.rate,
             "rate": {
                 "met": self.is_rate_kept(),
-                "achieved_share": simulation.achieved(),
+                "achieved_share": self.is_rate_kept().map(|_| simulation.achieved()),
                 "seconds_behind": simulation.late_seconds,
             },
             "sources": sources.collect::<Vec<_>>(),

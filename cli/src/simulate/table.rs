@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use tidemill_optimizer::summary;
 use tidemill_simulator::{Latency, Spacing, StageOutcome};
 
+/// Said of the rate where no record could come before the end.
+const TOO_SHORT: &str = "too short to tell: it ended before a record came";
 /// Route classes and stages that are listed.
 const ROWS_SHOWN: usize = 24;
 
@@ -248,12 +250,14 @@ impl Story<'_> {
             }
             false => String::new(),
         };
-        table.row([
-            "rate".to_owned(),
-            verdict(self.is_rate_kept()),
-            "all that is due".to_owned(),
-            format!("{} of it{behind}", percent(self.simulation.achieved().min(1.0))),
-        ]);
+        let (rate, of_it) = match self.is_rate_kept() {
+            Some(kept) => {
+                let achieved = percent(self.simulation.achieved().min(1.0));
+                (verdict(kept), format!("{achieved} of it{behind}"))
+            }
+            None => ("open".to_owned(), TOO_SHORT.to_owned()),
+        };
+        table.row(["rate".to_owned(), rate, "all that is due".to_owned(), of_it]);
         for sink in &self.simulation.sinks {
             for limit in &sink.limits {
                 table.row([
@@ -278,14 +282,24 @@ impl Story<'_> {
         if self.simulation.unmatched > 0 {
             writeln!(out, "{} records never met a partner in a join", grouped(self.simulation.unmatched))?;
         }
-        if self.is_rate_kept() {
-            return Ok(());
+        match self.is_rate_kept() {
+            Some(false) => {}
+            Some(true) => return Ok(()),
+            None => {
+                return writeln!(
+                    out,
+                    "too short to tell whether the rate is met: simulate for longer (`--for`)"
+                );
+            }
         }
         let busiest = self.simulation.workers.iter().enumerate();
         let busiest = busiest.max_by(|a, b| a.1.utilization.total_cmp(&b.1.utilization));
         let full = busiest.filter(|(_, worker)| worker.utilization > 0.99);
         let link = self.simulation.links.iter().find(|link| link.utilization.is_some_and(|part| part > 0.99));
         let missing: u64 = self.simulation.sources.iter().map(|source| source.due - source.records).sum();
+        if missing == 0 && self.simulation.late_seconds == 0.0 && full.is_none() && link.is_none() {
+            return writeln!(out, "fewer records came than were due, but none had to wait at the sources");
+        }
         let waiting = format!("{} records were still waiting at the sources", grouped(missing));
         match (full, link) {
             (Some((worker, _)), _) => {

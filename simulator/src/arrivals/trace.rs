@@ -1,6 +1,11 @@
 //! A trace of rates: a table with a time and a rate, or a factor on the rates of the problem, in each line.
 use tidemill_spec::units::{Rate, TimeSpan};
 
+/// The latest time in a trace, in seconds: a hundred years. Two of them, in nanoseconds, still are a number of 64 bits.
+const LATEST: f64 = 36_525.0 * 86_400.0;
+/// The largest factor.
+const LARGEST_FACTOR: f64 = 1e9;
+
 /// Rates over time as factors on the rates of the problem. Each line holds until the next; after the last one, which
 /// holds as long as the one before it, the trace begins anew.
 ///
@@ -24,8 +29,13 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The first line names other columns.
-    #[error("line 1 is `{0}`: write `time,factor` or `time,rate`")]
-    Header(String),
+    #[error("line {line} is `{text}`: write `time,factor` or `time,rate`")]
+    Header {
+        /// Its number, from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
     /// A line is not two values.
     #[error("line {line} is `{text}`: write a time and a {column}, such as `{example}`")]
     Line {
@@ -46,6 +56,27 @@ pub enum TraceError {
         /// The time.
         text: String,
     },
+    /// A time beyond all plans.
+    #[error("line {line}: {text} is too late: write a time of at most {}d, a hundred years", LATEST / 86_400.0)]
+    Late {
+        /// Its number, from 1.
+        line: usize,
+        /// The time and its value.
+        text: String,
+    },
+    /// A factor beyond all plans.
+    #[error("line {line}: {text} is too much: write at most {LARGEST_FACTOR} times the rate of the plan")]
+    Much {
+        /// Its number, from 1.
+        line: usize,
+        /// The time and its value.
+        text: String,
+    },
+    /// A part that was not read from a file, counted from 0.
+    #[error(
+        "part {0} of the trace is wrong: times rise from 0 to {LATEST} s at most, factors lie from 0 to {LARGEST_FACTOR}"
+    )]
+    Part(usize),
     /// No lines, or no record ever.
     #[error("the trace has no part with records: write at least one line with a value above 0")]
     Empty,
@@ -59,14 +90,16 @@ impl Trace {
     /// # Errors
     /// See [`TraceError`].
     pub fn parse(text: &str, nominal: f64) -> Result<Self, TraceError> {
+        // Spreadsheets begin a file with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         let mut content = lines.by_ref().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-        let header = content.next().map_or("", |(_, line)| line);
+        let (header_line, header) = content.next().unwrap_or((1, ""));
         let names: Vec<&str> = header.split(',').map(str::trim).collect();
         let (column, example, divisor) = match names[..] {
             ["time", "factor"] => ("factor", "10s,1.5", 1.0),
             ["time", "rate"] => ("rate", "10s,60/s", nominal),
-            _ => return Err(TraceError::Header(header.to_owned())),
+            _ => return Err(TraceError::Header { line: header_line, text: header.to_owned() }),
         };
         let mut parts: Vec<(f64, f64)> = Vec::new();
         for (line, text) in content {
@@ -82,6 +115,12 @@ impl Trace {
             if !rises {
                 return Err(TraceError::Order { line, text: text.to_owned() });
             }
+            if time > LATEST {
+                return Err(TraceError::Late { line, text: text.to_owned() });
+            }
+            if factor > LARGEST_FACTOR {
+                return Err(TraceError::Much { line, text: text.to_owned() });
+            }
             parts.push((time, factor));
         }
         Self::new(parts)
@@ -90,8 +129,16 @@ impl Trace {
     /// Of parts (begin in seconds, factor) that rise from 0.
     ///
     /// # Errors
-    /// [`TraceError::Empty`] where no factor is above 0.
+    /// [`TraceError::Part`] for one that is not as it must be, [`TraceError::Empty`] where no factor is above 0.
     pub fn new(parts: Vec<(f64, f64)>) -> Result<Self, TraceError> {
+        let mut before = None;
+        for (index, (time, factor)) in parts.iter().enumerate() {
+            let rises = before.map_or(*time == 0.0, |before| *time > before);
+            if !(rises && *time <= LATEST && (0.0..=LARGEST_FACTOR).contains(factor)) {
+                return Err(TraceError::Part(index));
+            }
+            before = Some(*time);
+        }
         if !parts.iter().any(|(_, factor)| *factor > 0.0) {
             return Err(TraceError::Empty);
         }
@@ -139,11 +186,24 @@ impl Trace {
         self.sums[self.parts.len()] / self.length
     }
 
-    /// The time at which as much has come as comes in `nominal` seconds at the factor 1, in seconds.
+    /// The seconds at the factor 1 in which as much comes as up to a time in seconds.
+    pub(crate) fn nominal_at(&self, time: f64) -> f64 {
+        let rounds = (time / self.length).floor();
+        let within = (time - rounds * self.length).max(0.0);
+        let part = self.parts.partition_point(|(begin, _)| *begin <= within).saturating_sub(1);
+        let (begin, factor) = self.parts[part];
+        rounds * self.sums[self.parts.len()] + self.sums[part] + (within - begin) * factor
+    }
+
+    /// The time at which as much has come as comes in `nominal` seconds at the factor 1, in seconds; infinite where factors
+    /// are so small that it never comes.
     pub(crate) fn time_of(&self, nominal: f64) -> f64 {
         let whole = self.sums[self.parts.len()];
         let rounds = (nominal / whole).floor();
-        let rest = nominal - rounds * whole;
+        if !(rounds * self.length).is_finite() {
+            return f64::INFINITY;
+        }
+        let rest = (nominal - rounds * whole).clamp(0.0, whole);
         // The last part that begins at or below the rest: parts without records are passed over.
         let after = self.sums[..self.parts.len()].partition_point(|sum| *sum <= rest);
         let part = after.saturating_sub(1);
@@ -177,6 +237,16 @@ mod tests {
         // Nothing comes from 10 s to 20 s; after 30 s it begins anew.
         assert_eq!(times, [0.0, 5.0, 20.0, 21.0, 29.5, 30.0, 35.0]);
         assert_eq!(trace.mean_factor(), 1.0);
+        let nominal: Vec<f64> =
+            [0.0, 5.0, 10.0, 15.0, 21.0, 30.0, 35.0].map(|time| trace.nominal_at(time)).to_vec();
+        assert_eq!(nominal, [0.0, 5.0, 10.0, 10.0, 12.0, 30.0, 35.0]);
+    }
+
+    /// Factors so small that a record never comes: infinitely late, not at once.
+    #[test]
+    fn what_never_comes_is_not_due_at_once() {
+        let trace = Trace::parse("time,factor\n0,1e-310\n", 40.0).unwrap();
+        assert_eq!((trace.time_of(0.0), trace.time_of(10.0)), (0.0, f64::INFINITY));
     }
 
     #[test]
@@ -188,7 +258,8 @@ mod tests {
     #[test]
     fn mistakes_are_named_by_line() {
         let error = |text: &str| Trace::parse(text, 40.0).unwrap_err().to_string();
-        assert!(error("t,f\n0,1").contains("`t,f`"));
+        assert!(error("t,f\n0,1").contains("line 1 is `t,f`"));
+        assert!(error("# a day\n\n t,f\n0,1").contains("line 3 is `t,f`"));
         assert!(error("").contains("time,factor"));
         assert!(error("time,factor\n0,1\nten,1").contains("line 3 is `ten,1`"));
         assert!(error("time,factor\n0,-1").contains("line 2"));
@@ -196,5 +267,18 @@ mod tests {
         assert!(error("time,factor\n0,1\n0,2").contains("line 3"));
         assert!(error("time,factor\n5,1").contains("the first is 0s"));
         assert!(error("time,factor\n0,0").contains("above 0"));
+        let late = error("time,factor\n0,1\n1e308,1");
+        assert!(late.contains("line 3: 1e308,1 is too late") && late.contains("at most 36525d"), "{late}");
+        let much = error("time,rate\n0,1\n5s,1e200");
+        assert!(much.contains("line 3: 5s,1e200") && much.contains("at most 1000000000 times"), "{much}");
+        let part = |parts: &[(f64, f64)]| Trace::new(parts.to_vec()).unwrap_err();
+        assert_eq!(part(&[(0.0, 1.0), (f64::INFINITY, 1.0)]), TraceError::Part(1));
+        assert_eq!(part(&[(0.0, f64::NAN)]), TraceError::Part(0));
+    }
+
+    #[test]
+    fn a_byte_order_mark_does_not_count() {
+        let text = "time,factor\n0,1\n10,2\n";
+        assert_eq!(Trace::parse(&format!("\u{feff}{text}"), 40.0), Trace::parse(text, 40.0));
     }
 }

@@ -1,13 +1,16 @@
 //! The distribution of one kind of call.
+mod quantiles;
+
 use super::Knowledge;
+pub use quantiles::Quantiles;
 
 /// How long a call takes, in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Distribution {
     /// Always as long as the mean, because no more is known.
     Mean(f64),
-    /// Evenly spaced quantiles from the least to the largest, at least two; between them on a straight line.
-    Quantiles(Vec<f64>),
+    /// Measured quantiles.
+    Quantiles(Quantiles),
     /// Named percentiles (part from 0 to 1, seconds), rising, at least two; between them on a straight line.
     Percentiles(Vec<(f64, f64)>),
     /// Exponentially distributed with that mean: for comparisons with queueing theory.
@@ -15,15 +18,10 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Of evenly spaced quantiles, stretched so that its mean is the measured one; none for fewer than two.
-    pub fn of_points(points: &[f64], mean: Option<f64>) -> Option<Self> {
-        if points.len() < 2 {
-            return None;
-        }
-        let quantiles = Self::Quantiles(points.to_vec());
-        let factor = mean.map(|mean| mean / quantiles.mean()).filter(|factor| factor.is_finite());
-        let stretched = points.iter().map(|point| point * factor.unwrap_or(1.0)).collect();
-        Some(Self::Quantiles(stretched))
+    /// Of evenly spaced quantiles from the least to the largest and of named percentiles (part from 0 to 1, seconds), with the
+    /// measured mean: see [`Quantiles::new`]. None for fewer than two quantiles.
+    pub fn of_points(points: &[f64], named: &[(f64, f64)], mean: Option<f64>) -> Option<Self> {
+        Quantiles::new(points, named, mean).map(Self::Quantiles)
     }
 
     /// Of named percentiles (part from 0 to 1, seconds). Above the highest nothing is known: times stay there. Below the
@@ -53,18 +51,8 @@ impl Distribution {
     pub fn at(&self, part: f64) -> f64 {
         match self {
             Self::Mean(mean) => *mean,
-            Self::Quantiles(points) => {
-                let place = part * (points.len() - 1) as f64;
-                let below = (place as usize).min(points.len() - 2);
-                let weight = place - below as f64;
-                points[below] + weight * (points[below + 1] - points[below])
-            }
-            Self::Percentiles(points) => {
-                let after = points.partition_point(|(known, _)| *known <= part).clamp(1, points.len() - 1);
-                let ((low, from), (high, to)) = (points[after - 1], points[after]);
-                let weight = if high > low { (part - low) / (high - low) } else { 0.0 };
-                from + weight * (to - from)
-            }
+            Self::Quantiles(quantiles) => quantiles.at(part),
+            Self::Percentiles(points) => line(points, part),
             Self::Exponential(mean) => -mean * (1.0 - part).ln(),
         }
     }
@@ -73,10 +61,7 @@ impl Distribution {
     pub fn mean(&self) -> f64 {
         match self {
             Self::Mean(mean) | Self::Exponential(mean) => *mean,
-            Self::Quantiles(points) => {
-                let ends = 0.5 * (points[0] + points[points.len() - 1]);
-                (points.iter().sum::<f64>() - ends) / (points.len() - 1) as f64
-            }
+            Self::Quantiles(quantiles) => quantiles.mean(),
             Self::Percentiles(points) => area(points),
         }
     }
@@ -89,6 +74,14 @@ impl Distribution {
             Self::Quantiles(_) | Self::Exponential(_) => Knowledge::Distribution,
         }
     }
+}
+
+/// The value of a function of parts that is straight between points, at least two.
+fn line(points: &[(f64, f64)], part: f64) -> f64 {
+    let after = points.partition_point(|(known, _)| *known <= part).clamp(1, points.len() - 1);
+    let ((low, from), (high, to)) = (points[after - 1], points[after]);
+    let weight = if high > low { (part - low) / (high - low) } else { 0.0 };
+    from + weight * (to - from)
 }
 
 /// The integral of a function of parts that is straight between points.
@@ -106,8 +99,8 @@ mod tests {
 
     #[test]
     fn the_mean_is_kept() {
-        let points = Distribution::of_points(&[1.0, 2.0, 6.0], Some(3.3)).unwrap();
-        assert!(close(points.mean(), 3.3) && close(points.at(1.0) / points.at(0.0), 6.0));
+        let points = Distribution::of_points(&[1.0, 2.0, 6.0], &[], Some(3.3)).unwrap();
+        assert!(close(points.mean(), 3.3) && close(points.at(0.5), 2.0) && close(points.at(1.0), 6.0));
         let known = [(0.5, 10.0), (0.75, 12.0), (0.9, 15.0)];
         let named = Distribution::of_percentiles(&known, Some(10.5)).unwrap();
         assert!(close(named.mean(), 10.5) && close(named.at(0.9), 15.0) && close(named.at(1.0), 15.0));
@@ -119,14 +112,14 @@ mod tests {
 
     #[test]
     fn quantiles_lie_on_straight_lines() {
-        let points = Distribution::Quantiles(vec![1.0, 2.0, 6.0]);
+        let points = Distribution::of_points(&[1.0, 2.0, 6.0], &[], None).unwrap();
         assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|part| points.at(part)), [1.0, 1.5, 2.0, 4.0, 6.0]);
         let named = Distribution::of_percentiles(&[(0.5, 10.0), (0.9, 18.0)], None).unwrap();
         assert_eq!(
             [0.0, 0.5, 0.7, 0.95].map(|part| (named.at(part) * 1e9).round() / 1e9),
             [10.0, 10.0, 14.0, 18.0]
         );
-        assert!(Distribution::of_points(&[1.0], None).is_none());
+        assert!(Distribution::of_points(&[1.0], &[], None).is_none());
         assert!(Distribution::of_percentiles(&[], Some(1.0)).is_none());
     }
 

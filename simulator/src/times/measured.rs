@@ -59,11 +59,11 @@ fn borrowed(times: &BatchTime, known: &[(u32, Distribution)]) -> Option<Distribu
         return Some(own);
     };
     let shapes = known.iter().filter_map(|(batch, shape)| match shape {
-        Distribution::Quantiles(points) => Some((batch.abs_diff(times.batch), points)),
+        Distribution::Quantiles(quantiles) => Some((batch.abs_diff(times.batch), quantiles)),
         _ => None,
     });
     let nearest = shapes.min_by_key(|(distance, _)| *distance);
-    nearest.and_then(|(_, points)| Distribution::of_points(points, Some(mean))).or(Some(own))
+    nearest.map(|(_, quantiles)| Distribution::Quantiles(quantiles.stretched(mean))).or(Some(own))
 }
 
 fn distribution(times: &BatchTime) -> Option<Distribution> {
@@ -72,7 +72,7 @@ fn distribution(times: &BatchTime) -> Option<Distribution> {
     let known =
         times.percentiles().into_iter().filter_map(|(part, time)| Some((part / 100.0, seconds(time?))));
     let known: Vec<(f64, f64)> = known.collect();
-    Distribution::of_points(&points, mean)
+    Distribution::of_points(&points, &known, mean)
         .or_else(|| Distribution::of_percentiles(&known, mean))
         .or(mean.map(Distribution::Mean))
 }

@@ -11,21 +11,13 @@ pub(crate) struct SinkCounts {
     /// Latencies by route class, where a record came.
     pub(crate) by_class: Vec<Option<Distributed>>,
     pub(crate) all: Distributed,
-    /// Records in the window, when the first and the last of them came.
+    /// Records that came in the window.
     pub(crate) records: u64,
-    pub(crate) first: Nanoseconds,
-    pub(crate) last: Nanoseconds,
 }
 
 impl SinkCounts {
     pub(crate) fn new(classes: usize) -> Self {
-        Self {
-            by_class: vec![None; classes.min(CLASSES)],
-            all: Distributed::new(3),
-            records: 0,
-            first: 0,
-            last: 0,
-        }
+        Self { by_class: vec![None; classes.min(CLASSES)], all: Distributed::new(3), records: 0 }
     }
 
     /// A record came at `now` that was due at `born`.
@@ -41,13 +33,7 @@ impl SinkCounts {
             self.all.record(now - born);
             self.by_class[place].get_or_insert_with(|| Distributed::new(2)).record(now - born);
         }
-        if (from..=to).contains(&now) {
-            if self.records == 0 {
-                self.first = now;
-            }
-            self.last = now;
-            self.records += 1;
-        }
+        self.records += u64::from((from..=to).contains(&now));
     }
 }
 
@@ -76,6 +62,8 @@ pub(crate) struct StageCounts {
     pub(crate) taken: u64,
     pub(crate) served: u64,
     pub(crate) batches: u64,
+    /// Records of these calls.
+    pub(crate) called: u64,
     /// Records that wait to be served.
     pub(crate) queue: OverTime,
     /// Time from when a record could be served to the begin of its call.

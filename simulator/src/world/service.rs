@@ -52,6 +52,8 @@ pub(crate) struct Worker {
     calls: Vec<Option<Call>>,
     pub(crate) busy: Nanoseconds,
     quota: Quota,
+    /// Until when its quota is taken by the calls that began, as if it came evenly.
+    quota_until: Nanoseconds,
     /// The stage of the newest call, and when it ended or will.
     newest: Option<(usize, Nanoseconds)>,
     /// Lists that are empty again.
@@ -65,6 +67,7 @@ impl Worker {
             calls: (0..calls).map(|_| None).collect(),
             busy: 0,
             quota: Quota::default(),
+            quota_until: 0,
             newest: None,
             spare: Vec::new(),
         }
@@ -154,8 +157,9 @@ impl World<'_> {
                 Some(share) => {
                     let end = worker.quota.end(self.now as i64, needed as i64, share) as Nanoseconds;
                     // The part of the quota that it takes: what a short call leaves of a period is not lost.
-                    let counts = (from..to).contains(&self.now);
-                    (end, if counts { (needed as f64 / share) as Nanoseconds } else { 0 })
+                    let begin = worker.quota_until.max(self.now);
+                    worker.quota_until = begin + (needed as f64 / share) as Nanoseconds;
+                    (end, worker.quota_until.clamp(from, to) - begin.clamp(from, to))
                 }
             };
             call.lasts = end - self.now;
@@ -165,6 +169,7 @@ impl World<'_> {
             state.counts.queue.change(-(size as i64), self.now, self.window);
             if (from..to).contains(&self.now) {
                 state.counts.batches += 1;
+                state.counts.called += size as u64;
                 call.records.iter().for_each(|(came, _)| state.counts.waiting.add(self.now - came));
             }
             worker.calls[free] = Some(call);

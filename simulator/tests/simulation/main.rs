@@ -7,3 +7,4 @@ mod pauses;
 mod plans;
 mod properties;
 mod theory;
+mod windows;
