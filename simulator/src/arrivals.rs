@@ -3,9 +3,9 @@ mod levels;
 mod schedule;
 mod trace;
 
+use crate::network::Nanoseconds;
 pub use levels::{Division, Levels, LoadBin, Price, cheapest_levels, coarsened, divisions, histogram};
 pub use schedule::{LevelUse, Schedule, Spell, Switching};
-use crate::network::Nanoseconds;
 pub use trace::{Trace, TraceError};
 
 /// How the records of a source follow one another.
