@@ -191,6 +191,20 @@ fn a_profile_that_nothing_can_be_compared_with_is_refused() {
         tidemill(&["profile", "fit", &files[0], &files[1], "--infra", &files[2], "--out", &files[3]])
             .expect(78);
     assert!(refused.stderr.contains("no time of it can be measured here"), "{}", refused.stderr);
+    // The profile of another workflow is told as such, once, before anything is computed.
+    let other = root().join("examples/vqa/profile.yaml");
+    let text =
+        std::fs::read_to_string(other).unwrap().replace("workflow: {name: vqa,", "workflow: {name: other,");
+    std::fs::write(project.path("none.yaml"), text).unwrap();
+    for verb in ["fit", "predict"] {
+        let refused =
+            tidemill(&["profile", verb, &files[0], &files[1], "--infra", &files[2], "--out", &files[3]])
+                .expect(78);
+        let said = &refused.stderr;
+        assert!(said.contains("the profile is of the workflow `other`"), "{said}");
+        assert_eq!(said.matches("error[").count(), 1, "{said}");
+        assert!(!said.contains("computing outputs"), "{said}");
+    }
     assert!(!project.path("here.yaml").exists());
 }
 
@@ -303,7 +317,8 @@ fn what_was_not_measured_is_predicted_and_marked() {
     let missing = all - profile.services.len();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    std::fs::write(file("part.yaml"), profile.to_yaml().unwrap()).unwrap();
+    let part = profile.to_yaml().unwrap();
+    std::fs::write(file("part.yaml"), &part).unwrap();
     let predict = [
         "profile",
         "predict",
@@ -330,6 +345,27 @@ fn what_was_not_measured_is_predicted_and_marked() {
     assert!(large.within.unwrap() > 1.0 && large.batches[0].p99.is_some());
     let shown = tidemill(&["profile", "show", &file("all.yaml")]).expect(0).stdout;
     assert!(shown.contains("a factor of"), "{shown}");
+    // What was predicted before is not told as new.
+    let again =
+        ["profile", "predict", &file("all.yaml"), predict[3], "--infra", predict[5], "--output", "json"];
+    let again = tidemill(&again).expect(0).json();
+    assert_eq!((again["added"].as_u64(), again["predicted"].as_array().map(Vec::len)), (Some(0), Some(0)));
+    // A profile that was corrected for another machine is learnt from; one without figures says so.
+    for service in &mut profile.services {
+        service.how = How::Predicted;
+    }
+    for machine in &mut profile.machines {
+        (machine.how, machine.cpu) = (How::Predicted, None);
+    }
+    std::fs::write(file("part.yaml"), profile.to_yaml().unwrap()).unwrap();
+    let corrected = tidemill(&[&predict[..], &["--output", "json"]].concat()).expect(0).json();
+    assert_eq!(corrected["added"], document["added"]);
+    let new = corrected["predicted"].as_array().unwrap().len() as u64;
+    assert_eq!(Some(new), corrected["added"].as_u64());
+    std::fs::write(file("part.yaml"), "version: 1\nworkflow: {name: vqa}\n").unwrap();
+    let nothing = tidemill(&predict).expect(0).stdout;
+    assert!(nothing.contains("no measured times to learn from: `tidemill profile"), "{nothing}");
+    std::fs::write(file("part.yaml"), part).unwrap();
     let table = tidemill(&predict).expect(0).stdout;
     assert!(table.contains("machine, predicted from the others"), "{table}");
 }

@@ -27,6 +27,13 @@ pub struct Comparison {
     pub measured: f64,
 }
 
+impl Comparison {
+    /// How many times as long it takes here.
+    pub fn ratio(&self) -> f64 {
+        self.measured / self.profiled
+    }
+}
+
 /// A profile beside this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
@@ -43,7 +50,7 @@ impl Fit {
     pub fn from_comparisons(comparisons: Vec<Comparison>) -> Option<Self> {
         let mut logarithms: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for comparison in &comparisons {
-            let ratio = (comparison.measured / comparison.profiled).ln();
+            let ratio = comparison.ratio().ln();
             logarithms.entry(comparison.operator.clone()).or_default().push(ratio);
         }
         let mean = |values: &[f64]| (values.iter().sum::<f64>() / values.len() as f64).exp();
@@ -53,9 +60,23 @@ impl Fit {
         (!all.is_empty()).then(|| Self { overall: mean(&all), comparisons, factors })
     }
 
-    /// Whether the profile may be used as it is.
+    /// Whether the profile may be used as it is: every figure that was compared is as it says. A mean would hide two that
+    /// differ from it in opposite directions.
     pub fn fits(&self) -> bool {
-        self.factors.values().all(|factor| (1.0 / TOLERANCE..=TOLERANCE).contains(factor))
+        self.comparisons.iter().all(|one| (1.0 / TOLERANCE..=TOLERANCE).contains(&one.ratio()))
+    }
+
+    /// The operators whose models were compared with results further apart than the tolerance, each with the least and the
+    /// largest of here over the profile: one factor for the operator leaves both off.
+    pub fn apart(&self) -> BTreeMap<String, (f64, f64)> {
+        let mut ends: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        for comparison in &self.comparisons {
+            let ratio = comparison.ratio();
+            let (least, largest) = ends.entry(comparison.operator.clone()).or_insert((ratio, ratio));
+            (*least, *largest) = (least.min(ratio), largest.max(ratio));
+        }
+        ends.retain(|_, (least, largest)| *largest > *least * TOLERANCE);
+        ends
     }
 
     /// The profile with all times that were measured multiplied by the factors of their operators and marked as
@@ -166,6 +187,16 @@ mod tests {
         assert!(Fit::from_comparisons(vec![comparison("a", 10.0, 12.0)]).unwrap().fits());
         assert!(!Fit::from_comparisons(vec![comparison("a", 10.0, 7.0)]).unwrap().fits());
         assert_eq!(Fit::from_comparisons(Vec::new()), None);
+        let of_two = |one, other| {
+            Fit::from_comparisons(vec![comparison("a", 10.0, one), comparison("a", 10.0, other)]).unwrap()
+        };
+        let apart = of_two(10.9, 6.3);
+        assert!((apart.factors["a"] - 0.83).abs() < 0.01 && !apart.fits());
+        let (least, largest) = apart.apart()["a"];
+        assert!((least - 0.63).abs() < 1e-9 && (largest - 1.09).abs() < 1e-9);
+        assert!(of_two(9.0, 11.0).fits() && of_two(9.0, 11.0).apart().is_empty());
+        // Both off by the same: to be corrected, but not apart.
+        assert!(!of_two(20.0, 20.0).fits() && of_two(20.0, 20.0).apart().is_empty());
     }
 
     #[test]

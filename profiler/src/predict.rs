@@ -1,25 +1,33 @@
 //! Times of models and machines that nobody has measured, from those that somebody has.
 //!
-//! Two steps, each with few parameters, because a profile has few models and few machines:
+//! Three steps, each with few parameters, because a profile has few models and few machines:
 //!
-//! 1. **Machines.** The logarithm of a time is that of the task (operator, model, backend, batch) plus that of the
-//!    machine, `a ln min(cores, 1) + b ln max(cores, 1)`: what a share of one processor costs, and what more of them
-//!    save. Slopes come from tasks that were measured on several machines. A machine with times has its own effect.
-//! 2. **Models.** By backend, the time of a call of `n` records on a machine with effect 0 is
+//! 1. **Whole machines**, of one processor or more. The logarithm of a time is that of the task (operator, model, backend,
+//!    batch) plus that of the machine, `a ln cores`: what more processors save. `a` comes from tasks that were measured on
+//!    several such machines. A machine with times has its own effect.
+//! 2. **Shares of a processor.** A call takes what it takes on a whole machine, as far as the quota lasts ([`Quota`]): short
+//!    calls do not feel it, so they are no part of step 1. Where a profile has the whole machine ([`Profile::whole_of`]),
+//!    its share teaches nothing; else its mean times the share is the processor time of a call.
+//! 3. **Models.** By backend, the processor time of a call of `n` records on a machine with effect 0 is
 //!    `c0 + c1 parameters + n (c2 FLOPs + c3 bytes + c_operator)`, no coefficient below 0: what a call costs, weights
 //!    that are read once a call, arithmetic, input by its size, and what preparing a record of that operator costs
 //!    whatever its model (decoding a picture). Relative errors count.
 //!
 //! How far this is off is measured by leaving out each model, and each machine, in turn, and predicting it from the rest
-//! ([`Predictor::left_out_models`], [`Predictor::left_out_machines`]); the factor of nine in ten of those is what a prediction
-//! is `within`. Accelerators are not predicted: two numbers of cores say nothing about them.
+//! ([`Predictor::left_out_models`], [`Predictor::left_out_machines`]); the factor that nine in ten of those times are within
+//! stands at a prediction. Accelerators are not predicted: numbers of cores say nothing about them.
+//!
+//! [`Quota`]: tidemill_spec::quota::Quota
+mod completion;
 pub mod regression;
+mod shape;
 
-use crate::statistics::rounded;
-use regression::{nonnegative_relative_fit, slopes};
+pub use completion::{Predicted, Target, complete};
+
+use regression::{nonnegative_relative_fit, slope};
+use shape::Shape;
 use std::collections::{BTreeMap, BTreeSet};
-use tidemill_spec::profile::{BatchTime, How, Machine, Profile, Service};
-use tidemill_spec::units::TimeSpan;
+use tidemill_spec::profile::{How, Profile, Service};
 
 /// What is known of a model without running it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,8 +43,10 @@ pub type Models = BTreeMap<(String, String), Features>;
 
 /// Fewer models of a backend than this are not enough for four prices and a start.
 const LEAST_MODELS: usize = 4;
-/// The share of left-out models or machines that is within the factor of a prediction.
+/// The share of left-out times that is within the factor of a prediction.
 pub const LEVEL: f64 = 0.9;
+/// So many errors have a quantile of [`LEVEL`]; of fewer the largest counts.
+const ENOUGH_ERRORS: usize = 9;
 
 /// What is timed, whatever the machine: operator, variant, backend, records of a batch.
 type Task = (String, Option<String>, Option<String>, u32);
@@ -46,7 +56,7 @@ type Task = (String, Option<String>, Option<String>, u32);
 struct Figure {
     task: Task,
     machine: String,
-    /// Natural logarithm of nanoseconds.
+    /// Natural logarithm of nanoseconds of processor time: the median.
     logarithm: f64,
 }
 
@@ -66,57 +76,111 @@ pub struct LeftOut {
 /// A predicted time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
-    /// Nanoseconds: the median.
+    /// Nanoseconds of processor time: the median. On a share of a processor a call ends later, by its quota.
     pub nanoseconds: f64,
-    /// Nine in ten of what was left out were within this factor, either way; none where nothing could be left out.
+    /// Nine in ten of the times that were left out were within this factor, either way; none where nothing could be left
+    /// out.
     pub within: Option<f64>,
 }
 
-/// How a time follows from the number of processors.
+/// How a time follows from the number of processors, of one or more.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MachineSlopes {
-    /// Below one processor; -1: half a processor takes twice as long.
-    pub below_one: f64,
-    /// Above one processor; 0: more do not help.
-    pub above_one: f64,
-    /// Whether each of the two was seen, or assumed.
-    pub seen: [bool; 2],
+pub struct Speedup {
+    /// A time is that of one processor times `cores` to the power of this; 0: more do not help.
+    pub exponent: f64,
+    /// Whether it was seen, or is assumed.
+    pub is_seen: bool,
 }
 
-impl MachineSlopes {
+impl Speedup {
+    /// No less than one processor: what a share of one costs, is its quota.
     fn effect(&self, cores: f64) -> f64 {
-        self.below_one * cores.min(1.0).ln() + self.above_one * cores.max(1.0).ln()
+        self.exponent * cores.max(1.0).ln()
     }
+}
+
+/// Errors of what was left out: records of the batch, and the logarithm of the factor.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Errors(Vec<(u32, f64)>);
+
+impl Errors {
+    /// The factor that nine in ten of the left-out times of batches of that size were within, or of all sizes where there
+    /// are too few: the value of rank `0.9 (n + 1)`, rounded up, which for a new one of the same kind is met with that
+    /// probability (Vovk, Gammerman and Shafer 2005, section 2.2); of fewer than nine the largest.
+    fn within(&self, batch: u32) -> Option<f64> {
+        let sized = |wanted: Option<u32>| -> Vec<f64> {
+            let fits = |(size, _): &&(u32, f64)| wanted.is_none_or(|wanted| wanted == *size);
+            self.0.iter().filter(fits).map(|(_, error)| error.abs()).collect()
+        };
+        let own = sized(Some(batch));
+        let mut errors = if own.len() >= ENOUGH_ERRORS { own } else { sized(None) };
+        errors.sort_by(f64::total_cmp);
+        let rank = (LEVEL * (errors.len() as f64 + 1.0)).ceil() as usize;
+        errors.get(rank.clamp(1, errors.len().max(1)) - 1).map(|error| error.exp())
+    }
+}
+
+/// The factor of two errors that are taken for independent.
+fn together(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    Some((one?.ln().powi(2) + other?.ln().powi(2)).sqrt().exp())
 }
 
 /// Predicts times from a profile.
 #[derive(Debug, Clone)]
 pub struct Predictor {
+    /// All figures, also those that nothing is learnt from.
     figures: Vec<Figure>,
+    /// Those that something is learnt from.
+    learnt: Vec<Figure>,
     cores: BTreeMap<String, f64>,
+    /// Of types with a share of a processor: the type that they are a share of.
+    whole: BTreeMap<String, String>,
     models: Models,
     /// Operators that have models.
     operators: BTreeSet<String>,
     /// Bytes that a record of an operator's inputs has.
     bytes: BTreeMap<String, f64>,
+    shape: Shape,
     fitted: Fitted,
     left_out_models: Vec<LeftOut>,
     left_out_machines: Vec<LeftOut>,
-    within_models: Option<f64>,
-    within_machines: Option<f64>,
+    model_errors: Errors,
+    /// Of types with one processor or more, and of types with less.
+    whole_errors: Errors,
+    share_errors: Errors,
 }
 
 /// What was fitted to some figures.
 #[derive(Debug, Clone)]
 struct Fitted {
-    slopes: MachineSlopes,
+    speedup: Speedup,
     effects: BTreeMap<String, f64>,
     backends: BTreeMap<Option<String>, Vec<f64>>,
 }
 
+/// The services of a profile whose figures somebody measured or published. Of those that are marked as predicted: the ones
+/// with numbers of samples, which were measured once and then multiplied (`profile fit`), but not what a type only has
+/// from another, figure for figure.
+fn measured(profile: &Profile) -> impl Iterator<Item = &Service> {
+    let is_copy = |place: usize, service: &Service| {
+        profile.services.iter().enumerate().any(|(other_place, other)| {
+            (&other.operator, &other.variant, &other.backend)
+                == (&service.operator, &service.variant, &service.backend)
+                && other.batches == service.batches
+                && other.worker_type != service.worker_type
+                && (other.how != How::Predicted || other_place < place)
+        })
+    };
+    let is_measured = move |(place, service): &(usize, &Service)| {
+        service.how != How::Predicted
+            || (service.batches.iter().any(|row| row.samples.is_some()) && !is_copy(*place, service))
+    };
+    profile.services.iter().enumerate().filter(is_measured).map(|(_, service)| service)
+}
+
 impl Predictor {
-    /// Learns from the figures of a profile that are not predicted themselves, on machines whose `cores` it knows and
-    /// that are not `excluded` (because they have accelerators).
+    /// Learns from the figures of a profile that were measured or published, on machines whose `cores` it knows and that are
+    /// not `excluded` (because they have accelerators).
     pub fn new(profile: &Profile, models: Models, excluded: &BTreeSet<String>) -> Self {
         let cores: BTreeMap<String, f64> = profile
             .machines
@@ -124,13 +188,29 @@ impl Predictor {
             .filter(|machine| !excluded.contains(&machine.worker_type))
             .filter_map(|machine| Some((machine.worker_type.clone(), machine.cores?)))
             .collect();
+        let whole_of = |name: &String| Some((name.clone(), profile.whole_of(name)?.1.worker_type.clone()));
+        let whole: BTreeMap<String, String> = cores
+            .iter()
+            .filter(|(_, cores)| **cores < 1.0)
+            .filter_map(|(name, _)| whole_of(name))
+            .filter(|(_, whole)| cores.contains_key(whole))
+            .collect();
+        let shape = Shape::of(measured(profile).filter(|service| {
+            let cores = profile.machine(&service.worker_type).and_then(|machine| machine.cores);
+            cores.is_none_or(|cores| cores >= 1.0)
+        }));
         let mut figures = Vec::new();
-        for service in &profile.services {
-            if service.how == How::Predicted || !cores.contains_key(&service.worker_type) {
-                continue;
-            }
+        for service in measured(profile) {
+            let Some(cores) = cores.get(&service.worker_type) else { continue };
             for row in &service.batches {
-                let Some(time) = row.p50.or(row.mean).filter(|time| time.0 > 0) else { continue };
+                let median = row.p50.or(row.mean).map(|time| time.0 as f64);
+                // Under a quota the mean of calls one after another is their processor time by the share; a median is not.
+                let under_quota = row.mean.map(|mean| mean.0 as f64 / shape.mean()).or(median);
+                let time = match *cores < 1.0 {
+                    true => under_quota.map(|time| time * cores),
+                    false => median,
+                };
+                let Some(time) = time.filter(|time| *time > 0.0) else { continue };
                 figures.push(Figure {
                     task: (
                         service.operator.clone(),
@@ -139,7 +219,7 @@ impl Predictor {
                         row.batch,
                     ),
                     machine: service.worker_type.clone(),
-                    logarithm: (time.0 as f64).ln(),
+                    logarithm: time.ln(),
                 });
             }
         }
@@ -149,31 +229,65 @@ impl Predictor {
         }
         let mut predictor = Self {
             fitted: Fitted {
-                slopes: MachineSlopes { below_one: -1.0, above_one: 0.0, seen: [false; 2] },
+                speedup: Speedup { exponent: 0.0, is_seen: false },
                 effects: BTreeMap::new(),
                 backends: BTreeMap::new(),
             },
             operators: models.keys().map(|(operator, _)| operator.clone()).collect(),
             figures,
+            learnt: Vec::new(),
             cores,
+            whole,
             models,
             bytes,
+            shape,
             left_out_models: Vec::new(),
             left_out_machines: Vec::new(),
-            within_models: None,
-            within_machines: None,
+            model_errors: Errors::default(),
+            whole_errors: Errors::default(),
+            share_errors: Errors::default(),
         };
-        predictor.fitted = predictor.fit(&predictor.figures);
-        predictor.left_out_models = predictor.without_each_model();
-        predictor.left_out_machines = predictor.without_each_machine();
-        predictor.within_models = within(&predictor.left_out_models);
-        predictor.within_machines = within(&predictor.left_out_machines);
+        predictor.learnt = predictor.without(None);
+        predictor.fitted = predictor.fit(&predictor.learnt);
+        predictor.leave_out_models();
+        predictor.leave_out_machines();
         predictor
     }
 
-    /// What processors are worth.
-    pub fn slopes(&self) -> MachineSlopes {
-        self.fitted.slopes
+    /// What more processors are worth.
+    pub fn speedup(&self) -> Speedup {
+        self.fitted.speedup
+    }
+
+    /// How many times it has learnt from.
+    pub fn learnt(&self) -> usize {
+        self.learnt.len()
+    }
+
+    /// What there is to learn from without a machine: shares of a processor only where their whole machine is not there,
+    /// or not with that task.
+    fn without(&self, machine: Option<&str>) -> Vec<Figure> {
+        let is_there = |figure: &&Figure| machine != Some(figure.machine.as_str());
+        let is_by_whole = |figure: &Figure| {
+            let (operator, variant, backend, _) = &figure.task;
+            self.whole.get(&figure.machine).is_some_and(|whole| {
+                self.figures.iter().filter(is_there).any(|other| {
+                    other.machine == *whole
+                        && (&other.task.0, &other.task.1, &other.task.2) == (operator, variant, backend)
+                })
+            })
+        };
+        self.figures.iter().filter(is_there).filter(|figure| !is_by_whole(figure)).cloned().collect()
+    }
+
+    /// The effect of a machine, and whether it comes from its own times or, of a share, from those of the whole machine.
+    fn effect(&self, fitted: &Fitted, worker_type: &str, cores: f64) -> (f64, bool) {
+        let own = |name: &str| fitted.effects.get(name).copied();
+        // A share is one of a single processor, whatever the whole machine gains by several.
+        let single = |whole: &String| Some(own(whole)? - fitted.speedup.effect(self.cores[whole]));
+        let of_whole = self.whole.get(worker_type).filter(|_| cores < 1.0).and_then(single);
+        let known = of_whole.or_else(|| own(worker_type));
+        (known.unwrap_or_else(|| fitted.speedup.effect(cores)), known.is_some())
     }
 
     fn fit(&self, figures: &[Figure]) -> Fitted {
@@ -181,33 +295,26 @@ impl Predictor {
         for figure in figures {
             by_task.entry(&figure.task).or_default().push(figure);
         }
-        let shape = |machine: &str| {
-            let cores = self.cores[machine];
-            [cores.min(1.0).ln(), cores.max(1.0).ln()]
-        };
         let (mut rows, mut values) = (Vec::new(), Vec::new());
-        for group in by_task.values().filter(|group| group.len() > 1) {
-            let n = group.len() as f64;
-            let mean = |f: &dyn Fn(&Figure) -> f64| group.iter().map(|figure| f(figure)).sum::<f64>() / n;
-            let middle =
-                [mean(&|figure| shape(&figure.machine)[0]), mean(&|figure| shape(&figure.machine)[1])];
-            let level = mean(&|figure| figure.logarithm);
-            for figure in group {
-                let [below, above] = shape(&figure.machine);
-                rows.push([below - middle[0], above - middle[1]]);
-                values.push(figure.logarithm - level);
-            }
+        for group in by_task.values() {
+            let whole: Vec<(f64, f64)> = group
+                .iter()
+                .map(|figure| (self.cores[&figure.machine], figure.logarithm))
+                .filter(|(cores, _)| *cores >= 1.0)
+                .map(|(cores, logarithm)| (cores.ln(), logarithm))
+                .collect();
+            let n = whole.len() as f64;
+            let middle = whole.iter().map(|(cores, _)| cores).sum::<f64>() / n;
+            let level = whole.iter().map(|(_, logarithm)| logarithm).sum::<f64>() / n;
+            rows.extend(whole.iter().map(|(cores, _)| cores - middle));
+            values.extend(whole.iter().map(|(_, logarithm)| logarithm - level));
         }
-        let found = slopes(&rows, &values);
-        let slopes = MachineSlopes {
-            below_one: found[0].unwrap_or(-1.0),
-            above_one: found[1].unwrap_or(0.0),
-            seen: found.map(|slope| slope.is_some()),
-        };
+        let found = slope(&rows, &values);
+        let speedup = Speedup { exponent: found.unwrap_or(0.0), is_seen: found.is_some() };
         // A machine is what its processors say, and by how much its times differ from that on average.
         let mut residuals: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for group in by_task.values() {
-            let of = |figure: &Figure| figure.logarithm - slopes.effect(self.cores[&figure.machine]);
+            let of = |figure: &Figure| figure.logarithm - speedup.effect(self.cores[&figure.machine]);
             let level = group.iter().map(|figure| of(figure)).sum::<f64>() / group.len() as f64;
             for figure in group {
                 residuals.entry(&figure.machine).or_default().push(of(figure) - level);
@@ -217,7 +324,7 @@ impl Predictor {
             .into_iter()
             .map(|(machine, values)| {
                 let own = values.iter().sum::<f64>() / values.len() as f64;
-                (machine.to_owned(), slopes.effect(self.cores[machine]) + own)
+                (machine.to_owned(), speedup.effect(self.cores[machine]) + own)
             })
             .collect();
         let mut backends = BTreeMap::new();
@@ -248,7 +355,7 @@ impl Predictor {
             }
             backends.insert(backend.clone(), fit);
         }
-        Fitted { slopes, effects, backends }
+        Fitted { speedup, effects, backends }
     }
 
     /// What the time of a task is made of: call, weights, arithmetic, input, and the records of each operator.
@@ -279,7 +386,7 @@ impl Predictor {
         (!levels.is_empty()).then(|| levels.iter().sum::<f64>() / levels.len() as f64 + effect)
     }
 
-    /// The time of a batch on a type of worker with so many cores; none where the profile has too few models for that
+    /// The processor time of a batch on a type of worker with so many cores; none where the profile has too few models for that
     /// backend, or the model's FLOPs are not known.
     pub fn predict(
         &self,
@@ -290,20 +397,15 @@ impl Predictor {
         (worker_type, cores): (&str, f64),
     ) -> Option<Prediction> {
         let task = (operator.to_owned(), variant.map(str::to_owned), backend.map(str::to_owned), batch);
-        let known = self.fitted.effects.get(worker_type).copied();
-        let effect = known.unwrap_or_else(|| self.fitted.slopes.effect(cores));
-        if let Some(logarithm) = self.by_machines(&self.fitted, &self.figures, &task, effect) {
-            return Some(Prediction { nanoseconds: logarithm.exp(), within: self.within_machines });
+        let (effect, is_known) = self.effect(&self.fitted, worker_type, cores);
+        let is_share = cores < 1.0;
+        let machines = if is_share { &self.share_errors } else { &self.whole_errors }.within(batch);
+        if let Some(logarithm) = self.by_machines(&self.fitted, &self.learnt, &task, effect) {
+            return Some(Prediction { nanoseconds: logarithm.exp(), within: machines });
         }
         let logarithm = self.by_features(&self.fitted, &task, effect)?;
-        let within = match (known, self.within_models, self.within_machines) {
-            (Some(_), models, _) => models,
-            // Errors of the two are taken for independent.
-            (None, Some(models), Some(machines)) => {
-                Some((models.ln().powi(2) + machines.ln().powi(2)).sqrt().exp())
-            }
-            (None, ..) => None,
-        };
+        let models = self.model_errors.within(batch);
+        let within = if is_known && !is_share { models } else { together(models, machines) };
         Some(Prediction { nanoseconds: logarithm.exp(), within })
     }
 
@@ -317,41 +419,47 @@ impl Predictor {
         &self.left_out_machines
     }
 
-    fn without_each_model(&self) -> Vec<LeftOut> {
-        let names: BTreeSet<(&String, &String)> = self
-            .figures
-            .iter()
-            .filter_map(|figure| Some((&figure.task.0, figure.task.1.as_ref()?)))
-            .collect();
-        let mut all = Vec::new();
+    fn leave_out_models(&mut self) {
+        let names: BTreeSet<(&String, &String)> =
+            self.learnt.iter().filter_map(|figure| Some((&figure.task.0, figure.task.1.as_ref()?))).collect();
+        let (mut all, mut pooled) = (Vec::new(), Errors::default());
         for (operator, variant) in names {
             let is_it =
                 |figure: &&Figure| figure.task.0 == *operator && figure.task.1.as_ref() == Some(variant);
-            let rest: Vec<Figure> = self.figures.iter().filter(|figure| !is_it(figure)).cloned().collect();
+            let rest: Vec<Figure> = self.learnt.iter().filter(|figure| !is_it(figure)).cloned().collect();
             let fitted = self.fit(&rest);
-            let errors = self.figures.iter().filter(is_it).filter_map(|figure| {
+            let errors = self.learnt.iter().filter(is_it).filter_map(|figure| {
                 let effect = fitted.effects.get(&figure.machine)?;
-                Some(self.by_features(&fitted, &figure.task, *effect)? - figure.logarithm)
+                let predicted = self.by_features(&fitted, &figure.task, *effect)?;
+                Some((figure.task.3, predicted - figure.logarithm))
             });
-            all.extend(left_out(format!("{operator} {variant}"), &errors.collect::<Vec<_>>()));
+            let errors: Vec<(u32, f64)> = errors.collect();
+            all.extend(left_out(format!("{operator} {variant}"), &errors));
+            pooled.0.extend(errors);
         }
-        all
+        (self.left_out_models, self.model_errors) = (all, pooled);
     }
 
-    fn without_each_machine(&self) -> Vec<LeftOut> {
+    fn leave_out_machines(&mut self) {
         let names: BTreeSet<&String> = self.figures.iter().map(|figure| &figure.machine).collect();
-        let mut all = Vec::new();
+        let (mut all, mut of_whole, mut of_shares) = (Vec::new(), Errors::default(), Errors::default());
         for machine in names {
-            let is_it = |figure: &&Figure| figure.machine == *machine;
-            let rest: Vec<Figure> = self.figures.iter().filter(|figure| !is_it(figure)).cloned().collect();
+            let rest = self.without(Some(machine));
             let fitted = self.fit(&rest);
-            let effect = fitted.slopes.effect(self.cores[machine]);
-            let errors = self.figures.iter().filter(is_it).filter_map(|figure| {
-                Some(self.by_machines(&fitted, &rest, &figure.task, effect)? - figure.logarithm)
-            });
-            all.extend(left_out(machine.clone(), &errors.collect::<Vec<_>>()));
+            let cores = self.cores[machine];
+            let (effect, _) = self.effect(&fitted, machine, cores);
+            let errors =
+                self.figures.iter().filter(|figure| figure.machine == *machine).filter_map(|figure| {
+                    let predicted = self.by_machines(&fitted, &rest, &figure.task, effect)?;
+                    Some((figure.task.3, predicted - figure.logarithm))
+                });
+            let errors: Vec<(u32, f64)> = errors.collect();
+            all.extend(left_out(machine.clone(), &errors));
+            let pooled = if cores < 1.0 { &mut of_shares } else { &mut of_whole };
+            pooled.0.extend(errors);
         }
-        all
+        self.left_out_machines = all;
+        (self.whole_errors, self.share_errors) = (of_whole, of_shares);
     }
 }
 
@@ -359,170 +467,14 @@ fn product(row: &[f64], coefficients: &[f64]) -> f64 {
     row.iter().zip(coefficients).map(|(x, c)| x * c).sum()
 }
 
-fn left_out(name: String, errors: &[f64]) -> Option<LeftOut> {
+fn left_out(name: String, errors: &[(u32, f64)]) -> Option<LeftOut> {
     let n = errors.len() as f64;
     (!errors.is_empty()).then(|| LeftOut {
         name,
-        factor: (errors.iter().map(|error| error * error).sum::<f64>() / n).sqrt().exp(),
-        bias: (errors.iter().sum::<f64>() / n).exp(),
+        factor: (errors.iter().map(|(_, error)| error * error).sum::<f64>() / n).sqrt().exp(),
+        bias: (errors.iter().map(|(_, error)| error).sum::<f64>() / n).exp(),
         figures: errors.len(),
     })
-}
-
-/// The factor that nine in ten of what was left out are within: the value of rank `0.9 (n + 1)`, rounded up, which for
-/// a new one of the same kind is met with that probability (Vovk, Gammerman and Shafer 2005, section 2.2); with fewer
-/// than nine the largest.
-fn within(all: &[LeftOut]) -> Option<f64> {
-    let mut factors: Vec<f64> = all.iter().map(|one| one.factor).collect();
-    factors.sort_by(f64::total_cmp);
-    let rank = (LEVEL * (factors.len() as f64 + 1.0)).ceil() as usize;
-    factors.get(rank.clamp(1, factors.len().max(1)) - 1).copied()
-}
-
-/// A type of worker to predict for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Target {
-    /// Name in the infrastructure.
-    pub worker_type: String,
-    /// Its processors.
-    pub cores: f64,
-}
-
-/// What became of a profile.
-#[derive(Debug, Clone)]
-pub struct Predicted {
-    /// The profile with the predictions.
-    pub profile: Profile,
-    /// How many services were added.
-    pub added: usize,
-    /// What could not be predicted and why.
-    pub notes: Vec<String>,
-}
-
-/// Adds predictions to a profile: for every target all operators, models and backends of `wanted` (operator, variant,
-/// backend) that it has no times of there.
-pub fn complete(
-    profile: &Profile,
-    predictor: &Predictor,
-    wanted: &[(String, Option<String>, Option<String>)],
-    targets: &[Target],
-) -> Predicted {
-    let mut completed = profile.clone();
-    let (mut added, mut notes) = (0, BTreeSet::new());
-    let shape = Shape::of(profile);
-    for target in targets {
-        for (operator, variant, backend) in wanted {
-            let is_known = profile.services.iter().any(|service| {
-                service.worker_type == target.worker_type
-                    && (&service.operator, &service.variant) == (operator, variant)
-                    && (service.backend.is_none() || service.backend == *backend)
-            });
-            if is_known {
-                continue;
-            }
-            let sizes: BTreeSet<u32> = profile
-                .services
-                .iter()
-                .filter(|service| service.operator == *operator)
-                .flat_map(|service| service.batches.iter().map(|row| row.batch))
-                .collect();
-            let sizes = if sizes.is_empty() { BTreeSet::from([1]) } else { sizes };
-            let machine = (target.worker_type.as_str(), target.cores);
-            let rows: Vec<(u32, Prediction)> = sizes
-                .into_iter()
-                .filter_map(|batch| {
-                    let predicted = predictor.predict(
-                        operator,
-                        variant.as_deref(),
-                        backend.as_deref(),
-                        batch,
-                        machine,
-                    )?;
-                    Some((batch, predicted))
-                })
-                .collect();
-            let Some(within) = rows.first().map(|(_, first)| first.within) else {
-                let what = [Some(operator), variant.as_ref(), backend.as_ref()];
-                let what: Vec<&str> = what.into_iter().flatten().map(String::as_str).collect();
-                notes.insert(format!(
-                    "{} is not predicted: it takes the FLOPs and parameters in the manifest, and times of {LEAST_MODELS} \
-                     models or more with the same backend",
-                    what.join(" ")
-                ));
-                continue;
-            };
-            completed.services.push(Service {
-                operator: operator.clone(),
-                variant: variant.clone(),
-                backend: backend.clone(),
-                worker_type: target.worker_type.clone(),
-                how: How::Predicted,
-                model: None,
-                load_time: None,
-                peak_memory: None,
-                within: within.map(|factor| (factor * 100.0).ceil() / 100.0),
-                batches: rows.iter().map(|(batch, one)| shape.row(*batch, one.nanoseconds)).collect(),
-                after_pause: None,
-            });
-            added += 1;
-            if !completed.machines.iter().any(|machine| machine.worker_type == target.worker_type) {
-                completed.machines.push(Machine {
-                    worker_type: target.worker_type.clone(),
-                    how: How::Predicted,
-                    cpu: None,
-                    cores: Some(target.cores),
-                    memory: None,
-                    factor: None,
-                    source: Some(
-                        "predicted from the times of other types by the number of processors".to_owned(),
-                    ),
-                });
-            }
-        }
-    }
-    Predicted { profile: completed, added, notes: notes.into_iter().collect() }
-}
-
-/// How the figures of a distribution lie to its median, in the middle of all services of a profile.
-struct Shape {
-    mean: Option<f64>,
-    deviation: Option<f64>,
-    percentiles: [Option<f64>; 3],
-}
-
-impl Shape {
-    fn of(profile: &Profile) -> Self {
-        let middle = |time: &dyn Fn(&BatchTime) -> Option<TimeSpan>| {
-            let rows = profile.services.iter().flat_map(|service| &service.batches);
-            let mut ratios: Vec<f64> = rows
-                .filter_map(|row| Some((time(row)?.0 as f64, row.p50?.0 as f64)))
-                .filter(|(_, median)| *median > 0.0)
-                .map(|(time, median)| time / median)
-                .collect();
-            ratios.sort_by(f64::total_cmp);
-            ratios.get(ratios.len() / 2).copied()
-        };
-        Self {
-            mean: middle(&|row| row.mean),
-            deviation: middle(&|row| row.deviation),
-            percentiles: [middle(&|row| row.p75), middle(&|row| row.p90), middle(&|row| row.p99)],
-        }
-    }
-
-    fn row(&self, batch: u32, median: f64) -> BatchTime {
-        let of = |ratio: Option<f64>| ratio.map(|ratio| rounded(median * ratio));
-        BatchTime {
-            batch,
-            samples: None,
-            mean: of(self.mean),
-            deviation: of(self.deviation),
-            p50: Some(rounded(median)),
-            p75: of(self.percentiles[0]),
-            p90: of(self.percentiles[1]),
-            p99: of(self.percentiles[2]),
-            points: Vec::new(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -159,6 +159,7 @@ pub fn profile(
             options.budget.as_secs_f64()
         ));
     }
+    notes.extend(without_pauses(&all, &found));
     Ok(Finished { profile, notes, figures, certain })
 }
 
@@ -199,7 +200,7 @@ pub fn fit(
             seconds: session.stopwatch.seconds(),
         });
         let mut state = TaskState::default();
-        session.visit(task, &mut state, COMPARED, false)?;
+        session.visit(task, &mut state, COMPARED, Extent::Times)?;
         if should_end() {
             return Err(ProfileError::Interrupted);
         }
@@ -258,6 +259,17 @@ fn inputs(
     Ok(all)
 }
 
+/// What a visit to a task measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// The least samples of the smallest batch.
+    Least,
+    /// All batches.
+    Times,
+    /// All batches, and calls after a pause.
+    All,
+}
+
 /// One run of the profiler.
 struct Session<'a> {
     subject: &'a Subject,
@@ -302,7 +314,8 @@ impl Session<'_> {
                 seconds: self.stopwatch.seconds(),
             });
             let visited = self.stopwatch.seconds();
-            let result = self.visit(&tasks[place], &mut found[place], slice, is_short);
+            let extent = if is_short { Extent::Least } else { Extent::All };
+            let result = self.visit(&tasks[place], &mut found[place], slice, extent);
             if is_short {
                 begun.add(self.stopwatch.seconds() - visited);
             }
@@ -318,14 +331,13 @@ impl Session<'_> {
         Ok(found)
     }
 
-    /// One process that measures the open batch sizes of a task, each for a while; `only_least`: the least samples of
-    /// the smallest.
+    /// One process that measures the open batch sizes of a task, each for a while.
     fn visit(
         &self,
         task: &Task,
         state: &mut TaskState,
         slice: f64,
-        only_least: bool,
+        extent: Extent,
     ) -> Result<(), ProfileError> {
         let restraint = Restraint::of(task.cpus);
         let factor = restraint.factor();
@@ -353,7 +365,7 @@ impl Session<'_> {
             other => return Err(unexpected(task, &other)),
         }
         let mut open = schedule::open(task, state);
-        if only_least {
+        if extent == Extent::Least {
             open.truncate(1);
         }
         for batch in open {
@@ -373,7 +385,7 @@ impl Session<'_> {
                 other => return Err(unexpected(task, &other)),
             }
         }
-        if !only_least && schedule::wants_pause(task, state) {
+        if extent == Extent::All && schedule::wants_pause(task, state) {
             match process.ask(&Request::MeasureAfterPause { calls: CALLS_AFTER_PAUSE })? {
                 Reply::Measured(times) => state.after_pause.extend(times.into_iter().map(scaled)),
                 other => return Err(unexpected(task, &other)),
@@ -384,6 +396,18 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// What to say where some models have times after a pause and others have not: a planner would prefer the others.
+fn without_pauses(tasks: &[Task], states: &[TaskState]) -> Option<String> {
+    let (with, without) = schedule::pauses(tasks, states);
+    (with > 0 && without > 0).then(|| {
+        format!(
+            "the budget did not reach the times after a pause of {without} of {} models on whole processors, so these look \
+             quicker than they are: run it again, or give it a larger --budget",
+            with + without
+        )
+    })
 }
 
 /// How long visits for the least samples took.
@@ -469,6 +493,26 @@ fn service(subject: &Subject, kind: &Kind, task: &Task, state: &TaskState) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn models_without_times_after_a_pause_are_counted() {
+        let task = Task {
+            operator: "o".to_owned(),
+            variant: Some("v".to_owned()),
+            backend: None,
+            cpus: None,
+            batches: vec![1],
+        };
+        let share = Task { cpus: Some(0.5), ..task.clone() };
+        let plain = Task { variant: None, ..task.clone() };
+        let tasks = [task.clone(), task, share, plain];
+        let measured = TaskState { after_pause: vec![7], ..TaskState::default() };
+        let none = TaskState::default;
+        let note = without_pauses(&tasks, &[measured.clone(), none(), none(), none()]).unwrap();
+        assert!(note.contains("1 of 2 models"), "{note}");
+        assert_eq!(without_pauses(&tasks, &[measured.clone(), measured, none(), none()]), None);
+        assert_eq!(without_pauses(&tasks, &[none(), none(), none(), none()]), None, "all are alike");
+    }
 
     #[test]
     fn a_held_back_machine_says_so() {

@@ -60,6 +60,12 @@ pub fn next_without_pause(tasks: &[Task], states: &[TaskState]) -> Option<usize>
     tasks.iter().zip(states).position(|(task, state)| wants_pause(task, state))
 }
 
+/// Tasks with times of calls after a pause, and tasks that still want some.
+pub fn pauses(tasks: &[Task], states: &[TaskState]) -> (usize, usize) {
+    let with = states.iter().filter(|state| !state.after_pause.is_empty()).count();
+    (with, tasks.iter().zip(states).filter(|(task, state)| wants_pause(task, state)).count())
+}
+
 /// How many tasks [`next_unbegun`] has yet to name.
 pub fn unbegun(tasks: &[Task], states: &[TaskState]) -> usize {
     tasks.iter().zip(states).filter(|(task, state)| !is_begun(task, state)).count()

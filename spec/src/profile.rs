@@ -150,8 +150,9 @@ pub struct Service {
     /// Most memory that a worker with only this operator held, the program itself included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory: Option<Bytes>,
-    /// Of predicted times: nine in ten of such predictions are within this factor of what would be measured, either way.
-    /// None where that is not known.
+    /// Of predicted times: each model, or type of worker, with times was left out in turn and predicted from the others, and
+    /// nine in ten of its times (of fewer than nine, all) were within this factor, either way. Of the batches the largest.
+    /// None where nothing could be left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
     /// Service times by size of the batch, the smallest first; preparation of inputs and outputs included. Each batch

@@ -308,6 +308,11 @@ fn profile() {
         (&[("[4ms, 6ms, 9ms]", "[4ms]")], &["E0803"], "one point"),
         (&[("batch: 8", "batch: 1")], &["E0801"], "a batch of 1 is given twice"),
         (&[("batch: 8", "batch: 0")], &["E0803"], "1 or more"),
+        (
+            &[("load_time: 30ms", "after_pause: {pause: 20ms, times: {batch: 2, mean: 7ms}}")],
+            &["E0803"],
+            "with `batch: 1`",
+        ),
         (&[("{worker_type: small", "{worker_type: smal")], &["E0802", "E0802"], "did you mean `smal`?"),
         (&[("how: limited", "how: measure")], &["E0114"], "did you mean `measured`?"),
         (&[("cores: 0.5", "cores: 0")], &["E0803"], "above 0"),
@@ -332,6 +337,11 @@ fn profile() {
         ),
         (&[("{answer: answerer-small, ", "{anser: answerer-small, ")], &["E0805"], "did you mean `answer`?"),
         (&[("name: vqa", "name: other")], &["E0805"], "this is `vqa`"),
+        (
+            &[("name: vqa", "name: other"), ("operator: pair, worker_type", "operator: pairs, worker_type")],
+            &["E0805"],
+            "this is `vqa`",
+        ),
         (&[("{name: vqa}", "{name: vqa, digest: abc}")], &["E0803"], "not a sha256"),
         (
             &[("{name: vqa}", &format!("{{name: vqa, digest: {}}}", "a".repeat(64)))],

@@ -102,7 +102,8 @@ Exit code 0 whether it fits or not; `fits` in the JSON tells.")]
   tidemill profile predict profile.yaml workflow.yaml --infra infrastructure.yaml
   tidemill profile predict profile.yaml workflow.yaml --infra infrastructure.yaml --out completed.yaml
 
-Each model and each machine of the profile is also predicted from all others: that error is what to expect.")]
+Each model and each machine of the profile is also predicted from all others: that error is what to expect. The factor
+that nine in ten of those times are within (of fewer than nine: all) stands at a prediction as `within`.")]
     Predict(PredictArguments),
     /// Put profiles of one workflow together: of two figures about the same the later counts, but a predicted one never
     /// replaces another.

@@ -27,6 +27,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
     let profile = Profile::load(&arguments.profile)?;
     let infrastructure = Infrastructure::load(&arguments.infra)?;
     let (subject, _) = prepare::subject(&arguments.workflow, &[], terminal)?;
+    profile.validate_against(&subject.workflow).into_result(())?;
     let target = arguments.out.as_deref().map(OutputFile::create).transpose()?;
     let scratch = tempfile::tempdir()?;
     let options = Options {
@@ -84,8 +85,11 @@ fn document(fit: &Fit, arguments: &FitArguments) -> Value {
             "profile_seconds": one.profiled / 1e9, "here_seconds": one.measured / 1e9,
         })
     });
+    let apart =
+        fit.apart().into_iter().map(|(operator, (least, largest))| (operator, json!([least, largest])));
+    let apart: serde_json::Map<String, Value> = apart.collect();
     json!({
-        "version": 1, "profile": arguments.profile, "fits": fit.fits(), "factors": fit.factors,
+        "version": 1, "profile": arguments.profile, "fits": fit.fits(), "factors": fit.factors, "apart": apart,
         "overall": fit.overall, "out": arguments.out, "comparisons": comparisons.collect::<Vec<_>>(),
     })
 }
@@ -106,7 +110,7 @@ fn table(fit: &Fit, arguments: &FitArguments, out: &mut dyn Write) -> io::Result
             one.backend.clone(),
             milliseconds(one.profiled / 1e6),
             milliseconds(one.measured / 1e6),
-            format!("{:.2}", one.measured / one.profiled),
+            format!("{:.2}", one.ratio()),
         ]);
     }
     table.write(out)?;
@@ -115,7 +119,7 @@ fn table(fit: &Fit, arguments: &FitArguments, out: &mut dyn Write) -> io::Result
     match fit.fits() {
         true => writeln!(
             out,
-            "{} fits this machine: no operator differs by more than a factor of {TOLERANCE}",
+            "{} fits this machine: no time differs by more than a factor of {TOLERANCE}",
             arguments.profile.display()
         )?,
         false => writeln!(
@@ -124,6 +128,14 @@ fn table(fit: &Fit, arguments: &FitArguments, out: &mut dyn Write) -> io::Result
             arguments.profile.display(),
             factors.join(", ")
         )?,
+    }
+    for (operator, (least, largest)) in fit.apart() {
+        writeln!(
+            out,
+            "{operator}: its models take {least:.2} to {largest:.2} times as long as by the profile, a factor of {:.2} apart; one \
+             factor for all leaves some off: `tidemill profile` measures them",
+            largest / least
+        )?;
     }
     match &arguments.out {
         Some(file) => writeln!(out, "profile for this machine: {}", file.display()),

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use tidemill_profiler::predict::{Features, LeftOut, Models, Predicted, Predictor, Target, complete};
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::profile::{How, Profile};
+use tidemill_spec::profile::Profile;
 
 /// Predicts and tells.
 pub(super) fn predict(arguments: &PredictArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -84,18 +84,14 @@ fn document(arguments: &PredictArguments, predictor: &Predictor, predicted: &Pre
             .map(|one| json!({"name": one.name, "factor": one.factor, "bias": one.bias, "figures": one.figures}))
             .collect()
     };
-    let slopes = predictor.slopes();
-    let is_new = |service: &&tidemill_spec::profile::Service| service.how == How::Predicted;
+    let speedup = predictor.speedup();
     json!({
-        "version": 1, "profile": arguments.profile, "out": arguments.out, "added": predicted.added,
-        "notes": predicted.notes,
-        "processors": {
-            "below_one": slopes.below_one, "above_one": slopes.above_one,
-            "below_one_seen": slopes.seen[0], "above_one_seen": slopes.seen[1],
-        },
+        "version": 1, "profile": arguments.profile, "out": arguments.out, "learnt": predictor.learnt(),
+        "added": predicted.added, "missing": predicted.missing, "notes": predicted.notes,
+        "processors": {"above_one": speedup.exponent, "above_one_seen": speedup.is_seen},
         "left_out_models": rows(predictor.left_out_models()),
         "left_out_machines": rows(predictor.left_out_machines()),
-        "predicted": predicted.profile.services.iter().filter(is_new).collect::<Vec<_>>(),
+        "predicted": predicted.new_services(),
     })
 }
 
@@ -105,15 +101,12 @@ fn table(
     predicted: &Predicted,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let slopes = predictor.slopes();
-    let word = |seen: bool| if seen { "measured" } else { "assumed" };
+    let speedup = predictor.speedup();
     writeln!(
         out,
-        "half of a processor takes {:.2} times as long ({}), twice as many take {:.2} times as long ({})\n",
-        0.5f64.powf(slopes.below_one),
-        word(slopes.seen[0]),
-        2f64.powf(slopes.above_one),
-        word(slopes.seen[1]),
+        "twice as many processors take {:.2} times as long ({}); a share of one, what a whole one does until its quota ends\n",
+        2f64.powf(speedup.exponent),
+        if speedup.is_seen { "measured" } else { "assumed" },
     )?;
     for (title, all) in [
         ("model, predicted from the others", predictor.left_out_models()),
@@ -144,7 +137,19 @@ fn table(
         writeln!(out, "{note}")?;
     }
     match (&arguments.out, predicted.added) {
-        (_, 0) => writeln!(out, "nothing to predict: the profile has all that can be predicted"),
+        (_, 0) if predicted.missing == 0 => {
+            writeln!(out, "nothing to predict: the profile has all times of the types that can be predicted")
+        }
+        (_, 0) if predictor.learnt() == 0 => writeln!(
+            out,
+            "{} services are missing, and {} has no measured times to learn from: `tidemill profile WORKFLOW --infra FILE` \
+             measures some",
+            predicted.missing,
+            arguments.profile.display()
+        ),
+        (_, 0) => {
+            writeln!(out, "{} services are missing, and none of them can be predicted", predicted.missing)
+        }
         (Some(file), added) => {
             writeln!(
                 out,

@@ -36,22 +36,12 @@ pub fn nonnegative_relative_fit(rows: &[Vec<f64>], values: &[f64]) -> Vec<f64> {
     fit
 }
 
-/// The two slopes with the least sum of squares of `value - slopes * row`. A slope whose column says nothing is none.
-pub fn slopes(rows: &[[f64; 2]], values: &[f64]) -> [Option<f64>; 2] {
-    let sum = |f: &dyn Fn(usize) -> f64| (0..rows.len()).map(f).sum::<f64>();
-    let (aa, bb) = (sum(&|i| rows[i][0] * rows[i][0]), sum(&|i| rows[i][1] * rows[i][1]));
-    let ab = sum(&|i| rows[i][0] * rows[i][1]);
-    let (ay, by) = (sum(&|i| rows[i][0] * values[i]), sum(&|i| rows[i][1] * values[i]));
+/// The slope with the least sum of squares of `value - slope * row`; none where the rows say nothing.
+pub fn slope(rows: &[f64], values: &[f64]) -> Option<f64> {
+    let squares: f64 = rows.iter().map(|row| row * row).sum();
+    let products: f64 = rows.iter().zip(values).map(|(row, value)| row * value).sum();
     const SOME: f64 = 1e-9;
-    let determinant = aa * bb - ab * ab;
-    match (aa > SOME, bb > SOME) {
-        (true, true) if determinant > SOME * aa * bb => {
-            [Some((ay * bb - by * ab) / determinant), Some((by * aa - ay * ab) / determinant)]
-        }
-        (true, _) => [Some(ay / aa), None],
-        (false, true) => [None, Some(by / bb)],
-        (false, false) => [None, None],
-    }
+    (squares > SOME).then(|| products / squares)
 }
 
 #[cfg(test)]
@@ -60,13 +50,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn slopes_of_columns_that_say_something() {
-        let rows = [[1.0, 0.0], [-1.0, 0.5], [0.0, -0.5]];
-        let values: Vec<f64> = rows.iter().map(|[a, b]| -1.0 * a + 0.3 * b).collect();
-        let found = slopes(&rows, &values);
-        assert!((found[0].unwrap() + 1.0).abs() < 1e-9 && (found[1].unwrap() - 0.3).abs() < 1e-9);
-        assert_eq!(slopes(&[[0.0, 0.0]], &[1.0]), [None, None]);
-        assert_eq!(slopes(&[[2.0, 0.0], [-2.0, 0.0]], &[1.0, -1.0]), [Some(0.5), None]);
+    fn a_slope_of_rows_that_say_something() {
+        assert_eq!(slope(&[2.0, -2.0], &[1.0, -1.0]), Some(0.5));
+        assert_eq!((slope(&[0.0, 0.0], &[1.0, 2.0]), slope(&[], &[])), (None, None));
     }
 
     proptest! {

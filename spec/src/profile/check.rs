@@ -39,8 +39,11 @@ impl Profile {
         }
         let mut check = Check::new(tree);
         check.same_workflow(self, workflow);
-        check.operators(self, workflow);
-        check.edges(self, workflow);
+        // That another workflow has other operators is no news.
+        if workflow.name == self.workflow.name.as_str() {
+            check.operators(self, workflow);
+            check.edges(self, workflow);
+        }
         found.append(check.found);
         found
     }
@@ -147,7 +150,14 @@ impl<'a> Check<'a> {
                 self.times(&at, times);
             }
             if let Some(after) = &service.after_pause {
-                self.times(&[here[0], here[1], Key("after_pause"), Key("times")], &after.times);
+                let at = [here[0], here[1], Key("after_pause"), Key("times")];
+                self.times(&at, &after.times);
+                if after.times.batch > 1 {
+                    let message = format!("calls of {} records after a pause", after.times.batch);
+                    let help =
+                        "write the times of one record, with `batch: 1`: larger batches take as much longer";
+                    self.report(&[at[0], at[1], at[2], at[3], Key("batch")], "E0803", message, help);
+                }
             }
         }
     }
