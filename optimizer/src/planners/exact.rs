@@ -132,7 +132,9 @@ fn under_latency(
     {
         found.offer(cost, solution);
     }
-    if !found.is_close(gap) && joints.planned.is_empty() {
+    // Plans of whole routes are not all plans: of few operators the others are looked at too.
+    let budgets_too = joints.planned.is_empty() || problem.operators.len() <= FEW_OPERATORS;
+    if !found.is_close(gap) && budgets_too {
         within_budgets(problem, excluded, search, found)?;
     }
     if !found.is_close(gap) {
@@ -142,13 +144,16 @@ fn under_latency(
         }
     }
     if found.plan.is_none() && found.bound < f64::INFINITY {
-        if !joints.planned.is_empty() {
+        if !budgets_too {
             within_budgets(problem, excluded, search, found)?;
         }
         plans(problem, excluded, search, found)?;
     }
     Ok(())
 }
+
+/// Operators of problems that are quick to search by budgets as well.
+const FEW_OPERATORS: usize = 4;
 
 /// Does a part of the search within a part of the time that is left.
 fn within<T>(
