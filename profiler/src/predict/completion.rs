@@ -196,9 +196,7 @@ fn after_pause(
     let (p50, p75, p90, p99) =
         (of(|times| times.p50), of(|times| times.p75), of(|times| times.p90), of(|times| times.p99));
     let mean = row.mean.zip(longer(|times| times.mean)).map(|(mean, more)| rounded(mean.0 as f64 + more));
-    if p50.or(mean).is_none() {
-        return None;
-    }
+    p50.or(mean)?;
     let (samples, deviation, points) = (None, row.deviation, Vec::new());
     let times = BatchTime { batch: 1, samples, mean, deviation, p50, p75, p90, p99, points };
     Some(AfterPause { pause: near[0].1.pause, times })
