@@ -106,8 +106,8 @@ pub fn simulate(
     simulate_watched(problem, solution, times, arrivals, options, &mut |_| true)
 }
 
-/// Simulates a plan; `watch` is asked every some ten thousand events and records, and ends it by `false`. What was seen so far is then
-/// the result.
+/// Simulates a plan; `watch` is asked every few ten thousand events and records, and ends it by `false`. What was seen so
+/// far is then the result.
 ///
 /// # Errors
 /// A solution that does not fit the problem.

@@ -169,6 +169,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         /// Whatever was measured: times rise, and have the mean and the percentiles of the row.
         #[test]
         fn measured_times_are_found_again(
