@@ -8,8 +8,6 @@ pub use levels::{Division, Levels, LoadBin, Price, cheapest_levels, coarsened, d
 pub use schedule::{LevelUse, Schedule, Spell, Switching};
 pub use trace::{Trace, TraceError};
 
-use crate::network::Nanoseconds;
-
 /// How the records of a source follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Spacing {
