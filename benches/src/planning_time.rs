@@ -186,7 +186,7 @@ fn settings(options: &Options) -> anyhow::Result<Vec<Setting>> {
 pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Answer> {
     let mut measurements = Vec::new();
     let mut table = format!(
-        "# Planning time, case by case\n\nWritten by `make bench BENCH=planning-time`: {SOLVER}, one thread, release profile. A search \
+        "# Planning time, case by case\n\nWritten by `make bench BENCH=planning-time`: {SOLVER}, one thread. A search \
          ends at the gap in its heading, or after {:.0} s by the clock ({LONGEST_OF_HARD:.0} s under latency limits and where memory binds).\n",
         options.longest
     );
