@@ -1,11 +1,11 @@
 //! Groups of sources and when their next records are due.
-mod offset;
 
 use crate::arrivals::{Arrivals, Spacing};
 use crate::frontier::{Epoch, EpochCounts};
 use crate::network::{Nanoseconds, mixed, nanoseconds};
 use std::collections::VecDeque;
 use tidemill_optimizer::generator::SplitMix64;
+use tidemill_spec::emission::offset;
 
 /// Records that are counted one by one where they are due and were not emitted.
 const MOST_COUNTED: u64 = 20_000_000;
@@ -106,8 +106,8 @@ impl Group {
         let (nominal, key) = self.schedule.nominal(emitter.number, emitter.rate, arrivals.spacing);
         let due = match (&arrivals.trace, arrivals.spacing) {
             (None, Spacing::Constant) => {
-                let offset = offset::offset(emitter.number, emitter.rate);
-                offset.saturating_add(nanoseconds(self.schedule.phase))
+                let due = offset(emitter.number, emitter.rate);
+                due.saturating_add(nanoseconds(self.schedule.phase))
             }
             (None, Spacing::Poisson) => nanoseconds(nominal),
             (Some(trace), _) => nanoseconds(trace.time_of(nominal)),

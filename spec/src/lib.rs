@@ -34,6 +34,7 @@ pub mod deserializer;
 pub mod diagnostic;
 pub mod digest;
 mod document;
+pub mod emission;
 mod identifier;
 pub mod infrastructure;
 pub mod manifest;

@@ -2,6 +2,7 @@
 use crate::clock::Nanoseconds;
 use crate::frame::Epoch;
 use tidemill_operators::record::EventTime;
+use tidemill_spec::emission::offset;
 
 /// Records in one epoch of a source without a rate.
 const RECORDS_PER_EPOCH: u64 = 1024;
@@ -29,7 +30,7 @@ impl Schedule {
     }
 
     fn offset(&self, sequence: u64) -> Option<Nanoseconds> {
-        self.rate.map(|rate| offset(sequence, rate))
+        self.rate.map(|rate| Nanoseconds::try_from(offset(sequence, rate)).unwrap_or(Nanoseconds::MAX))
     }
 
     /// Intended emission of a record (engine clock); `start` where there is no rate.
@@ -71,34 +72,6 @@ impl Schedule {
     }
 }
 
-/// Nanoseconds from the first record to the record `sequence`, the nearest whole number. Where a record is due on a tick it
-/// belongs to the epoch that begins there, so nothing may be lost on the way: a rate is a whole number times a power of
-/// two, and with whole numbers the division is exact.
-fn offset(sequence: u64, rate: f64) -> Nanoseconds {
-    exact_offset(sequence, rate).unwrap_or_else(|| (sequence as f64 / rate * 1e9).round() as Nanoseconds)
-}
-
-/// None beyond 128 bits: after some decades, or below one record in hours.
-fn exact_offset(sequence: u64, rate: f64) -> Option<Nanoseconds> {
-    const SIGNIFICAND_BITS: u32 = f64::MANTISSA_DIGITS - 1;
-    let bits = rate.to_bits();
-    let exponent = i32::try_from(bits >> SIGNIFICAND_BITS & 0x7ff).ok()?;
-    if !rate.is_normal() || rate < 0.0 {
-        return None;
-    }
-    let significand = bits & ((1 << SIGNIFICAND_BITS) - 1) | 1 << SIGNIFICAND_BITS;
-    // rate = divisor x 2^-shift
-    let shift = 1023 + SIGNIFICAND_BITS as i32 - exponent;
-    let zeros = significand.trailing_zeros() as i32;
-    let (divisor, shift) = (u128::from(significand >> zeros), shift - zeros);
-    let nanoseconds = u128::from(sequence) * 1_000_000_000;
-    let (dividend, divisor) = match shift {
-        0.. => (nanoseconds.checked_mul(1u128.checked_shl(shift.unsigned_abs())?)?, divisor),
-        _ => (nanoseconds, divisor.checked_mul(1u128.checked_shl(shift.unsigned_abs())?)?),
-    };
-    Nanoseconds::try_from((dividend + divisor / 2) / divisor).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +104,7 @@ mod tests {
             assert_eq!(schedule.due(sequence), due);
         }
         for sequence in 0..1000 {
-            assert_eq!(offset(sequence * 30, 30.0), sequence as Nanoseconds * 1_000_000_000);
+            assert_eq!(offset(sequence * 30, 30.0), sequence * 1_000_000_000);
         }
         assert_eq!(offset(1, 30.0), 33_333_333);
         assert_eq!(offset(2, 30.0), 66_666_667);

@@ -1,15 +1,18 @@
-//! When the records of an even source are due, exactly as in the engine.
-use crate::network::Nanoseconds;
+//! When the records of a source with an even rate are due: the same in a run and in a simulation.
+//!
+//! ```
+//! assert_eq!(tidemill_spec::emission::offset(328, 40.0), 8_200_000_000);
+//! ```
 
 /// Nanoseconds from the first record to the record `sequence`, the nearest whole number. Where a record is due on a tick it
 /// belongs to the epoch that begins there, so nothing may be lost on the way: a rate is a whole number times a power of
 /// two, and with whole numbers the division is exact.
-pub(super) fn offset(sequence: u64, rate: f64) -> Nanoseconds {
-    exact_offset(sequence, rate).unwrap_or_else(|| (sequence as f64 / rate * 1e9).round() as Nanoseconds)
+pub fn offset(sequence: u64, rate: f64) -> u64 {
+    exact_offset(sequence, rate).unwrap_or_else(|| (sequence as f64 / rate * 1e9).round() as u64)
 }
 
 /// None beyond 128 bits: after some decades, or below one record in hours.
-fn exact_offset(sequence: u64, rate: f64) -> Option<Nanoseconds> {
+fn exact_offset(sequence: u64, rate: f64) -> Option<u64> {
     const SIGNIFICAND_BITS: u32 = f64::MANTISSA_DIGITS - 1;
     let bits = rate.to_bits();
     let exponent = i32::try_from(bits >> SIGNIFICAND_BITS & 0x7ff).ok()?;
@@ -26,7 +29,7 @@ fn exact_offset(sequence: u64, rate: f64) -> Option<Nanoseconds> {
         0.. => (nanoseconds.checked_mul(1u128.checked_shl(shift.unsigned_abs())?)?, divisor),
         _ => (nanoseconds, divisor.checked_mul(1u128.checked_shl(shift.unsigned_abs())?)?),
     };
-    Nanoseconds::try_from((dividend + divisor / 2) / divisor).ok()
+    u64::try_from((dividend + divisor / 2) / divisor).ok()
 }
 
 #[cfg(test)]
