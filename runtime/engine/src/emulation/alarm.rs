@@ -92,8 +92,12 @@ impl Alarm {
 
 impl Shared {
     fn ring(&self) {
-        while !self.closed.load(Ordering::Acquire) {
+        loop {
+            // Before the look at what there is to do: what comes after it wakes again.
             self.waker.clear();
+            if self.closed.load(Ordering::Acquire) {
+                return;
+            }
             let next = {
                 let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
                 let now = self.clock.now();
@@ -140,5 +144,16 @@ mod tests {
         clock.advance(10);
         late.wait(None);
         assert!(late.clear());
+    }
+
+    /// A wake for the end must not be taken for an older one: the thread would wait for ever.
+    #[test]
+    fn ends_whenever_it_is_told_to() {
+        let clock = Arc::new(ManualClock::new());
+        for pauses in 0..2_000u32 {
+            let alarm = Alarm::start(&(Arc::clone(&clock) as Arc<dyn Clock>)).expect("a thread");
+            (0..pauses % 50).for_each(|_| std::thread::yield_now());
+            drop(alarm);
+        }
     }
 }
