@@ -145,15 +145,4 @@ mod tests {
         late.wait(None);
         assert!(late.clear());
     }
-
-    /// A wake for the end must not be taken for an older one: the thread would wait for ever.
-    #[test]
-    fn ends_whenever_it_is_told_to() {
-        let clock = Arc::new(ManualClock::new());
-        for pauses in 0..2_000u32 {
-            let alarm = Alarm::start(&(Arc::clone(&clock) as Arc<dyn Clock>)).expect("a thread");
-            (0..pauses % 50).for_each(|_| std::thread::yield_now());
-            drop(alarm);
-        }
-    }
 }
