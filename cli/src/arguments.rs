@@ -217,7 +217,8 @@ pub(crate) struct RunArguments {
     /// End each source after so many records.
     #[arg(long, value_name = "N")]
     pub(crate) records: Option<u64>,
-    /// Rate of every source instead of its own, such as `40/s`, or `max`.
+    /// Rate of every source, such as `40/s`, or `max`. Default: its own; with `--plan` the rate that the plan was made
+    /// for.
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) rate: Option<RateChoice>,
     /// Copies of one model that may run at once. A further one starts during the run when a model holds up the others

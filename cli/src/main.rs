@@ -14,6 +14,7 @@ mod graph;
 mod init;
 mod interrupt;
 mod letters;
+mod levels;
 mod machine;
 mod manual;
 mod markup;

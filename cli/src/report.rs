@@ -11,6 +11,7 @@ pub(crate) use sections::table;
 
 use crate::emulate::Account;
 use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
+use crate::levels::Origin;
 use crate::slo::{SHORT_TICKS, Verdict, accuracy_text, is_short, sink_rate};
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
@@ -223,6 +224,7 @@ impl RunDocument<'_> {
             ("slo", Side::Left),
             ("", Side::Left),
             ("wanted", Side::Left),
+            ("by", Side::Left),
             ("measured", Side::Left),
         ]);
         for verdict in self.slo {
@@ -230,6 +232,7 @@ impl RunDocument<'_> {
                 verdict.slo.to_owned(),
                 if verdict.met { "met" } else { "MISSED" }.to_owned(),
                 verdict.wanted.clone(),
+                verdict.of.map_or("", Origin::text).to_owned(),
                 verdict.measured.clone().unwrap_or_else(|| "nothing to measure".to_owned()),
             ]);
         }

@@ -5,6 +5,7 @@ use crate::exit::{Exit, Failure, explain};
 use crate::figures::grouped;
 use crate::interrupt::Interrupt;
 use crate::letters::letter_writer;
+use crate::levels::{self, Origin};
 use crate::machine::{self, Usage};
 use crate::metrics::MetricsPort;
 use crate::output_file::OutputFile;
@@ -37,14 +38,7 @@ const LOOKS_AFTER_INTERRUPT: u32 = 17;
 pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &arguments.set, terminal)?;
-    if let Some(choice) = arguments.rate {
-        for source in prepared.program.sources.values_mut() {
-            source.rate_per_second = match choice {
-                RateChoice::Max => None,
-                RateChoice::PerSecond(rate) => Some(rate),
-            };
-        }
-    }
+    let rate_of = levels::settle(&mut prepared, arguments.rate, terminal);
     let beside: Vec<(&Path, &str)> = [
         (&arguments.report, "`--report`"),
         (&arguments.report_json, "`--report-json`"),
@@ -132,6 +126,11 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     }
     let mut verdicts = verdicts(&prepared.workflow.slo, &report, &prepared.program, &observer);
     add_windows(&mut verdicts, &watchers.slo.violations());
+    if prepared.is_planned {
+        for verdict in &mut verdicts {
+            verdict.of = Some(if verdict.slo == "rate" { rate_of } else { Origin::Workflow });
+        }
+    }
     let missed = verdicts.iter().any(|verdict| !verdict.met);
     let account = emulated.as_ref().map(|emulated| Account::of(emulated, &prepared.program, &report));
     let document = RunDocument {

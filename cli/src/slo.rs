@@ -1,5 +1,6 @@
 //! Service levels: what was asked for, what was measured.
 use crate::figures::{grouped, milliseconds, rate, wilson_percent};
+use crate::levels::Origin;
 use serde::Serialize;
 use tidemill_engine::{Observer, Program, RunReport, SinkReport};
 use tidemill_spec::workflow::Slo;
@@ -18,6 +19,9 @@ pub(crate) struct Verdict {
     pub(crate) met: bool,
     /// What was asked for, with its unit.
     pub(crate) wanted: String,
+    /// Who set it, where a plan is run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) of: Option<Origin>,
     /// What was measured, with its unit; none if nothing could be measured.
     pub(crate) measured: Option<String>,
     /// Windows (of a second, or of ten records of a slow rate) of the run that were looked at.
@@ -49,6 +53,7 @@ pub(crate) fn verdicts(
             met: measured.is_some_and(is_met),
             wanted: format!("at least {}", wanted.value),
             measured: measured.map(text),
+            of: None,
             windows: 0,
             windows_missed: 0,
         });
@@ -62,6 +67,7 @@ pub(crate) fn verdicts(
             met: worst.and_then(|sink| sink.accuracy_percent).is_some_and(|accuracy| accuracy >= wanted.0),
             wanted: format!("at least {}", wanted.value),
             measured: worst.map(|sink| accuracy_text(sink.correct, sink.scored)),
+            of: None,
             windows: 0,
             windows_missed: 0,
         });
@@ -79,6 +85,7 @@ pub(crate) fn verdicts(
             wanted: format!("{} below {}", wanted.percentile.value, wanted.below.value),
             measured: slowest
                 .map(|measured| format!("{} {}", wanted.percentile.value, milliseconds(measured))),
+            of: None,
             windows: 0,
             windows_missed: 0,
         });

@@ -121,6 +121,32 @@ fn an_overloaded_worker_misses_the_rate() {
 }
 
 #[test]
+fn a_plan_runs_at_the_rate_that_it_was_made_for() {
+    let level = |report: &Value, name: &str| {
+        let levels = report["slo"].as_array().unwrap();
+        let level = levels.iter().find(|level| level["slo"] == name).unwrap();
+        (level["wanted"].as_str().unwrap().to_owned(), level["of"].as_str().unwrap().to_owned())
+    };
+    let place = place();
+    place.change("plan.yaml", "rate: {value: 40/s}", "rate: {value: 20/s}");
+    let outcome = emulate(&place, &["--records", "20", "--output", "json"]).expect(0);
+    for part in [
+        "the plan was made for, 20/s",
+        "the workflow says 40/s",
+        "judged by the workflow's: accuracy at least 85 %",
+    ] {
+        assert!(outcome.stderr.contains(part), "no `{part}` in\n{}", outcome.stderr);
+    }
+    let report = outcome.json();
+    assert!(report["seconds"].as_f64().unwrap() >= 0.95, "19 intervals of 50 ms");
+    assert_eq!(level(&report, "rate"), ("at least 20/s".to_owned(), "plan".to_owned()));
+    assert_eq!(level(&report, "latency").1, "workflow");
+    let outcome = emulate(&place, &["--records", "20", "--rate", "40/s", "--output", "json"]).expect(0);
+    assert!(outcome.stderr.contains("made for 20/s; as `--rate` says"), "{}", outcome.stderr);
+    assert_eq!(level(&outcome.json(), "rate"), ("at least 40/s".to_owned(), "option".to_owned()));
+}
+
+#[test]
 fn people_and_pages_are_told_too() {
     let place = place();
     let page = place.argument("report.html");

@@ -36,7 +36,8 @@ pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {
         for verdict in slo {
             body.element("tr", &[], |row| {
                 row.leaf("td", NAME, verdict.slo);
-                row.leaf("td", &[], &verdict.wanted);
+                let by = verdict.of.map(|of| format!(" ({})", of.text())).unwrap_or_default();
+                row.leaf("td", &[], &format!("{}{by}", verdict.wanted));
                 row.leaf("td", &[], verdict.measured.as_deref().unwrap_or("nothing to measure"));
                 let windows = match verdict.windows {
                     0 => "–".to_owned(),
