@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::output_file::OutputFile;
 use crate::planning::{Case, failed, planner};
 use crate::preparation::check_plan;
-use crate::simulate::{Expectation, expectation};
+use crate::simulate::{Contradiction, Expectation, expectation};
 use crate::terminal::Terminal;
 use std::io::{self, Write};
 use tidemill_optimizer::assemble::Assembly;
@@ -97,6 +97,13 @@ pub(crate) struct Answer<'a> {
     pub(crate) relaxations: Option<&'a [Relaxation]>,
 }
 
+impl Answer<'_> {
+    /// What the simulation denies of what the plan guarantees.
+    fn denied(&self) -> &[Contradiction] {
+        self.expectation.map(Expectation::contradictions).unwrap_or_default()
+    }
+}
+
 /// Plans.
 pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     if let Some(PlanVerb::Diff { old, new, output }) = &arguments.verb {
@@ -132,6 +139,10 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         && case.runs_here(&planned.plan)
     {
         check_plan(&case.workflow, planned.plan.clone())?;
+    }
+    let denied = expectation.as_ref().map(Expectation::contradictions).unwrap_or_default();
+    for one in denied {
+        terminal.alarm(&format!("the simulation of this plan denies what it guarantees: {}", one.text()));
     }
     let relaxations = give_way(&case, &assembly, &outcome)?;
     if let (Some(file), Some(planned)) = (out, &planned) {

@@ -5,7 +5,7 @@ mod files;
 mod progress;
 mod table;
 
-pub(crate) use expectation::{Expectation, expectation};
+pub(crate) use expectation::{Contradiction, Expectation, expectation};
 
 use crate::arguments::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 use crate::exit::{Exit, Failure};

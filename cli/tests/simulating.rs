@@ -88,6 +88,36 @@ fn a_plan_beyond_its_capacity_is_shown_as_such() {
     }
 }
 
+/// A worker that may be busy all the time is: nobody overlooks that the simulation says so.
+#[test]
+fn a_plan_says_where_its_simulation_denies_it() {
+    let place = planned(&with_distributions());
+    let files = ["workflow.yaml", "infrastructure.yaml", "profile.yaml"].map(|file| place.argument(file));
+    let plan = |more: &[&str]| {
+        let files = ["plan", &files[0], "--infra", &files[1], "--profiles", &files[2]];
+        tidemill(&[&files[..], &LEVELS, more].concat()).expect(0)
+    };
+    let quiet = plan(&[]);
+    assert!(!quiet.stderr.contains("denies") && !quiet.stdout.contains("denie"), "{quiet:?}");
+    let full = ["--max-utilization", "1", "--percentile", "p50", "--slo", "rate=150/s"];
+    let seen = plan(&full);
+    assert!(
+        seen.stderr.contains("warning: the simulation of this plan denies what it guarantees: "),
+        "{seen:?}"
+    );
+    for words in [
+        " % busy in the simulation, 100 % by the plan",
+        "none: denied by the simulation",
+        "by the planner's bounds, which",
+    ] {
+        assert!(seen.stdout.contains(words), "{words}: {seen:?}");
+    }
+    let document = plan(&[&full[..], &["--output", "json"]].concat()).json();
+    let found = &document["expectation"]["contradictions"][0];
+    assert_eq!(found["what"], "worker", "{document}");
+    assert!(number(found, "/utilization") > 0.99 && found["text"].is_string(), "{found}");
+}
+
 #[test]
 fn a_trace_with_a_burst_is_simulated_over_its_length() {
     let place = planned(&with_percentiles());

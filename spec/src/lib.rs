@@ -43,6 +43,7 @@ pub mod profile;
 pub mod quota;
 pub mod schema;
 pub mod secret;
+pub mod service_times;
 pub mod span;
 pub mod types;
 pub mod units;

@@ -2,7 +2,7 @@
 use super::relaxed::value;
 use super::table::path_name;
 use super::{Answer, Planned, engine, predicted_times, status_word};
-use crate::simulate::Expectation;
+use crate::simulate::{Contradiction, Expectation};
 use serde_json::{Map, Value, json};
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::summary::PathLatency;
@@ -84,7 +84,7 @@ fn expectation(answer: &Answer<'_>) -> Value {
     match answer.expectation {
         None => Value::Null,
         Some(Expectation::Unknown(why)) => json!({"p50_ms": null, "p99_ms": null, "why_not": why}),
-        Some(Expectation::Known { sink, latency, seconds, utilization }) => json!({
+        Some(Expectation::Known { sink, latency, seconds, utilization, contradictions }) => json!({
             "p50_ms": latency.p50 * 1e3,
             "p45_ms": latency.middle.0 * 1e3,
             "p55_ms": latency.middle.1 * 1e3,
@@ -92,8 +92,28 @@ fn expectation(answer: &Answer<'_>) -> Value {
             "sink": sink,
             "utilization": utilization,
             "simulated_seconds": seconds,
+            "contradictions": contradictions.iter().map(contradiction).collect::<Vec<_>>(),
         }),
     }
+}
+
+/// What the simulation denies of what the plan guarantees.
+fn contradiction(one: &Contradiction) -> Value {
+    let mut value = match one {
+        Contradiction::Saturated { worker, expected, planned } => {
+            json!({"what": "worker", "worker": worker, "utilization": expected, "planned_utilization": planned})
+        }
+        Contradiction::Rate { achieved } => json!({"what": "rate", "achieved_share": achieved}),
+        Contradiction::Latency { sink, percentile, limit, expected } => json!({
+            "what": "latency",
+            "sink": sink,
+            "percentile": percentile,
+            "below_ms": limit * 1e3,
+            "expected_ms": expected * 1e3,
+        }),
+    };
+    value["text"] = json!(one.text());
+    value
 }
 
 fn variants(answer: &Answer<'_>, planned: &Planned) -> Value {

@@ -2,7 +2,7 @@
 use super::relaxed::told;
 use super::{Answer, Planned, dollars, engine, predicted_times};
 use crate::figures::{bytes, milliseconds};
-use crate::simulate::Expectation;
+use crate::simulate::{Contradiction, Expectation};
 use crate::table::{Side, Table};
 use std::io::{self, Write};
 use tidemill_optimizer::problem::Problem;
@@ -11,6 +11,8 @@ use tidemill_optimizer::summary::PathLatency;
 
 /// Route classes that are listed.
 const CLASSES_SHOWN: usize = 12;
+/// What room there is where the simulation denies the level.
+const DENIED: &str = "none: denied by the simulation";
 
 /// Writes all that there is to say.
 ///
@@ -212,7 +214,7 @@ fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::R
 fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     match answer.expectation {
         None => return Ok(()),
-        Some(Expectation::Known { sink, latency, seconds, utilization }) => {
+        Some(Expectation::Known { sink, latency, seconds, utilization, contradictions }) => {
             // Where the median lies between two heaps, it says little.
             let (from, to) = latency.middle;
             let between = match to > 1.5 * from {
@@ -229,6 +231,9 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
                 milliseconds(latency.p99 * 1e3),
                 crate::figures::seconds(*seconds)
             )?;
+            for one in contradictions {
+                writeln!(out, "the simulation denies the guarantee: {}", one.text())?;
+            }
         }
         Some(Expectation::Unknown(why)) => {
             writeln!(out, "guarantee: the sums above; expectation: none, {why}")?;
@@ -254,11 +259,17 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
     ]);
     let most = planned.summary.headroom.map(|factor| answer.assembly.rate * factor);
     let wanted = answer.assembly.rate;
+    let denied = answer.denied();
+    let is_latency_denied = denied.iter().any(|one| matches!(one, Contradiction::Latency { .. }));
+    let is_rate_denied = denied.iter().any(|one| !matches!(one, Contradiction::Latency { .. }));
     table.row([
         "rate".to_owned(),
         rate(wanted),
         most.map_or_else(|| "any".to_owned(), |most| format!("up to {}", rate(most))),
-        most.map_or_else(String::new, |most| rate((most - wanted).max(0.0))),
+        match is_rate_denied {
+            true => DENIED.to_owned(),
+            false => most.map_or_else(String::new, |most| rate((most - wanted).max(0.0))),
+        },
     ]);
     let percents = |value: f64| format!("{} %", trimmed(value, 2));
     let accuracy = planned.summary.accuracy;
@@ -281,7 +292,10 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
             "latency".to_owned(),
             format!("p{} below {}", limit.percentile, milliseconds(limit.seconds * 1e3)),
             milliseconds(slowest * 1e3),
-            milliseconds((limit.seconds - slowest) * 1e3),
+            match is_latency_denied {
+                true => DENIED.to_owned(),
+                false => milliseconds((limit.seconds - slowest) * 1e3),
+            },
         ]);
     }
     table.write(out)?;
@@ -290,6 +304,13 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
 
 fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outcome = answer.outcome;
+    if !answer.denied().is_empty() {
+        writeln!(
+            out,
+            "by the planner's bounds, which the simulation denies: plan with more room (`--max-utilization`, `--slo`), \
+             or measure longer (`tidemill profile`)"
+        )?;
+    }
     let engine = engine(outcome).map(|engine| format!(", {engine}")).unwrap_or_default();
     match (outcome.status, outcome.bound, outcome.gap) {
         (Status::Optimal, Some(bound), gap) => {

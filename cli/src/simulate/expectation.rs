@@ -1,11 +1,13 @@
 //! What a plan is expected to do: a short simulation while it is planned.
-use super::options;
+use super::{RATE_TOLERANCE, options};
+use crate::figures::milliseconds;
 use crate::planning::Case;
 use std::collections::BTreeMap;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::physical::worker_names;
 use tidemill_optimizer::solution::Solution;
-use tidemill_simulator::{Arrivals, Ended, Knowledge, Latency, Options, Times, simulate};
+use tidemill_optimizer::summary::{WorkerLoad, workers};
+use tidemill_simulator::{Arrivals, Ended, Knowledge, Latency, Options, Simulation, Times, simulate};
 use tidemill_spec::plan::{Plan, PredictedValue};
 use tidemill_spec::units::{Percent, TimeSpan};
 
@@ -15,6 +17,9 @@ const RECORDS: f64 = 5_000.0;
 const SECONDS: (f64, f64) = (10.0, 600.0);
 /// Events beyond which planning would no longer be quick: about a second of processor time in a development build.
 const MOST_EVENTS: u64 = 500_000;
+
+/// A worker that is busy for more of its time has no time left.
+const FULL: f64 = 0.99;
 
 /// What a plan is expected to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,9 +34,89 @@ pub(crate) enum Expectation {
         seconds: f64,
         /// Part of its time that each worker of the plan is busy, by id.
         utilization: BTreeMap<String, f64>,
+        /// What of it denies what the plan promises.
+        contradictions: Vec<Contradiction>,
     },
     /// Why nothing is expected.
     Unknown(String),
+}
+
+/// What is expected although the plan promises otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Contradiction {
+    /// A worker is busy all the time: more than it carries comes to it.
+    Saturated {
+        /// Its id.
+        worker: String,
+        /// Part of its time that it is busy.
+        expected: f64,
+        /// The part by the figures of the plan.
+        planned: f64,
+    },
+    /// Fewer records come than are due.
+    Rate {
+        /// Part of them that comes.
+        achieved: f64,
+    },
+    /// More of the records are late than the level allows.
+    Latency {
+        /// Sink.
+        sink: String,
+        /// Percentile of the level, in percent.
+        percentile: f64,
+        /// Limit in seconds.
+        limit: f64,
+        /// What is expected, in seconds.
+        expected: f64,
+    },
+}
+
+impl Contradiction {
+    /// In words.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Saturated { worker, expected, planned } => format!(
+                "{worker} is {:.0} % busy in the simulation, {:.0} % by the plan: it does not carry what comes to it",
+                100.0 * expected,
+                100.0 * planned
+            ),
+            Self::Rate { achieved } => {
+                format!("{:.1} % of the records that are due come in the simulation", 100.0 * achieved)
+            }
+            Self::Latency { sink, percentile, limit, expected } => format!(
+                "p{percentile} at {sink} is {} in the simulation, the level is {}",
+                milliseconds(1e3 * expected),
+                milliseconds(1e3 * limit)
+            ),
+        }
+    }
+}
+
+/// What a simulation denies.
+fn contradictions(simulation: &Simulation, names: &[String], planned: &[WorkerLoad]) -> Vec<Contradiction> {
+    let workers = names.iter().zip(&simulation.workers).zip(planned);
+    let full = workers.filter(|((_, worker), _)| worker.utilization > FULL);
+    let mut all: Vec<Contradiction> = full
+        .map(|((name, worker), planned)| Contradiction::Saturated {
+            worker: name.clone(),
+            expected: worker.utilization,
+            planned: planned.utilization,
+        })
+        .collect();
+    let achieved = simulation.achieved();
+    if achieved < 1.0 - RATE_TOLERANCE && !simulation.is_too_short() {
+        all.push(Contradiction::Rate { achieved });
+    }
+    for sink in &simulation.sinks {
+        let missed = sink.limits.iter().filter(|limit| !limit.is_kept());
+        all.extend(missed.map(|limit| Contradiction::Latency {
+            sink: sink.name.clone(),
+            percentile: limit.percentile,
+            limit: limit.limit,
+            expected: limit.seconds,
+        }));
+    }
+    all
 }
 
 /// Simulates a plan shortly, with arrivals as even as its sources have them.
@@ -60,13 +145,15 @@ pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution,
     match simulate(problem, solution, &times, &Arrivals::constant(), &options) {
         Ok(simulation) if simulation.ended == Ended::Complete => {
             let names = worker_names(assembly, solution);
+            let contradictions = contradictions(&simulation, &names, &workers(problem, solution));
             let busy = simulation.workers.iter().map(|worker| worker.utilization);
             let utilization = names.into_iter().zip(busy).collect();
             let sinks = simulation.sinks.into_iter();
             let worst = sinks.max_by(|a, b| a.latency.p99.total_cmp(&b.latency.p99));
             match worst.filter(|sink| sink.latency.count > 0) {
                 Some(sink) => {
-                    Expectation::Known { sink: sink.name, latency: sink.latency, seconds, utilization }
+                    let (sink, latency) = (sink.name, sink.latency);
+                    Expectation::Known { sink, latency, seconds, utilization, contradictions }
                 }
                 None => Expectation::Unknown("no record comes to a sink while it is simulated".to_owned()),
             }
@@ -82,6 +169,14 @@ pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution,
 }
 
 impl Expectation {
+    /// What of it denies what the plan promises.
+    pub(crate) fn contradictions(&self) -> &[Contradiction] {
+        match self {
+            Self::Known { contradictions, .. } => contradictions,
+            Self::Unknown(_) => &[],
+        }
+    }
+
     /// Writes it into the plan, where it is known.
     pub(crate) fn write_into(&self, plan: &mut Plan) {
         if let (Self::Known { latency, utilization, .. }, Some(predicted)) = (self, &mut plan.predicted) {

@@ -4,7 +4,7 @@ use super::{Inputs, Level, Model, Options, listed, profile_command, seconds};
 use crate::problem::{ServiceMode, Variant};
 use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-use tidemill_spec::profile::{BatchTime, Service};
+use tidemill_spec::profile::{BatchTime, Profile, Service};
 use tidemill_spec::units::Percentile;
 use tidemill_spec::workflow::{BackendChoice, Operator};
 
@@ -167,19 +167,21 @@ impl Reader<'_> {
             let longer = profile.longer_after_pause(service, |times| guaranteed(times, percentile)) / 1e9;
             let call = seconds(guaranteed(times, percentile)?) + longer;
             let longer = profile.longer_after_pause(service, BatchTime::typical) / 1e9;
-            let mean = times.typical().map_or(call, |mean| seconds(mean) + longer);
+            let measured = times.typical().map_or(call, |mean| seconds(mean) + longer);
+            let mean = measured.max(simulated(profile, service, times.batch));
             let budget = batching.map_or(DEFAULT_FILL_SECONDS, |batching| seconds(batching.budget));
             Some(ServiceMode {
                 backend: service.backend.clone(),
                 batch: times.batch,
-                // A worker serves no more than the mean allows: short calls under a quota have percentiles below it.
+                // A worker serves no more than the mean allows: short calls under a quota have percentiles below it, and
+                // times of few calls under one differ from what whole processors and the quota say.
                 seconds_per_record: call.max(mean) / f64::from(times.batch),
                 call_seconds: call,
                 fill_seconds: if times.batch > 1 { budget } else { 0.0 },
                 mean_call_seconds: mean,
-                variance_call_seconds: variance(times, mean),
+                variance_call_seconds: variance(times, measured),
                 memory_bytes: service.peak_memory.map_or(0.0, |memory| memory.0 as f64),
-                samples: times.points.iter().map(|point| seconds(*point)).collect(),
+                samples: samples(times, mean),
             })
         };
         allowed.filter_map(mode).collect()
@@ -188,6 +190,20 @@ impl Reader<'_> {
 
 /// Batching budget in seconds of an operator whose workflow names none.
 const DEFAULT_FILL_SECONDS: f64 = 0.02;
+
+/// Mean seconds that a call takes a worker when a plan is simulated; 0 where nothing can be drawn from.
+fn simulated(profile: &Profile, service: &Service, batch: u32) -> f64 {
+    let (variant, backend) = (service.variant.as_deref(), service.backend.as_deref());
+    let times = profile.service_times(&service.operator, variant, backend, &service.worker_type, batch);
+    times.map_or(0.0, |times| times.worker_seconds(batch))
+}
+
+/// The points of a batch, each so much longer that their mean is not below that of a call.
+fn samples(times: &BatchTime, mean: f64) -> Vec<f64> {
+    let points = || times.points.iter().map(|point| seconds(*point));
+    let longer = (mean - points().sum::<f64>() / times.points.len().max(1) as f64).max(0.0);
+    points().map(|point| point + longer).collect()
+}
 
 /// The time at a percentile; where only higher ones are known, the least of them.
 fn guaranteed(times: &BatchTime, percentile: Percentile) -> Option<tidemill_spec::units::TimeSpan> {

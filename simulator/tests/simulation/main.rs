@@ -1,6 +1,7 @@
 //! Simulations against theory and against what must always hold.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod batches;
+mod figures;
 mod joins;
 mod overload;
 mod pauses;
