@@ -4,15 +4,7 @@
 # PROFILE is the profile to plan with, by default the one that ships: workers are evidence only where it was measured on
 # this machine (make profiles). `--seconds 60` runs longer, `--only NAME` runs one plan.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/evidence.sh"
 
-target=${CARGO_TARGET_DIR:-target}
-binary=${TIDEMILL_BINARY:-}
-if [ -z "$binary" ]; then
-  cargo build --locked -p tidemill
-  binary=$target/debug/tidemill
-fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 python3 scripts/evidence_plans.py --binary "$binary" --profile "${PROFILE:-examples/vqa/profile.yaml}" --work "$work" \
   --machine "$(printf '| | |\n|---|---|\n'; scripts/machine-facts.sh)" "$@"

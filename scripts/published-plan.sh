@@ -4,15 +4,7 @@
 # docs/benchmarks/published-plan.{json,md,svg}: the publication's Figure 5.5. About an hour on two cores; export the models
 # first (models/standard/export.py). `--rates 40 --seconds 5` does less, `--only ours` one planner.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/evidence.sh"
 
-target=${CARGO_TARGET_DIR:-target}
-binary=${TIDEMILL_BINARY:-}
-if [ -z "$binary" ]; then
-  cargo build --locked -p tidemill
-  binary=$target/debug/tidemill
-fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 python3 scripts/published_plan.py --binary "$binary" --work "$work" \
   --machine "$(printf '| | |\n|---|---|\n'; scripts/machine-facts.sh)" "$@"
