@@ -1,19 +1,8 @@
 //! Plans for a load that changes, and for latencies, through the binary. `UPDATE_GOLDEN=1` rewrites the golden outputs.
-use crate::command::{Outcome, Place, root, tidemill};
+use crate::command::{FILES, Outcome, Place, VQA, root, tidemill};
 use serde_json::Value;
 use std::process::Command;
 
-const VQA: &str = "examples/vqa/workflow.yaml";
-const FILES: [&str; 8] = [
-    "--infra",
-    "cli/tests/planning/infrastructure.yaml",
-    "--profiles",
-    "cli/tests/planning/profile.yaml",
-    "--slo",
-    "latency=none",
-    "--slo",
-    "accuracy=70",
-];
 /// An hour: a night, a day, and a burst in it.
 const TRACE: &str = "time,rate\n0s,10/s\n20min,40/s\n35min,110/s\n38min,40/s\n50min,10/s\n60min,10/s\n";
 

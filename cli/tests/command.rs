@@ -4,6 +4,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
+/// The example that plans are made for.
+pub(crate) const VQA: &str = "examples/vqa/workflow.yaml";
+
+/// Files and service levels of its planning problem in tests.
+pub(crate) const FILES: [&str; 8] = [
+    "--infra",
+    "cli/tests/planning/infrastructure.yaml",
+    "--profiles",
+    "cli/tests/planning/profile.yaml",
+    "--slo",
+    "latency=none",
+    "--slo",
+    "accuracy=70",
+];
+
 /// The repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()

@@ -1,5 +1,5 @@
 //! Drawings are what they were. `UPDATE_GOLDEN=1` rewrites them.
-use crate::command::{root, tidemill};
+use crate::command::{VQA, root, tidemill};
 
 /// Every SVG is well-formed and asks nobody for anything.
 #[track_caller]
@@ -24,7 +24,6 @@ fn compare(name: &str, arguments: &[&str]) {
     assert!(golden == text, "{} differs; UPDATE_GOLDEN=1 rewrites it. Now:\n{text}", path.display());
 }
 
-const VQA: &str = "examples/vqa/workflow.yaml";
 const PLAN: [&str; 2] = ["--plan", "examples/vqa/plan-two-workers.yaml"];
 
 #[test]

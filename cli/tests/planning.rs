@@ -1,19 +1,7 @@
 //! From measured figures to a plan that runs. `UPDATE_GOLDEN=1` rewrites the golden outputs.
-use crate::command::{Outcome, Place, root, tidemill};
+use crate::command::{FILES, Outcome, Place, VQA, root, tidemill};
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-const VQA: &str = "examples/vqa/workflow.yaml";
-const FILES: [&str; 8] = [
-    "--infra",
-    "cli/tests/planning/infrastructure.yaml",
-    "--profiles",
-    "cli/tests/planning/profile.yaml",
-    "--slo",
-    "latency=none",
-    "--slo",
-    "accuracy=70",
-];
 
 fn plan(more: &[&str]) -> Outcome {
     tidemill(&[&["plan", VQA], &FILES[..], more].concat())
