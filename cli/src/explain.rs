@@ -3,7 +3,7 @@ use crate::arguments::{ExplainArguments, OutputForm};
 use crate::exit::{Exit, Failure};
 use crate::figures::milliseconds;
 use crate::plan::{Planned, dollars, relaxed, status_word};
-use crate::planning::{Case, failed};
+use crate::planning::{Case, failed, tell};
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ struct Story<'a> {
 pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let case = Case::load(&arguments.workflow, &arguments.planning, terminal)?;
     let assembly = case.assemble()?;
-    assembly.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    tell(&assembly.notes, terminal);
     let problem = &assembly.problem;
     let best = Exact.plan(problem, &case.limits).map_err(failed)?;
     let given = match &arguments.plan {

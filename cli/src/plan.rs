@@ -10,7 +10,7 @@ mod table;
 use crate::arguments::{Front, PlanArguments, PlanOutput, PlanVerb};
 use crate::exit::{Exit, Failure};
 use crate::output_file::OutputFile;
-use crate::planning::{Case, failed, planner};
+use crate::planning::{Case, failed, planner, tell};
 use crate::preparation::check_plan;
 use crate::simulate::{Contradiction, Expectation, expectation};
 use crate::terminal::Terminal;
@@ -117,7 +117,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         return surface::surface(arguments, &mut case, terminal);
     }
     let assembly = case.assemble()?;
-    assembly.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    tell(&assembly.notes, terminal);
     if let Some(trace) = &arguments.load.trace {
         return load::load(arguments, trace, &case, &assembly, terminal);
     }

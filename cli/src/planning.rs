@@ -4,6 +4,7 @@ use crate::choice;
 use crate::exit::{Exit, Failure};
 use crate::preparation::load;
 use crate::terminal::Terminal;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidemill_optimizer::assemble::{Assembly, Inputs, Level, Model, Models, Options, assemble};
 use tidemill_optimizer::planner::{Planner, PlannerError, SearchLimits};
@@ -15,7 +16,7 @@ use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::planners::exhaustive::Exhaustive;
 use tidemill_optimizer::planners::first_fit::FirstFit;
 use tidemill_optimizer::problem::ReturnTraffic;
-use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, nearest};
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::profile::{Note, Profile, ProfileFile};
 use tidemill_spec::units::Rate;
@@ -75,6 +76,7 @@ impl Case {
             }
             profile = merged.profile;
         }
+        terminal.warnings(&misspelt_types(&infrastructure, &profile));
         let candidates = choice::candidates(&workflow)?;
         let models = candidates.into_iter().map(|(operator, list)| {
             let models = list.into_iter().map(|candidate| Model {
@@ -133,9 +135,63 @@ impl Case {
     }
 }
 
-/// A profile, or the `profile.yaml` of a folder.
+/// Types of workers that no profile knows, but one with nearly that name: a slip, most likely.
+fn misspelt_types(infrastructure: &Infrastructure, profile: &Profile) -> Diagnostics {
+    let known: Vec<&str> = profile.machines.iter().map(|machine| machine.worker_type.as_str()).collect();
+    let mut told = BTreeSet::new();
+    let mut found = Diagnostics::new();
+    for worker_type in
+        infrastructure.tiers.iter().flat_map(|tier| tier.workers.iter()).map(|w| &w.worker_type)
+    {
+        if known.contains(&worker_type.as_str()) || !told.insert(worker_type.as_str()) {
+            continue;
+        }
+        if let Some(meant) = nearest(worker_type, known.iter().copied()) {
+            found.push(
+                Diagnostic::warning("E0312", format!("no profile knows the type of worker `{worker_type}`"))
+                    .at(worker_type.span.clone())
+                    .with_help(format!("did you mean `{meant}`?")),
+            );
+        }
+    }
+    found
+}
+
+/// So many notes that say the same of different things are one line.
+const ALIKE: usize = 3;
+
+/// Writes what was noticed while a problem was made of the files; what is said of many things is said once.
+pub(crate) fn tell(notes: &[String], terminal: &Terminal) {
+    gathered(notes).iter().for_each(|note| terminal.note(&format!("note: {note}")));
+}
+
+/// `each of a, b and 10 more has no figures on ...` for as many notes, in the place of the first.
+fn gathered(notes: &[String]) -> Vec<String> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for note in notes {
+        let (about, said) = note.split_once(' ').unwrap_or((note, ""));
+        match groups.iter_mut().find(|(known, _)| *known == said) {
+            Some((_, all)) => all.push(about),
+            None => groups.push((said, vec![about])),
+        }
+    }
+    let text = |(said, all): (&str, Vec<&str>)| match all.len() {
+        count if count > ALIKE => {
+            vec![format!("each of {}, {} and {} more {said}", all[0], all[1], count - 2)]
+        }
+        _ => all.into_iter().map(|about| format!("{about} {said}").trim_end().to_owned()).collect(),
+    };
+    groups.into_iter().flat_map(text).collect()
+}
+
+/// A profile, or the `profile.yaml` of a folder, as `--out` and `--profiles` take it.
+pub(crate) fn profile_in(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("profile.yaml") } else { path.to_owned() }
+}
+
+/// The same, if it is there.
 fn profile_file(path: &Path, workflow: &Path, arguments: &PlanningArguments) -> Result<PathBuf, Failure> {
-    let file = if path.is_dir() { path.join("profile.yaml") } else { path.to_owned() };
+    let file = profile_in(path);
     if file.exists() {
         return Ok(file);
     }
@@ -213,5 +269,23 @@ pub(crate) fn failed(error: PlannerError) -> Failure {
         }
         PlannerError::Problem(_) => Failure::new(Exit::Configuration, error.to_string()),
         PlannerError::Fault { .. } => Failure::new(Exit::Bug, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_many_is_said_once() {
+        let note = |name: &str, said: &str| format!("{name} {said}");
+        let said = "has no figures on smal: it is not planned there";
+        let three: Vec<String> = ["a", "b", "c"].map(|name| note(name, said)).to_vec();
+        assert_eq!(gathered(&three), three);
+        let mut many = vec![note("x", "is left out")];
+        many.extend(["a", "b", "c", "d"].map(|name| note(name, said)));
+        many.push("alone".to_owned());
+        let line = format!("each of a, b and 2 more {said}");
+        assert_eq!(gathered(&many), [many[0].clone(), line, "alone".to_owned()]);
     }
 }

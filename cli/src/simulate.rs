@@ -10,7 +10,7 @@ pub(crate) use expectation::{Contradiction, Expectation, expectation};
 use crate::arguments::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::planning::Case;
+use crate::planning::{Case, tell};
 use crate::status_line::StatusLine;
 use crate::terminal::Terminal;
 use std::io::{self, Write};
@@ -65,7 +65,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     if !has_limit {
         assembly.problem.limits.latency.clear();
     }
-    assembly.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    tell(&assembly.notes, terminal);
     let solution = solution_of(&case.inputs(), &assembly, &file.plan).map_err(|error| {
         Failure::new(Exit::Configuration, format!("the plan is not for these files: {error}"))
             .with_help("give the infrastructure and the profiles that it was made from, or plan anew")

@@ -152,6 +152,49 @@ fn wrong_files_and_arguments() {
 }
 
 #[test]
+fn a_part_for_a_percentage_is_refused() {
+    let part = plan(&["--slo", "accuracy=0.85"]).expect(2).stderr;
+    assert!(part.contains("0.85 % is less than 1 %; accuracy is in percent: did you mean 85?"), "{part}");
+    plan(&["--slo", "accuracy=0.85%"]).expect(0);
+    let rate = plan(&["--slo", "rate=40/m"]).expect(2).stderr;
+    assert!(rate.contains("did you mean `40/min`?"), "{rate}");
+}
+
+#[test]
+fn a_file_of_another_kind_is_one_error() {
+    let told = |arguments: &[&str], said: &str| {
+        let text = tidemill(arguments).expect(78).stderr;
+        assert!(text.contains(said) && text.matches("error").count() == 1, "{text}");
+    };
+    let [_, infra, _, profile, ..] = FILES;
+    told(
+        &["plan", VQA, "--infra", profile, "--profiles", profile],
+        "error[E0117]: this is a profile; an infrastructure is needed here",
+    );
+    told(&["plan", VQA, "--infra", infra, "--profiles", VQA], "this is a workflow; a profile is needed here");
+    told(&["plan", infra, "--infra", infra, "--profiles", profile], "this is an infrastructure; a workflow");
+    told(&["run", VQA, "--plan", VQA], "this is a workflow; a plan is needed here");
+    let model = "inference/testdata/identity.yaml";
+    told(&["profile", "show", model], "this is a model manifest; a profile is needed here");
+    told(&["models", "inspect", infra], "this is an infrastructure; a model manifest is needed here");
+}
+
+#[test]
+fn a_misspelt_type_of_worker_is_told_once() {
+    let place = Place::example("vqa");
+    let tiers = std::fs::read_to_string(root().join(FILES[1])).unwrap();
+    place.write("infrastructure.yaml", tiers.replace("type: gateway", "type: gatewy"));
+    let infra = place.argument("infrastructure.yaml");
+    let arguments = [&["plan", VQA, "--infra", &infra], &FILES[2..]].concat();
+    let text = tidemill(&arguments).expect(0).stderr;
+    assert!(text.contains("warning[E0312]: no profile knows the type of worker `gatewy`"), "{text}");
+    assert!(text.contains("did you mean `gateway`?"), "{text}");
+    let notes: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("note:") && line.contains("gatewy")).collect();
+    assert!(notes.len() == 1 && notes[0].starts_with("note: each of "), "{text}");
+}
+
+#[test]
 fn plans_are_compared() {
     let place = Place::example("vqa");
     let (old, new) = (place.argument("old.yaml"), place.argument("new.yaml"));

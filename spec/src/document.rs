@@ -25,6 +25,9 @@ pub(crate) fn tree(source: &Arc<SourceFile>, what: &str) -> Result<Value, Diagno
             .with_help(format!("a {what} starts with `version: 1`; is this the right file?"))
             .into());
     };
+    if let Some(other) = other_kind(&value, what) {
+        return Err(other.into());
+    }
     // Files of another version may differ everywhere: only the version is reported then.
     if let Some(version) = value.get("version")
         && version.node != Node::Integer(1)
@@ -36,6 +39,37 @@ pub(crate) fn tree(source: &Arc<SourceFile>, what: &str) -> Result<Value, Diagno
         return Err(unsupported.into());
     }
     Ok(value)
+}
+
+/// Kinds of files, and keys that tell them from all others.
+const KINDS: &[(&str, &[&str])] = &[
+    ("workflow", &["operators", "sinks", "slo", "run"]),
+    ("infrastructure", &["tiers", "links"]),
+    ("profile", &["machines", "services", "ratios", "messages"]),
+    ("plan", &["plan_version", "percentile", "stages", "classes", "edges", "predicted"]),
+    ("model manifest", &["sha256", "licence", "origin", "backends", "outputs", "repeat", "decoder"]),
+];
+
+/// What to say where a file is clearly of another kind than is needed: it has keys of that kind, and none of the right one.
+fn other_kind(value: &Value, what: &str) -> Option<Diagnostic> {
+    let keys_of = |keys: &[&'static str]| keys.iter().filter_map(|key| value.entry(key)).collect::<Vec<_>>();
+    let (_, right) = KINDS.iter().find(|(kind, _)| *kind == what)?;
+    if !keys_of(right).is_empty() {
+        return None;
+    }
+    let found = KINDS.iter().map(|(kind, keys)| (*kind, keys_of(keys)));
+    let (kind, keys) = found.filter(|(_, keys)| !keys.is_empty()).max_by_key(|(_, keys)| keys.len())?;
+    let article = |word: &str| if word.starts_with('i') { "an" } else { "a" };
+    let names: Vec<String> = keys.iter().map(|entry| format!("`{}`", entry.key)).collect();
+    let first = keys.iter().map(|entry| &entry.key.span).min_by_key(|span| span.range().start)?;
+    Some(
+        Diagnostic::error(
+            "E0117",
+            format!("this is {} {kind}; {} {what} is needed here", article(kind), article(what)),
+        )
+        .at(first.clone())
+        .with_help(format!("name another file: {} {kind} has {}", article(kind), names.join(", "))),
+    )
 }
 
 /// Converts the tree and checks the result, reporting all errors in the order of the file.

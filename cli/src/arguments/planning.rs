@@ -276,6 +276,13 @@ pub(super) fn parse_level(text: &str) -> Result<LevelSetting, String> {
         "accuracy" => {
             let number = value.trim_end_matches('%').trim();
             let percent: Percent = format!("{number}%").parse().map_err(|error| super::explained(&error))?;
+            if number.len() == value.trim().len() && percent.0 > 0.0 && percent.0 <= 1.0 {
+                return Err(format!(
+                    "{number} % is {}; accuracy is in percent: did you mean {}? (`{number}%` if it is meant)",
+                    if percent.0 < 1.0 { "less than 1 %" } else { "hardly meant" },
+                    (percent.0 * 1e11).round() / 1e9
+                ));
+            }
             Ok(LevelSetting::Accuracy(Some(percent)))
         }
         "latency" if dropped => Ok(LevelSetting::Latency(None)),
@@ -328,6 +335,19 @@ mod tests {
         assert_eq!(parse_level("rate=40/s"), Ok(LevelSetting::Rate(Some(Rate(40.0)))));
         assert_eq!(parse_level("accuracy=56.0"), Ok(LevelSetting::Accuracy(Some(Percent(56.0)))));
         assert_eq!(parse_level("accuracy=56%"), Ok(LevelSetting::Accuracy(Some(Percent(56.0)))));
+        assert_eq!(parse_level("accuracy=0.85%"), Ok(LevelSetting::Accuracy(Some(Percent(0.85)))));
+        assert_eq!(parse_level("accuracy=0"), Ok(LevelSetting::Accuracy(Some(Percent(0.0)))));
+        assert_eq!(
+            parse_level("accuracy=0.85").unwrap_err(),
+            "0.85 % is less than 1 %; accuracy is in percent: did you mean 85? (`0.85%` if it is meant)"
+        );
+        assert!(
+            parse_level("accuracy=1")
+                .unwrap_err()
+                .contains("1 % is hardly meant; accuracy is in percent: did you mean 100?")
+        );
+        assert_eq!(parse_level("rate=40/min"), Ok(LevelSetting::Rate(Some(Rate(40.0 / 60.0)))));
+        assert!(parse_level("rate=40/m").unwrap_err().contains("did you mean `40/min`?"));
         assert_eq!(parse_level("latency=none"), Ok(LevelSetting::Latency(None)));
         let latency = parse_level("latency=p99:800ms").unwrap();
         let LevelSetting::Latency(Some(slo)) = latency else { panic!("{latency:?}") };

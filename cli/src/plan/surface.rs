@@ -6,7 +6,7 @@ use crate::arguments::{PlanArguments, PlanOutput};
 use crate::exit::{Exit, Failure};
 use crate::figures::milliseconds;
 use crate::output_file::OutputFile;
-use crate::planning::{Case, failed, planner};
+use crate::planning::{Case, failed, planner, tell};
 use crate::status_line::StatusLine;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
@@ -39,7 +39,7 @@ pub(super) fn surface(
     case.options.latency = Some(LatencySlo { percentile: percentile.into(), below: NO_LIMIT.into() });
     case.options.without.remove(&Level::Latency);
     let assembly = case.assemble()?;
-    assembly.notes.iter().for_each(|note| terminal.note(&format!("note: {note}")));
+    tell(&assembly.notes, terminal);
     let planner = planner(arguments.planner)?;
     let mut line = StatusLine::new(*terminal);
     let found =

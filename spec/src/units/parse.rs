@@ -84,6 +84,7 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("per second", "/s"),
     ("rps", "/s"),
     ("qps", "/s"),
+    ("/m", "/min"),
     ("/minute", "/min"),
     ("/hour", "/h"),
     ("Ki", "KiB"),
@@ -163,6 +164,10 @@ fn unknown_unit<'a, T>(
     let number = shown(number);
     let meant = OTHER_NAMES.iter().find(|(name, _)| *name == unit).map(|(_, name)| *name);
     let meant = meant.filter(|meant| units.clone().any(|name| name == *meant));
+    if unit == "m" && meant == Some("min") {
+        let help = format!("write `{number}min` for minutes, `{number}ms` for milliseconds");
+        return error("unknown unit `m`".to_owned(), help);
+    }
     let help = match meant.or(other_case).or_else(|| nearest(unit, units.clone())) {
         Some(found) => format!("did you mean `{number}{found}`?"),
         None => format!("possible units: {}", units.collect::<Vec<_>>().join(", ")),
