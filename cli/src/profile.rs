@@ -9,10 +9,12 @@ mod show;
 use crate::arguments::{OutputForm, ProfileArguments, ProfileVerb};
 use crate::exit::Exit;
 use crate::output_file::OutputFile;
+use crate::planning::profile_in;
 use crate::preparation::registry;
 use crate::terminal::Terminal;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::profile::{Note, Profile};
 
 /// What the hidden verb is called with which a measuring process is started.
@@ -23,13 +25,12 @@ pub(crate) fn profile(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     match &arguments.verb {
         None => measure::measure(arguments, terminal),
         Some(ProfileVerb::Show { file, output }) => {
-            let profile = Profile::load(file)?;
+            let profile = read(file)?;
             print(*output, &show::document(&profile), |out| show::tables(&profile, out))
         }
-        Some(ProfileVerb::Diff { before, after, above, output }) => {
-            let (before, after) = (Profile::load(before)?, Profile::load(after)?);
-            let changes = difference::changes(&before, &after, *above);
-            print(*output, &difference::document(&changes), |out| difference::table(&changes, out))
+        Some(ProfileVerb::Diff { before, after, above, all, output }) => {
+            let changes = difference::changes(&read(before)?, &read(after)?, *above);
+            print(*output, &difference::document(&changes), |out| difference::table(&changes, *all, out))
         }
         Some(ProfileVerb::Fit(arguments)) => fit::fit(arguments, terminal),
         Some(ProfileVerb::Predict(arguments)) => predict::predict(arguments, terminal),
@@ -43,6 +44,11 @@ pub(crate) fn worker() -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
+/// A profile, or that of a folder.
+fn read(path: &Path) -> Result<Profile, Diagnostics> {
+    Profile::load(profile_in(path))
+}
+
 fn merge(
     files: &[PathBuf],
     out: Option<&Path>,
@@ -51,7 +57,7 @@ fn merge(
 ) -> anyhow::Result<Exit> {
     let mut merged: Option<Profile> = None;
     for file in files {
-        let next = Profile::load(file)?;
+        let next = read(file)?;
         merged = Some(match merged {
             None => next,
             Some(before) => {

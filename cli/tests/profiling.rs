@@ -264,6 +264,20 @@ fn profiles_are_shown_and_merged() {
     let other = other.to_str().unwrap();
     let difference = tidemill(&["profile", "diff", golden, other]).expect(0).stdout;
     assert!(difference.contains("+100.0 %") && difference.lines().count() == 2, "{difference}");
+    // A folder stands for its profile; what only one of them has is counted.
+    std::fs::write(folder.path().join("profile.yaml"), &text).unwrap();
+    let folder_name = folder.path().to_str().unwrap();
+    let shown = tidemill(&["profile", "show", folder_name]).expect(0).stdout;
+    assert!(shown.starts_with("Profile of the workflow"), "{shown}");
+    let empty = format!("version: 1\nworkflow: {{name: {}}}\n", Profile::load(golden).unwrap().workflow.name);
+    std::fs::write(folder.path().join("empty.yaml"), empty).unwrap();
+    let empty = folder.path().join("empty.yaml");
+    let counted = tidemill(&["profile", "diff", folder_name, empty.to_str().unwrap()]).expect(0).stdout;
+    assert!(counted.starts_with("no figure that both have differs\n"), "{counted}");
+    assert!(counted.contains("figures are only in the first, 0 only in the second"), "{counted}");
+    let listed =
+        tidemill(&["profile", "diff", folder_name, empty.to_str().unwrap(), "--all"]).expect(0).stdout;
+    assert!(listed.lines().count() > 3 && listed.contains(" none"), "{listed}");
     let both = folder.path().join("both.yaml");
     let merged = tidemill(&["profile", "merge", golden, other, "--out", both.to_str().unwrap()]).expect(0);
     assert!(merged.stderr.contains("`medium` is another machine than before"), "{}", merged.stderr);
@@ -285,6 +299,14 @@ fn wrong_arguments_are_told() {
     arguments.extend(["--factor".to_owned(), "hlaf=2".to_owned()]);
     let outcome = run(&arguments).expect(2);
     assert!(outcome.stderr.contains("did you mean `half`?"), "{}", outcome.stderr);
+    let backend = tidemill(&["profile", &workflow, "--infra", "i.yaml", "--backend", "onnx"]).expect(2);
+    assert!(backend.stderr.contains("[possible values: ort, rten]"), "{}", backend.stderr);
+    let minutes = tidemill(&["profile", &workflow, "--infra", "i.yaml", "--budget", "1m"]).expect(2);
+    assert!(
+        minutes.stderr.contains("write `1min` for minutes, `1ms` for milliseconds"),
+        "{}",
+        minutes.stderr
+    );
 }
 
 /// Models of which only figures are known: everything is right, but nothing can run.

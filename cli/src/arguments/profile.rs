@@ -1,8 +1,10 @@
 //! The command line of `tidemill profile`.
 use super::{OutputForm, parse_time};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
+use tidemill_inference::backend::NAMES;
 
 /// `tidemill profile`.
 #[derive(Debug, Args)]
@@ -40,7 +42,7 @@ pub(crate) struct ProfileArguments {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) samples: u32,
     /// Only these backends; may be given several times. Default: all that are here.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
     pub(crate) backend: Vec<String>,
     /// A type of worker is so many times slower than this machine; may be given several times.
     #[arg(long, value_name = "TYPE=NUMBER", value_parser = parse_factor)]
@@ -58,11 +60,11 @@ pub(crate) struct ProfileArguments {
 pub(crate) enum ProfileVerb {
     /// Show a profile as tables.
     #[command(after_help = "Examples:
-  tidemill profile show profile/profile.yaml
+  tidemill profile show profile/
   tidemill profile show profile/profile.yaml --output json")]
     Show {
-        /// The profile.
-        #[arg(value_name = "FILE")]
+        /// The profile, or a folder with a `profile.yaml`.
+        #[arg(value_name = "PATH")]
         file: PathBuf,
         /// Form of the answer.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
@@ -72,10 +74,11 @@ pub(crate) enum ProfileVerb {
     #[command(after_help = "Examples:
   tidemill profile diff before.yaml after.yaml
   tidemill profile diff before.yaml after.yaml --above 10
+  tidemill profile diff before/ profile/ --all
 
 Exit code 0, also if they differ.")]
     Diff {
-        /// The first.
+        /// The first, or a folder with a `profile.yaml`.
         #[arg(value_name = "BEFORE")]
         before: PathBuf,
         /// The second.
@@ -84,6 +87,9 @@ Exit code 0, also if they differ.")]
         /// Leave out figures that changed by no more than so many percent.
         #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
         above: f64,
+        /// List figures that only one of them has, too, instead of counting them.
+        #[arg(long)]
+        all: bool,
         /// Form of the answer.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,

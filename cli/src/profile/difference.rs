@@ -128,24 +128,35 @@ pub(super) fn document(changes: &[Change]) -> Value {
     json!({"version": 1, "changes": changes.iter().map(change).collect::<Vec<_>>()})
 }
 
-/// For people.
-pub(super) fn table(changes: &[Change], out: &mut dyn Write) -> io::Result<()> {
+/// For people. Figures that only one of the profiles has are counted, or listed too.
+pub(super) fn table(changes: &[Change], all: bool, out: &mut dyn Write) -> io::Result<()> {
     if changes.is_empty() {
         return writeln!(out, "no differences");
     }
+    let gone = changes.iter().filter(|change| change.after.is_none()).count();
+    let new = changes.iter().filter(|change| change.before.is_none()).count();
+    let is_shown = |change: &&Change| all || (change.before.is_some() && change.after.is_some());
     let mut table = Table::new(&[
         ("figure", Side::Left),
         ("before", Side::Right),
         ("after", Side::Right),
         ("change", Side::Right),
     ]);
-    for change in changes {
+    for change in changes.iter().filter(is_shown) {
         let text =
             |value: Option<f64>| value.map_or_else(|| "none".to_owned(), |value| change.unit.text(value));
         let percent = change.percent().map(|percent| format!("{percent:+.1} %")).unwrap_or_default();
         table.row([change.what.clone(), text(change.before), text(change.after), percent]);
     }
-    table.write(out)
+    if changes.iter().any(|change| is_shown(&change)) {
+        table.write(out)?;
+    } else {
+        writeln!(out, "no figure that both have differs")?;
+    }
+    if !all && gone + new > 0 {
+        writeln!(out, "{gone} figures are only in the first, {new} only in the second; `--all` lists them")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -168,13 +179,24 @@ mod tests {
         let after = profile("3ms", "");
         let found = changes(&before, &after, 5.0);
         let mut out = Vec::new();
-        table(&found, &mut out).unwrap();
+        table(&found, true, &mut out).unwrap();
         let expected = "\
 figure                         before    after   change
 o on m, mean of 1 records     2.00 ms  3.00 ms  +50.0 %
 o, records out per record in   1.0000     none
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+        let mut out = Vec::new();
+        table(&found, false, &mut out).unwrap();
+        let expected = "\
+figure                      before    after   change
+o on m, mean of 1 records  2.00 ms  3.00 ms  +50.0 %
+1 figures are only in the first, 0 only in the second; `--all` lists them
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        let mut out = Vec::new();
+        table(&changes(&profile("3ms", ""), &before, 90.0), false, &mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().starts_with("no figure that both have differs\n0 figures"));
         assert!(
             changes(&before, &profile("2.05ms", "ratios: [{operator: o, output_per_input: 1}]\n"), 5.0)
                 .is_empty()

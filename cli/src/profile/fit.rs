@@ -16,7 +16,6 @@ use tidemill_inference::backend::library;
 use tidemill_profiler::fit::TOLERANCE;
 use tidemill_profiler::{Fit, Options};
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::profile::Profile;
 
 /// Records of each source to measure with: enough for the largest batch.
 const SAMPLES: usize = 32;
@@ -24,7 +23,7 @@ const SAMPLES: usize = 32;
 /// Compares, and writes the profile that fits.
 pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
-    let profile = Profile::load(&arguments.profile)?;
+    let profile = super::read(&arguments.profile)?;
     let infrastructure = Infrastructure::load(&arguments.infra)?;
     let (subject, _) = prepare::subject(&arguments.workflow, &[], terminal)?;
     profile.validate_against(&subject.workflow).into_result(())?;

@@ -12,11 +12,10 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use tidemill_profiler::predict::{Features, LeftOut, Models, Predicted, Predictor, Target, complete};
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::profile::Profile;
 
 /// Predicts and tells.
 pub(super) fn predict(arguments: &PredictArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let profile = Profile::load(&arguments.profile)?;
+    let profile = super::read(&arguments.profile)?;
     let infrastructure = Infrastructure::load(&arguments.infra)?;
     let workflow = load(&arguments.workflow, terminal)?;
     profile.validate_against(&workflow).into_result(())?;

@@ -85,7 +85,12 @@ fn models(
                 .filter(|name| backend(name, directory).is_ok())
                 .collect();
             if backends.is_empty() {
-                skipped.push(format!("{id}: {name} is left out: no backend that is wanted runs it here"));
+                let named: Vec<String> =
+                    candidate.manifest.backends.iter().map(ToString::to_string).collect();
+                let named = named.join(", ");
+                skipped.push(format!(
+                    "{id}: {name} is left out: no backend that is wanted runs it here; its manifest names {named}"
+                ));
                 continue;
             }
             let (written, manifest) = (candidate.written.clone(), candidate.manifest.clone());
