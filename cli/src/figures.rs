@@ -16,7 +16,7 @@ pub(crate) fn rate(value: f64) -> String {
     if value >= 1000.0 { format!("{} /s", grouped(value.round() as u64)) } else { format!("{value:.1} /s") }
 }
 
-/// A time in seconds: `23 ms`, `3.2 s`, `2 min 5 s`.
+/// A time in seconds: `23 ms`, `3.2 s`, `2 min 5 s`, `24 h`.
 pub(crate) fn seconds(value: f64) -> String {
     if value < 0.95 {
         return format!("{:.0} ms", value * 1e3);
@@ -25,7 +25,9 @@ pub(crate) fn seconds(value: f64) -> String {
         return format!("{value:.1} s");
     }
     let whole = value.round() as u64;
-    format!("{} min {} s", whole / 60, whole % 60)
+    let parts = [(whole / 3600, "h"), (whole / 60 % 60, "min"), (whole % 60, "s")];
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count} {unit}"));
+    parts.collect::<Vec<_>>().join(" ")
 }
 
 /// A count with a thin structure: `1 234 567`.
@@ -74,5 +76,7 @@ mod tests {
         assert_eq!(short(451_680), "452 k");
         assert_eq!(bytes(1_900_000), "1.8 MiB");
         assert_eq!(seconds(125.2), "2 min 5 s");
+        assert_eq!([600.0, 5400.0, 86_400.0].map(seconds), ["10 min", "1 h 30 min", "24 h"]);
+        assert_eq!(seconds(3601.0), "1 h 1 s");
     }
 }

@@ -14,6 +14,21 @@ const CLASSES_SHOWN: usize = 12;
 /// What room there is where the simulation denies the level.
 const DENIED: &str = "none: denied by the simulation";
 
+/// Neighbours that are alike, workers or places of an operator, are one line if they are more.
+const ALIKE_SHOWN: usize = 40;
+
+/// Names of neighbours with the same said of them; each name alone where those are few.
+fn gathered<T: PartialEq>(all: impl Iterator<Item = (String, T)>) -> Vec<(Vec<String>, T)> {
+    let mut groups: Vec<(Vec<String>, T)> = Vec::new();
+    for (name, said) in all {
+        match groups.last_mut().filter(|(_, known)| *known == said) {
+            Some((names, _)) => names.push(name),
+            None => groups.push((vec![name], said)),
+        }
+    }
+    groups
+}
+
 /// Writes all that there is to say.
 ///
 /// # Errors
@@ -94,7 +109,17 @@ fn variants(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::
                 Some(worker) => planned.workers[worker].clone(),
                 None => problem.locations[hosting.location].name.clone(),
             };
-            if hosting.share > 1.0 - 1e-9 { place } else { format!("{place} {}", percent(hosting.share)) }
+            let class = hosting.worker.map(|worker| planned.summary.workers[worker].class);
+            let share = if hosting.share > 1.0 - 1e-9 {
+                String::new()
+            } else {
+                format!(" {}", percent(hosting.share))
+            };
+            (place, (class, share))
+        });
+        let places = gathered(places).into_iter().flat_map(|(names, (_, share))| match names.len() {
+            count if count > ALIKE_SHOWN => vec![format!("{} and {} more, each{share}", names[0], count - 1)],
+            _ => names.iter().map(|name| format!("{name}{share}")).collect(),
         });
         let with_model = answer.case.models.contains_key(&operator.id);
         let variant = &operator.variants[planned.solution.variants[index]].id;
@@ -119,19 +144,23 @@ fn workers(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::R
         ("busy", Side::Right),
         ("with", Side::Left),
     ]);
-    for (name, load) in planned.workers.iter().zip(&planned.summary.workers) {
-        let class = &problem.worker_classes[load.class];
+    let all = planned.workers.iter().zip(&planned.summary.workers).map(|(name, load)| {
         let parts = load
             .parts
             .iter()
             .map(|(operator, _, part)| format!("{} {}", problem.operators[*operator].id, percent(*part)));
-        table.row([
-            name.clone(),
-            class.worker_type.clone(),
-            dollars(class.price),
-            percent(load.utilization),
-            parts.collect::<Vec<_>>().join(", "),
-        ]);
+        let loads = (percent(load.utilization), parts.collect::<Vec<_>>().join(", "));
+        (name.clone(), (load.class, loads))
+    });
+    for (names, (class, (busy, parts))) in gathered(all) {
+        let class = &problem.worker_classes[class];
+        let names = match names.len() {
+            count if count > ALIKE_SHOWN => vec![format!("{} and {} more, each", names[0], count - 1)],
+            _ => names,
+        };
+        for name in names {
+            table.row([name, class.worker_type.clone(), dollars(class.price), busy.clone(), parts.clone()]);
+        }
     }
     table.write(out)?;
     writeln!(out)
@@ -366,4 +395,18 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  {}", told(answer.case, answer.assembly, relaxation))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_that_are_alike_are_put_together() {
+        let all = [("a", 1), ("b", 1), ("c", 2), ("d", 1)].map(|(name, load)| (name.to_owned(), load));
+        let groups = gathered(all.into_iter());
+        let names: Vec<String> =
+            groups.iter().map(|(names, load)| format!("{} {load}", names.join(" "))).collect();
+        assert_eq!(names, ["a b 1", "c 2", "d 1"]);
+    }
 }
