@@ -12,13 +12,14 @@ use std::path::Path;
 use tidemill_optimizer::generator::{
     PublishedSetting, Size, fastest_path_seconds, published_vqa_problem, workflow_problem,
 };
-use tidemill_optimizer::planner::{Planner, SearchLimits};
+use tidemill_optimizer::planner::{Planner, SearchLimits, Solver};
 use tidemill_optimizer::planners::{beam::Beam, exact::Exact};
 use tidemill_optimizer::problem::{LatencyLimit, Problem};
 use tidemill_optimizer::solution::{Outcome, Status};
 
-/// The engine of the exact planner, for the names of the results.
-const SOLVER: &str = "exact (microlp 0.7)";
+/// The exact planner and its solver, for the names of the results.
+const MICROLP: &str = "exact (microlp 0.7)";
+const HIGHS: &str = "exact (HiGHS 1.15)";
 
 /// What `planning-time` may be told.
 #[derive(Debug, Clone, Args)]
@@ -57,6 +58,8 @@ const GAP: f64 = 0.01;
 /// The same under latency limits and where memory binds, and the seconds that a plan may take there.
 const GAP_OF_HARD: f64 = 0.001;
 const LONGEST_OF_HARD: f64 = 10.0;
+/// The same with HiGHS.
+const LONGEST_OF_HIGHS: f64 = 15.0;
 
 struct Series {
     milliseconds: Vec<f64>,
@@ -74,20 +77,36 @@ struct Setting {
     goal: Option<f64>,
     longest: f64,
     has_beam: bool,
+    /// Seconds with HiGHS, where it is measured too.
+    longest_highs: Option<f64>,
 }
 
-fn plan(planner: &dyn Planner, problem: &Problem, setting: &Setting) -> anyhow::Result<Outcome> {
+fn plan(
+    planner: &dyn Planner,
+    problem: &Problem,
+    setting: &Setting,
+    solver: Solver,
+) -> anyhow::Result<Outcome> {
+    let seconds = match solver {
+        Solver::Microlp => setting.longest,
+        Solver::Highs => setting.longest_highs.unwrap_or(setting.longest),
+    };
     let limits =
-        SearchLimits { gap: setting.gap, wall_seconds: Some(setting.longest), ..SearchLimits::default() };
+        SearchLimits { gap: setting.gap, wall_seconds: Some(seconds), solver, ..SearchLimits::default() };
     planner.plan(problem, &limits).with_context(|| format!("{} on {}", planner.name(), problem.name))
 }
 
-fn series(planner: &dyn Planner, setting: &Setting, table: Option<&mut String>) -> anyhow::Result<Series> {
+fn series(
+    planner: &dyn Planner,
+    setting: &Setting,
+    solver: Solver,
+    table: Option<&mut String>,
+) -> anyhow::Result<Series> {
     let mut series = Series { milliseconds: Vec::new(), gaps: Vec::new(), costs: Vec::new() };
     let mut rows = String::new();
     for problem in &setting.problems {
         let before = cpu_microseconds();
-        let outcome = plan(planner, problem, setting)?;
+        let outcome = plan(planner, problem, setting, solver)?;
         let milliseconds = (cpu_microseconds() - before) / 1e3;
         // A search that found no plan in time has proven nothing that could be used.
         let proven = outcome.gap.or(outcome.bound.filter(|bound| bound.is_infinite()).map(|_| 0.0));
@@ -114,8 +133,9 @@ fn series(planner: &dyn Planner, setting: &Setting, table: Option<&mut String>) 
     if let Some(table) = table {
         write!(
             table,
-            "\n## {}\n\n| problem | cost, $/h | bound, $/h | unproven | processor time |\n|---|---|---|---|---|\n{rows}",
-            setting.name
+            "\n## {}{}\n\n| problem | cost, $/h | bound, $/h | unproven | processor time |\n|---|---|---|---|---|\n{rows}",
+            setting.name,
+            if solver == Solver::Highs { ", HiGHS" } else { "" }
         )?;
     }
     Ok(series)
@@ -156,7 +176,7 @@ fn settings(options: &Options) -> anyhow::Result<Vec<Setting>> {
     let mut settings = Vec::new();
     let mut add = |name: String, problems: Vec<Problem>, gap: f64, goal: f64, longest: f64| {
         let goal = Some(1000.0 * goal);
-        settings.push(Setting { name, problems, gap, goal, longest, has_beam: true });
+        settings.push(Setting { name, problems, gap, goal, longest, has_beam: true, longest_highs: None });
     };
     let longest = options.longest;
     for setting in PublishedSetting::ALL {
@@ -180,32 +200,45 @@ fn settings(options: &Options) -> anyhow::Result<Vec<Setting>> {
     }
     let problems = with_memory(large(), 8.0);
     add(format!("{name}, models of 8 x the memory, gap 0.1 %"), problems, GAP_OF_HARD, 10.0, LONGEST_OF_HARD);
+    for setting in settings.iter_mut().rev().take(3) {
+        setting.longest_highs = Some(LONGEST_OF_HIGHS);
+    }
     Ok(settings)
 }
 
 pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Answer> {
     let mut measurements = Vec::new();
     let mut table = format!(
-        "# Planning time, case by case\n\nWritten by `make bench BENCH=planning-time`: {SOLVER}, one thread. A search \
+        "# Planning time, case by case\n\nWritten by `make bench BENCH=planning-time`: {MICROLP}, one thread. A search \
          ends at the gap in its heading, or after {:.0} s by the clock ({LONGEST_OF_HARD:.0} s under latency limits and where memory binds).\n",
         options.longest
     );
     let beam = Beam::default();
     let mut add = |setting: &Setting| -> anyhow::Result<(Series, Option<Series>)> {
         let is_listed = setting.problems.len() <= options.seeds as usize;
-        let exact = series(&Exact, setting, is_listed.then_some(&mut table))?;
+        let exact = series(&Exact, setting, Solver::Microlp, is_listed.then_some(&mut table))?;
         let name = &setting.name;
-        let time = Measurement::new(format!("{name}: {SOLVER}"), "ms CPU", exact.milliseconds.clone());
+        let time = Measurement::new(format!("{name}: {MICROLP}"), "ms CPU", exact.milliseconds.clone());
         measurements.push(match setting.goal {
             Some(goal) => time.goal(goal),
             None => time,
         });
-        let unproven = format!("{name}: {SOLVER}, left unproven");
+        let unproven = format!("{name}: {MICROLP}, left unproven");
         measurements.push(Measurement::new(unproven, "% of the cost", exact.gaps.clone()));
+        if let Some(seconds) = setting.longest_highs.filter(|_| Solver::Highs.is_built()) {
+            let series = series(&Exact, setting, Solver::Highs, is_listed.then_some(&mut table))?;
+            let time = Measurement::new(format!("{name}: {HIGHS}"), "ms CPU", series.milliseconds);
+            measurements.push(time.goal(1000.0 * seconds));
+            measurements.push(Measurement::new(
+                format!("{name}: {HIGHS}, left unproven"),
+                "% of the cost",
+                series.gaps,
+            ));
+        }
         if !setting.has_beam {
             return Ok((exact, None));
         }
-        let baseline = series(&beam, setting, None)?;
+        let baseline = series(&beam, setting, Solver::Microlp, None)?;
         let of_beam = Measurement::new(format!("{name}: beam"), "ms CPU", baseline.milliseconds.clone());
         measurements.push(of_beam.baseline());
         let both = exact.costs.iter().zip(&baseline.costs);
@@ -238,6 +271,7 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Answer> {
                 _ => None,
             },
             longest: options.longest,
+            longest_highs: None,
             has_beam: operators <= options.largest_beam,
         };
         let (exact, beam) = add(&setting)?;

@@ -6,7 +6,7 @@ mod planning;
 
 pub(crate) use planning::{
     ExplainArguments, FleetSetting, Front, GoalChoice, LevelSetting, PlanArguments, PlanOutput, PlanVerb,
-    PlannerChoice, PlanningArguments, ReturnTrafficChoice,
+    PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice,
 };
 
 mod simulation;

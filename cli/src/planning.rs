@@ -1,5 +1,5 @@
 //! What the verbs that plan have in common: files become a problem, names become planners.
-use crate::arguments::{LevelSetting, PlannerChoice, PlanningArguments, ReturnTrafficChoice};
+use crate::arguments::{LevelSetting, PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice};
 use crate::choice;
 use crate::exit::{Exit, Failure};
 use crate::preparation::load;
@@ -7,7 +7,7 @@ use crate::terminal::Terminal;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidemill_optimizer::assemble::{Assembly, Inputs, Level, Model, Models, Options, assemble};
-use tidemill_optimizer::planner::{Planner, PlannerError, SearchLimits};
+use tidemill_optimizer::planner::{Planner, PlannerError, SearchLimits, Solver};
 use tidemill_optimizer::planners::beam::Beam;
 use tidemill_optimizer::planners::best_fit::BestFit;
 use tidemill_optimizer::planners::cloud_only::CloudOnly;
@@ -88,9 +88,22 @@ impl Case {
         });
         let models = models.collect();
         let options = options(arguments);
+        let solver = match arguments.solver {
+            SolverChoice::Microlp => Solver::Microlp,
+            SolverChoice::Highs => Solver::Highs,
+        };
+        if !solver.is_built() {
+            return Err(Failure::new(Exit::Usage, "this build has no HiGHS")
+                .with_help(
+                    "take `--solver microlp`, or build with `cargo build --release -p tidemill --features highs` (it needs \
+                     cmake, a C++ compiler and libclang)",
+                )
+                .into());
+        }
         let limits = SearchLimits {
             gap: arguments.gap,
             wall_seconds: Some(arguments.time_limit.0 as f64 / 1e9),
+            solver,
             ..SearchLimits::default()
         };
         Ok(Self { workflow, infrastructure, profile, digests, models, options, limits })

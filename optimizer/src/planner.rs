@@ -25,11 +25,30 @@ pub struct SearchLimits {
     pub nodes: u64,
     /// Wall-clock guard in seconds, over the whole search; none: no guard. Default: 60.
     pub wall_seconds: Option<f64>,
+    /// What solves the programs of the exact planner. Default: [`Solver::Microlp`].
+    pub solver: Solver,
+}
+
+/// What solves linear and integer programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Solver {
+    /// `microlp`, in Rust: in every build.
+    #[default]
+    Microlp,
+    /// HiGHS, in C++: in builds with the cargo feature `highs`. It proves more where latency is limited or memory binds.
+    Highs,
+}
+
+impl Solver {
+    /// Whether this build has it.
+    pub fn is_built(self) -> bool {
+        self == Self::Microlp || cfg!(feature = "highs")
+    }
 }
 
 impl Default for SearchLimits {
     fn default() -> Self {
-        Self { gap: 1e-6, nodes: 200_000, wall_seconds: Some(60.0) }
+        Self { gap: 1e-6, nodes: 200_000, wall_seconds: Some(60.0), solver: Solver::default() }
     }
 }
 

@@ -192,6 +192,18 @@ pub(crate) struct PlanningArguments {
     /// Stop searching after so much time.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
     pub(crate) time_limit: TimeSpan,
+    /// What solves the programs of the exact planner.
+    #[arg(long, value_name = "SOLVER", default_value = "microlp")]
+    pub(crate) solver: SolverChoice,
+}
+
+/// What solves linear and integer programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SolverChoice {
+    /// In every build.
+    Microlp,
+    /// Proves more under latency limits; in builds with `--features highs`.
+    Highs,
 }
 
 /// Form of a plan on stdout.

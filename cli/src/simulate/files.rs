@@ -1,5 +1,7 @@
 //! The files of a simulation: named, or beside the plan.
-use crate::arguments::{LevelSetting, PlanningArguments, ReturnTrafficChoice, SimulateArguments};
+use crate::arguments::{
+    LevelSetting, PlanningArguments, ReturnTrafficChoice, SimulateArguments, SolverChoice,
+};
 use crate::exit::{Exit, Failure};
 use crate::planning::Case;
 use crate::terminal::Terminal;
@@ -43,6 +45,7 @@ pub(super) fn case(arguments: &SimulateArguments, plan: &Plan, terminal: &Termin
         percentile: plan.percentile,
         gap: 0.0,
         time_limit: TimeSpan(0),
+        solver: SolverChoice::Microlp,
     };
     Case::load(&workflow, &planning, terminal)
 }

@@ -17,13 +17,17 @@ mod budgets;
 mod cuts;
 mod dive;
 mod extract;
+#[cfg(feature = "highs")]
+mod highs;
 mod incumbent;
 mod joints;
+mod keys_in_time;
 mod latency_rows;
 mod latency_search;
 mod latency_times;
 mod live;
 mod model;
+mod modes;
 mod prepared;
 mod program;
 mod reduced;
@@ -32,6 +36,8 @@ mod routes;
 mod search;
 #[cfg(test)]
 mod tests;
+mod time_grid;
+mod under_latency;
 mod variants;
 
 use crate::check::check;
@@ -41,25 +47,13 @@ use crate::problem::Problem;
 use crate::realise::{Placement, RealiseError, WorkerGroup, realise};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
-use budgets::Budgets;
-use joints::{Joints, by_routes};
 use model::Model;
 use prepared::{LatencyRule, MemoryRule, Prepared};
 use program::Point;
 use search::{Found, Search};
+use under_latency::under_latency;
 
 pub(crate) const NAME: &str = "exact";
-
-/// Nodes of one program under latency limits, as a part of all: there are many programs, and bounds move little.
-const LATENCY_PART: u64 = 200;
-
-/// Parts of the time that is left, for plans of whole routes and then for a better bound.
-const PART_OF_ROUTES: f64 = 0.6;
-const PART_OF_BOUND: f64 = 0.8;
-
-/// Steps into which the longest limit is cut for the bound, and operators times locations up to which it is.
-const STEPS_OF_TIME: usize = 16;
-const MOST_TIMED: usize = 40;
 
 /// By how much all loads are raised, one after the other, where a point's plan does not fit.
 const STRICTER: [f64; 3] = [1.0 + 1e-5, 1.0 + 1e-3, 1.02];
@@ -90,6 +84,12 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        if !limits.solver.is_built() {
+            return Err(PlannerError::Unsupported {
+                planner: NAME.to_owned(),
+                reason: "this build has no HiGHS; build with `--features highs`, or take microlp".to_owned(),
+            });
+        }
         let mut search = Search::new(limits, SearchTime::begin());
         let mut found = Best { plan: None, bound: 0.0, is_refused: false };
         if problem.limits.latency.is_empty() {
@@ -103,71 +103,9 @@ impl Exact {
                 found.offer(cost, solution);
             }
         }
+        found.plan = found.plan.map(|(cost, solution)| (cost, modes::one_mode_each(problem, solution)));
         Ok(found.outcome(limits, &search))
     }
-}
-
-/// Plans and a bound under latency limits.
-fn under_latency(
-    problem: &Problem,
-    excluded: &[Vec<usize>],
-    search: &mut Search,
-    found: &mut Best,
-) -> Result<(), PlannerError> {
-    let gap = search.limits.gap;
-    search.limits.nodes = (search.limits.nodes / LATENCY_PART).max(1);
-    let mut free = problem.clone();
-    free.limits.latency.clear();
-    let variants = without_latency(&free, excluded, search, found)?;
-    search.forget(); // those plans need not keep the limits
-    let mut joints = Joints::default();
-    // Plans before a better bound: a limit by the clock may come first.
-    if let Some(variants) = variants {
-        within(search, PART_OF_ROUTES, |search| {
-            by_routes(problem, excluded, variants, &mut joints, search, found)
-        })?;
-    }
-    if !found.is_close(gap)
-        && let Some((cost, solution)) = search.incumbent(problem, excluded)?.clone()
-    {
-        found.offer(cost, solution);
-    }
-    // Plans of whole routes are not all plans: of few operators the others are looked at too.
-    let budgets_too = joints.planned.is_empty() || problem.operators.len() <= FEW_OPERATORS;
-    if !found.is_close(gap) && budgets_too {
-        within_budgets(problem, excluded, search, found)?;
-    }
-    if !found.is_close(gap) {
-        let relaxed = within(search, PART_OF_BOUND, |search| keys_in_time(problem, excluded, search, found))?;
-        if let Some(variants) = relaxed.filter(|_| !found.is_close(gap)) {
-            by_routes(problem, excluded, variants, &mut joints, search, found)?;
-        }
-    }
-    if found.plan.is_none() && found.bound < f64::INFINITY {
-        if !budgets_too {
-            within_budgets(problem, excluded, search, found)?;
-        }
-        plans(problem, excluded, search, found)?;
-    }
-    Ok(())
-}
-
-/// Operators of problems that are quick to search by budgets as well.
-const FEW_OPERATORS: usize = 4;
-
-/// Does a part of the search within a part of the time that is left.
-fn within<T>(
-    search: &mut Search,
-    part: f64,
-    of: impl FnOnce(&mut Search) -> Result<T, PlannerError>,
-) -> Result<T, PlannerError> {
-    let (guard, by_time) = (search.limits.wall_seconds, search.by_time);
-    let left = search.time.left_of(guard);
-    search.limits.wall_seconds = guard.map(|_| search.time.seconds() + part * left);
-    let answer = of(search);
-    search.limits.wall_seconds = guard;
-    search.by_time |= by_time;
-    answer
 }
 
 /// What is known after the parts of a search.
@@ -219,97 +157,6 @@ impl Best {
             seconds: search.time.seconds(),
         }
     }
-}
-
-/// What a plan costs at least without the latency limits.
-fn without_latency(
-    free: &Problem,
-    excluded: &[Vec<usize>],
-    search: &mut Search,
-    found: &mut Best,
-) -> Result<Option<Vec<usize>>, PlannerError> {
-    let rules = vec![MemoryRule::Ignored; free.worker_classes.len()];
-    let prepared = Prepared::new(free, &rules, LatencyRule::Budgets, 1.0)?;
-    if !prepared.is_servable() {
-        found.bound = f64::INFINITY;
-        return Ok(None);
-    }
-    let relaxed = search.best(&prepared, excluded)?;
-    found.bound = relaxed.bound;
-    Ok(relaxed.best.map(|(model, point)| model.joint(&point.values)))
-}
-
-/// A plan within latency budgets that are searched from outside.
-fn within_budgets(
-    problem: &Problem,
-    excluded: &[Vec<usize>],
-    search: &mut Search,
-    found: &mut Best,
-) -> Result<(), PlannerError> {
-    let mut rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-    let mut known: Option<(Vec<usize>, Budgets)> = None;
-    let mut stricter = STRICTER.iter();
-    let mut strictness = 1.0;
-    for _ in 0..=problem.worker_classes.len() + STRICTER.len() {
-        let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, strictness)?;
-        if !prepared.is_servable() {
-            return Ok(());
-        }
-        let next = match &known {
-            None => search.within_budgets(&prepared, excluded, found.bound)?,
-            Some((variants, budgets)) => search.within(&prepared, excluded, variants, budgets)?,
-        };
-        let Some((model, point, budgets)) = next else { return Ok(()) };
-        match realised(problem, &prepared, &model, &point) {
-            Ok(solution) if check(problem, &solution).is_empty() => {
-                let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
-                found.offer(total, solution);
-                if let Some(known) = &found.plan {
-                    search.know(known);
-                }
-                return Ok(());
-            }
-            Err(RealiseError::Memory { class, .. }) if rules[class] == MemoryRule::Ignored => {
-                for (class, count) in
-                    too_small(problem, &extract::placement(&prepared, &model, &point.values))
-                {
-                    rules[class] = MemoryRule::SingleOf(count + 1);
-                }
-            }
-            Ok(_) | Err(_) => match stricter.next() {
-                Some(next) => strictness = *next,
-                None => return Ok(()),
-            },
-        }
-        known = Some((model.joint(&point.values), budgets));
-    }
-    Ok(())
-}
-
-/// A bound under latency limits, and the variants of its point; sometimes its plan keeps the limits, which settles all.
-fn keys_in_time(
-    problem: &Problem,
-    excluded: &[Vec<usize>],
-    search: &mut Search,
-    found: &mut Best,
-) -> Result<Option<Vec<usize>>, PlannerError> {
-    let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-    let is_small = problem.operators.len() * problem.locations.len() <= MOST_TIMED;
-    let rule = if is_small { LatencyRule::Times(STEPS_OF_TIME) } else { LatencyRule::Means };
-    let prepared = Prepared::new(problem, &rules, rule, 1.0)?;
-    if !prepared.is_servable() {
-        found.bound = f64::INFINITY;
-        return Ok(None);
-    }
-    let relaxed = search.best(&prepared, excluded)?;
-    found.bound = found.bound.max(relaxed.bound);
-    let Some((model, point)) = relaxed.best else { return Ok(None) };
-    if let Ok(solution) = realise(problem, &extract::placement(&prepared, &model, &point.values))
-        && check(problem, &solution).is_empty()
-    {
-        found.offer(cost(problem, &solution).map_err(|error| fault(&error))?.total(), solution);
-    }
-    Ok(Some(model.joint(&point.values)))
 }
 
 /// The cheapest plan of the program; its bound holds where there are no latency limits.

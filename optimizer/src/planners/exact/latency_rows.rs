@@ -26,8 +26,8 @@ pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>) {
     if prepared.problem.limits.latency.is_empty() {
         return;
     }
-    if let LatencyRule::Times(steps) = prepared.latency {
-        latency_times::add(model, prepared, steps);
+    if let Some(grid) = &prepared.grid {
+        latency_times::add(model, prepared, grid);
     }
     let operators = prepared.problem.operators.len();
     let mut ends: Vec<Option<Column>> = vec![None; operators];
@@ -40,7 +40,7 @@ pub(super) fn add(model: &mut Model, prepared: &Prepared<'_>) {
             model.shares[operator].iter().map(|&(index, column)| (choices[index].latency, column)).collect();
         let limit = |model: &mut Model, latencies: &[(f64, Column)]| match prepared.latency {
             LatencyRule::Budgets => budget(model, latencies),
-            LatencyRule::Means | LatencyRule::Times(_) => mean(latencies),
+            LatencyRule::Means | LatencyRule::Times => mean(latencies),
         };
         let budget = limit(model, &own);
         let mut starts: Vec<(Terms, f64)> = Vec::new();

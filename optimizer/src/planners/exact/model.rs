@@ -6,6 +6,7 @@
 //! counts is the optimum over single workers.
 use super::prepared::{Choice, Link, Prepared};
 use super::program::{Column, Program, Terms};
+use super::time_grid::TimeColumns;
 use super::{accuracy_rows, latency_rows};
 use crate::solution::{Hosting, Solution, UsedWorker};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +70,8 @@ pub(super) struct Model {
     /// First column of the flows; those before are the same with and without whole routes.
     pub(super) first_flow: Column,
     pub(super) allowed: Allowed,
+    /// Flow over time, where the program has one.
+    pub(super) times: TimeColumns,
 }
 
 impl Model {
@@ -89,6 +92,7 @@ impl Model {
             tuples: Vec::new(),
             first_flow: 0,
             allowed: allowed.clone(),
+            times: TimeColumns::default(),
         };
         model.add_variants(prepared);
         model.add_workers(prepared);

@@ -1,5 +1,8 @@
 //! A problem made ready for the integer program: classes with waits, columns that can be part of a plan, the graph of
 //! locations.
+use super::latency_times;
+use super::model::Model;
+use super::time_grid::TimeGrid;
 use crate::junction::JunctionTree;
 use crate::planner::PlannerError;
 use crate::problem::{Problem, Producer};
@@ -24,9 +27,9 @@ pub(super) enum LatencyRule {
     Budgets,
     /// The mean over the keys keeps the limit, which it does in every plan: a bound from below, not a plan.
     Means,
-    /// Every share of the keys keeps the limit, with times rounded down to so many steps of the longest limit: a better
-    /// bound from below, in a larger program.
-    Times(usize),
+    /// Every share of the keys keeps the limit, with times rounded down to the points of a grid: a better bound from
+    /// below, in a larger program.
+    Times,
 }
 
 /// How memory enters the program for one worker class.
@@ -111,6 +114,8 @@ pub(super) struct Prepared<'a> {
     pub(super) latency: LatencyRule,
     /// Latest end of each operator in seconds, where a latency limit looks at it or at what follows.
     pub(super) deadline: Vec<Option<f64>>,
+    /// Points of time, under [`LatencyRule::Times`].
+    pub(super) grid: Option<TimeGrid>,
 }
 
 impl<'a> Prepared<'a> {
@@ -142,6 +147,7 @@ impl<'a> Prepared<'a> {
             plans_routes: true,
             latency,
             deadline: own_deadlines(problem),
+            grid: None,
         };
         for origin in problem.origins().into_iter().filter(|origin| origin.locations.len() > 1) {
             for source in origin.sources {
@@ -164,6 +170,9 @@ impl<'a> Prepared<'a> {
             return Err(unsupported(format!(
                 "streams from several locations meet so often that {size} route columns follow"
             )));
+        }
+        if latency == LatencyRule::Times && prepared.is_servable() {
+            prepared.grid = latency_times::grid(&prepared);
         }
         Ok(prepared)
     }
@@ -197,6 +206,14 @@ impl<'a> Prepared<'a> {
 
     fn tuples_of(&self, nodes: &[usize]) -> f64 {
         nodes.iter().map(|&node| self.domains[node].len() as f64).product()
+    }
+
+    /// Refines the points of time by a point of a program with them; whether there are more now.
+    pub(super) fn refine(&mut self, model: &Model, values: &[f64]) -> bool {
+        let Some(mut grid) = self.grid.take() else { return false };
+        let is_finer = grid.refine(self, model, values);
+        self.grid = Some(grid);
+        is_finer
     }
 
     /// Whether an operator can be served at all.
@@ -277,7 +294,7 @@ impl<'a> Prepared<'a> {
                     if wait_load > most_load {
                         match self.latency {
                             LatencyRule::Budgets => continue,
-                            LatencyRule::Means | LatencyRule::Times(_) => wait_load = most_load, // less than it takes: still a bound
+                            LatencyRule::Means | LatencyRule::Times => wait_load = most_load, // less than it takes: still a bound
                         }
                     }
                     add(Choice {

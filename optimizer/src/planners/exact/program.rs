@@ -1,5 +1,6 @@
 //! A mixed-integer linear program, kept so that it can be relaxed, restricted and solved again by `microlp`.
 use super::reduced::Reduced;
+use crate::planner::Solver;
 use microlp::{
     ComparisonOp, Error, OptimizationDirection, SolutionStatus, SolveOptions, SolveOutcome,
     TerminationReason, Variable,
@@ -50,6 +51,7 @@ pub(super) struct Effort<'a> {
     pub(super) seconds: f64,
     /// Values of a point that is known to be feasible; its integer columns are a hint.
     pub(super) start: Option<&'a [f64]>,
+    pub(super) solver: Solver,
 }
 
 /// What the solver said.
@@ -117,7 +119,7 @@ impl Program {
     }
 
     /// Columns and rows.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "highs"))]
     pub(super) fn parts(&self) -> (&[ColumnFacts], &[Row]) {
         (&self.columns, &self.rows)
     }
@@ -186,6 +188,14 @@ impl Program {
 
     /// Solves it; continuous columns and rows that are decided already are left out (see [`Reduced`]).
     pub(super) fn solve(&self, effort: &Effort<'_>) -> Answer {
+        match effort.solver {
+            #[cfg(feature = "highs")]
+            Solver::Highs => super::highs::solve(self, effort),
+            _ => self.solve_by_microlp(effort),
+        }
+    }
+
+    fn solve_by_microlp(&self, effort: &Effort<'_>) -> Answer {
         let Some(form) = SolverForm::of(self, effort.relaxed) else { return Answer::Infeasible };
         if form.is_decided() {
             let (values, cost) = (form.values(|_| 0.0), form.fixed_cost);

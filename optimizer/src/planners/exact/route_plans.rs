@@ -35,6 +35,25 @@ impl Search {
         Ok(Some(routes.placement(&columns, &counts, &point)))
     }
 
+    /// The cheapest placement that is found with those numbers of workers, by search class and operator.
+    pub(super) fn with_workers(
+        &mut self,
+        routes: &mut Routes<'_, '_>,
+        count: impl Fn(usize, Option<usize>) -> u32,
+    ) -> Result<Option<Placement>, PlannerError> {
+        let (time, wall) = (self.time, self.limits.wall_seconds);
+        let numbers: Vec<u32> =
+            routes.slots.iter().map(|&(class, operator)| count(class, operator)).collect();
+        let workers = Workers { low: numbers.clone(), high: numbers };
+        if routes.generate(&workers, f64::INFINITY, &|| time.left_of(wall)).is_none_or(f64::is_infinite) {
+            return Ok(None);
+        }
+        let (program, columns, counts) = routes.program(&workers);
+        let effort = Effort { relaxed: true, ..self.effort(1.0) };
+        let Answer::Found(point) = self.solve(&program, &effort)? else { return Ok(None) };
+        Ok(Some(routes.placement(&columns, &counts, &point)))
+    }
+
     /// Whole numbers of workers by rounding those of the relaxation one after the other, with the routes that are then
     /// wanted.
     fn rounded_workers(

@@ -8,7 +8,7 @@ use super::model::{Allowed, Model};
 use super::prepared::Prepared;
 use super::program::{Answer, Column, Effort, Point, Program, SolverForm};
 use super::variants::{Candidates, candidates};
-use crate::planner::{PlannerError, SearchLimits};
+use crate::planner::{PlannerError, SearchLimits, Solver};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
 use crate::solution::Solution;
@@ -213,6 +213,9 @@ impl Search {
         allowed: &Allowed,
     ) -> Result<Found, PlannerError> {
         let mut model = Model::new(prepared, allowed);
+        if self.limits.solver == Solver::Highs {
+            return self.at_once(model, 1.0, None);
+        }
         let root = match self.root(prepared, &mut model) {
             Ok(root) => root,
             Err(NotLive::Infeasible) => return Ok(Found { best: None, bound: f64::INFINITY }),
@@ -250,6 +253,21 @@ impl Search {
             }
         }
         Ok(Found { best: best.map(|point| (model, point)), bound })
+    }
+
+    /// The whole program, with a solver that finds its own cuts and first points.
+    pub(super) fn at_once(
+        &mut self,
+        model: Model,
+        part_of_gap: f64,
+        start: Option<&[f64]>,
+    ) -> Result<Found, PlannerError> {
+        let effort = Effort { start, ..self.effort(part_of_gap) };
+        Ok(match self.solve(&model.program, &effort)? {
+            Answer::Found(point) => Found { bound: point.bound, best: Some((model, point)) },
+            Answer::Nothing { bound, .. } => Found { best: None, bound },
+            Answer::Infeasible | Answer::Fault(_) => Found { best: None, bound: f64::INFINITY },
+        })
     }
 
     /// The relaxation, strengthened; with the rows that did it in the program.
@@ -472,6 +490,7 @@ impl Search {
             nodes: self.limits.nodes,
             seconds: self.time.left_of(self.limits.wall_seconds),
             start: None,
+            solver: self.limits.solver,
         }
     }
 

@@ -1,0 +1,143 @@
+//! Solves a program with HiGHS instead of `microlp` (cargo feature `highs`): larger to build, and much quicker at closing
+//! the gap of programs whose relaxation is weak, as those under latency limits are.
+//!
+//! One thread and a fixed seed (HiGHS' own default), so that the same program gives the same answer.
+use super::program::{Answer, Effort, Point, Program};
+use super::reduced::Reduced;
+use highs::{Col, HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
+use microlp::ComparisonOp;
+use std::fmt::Debug;
+
+/// By how much an integer may miss a whole number: shares of variants that are not chosen stay below what a worker's cap
+/// notices.
+const INTEGER_TOLERANCE: f64 = 1e-8;
+
+/// Solves a program; columns and rows that are decided already are left out (see [`Reduced`]).
+pub(super) fn solve(program: &Program, effort: &Effort<'_>) -> Answer {
+    let (columns, rows) = program.parts();
+    let Some(reduced) = Reduced::of(columns, rows) else { return Answer::Infeasible };
+    let mut problem = RowProblem::default();
+    let mut fixed_cost = program.fixed_cost;
+    let mut has_integers = false;
+    let mut own: Vec<Option<Col>> = Vec::with_capacity(columns.len());
+    for (column, given) in columns.iter().zip(&reduced.fixed) {
+        own.push(match given {
+            Some(value) => {
+                fixed_cost += column.cost * value;
+                None
+            }
+            None => {
+                let is_integer = column.integer && !effort.relaxed;
+                has_integers |= is_integer;
+                let bounds = column.low..=column.high;
+                Some(problem.add_column_with_integrality(column.cost, bounds, is_integer))
+            }
+        });
+    }
+    let values_of = |solved: &[f64]| -> Vec<f64> {
+        let value = |(own, given): (&Option<Col>, &Option<f64>)| {
+            given.or(own.and_then(|own| solved.get(own.index()).copied())).unwrap_or(0.0)
+        };
+        own.iter().zip(&reduced.fixed).map(value).collect()
+    };
+    if own.iter().all(Option::is_none) {
+        let values = values_of(&[]);
+        return Answer::Found(Point {
+            values,
+            cost: fixed_cost,
+            bound: fixed_cost,
+            nodes: 0,
+            by_time: false,
+        });
+    }
+    for row in &reduced.rows {
+        let terms: Vec<(Col, f64)> =
+            row.terms.iter().filter_map(|(column, value)| Some((own[*column]?, *value))).collect();
+        match row.operator {
+            ComparisonOp::Eq => problem.add_row(row.right..=row.right, terms),
+            ComparisonOp::Le => problem.add_row(..=row.right, terms),
+            ComparisonOp::Ge => problem.add_row(row.right.., terms),
+        }
+    }
+    match run(problem, effort, start(effort, &own), has_integers) {
+        Ok(solved) => solved.answer(fixed_cost, has_integers, values_of),
+        Err(reason) => Answer::Fault(reason),
+    }
+}
+
+/// The whole numbers to begin with, of the columns that are left; HiGHS completes them by a linear program.
+fn start(effort: &Effort<'_>, own: &[Option<Col>]) -> Option<Vec<f64>> {
+    let values = effort.start.filter(|_| !effort.relaxed)?;
+    let left = own.iter().zip(values).filter(|(own, _)| own.is_some());
+    Some(left.map(|(_, value)| *value).collect())
+}
+
+/// What HiGHS left behind.
+struct Solved {
+    model: highs::SolvedModel,
+}
+
+fn run(
+    problem: RowProblem,
+    effort: &Effort<'_>,
+    start: Option<Vec<f64>>,
+    has_integers: bool,
+) -> Result<Solved, String> {
+    fn refused<E: Debug>(what: &str) -> impl Fn(E) -> String {
+        move |error| format!("HiGHS refused {what}: {error:?}")
+    }
+    let mut model = problem.try_optimise(Sense::Minimise).map_err(refused("the program"))?;
+    model.make_quiet();
+    let mut numbers = vec![("mip_abs_gap", 0.0), ("mip_feasibility_tolerance", INTEGER_TOLERANCE)];
+    if has_integers {
+        numbers.push(("mip_rel_gap", effort.gap));
+    }
+    if effort.seconds.is_finite() {
+        numbers.push(("time_limit", effort.seconds.max(1e-3)));
+    }
+    for (name, value) in numbers {
+        model.try_set_option(name, value).map_err(refused(name))?;
+    }
+    model.try_set_option("threads", 1).map_err(refused("threads"))?;
+    if let Some(nodes) = i32::try_from(effort.nodes).ok().filter(|nodes| *nodes > 0) {
+        model.try_set_option("mip_max_nodes", nodes).map_err(refused("mip_max_nodes"))?;
+    }
+    if let Some(values) = start {
+        // A point that does not fit is refused; it was a hint only.
+        let _ = model.try_set_solution(Some(&values), None, None, None);
+    }
+    let model = model.try_solve().map_err(refused("to solve"))?;
+    Ok(Solved { model })
+}
+
+impl Solved {
+    fn answer(self, fixed_cost: f64, has_integers: bool, values: impl Fn(&[f64]) -> Vec<f64>) -> Answer {
+        let status = self.model.status();
+        let nodes = self.model.int_info_value(c"mip_node_count").unwrap_or(0);
+        let nodes = if has_integers { u64::try_from(nodes).unwrap_or(0) } else { 0 };
+        let by_time = status == HighsModelStatus::ReachedTimeLimit;
+        let proven = self.model.double_info_value(c"mip_dual_bound").ok().filter(|bound| bound.is_finite());
+        match status {
+            HighsModelStatus::Infeasible => return Answer::Infeasible,
+            HighsModelStatus::Optimal
+            | HighsModelStatus::ReachedTimeLimit
+            | HighsModelStatus::ReachedSolutionLimit
+            | HighsModelStatus::ReachedIterationLimit => {}
+            other => return Answer::Fault(format!("HiGHS ended with {other:?}")),
+        }
+        let cost = self.model.objective_value() + fixed_cost;
+        let is_optimal = status == HighsModelStatus::Optimal;
+        let bound = match proven {
+            _ if is_optimal && !has_integers => cost,
+            Some(proven) if has_integers => (proven + fixed_cost).min(cost),
+            _ => 0.0,
+        };
+        let is_point = self.model.primal_solution_status() == HighsSolutionStatus::Feasible;
+        if !is_point || (!is_optimal && !has_integers) {
+            let bound = if has_integers { proven.map_or(0.0, |proven| proven + fixed_cost) } else { 0.0 };
+            return Answer::Nothing { bound, nodes, by_time };
+        }
+        let values = values(self.model.get_solution().columns());
+        Answer::Found(Point { values, cost, bound, nodes, by_time })
+    }
+}
