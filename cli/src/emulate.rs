@@ -44,6 +44,8 @@ pub(crate) struct Emulated {
     /// In the order of the wires of the emulation.
     ways: Vec<Way>,
     speeds: Vec<StageSpeed>,
+    /// Samples of this workflow's sources, the first ones, that the profile's accuracy is of.
+    scored_on: Option<u64>,
 }
 
 /// A worker of the plan.
@@ -95,7 +97,8 @@ impl Emulated {
             wires: ways.iter().map(|way| way.spec.clone()).collect(),
             edges: wires::edges(&ways),
         };
-        let emulated = Self { emulation, dilation, workers, ways, speeds };
+        let scored_on = scored_on(&profile, &prepared.workflow);
+        let emulated = Self { emulation, dilation, workers, ways, speeds, scored_on };
         terminal.note(&emulated.announcement(host.cores));
         Ok(emulated)
     }
@@ -155,6 +158,14 @@ fn workers(
         })
     };
     workers.map(make).collect()
+}
+
+/// Samples that the accuracy of a profile is of, where it was made of the same workflow: the first ones of its sources,
+/// which a run judges too.
+fn scored_on(profile: &Profile, workflow: &Workflow) -> Option<u64> {
+    let same = profile.workflow.digest.as_deref() == Some(workflow.digest().as_str());
+    let accuracy = profile.accuracy.as_ref().filter(|_| same)?;
+    accuracy.end_to_end.iter().filter_map(|row| row.samples).max().or(accuracy.samples)
 }
 
 /// All profiles as one; empty without any.

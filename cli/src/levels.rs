@@ -33,9 +33,13 @@ impl Origin {
     }
 }
 
-/// Gives the sources their rate and the workflow the level of rate that counts, and tells where a plan was made for
-/// others; says who set the level of rate.
-pub(crate) fn settle(prepared: &mut Prepared, asked: Option<RateChoice>, terminal: &Terminal) -> Origin {
+/// Gives the sources their rate, and tells where a plan was made for other levels than the workflow's; says the levels
+/// that count and who set that of rate. The workflow stays as its file says it: profiles and plans know its digest.
+pub(crate) fn settle(
+    prepared: &mut Prepared,
+    asked: Option<RateChoice>,
+    terminal: &Terminal,
+) -> (Slo, Origin) {
     let predicted = prepared.program.plan.predicted.clone().filter(|_| prepared.is_planned);
     let planned = predicted.as_ref().and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
     let planned = planned.filter(|rate| *rate > 0.0);
@@ -62,14 +66,15 @@ pub(crate) fn settle(prepared: &mut Prepared, asked: Option<RateChoice>, termina
         (_, Some(planned)) => (Some(planned), Origin::Plan),
         (_, None) => (None, Origin::Workflow),
     };
+    let mut slo = written.clone();
     if let Some(level) = level {
-        prepared.workflow.slo.rate = Some(Rate(level).into());
+        slo.rate = Some(Rate(level).into());
     }
     if let Some(predicted) = &predicted {
         let own = written.rate.as_ref().map(|rate| rate.0).or(slowest);
         told(predicted, own, &written, asked).iter().for_each(|line| terminal.note(line));
     }
-    origin
+    (slo, origin)
 }
 
 /// A rate times a factor that is often exactly 1, without a remainder from dividing.

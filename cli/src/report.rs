@@ -230,7 +230,7 @@ impl RunDocument<'_> {
         for verdict in self.slo {
             table.row([
                 verdict.slo.to_owned(),
-                if verdict.met { "met" } else { "MISSED" }.to_owned(),
+                verdict.word().to_owned(),
                 verdict.wanted.clone(),
                 verdict.of.map_or("", Origin::text).to_owned(),
                 verdict.measured.clone().unwrap_or_else(|| "nothing to measure".to_owned()),

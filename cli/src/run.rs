@@ -38,7 +38,7 @@ const LOOKS_AFTER_INTERRUPT: u32 = 17;
 pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &arguments.set, terminal)?;
-    let rate_of = levels::settle(&mut prepared, arguments.rate, terminal);
+    let (slo, rate_of) = levels::settle(&mut prepared, arguments.rate, terminal);
     let beside: Vec<(&Path, &str)> = [
         (&arguments.report, "`--report`"),
         (&arguments.report_json, "`--report-json`"),
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let before = Usage::look().processor_seconds;
     let observer = run.observer();
     let mut watchers = Watchers {
-        slo: SloWatch::new(&prepared.workflow.slo, &prepared.program),
+        slo: SloWatch::new(&slo, &prepared.program),
         recorder: page_file.is_some().then(|| Recorder::new(&prepared.program)),
     };
     if let Some(port) = port {
@@ -124,15 +124,22 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         let log = run.epoch_log();
         unwritten.extend(file.write(|out| Ok(serde_json::to_writer(out, &log)?)).err());
     }
-    let mut verdicts = verdicts(&prepared.workflow.slo, &report, &prepared.program, &observer);
+    let mut verdicts = verdicts(&slo, &report, &prepared.program, &observer);
     add_windows(&mut verdicts, &watchers.slo.violations());
     if prepared.is_planned {
         for verdict in &mut verdicts {
             verdict.of = Some(if verdict.slo == "rate" { rate_of } else { Origin::Workflow });
         }
     }
-    let missed = verdicts.iter().any(|verdict| !verdict.met);
     let account = emulated.as_ref().map(|emulated| Account::of(emulated, &prepared.program, &report));
+    if let Some(doubt) = account.as_ref().and_then(Account::doubt) {
+        verdicts
+            .iter_mut()
+            .filter(|verdict| verdict.slo == "latency")
+            .for_each(|verdict| verdict.doubt(doubt));
+    }
+    // A level without evidence is not shown to be kept.
+    let missed = verdicts.iter().any(|verdict| verdict.met != Some(true));
     let document = RunDocument {
         workflow: &prepared.workflow.name.value,
         program: &prepared.program,

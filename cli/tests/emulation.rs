@@ -75,7 +75,12 @@ fn predicted_stands_beside_measured() {
     // What nobody predicted is missing, and what is enforced is no evidence.
     assert_eq!(compared(&report, "latency_p99", "answers")["verdict"], "no_prediction");
     let rate = compared(&report, "rate", "");
-    assert_eq!((&rate["verdict"], rate["predicted"].as_f64()), (&"enforced".into(), Some(40.0)));
+    assert_eq!(rate["predicted"].as_f64(), Some(40.0));
+    // On a machine that is too busy it is late.
+    match rate["measured"].as_f64().unwrap() >= 36.0 {
+        true => assert_eq!(rate["verdict"], "enforced"),
+        false => assert!(rate["verdict"] == "differs" || rate["verdict"] == "no_evidence", "{rate}"),
+    }
     assert!(rate["enforced_by"].to_string().contains("speed of gateway"));
     // 15 ms under way, 8 ms and 2 ms of the server, at least.
     let p50 = compared(&report, "latency_p50", "answers")["measured"].as_f64().unwrap();
@@ -114,6 +119,7 @@ fn an_overloaded_worker_misses_the_rate() {
     assert!(rate < 30.0, "60 ms a picture are at most 17/s: {rate}");
     let levels = report["slo"].as_array().unwrap();
     assert!(levels.iter().any(|level| level["slo"] == "rate" && level["met"] == false), "{levels:#?}");
+    assert_ne!(compared(&report, "rate", "")["verdict"], "enforced", "what fails was not enforced");
     let busy = compared(&report, "utilization", "edge-gateway-0");
     assert!((busy["predicted"].as_f64().unwrap() - 240.0).abs() < 1e-6);
     assert!(busy["measured"].as_f64().unwrap() > 80.0, "{busy}");
@@ -144,6 +150,26 @@ fn a_plan_runs_at_the_rate_that_it_was_made_for() {
     let outcome = emulate(&place, &["--records", "20", "--rate", "40/s", "--output", "json"]).expect(0);
     assert!(outcome.stderr.contains("made for 20/s; as `--rate` says"), "{}", outcome.stderr);
     assert_eq!(level(&outcome.json(), "rate"), ("at least 40/s".to_owned(), "option".to_owned()));
+}
+
+#[test]
+fn a_run_that_did_not_keep_up_is_no_evidence() {
+    let place = place();
+    let page = place.argument("report.html");
+    let json = place.argument("report.json");
+    let more = ["--records", "80", "--dilation", "0.02", "--report", &page, "--report-json", &json];
+    let outcome = emulate(&place, &more).expect(0);
+    let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();
+    assert!(report["emulation"]["overruns"]["proposed_dilation"].as_f64().unwrap() > 0.02, "{report:#}");
+    let levels = report["slo"].as_array().unwrap();
+    assert!(levels.iter().any(|level| level["slo"] == "latency" && level["met"].is_null()), "{levels:#?}");
+    let busy = compared(&report, "utilization", "edge-gateway-0");
+    assert_eq!(busy["verdict"], "no_evidence", "{busy}");
+    assert!(outcome.stdout.contains("no evidence for"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("this machine did not keep up"), "{}", outcome.stdout);
+    assert!(place.read("report.html").contains("no evidence"));
+    // It was not shown to be kept.
+    emulate(&place, &[&more[..4], &["--require-slo"]].concat()).expect(1);
 }
 
 #[test]

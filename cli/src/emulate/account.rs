@@ -1,6 +1,6 @@
 //! An emulated run, told: predicted beside measured, workers, links, and whether this machine kept up.
 use super::Emulated;
-use super::comparison::{Comparison, Row, Verdict};
+use super::comparison::{BEHIND, Comparison, Row, Verdict};
 use super::speeds::Basis;
 use crate::figures::{bytes, grouped, milliseconds, rate};
 use crate::markup::Markup;
@@ -32,6 +32,11 @@ impl<'a> Account<'a> {
     /// What makes the figures doubtful, and what to do.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.too_small().into_iter().chain(self.too_slow()).collect()
+    }
+
+    /// Why the run says nothing about latency.
+    pub(crate) fn doubt(&self) -> Option<&'static str> {
+        self.comparison.overruns.proposed_dilation.map(|_| BEHIND)
     }
 
     /// That the machine computed slower than it does alone.
@@ -87,6 +92,9 @@ impl<'a> Account<'a> {
         }
         writeln!(out)?;
         table.write(out)?;
+        for (reason, names) in self.reasons() {
+            writeln!(out, "no evidence for {}: {reason}", names.join(", "))?;
+        }
         let by: Vec<&str> = self.enforced_by();
         if !by.is_empty() {
             writeln!(out, "enforced, so no evidence: {}", by.join(", "))?;
@@ -100,6 +108,21 @@ impl<'a> Account<'a> {
             writeln!(out, "{calls} of {of} calls took longer here than their worker allows")?;
         }
         Ok(())
+    }
+
+    /// Why the run says nothing about some figures: the reason, and the figures.
+    fn reasons(&self) -> Vec<(&str, Vec<String>)> {
+        let mut all: Vec<(&str, Vec<String>)> = Vec::new();
+        for row in &self.comparison.rows {
+            let Some(reason) = row.reason.as_deref() else { continue };
+            let own =
+                if row.of.is_empty() { name(row).to_owned() } else { format!("{} of {}", name(row), row.of) };
+            match all.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(own),
+                None => all.push((reason, vec![own])),
+            }
+        }
+        all
     }
 
     /// What was enforced, each once.
@@ -188,7 +211,10 @@ impl<'a> Account<'a> {
                         let class = match row.verdict {
                             Verdict::Confirmed => "pill good",
                             Verdict::Differs => "pill bad",
-                            Verdict::Enforced | Verdict::NoPrediction | Verdict::NotMeasured => "pill",
+                            Verdict::Enforced
+                            | Verdict::NoEvidence
+                            | Verdict::NoPrediction
+                            | Verdict::NotMeasured => "pill",
                         };
                         cell.leaf("span", &[("class", &class)], verdict(row.verdict));
                     });
@@ -200,6 +226,13 @@ impl<'a> Account<'a> {
             1.0 => "The run was in real time.".to_owned(),
             factor => format!("The run was stretched {factor} times; all times are plan time."),
         };
+        for (reason, names) in self.reasons() {
+            part.leaf(
+                "p",
+                &[("class", &"note")],
+                &format!("No evidence for {}: {reason}.", names.join(", ")),
+            );
+        }
         let note = "What the emulator enforces, or what follows from that, is no evidence for a prediction.";
         part.leaf("p", &[("class", &"note")], &format!("{factor} {note}"));
     }
@@ -261,6 +294,7 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Confirmed => "confirmed",
         Verdict::Differs => "differs",
         Verdict::Enforced => "enforced",
+        Verdict::NoEvidence => "no evidence",
         Verdict::NoPrediction => "no prediction",
         Verdict::NotMeasured => "not measured",
     }

@@ -3,7 +3,7 @@ use super::dilation::{stage_rate, up};
 use super::speeds::{Basis, StageSpeed};
 use super::{Emulated, Worker};
 use crate::figures::wilson_percent;
-use crate::slo::source_rate;
+use crate::slo::{SHORT_TICKS, is_short, source_rate};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tidemill_engine::{EmulationReport, Program, RunReport, WireReport};
@@ -19,6 +19,14 @@ const OVERRUNS: f64 = 0.01;
 /// Real seconds that calls overran by are multiplied by this for the factor that is proposed.
 const PROPOSED_HEADROOM: f64 = 1.1;
 
+/// Records that a median and a 99th percentile need: some must lie beyond.
+const LEAST_P50: u64 = 20;
+const LEAST_P99: u64 = 200;
+/// Percentage points of a 95 % interval of accuracy, above which nearly everything agrees with it.
+const WIDEST: f64 = 20.0;
+/// Why most of a run says nothing that had too small a dilation.
+pub(super) const BEHIND: &str = "this machine did not keep up";
+
 /// What becomes of a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -27,8 +35,10 @@ pub(crate) enum Verdict {
     Confirmed,
     /// Measured otherwise.
     Differs,
-    /// The emulator enforces it, or what it follows from: it is no evidence.
+    /// As predicted, but the emulator enforces it, or what it follows from: it is no evidence.
     Enforced,
+    /// The run says nothing about it, whatever was measured.
+    NoEvidence,
     /// Nothing was predicted.
     NoPrediction,
     /// Nothing was measured.
@@ -55,6 +65,9 @@ pub(crate) struct Row {
     pub(crate) enforced_by: Vec<String>,
     /// What becomes of the prediction.
     pub(crate) verdict: Verdict,
+    /// Why the run says nothing about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
 }
 
 impl Row {
@@ -94,11 +107,10 @@ impl Comparison {
         let meters = report.emulation.as_ref().unwrap_or(&nothing);
         let comparing =
             Comparing { emulated, program, report, meters, seconds: plan_seconds(report, program) };
-        Self {
-            rows: comparing.rows(),
-            overruns: comparing.overruns(),
-            processor_time_ratio: comparing.processor_time_ratio(),
-        }
+        let overruns = comparing.overruns();
+        let mut rows = comparing.rows();
+        rows.iter_mut().for_each(|row| comparing.doubt(row, &overruns));
+        Self { rows, overruns, processor_time_ratio: comparing.processor_time_ratio() }
     }
 }
 
@@ -160,6 +172,54 @@ impl Comparing<'_> {
         rows
     }
 
+    /// A figure that the run is no evidence for, neither way, is told to be that.
+    fn doubt(&self, row: &mut Row, overruns: &Overruns) {
+        if matches!(row.verdict, Verdict::NoPrediction | Verdict::NotMeasured) {
+            return;
+        }
+        let sink = self.report.sinks.iter().find(|sink| sink.sink == row.of);
+        let arrived = sink.map_or(0, |sink| sink.latency.count);
+        let few = |least: u64| {
+            (arrived < least).then(|| format!("{arrived} records are too few, {least} are needed"))
+        };
+        let behind = || overruns.proposed_dilation.map(|_| BEHIND.to_owned());
+        let short = || {
+            is_short(self.report, self.program)
+                .then(|| format!("the run was shorter than {SHORT_TICKS} ticks"))
+        };
+        let reason = match row.quantity {
+            _ if !self.report.complete => Some("the run did not come to its end".to_owned()),
+            // What comes late because this machine is slow says nothing about the plan.
+            "rate" if row.verdict == Verdict::Differs => behind().or_else(short),
+            "rate" => short(),
+            "latency_p50" => behind().or_else(|| few(LEAST_P50)),
+            "latency_p99" => behind().or_else(|| few(LEAST_P99)),
+            "utilization" => behind().or_else(short),
+            "accuracy" => self.accuracy_doubt(row),
+            _ => None,
+        };
+        if reason.is_some() {
+            (row.verdict, row.reason) = (Verdict::NoEvidence, reason);
+        }
+    }
+
+    /// The samples that the profile was scored on, or so few that everything would be as predicted.
+    fn accuracy_doubt(&self, row: &Row) -> Option<String> {
+        let sinks = self.report.sinks.iter().filter(|sink| sink.scored > 0);
+        let worst = sinks
+            .min_by(|a, b| a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0)))?;
+        let known = self.emulated.scored_on.unwrap_or(0).min(worst.scored);
+        if known * 2 >= worst.scored {
+            return Some(format!(
+                "{known} of the {} judged samples are those that the profile was scored on",
+                worst.scored
+            ));
+        }
+        let (low, high) = wilson_percent(worst.correct, worst.scored)?;
+        let wide = row.verdict != Verdict::Differs && high - low > WIDEST;
+        wide.then(|| format!("{} judged samples are too few: {low:.1} to {high:.1} %", worst.scored))
+    }
+
     /// What of the rate is enforced: speeds of workers and the stretching.
     fn speed(&self) -> Vec<String> {
         let workers = self.emulated.workers.iter().filter(|worker| worker.basis == Some(Basis::Enforced));
@@ -199,7 +259,7 @@ impl Comparing<'_> {
             if let (Verdict::Differs, Some((from, to)), Some(found)) = (row_p50.verdict, range, measured_p50)
                 && (from * (1.0 - TOLERANCE)..=to * (1.0 + TOLERANCE)).contains(&found)
             {
-                row_p50.verdict = Verdict::Confirmed;
+                row_p50.verdict = as_predicted(&row_p50.enforced_by);
             }
             rows.push(row_p50);
             rows.push(row("latency_p99", of, "ms", p99, measured(sink.latency.p99_ms), by, TOLERANCE_P99));
@@ -283,7 +343,7 @@ impl Comparing<'_> {
         if row.verdict == Verdict::Differs
             && predicted.is_some_and(|predicted| (predicted - measured).abs() <= TOLERANCE_POINTS)
         {
-            row.verdict = Verdict::Confirmed;
+            row.verdict = as_predicted(&row.enforced_by);
         }
         Some(row)
     }
@@ -333,11 +393,10 @@ fn row(
     let verdict = match (predicted, measured) {
         (_, None) => Verdict::NotMeasured,
         (None, _) => Verdict::NoPrediction,
-        _ if !enforced_by.is_empty() => Verdict::Enforced,
-        (Some(predicted), Some(measured)) if (measured - predicted).abs() <= tolerance * predicted.abs() => {
-            Verdict::Confirmed
+        (Some(predicted), Some(measured)) if (measured - predicted).abs() > tolerance * predicted.abs() => {
+            Verdict::Differs
         }
-        _ => Verdict::Differs,
+        _ => as_predicted(&enforced_by),
     };
     Row {
         quantity,
@@ -348,7 +407,13 @@ fn row(
         measured,
         enforced_by,
         verdict,
+        reason: None,
     }
+}
+
+/// What becomes of a prediction that was met.
+fn as_predicted(enforced_by: &[String]) -> Verdict {
+    if enforced_by.is_empty() { Verdict::Confirmed } else { Verdict::Enforced }
 }
 
 #[cfg(test)]
@@ -364,6 +429,7 @@ mod tests {
         assert_eq!(of(Some(40.0), Some(37.0), &[]), Verdict::Confirmed);
         assert_eq!(of(Some(40.0), Some(35.0), &[]), Verdict::Differs);
         assert_eq!(of(Some(40.0), Some(40.0), &["speed of large"]), Verdict::Enforced);
+        assert_eq!(of(Some(400.0), Some(223.2), &["speed of large"]), Verdict::Differs);
         assert_eq!(of(None, Some(40.0), &["speed of large"]), Verdict::NoPrediction);
         assert_eq!(of(Some(40.0), None, &[]), Verdict::NotMeasured);
         let row = row("rate", "", "1/s", Some(40.0), Some(35.0), Vec::new(), 0.1);

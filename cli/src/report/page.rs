@@ -158,7 +158,8 @@ impl Page<'_> {
     /// What matters most, in one line.
     fn verdict(&self, main: &mut Markup) {
         let slo = self.document.slo;
-        let missed: Vec<_> = slo.iter().filter(|verdict| !verdict.met).collect();
+        let missed: Vec<_> = slo.iter().filter(|verdict| verdict.met == Some(false)).collect();
+        let doubtful: Vec<_> = slo.iter().filter(|verdict| verdict.met.is_none()).collect();
         let told = |verdict: &&crate::slo::Verdict| {
             let measured = verdict.measured.as_deref().unwrap_or("nothing to measure");
             format!("{}: {measured}, wanted {}", verdict.slo, verdict.wanted)
@@ -182,6 +183,15 @@ impl Page<'_> {
                 "i",
                 "No service levels are set".to_owned(),
                 "`slo:` in the workflow sets them.".to_owned(),
+            ),
+            (End::Complete, all, 0) if !doubtful.is_empty() => (
+                "warn",
+                "?",
+                format!(
+                    "{} of {all} service levels are met, the run is no evidence for the rest",
+                    all - doubtful.len()
+                ),
+                doubtful.iter().map(told).collect::<Vec<_>>().join("; "),
             ),
             (End::Complete, 1, 0) => (
                 "good",

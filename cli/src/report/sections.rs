@@ -47,9 +47,10 @@ pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {
                 row.leaf("td", NUMBER, &windows);
                 row.element("td", &[], |cell| {
                     let (class, text) = match (verdict.met, complete) {
-                        (true, true) => ("pill good", "met"),
-                        (true, false) => ("pill", "met until then"),
-                        (false, _) => ("pill bad", "missed"),
+                        (Some(true), true) => ("pill good", "met"),
+                        (Some(true), false) => ("pill", "met until then"),
+                        (Some(false), _) => ("pill bad", "missed"),
+                        (None, _) => ("pill", "no evidence"),
                     };
                     cell.leaf("span", &[("class", &class)], text);
                 });
