@@ -1,5 +1,6 @@
 //! By how much a run is stretched, where this machine is too slow for real time.
 use super::speeds::{Basis, StageSpeed};
+use crate::figures::milliseconds;
 use std::str::FromStr;
 use tidemill_engine::Program;
 
@@ -48,6 +49,8 @@ pub(crate) struct Dilation {
     pub(crate) is_auto: bool,
     /// Processors that the plan needs in real time, where its rates are known.
     pub(crate) processors: Option<f64>,
+    /// Why a factor that was computed is not 1.
+    pub(crate) reason: Option<String>,
 }
 
 impl Dilation {
@@ -61,7 +64,11 @@ impl Dilation {
         };
         match (self.factor == 1.0, self.is_auto) {
             (true, _) => format!("in real time ({needs})"),
-            (false, true) => format!("{} times slower than real time ({needs})", self.factor),
+            (false, true) => {
+                let reason =
+                    self.reason.as_ref().map(|reason| format!(", because {reason}")).unwrap_or_default();
+                format!("{} times slower than real time{reason} ({needs})", self.factor)
+            }
             (false, false) => format!("{} times slower than real time, as asked ({needs})", self.factor),
         }
     }
@@ -74,19 +81,38 @@ pub(super) struct Need {
     processors: Option<f64>,
     /// The least time that a call may take, as a share of what it takes here.
     least_ratio: f64,
+    /// The call that it is of, in words.
+    tightest: Option<String>,
 }
 
 impl Need {
     /// From the rates at which records reach the stages.
     pub(super) fn of(program: &Program, speeds: &[StageSpeed]) -> Self {
         let least_ratio = speeds.iter().flat_map(|speed| &speed.ratios).copied().fold(1.0, f64::min);
+        let tightest = tightest(speeds);
         let closed = program.sources.values().any(|source| source.rate_per_second.is_none());
         let processors = match closed {
             true => Some(saturated(speeds)),
             false => speeds.iter().map(|speed| need(program, speed)).sum(),
         };
-        Self { processors: processors.map(|models| models * (1.0 + ENGINE_SHARE)), least_ratio }
+        Self { processors: processors.map(|models| models * (1.0 + ENGINE_SHARE)), least_ratio, tightest }
     }
+}
+
+/// The call that is the longest here beside what it takes on its worker.
+fn tightest(speeds: &[StageSpeed]) -> Option<String> {
+    let calls =
+        speeds.iter().flat_map(|speed| speed.ratios.iter().zip(1_u32..).map(move |call| (speed, call)));
+    let (speed, (ratio, records)) = calls.min_by(|a, b| a.1.0.total_cmp(b.1.0))?;
+    let here = speed.here.as_ref()?.at(records);
+    let of = if records == 1 { "1 record".to_owned() } else { format!("{records} records") };
+    Some(format!(
+        "a call of {} with {of} takes {} on this machine and {} on {}, and some time has to be left",
+        speed.stage,
+        milliseconds(here * 1e3),
+        milliseconds(here * ratio * 1e3),
+        speed.worker
+    ))
 }
 
 /// Processors that the calls of a stage need.
@@ -134,17 +160,23 @@ fn saturated(speeds: &[StageSpeed]) -> f64 {
 
 /// The factor that was asked for, or the least that leaves headroom.
 pub(super) fn choose(wanted: Wanted, need: &Need, cores: usize) -> Dilation {
-    let auto = || {
+    let mut reason = None;
+    let mut auto = || {
         let by_load = need.processors.unwrap_or(0.0) / (HEADROOM * cores.max(1) as f64);
         let by_call =
             if need.least_ratio < 1.0 / CALL_HEADROOM { CALL_HEADROOM / need.least_ratio } else { 1.0 };
+        reason = match by_load.max(by_call) > 1.0 {
+            true if by_call >= by_load => need.tightest.clone(),
+            true => Some(format!("only {:.0} % of the processors here can be counted on", HEADROOM * 100.0)),
+            false => None,
+        };
         up(by_load.max(by_call)).clamp(1.0, MOST)
     };
     let (factor, is_auto) = match wanted {
         Wanted::Auto => (auto(), true),
         Wanted::Factor(factor) => (factor, false),
     };
-    Dilation { factor, is_auto, processors: need.processors }
+    Dilation { factor, is_auto, processors: need.processors, reason }
 }
 
 /// Rounded up to a tenth.
@@ -167,14 +199,15 @@ mod tests {
     #[test]
     fn the_least_factor_leaves_headroom() {
         let factor = |processors, least_ratio, cores| {
-            choose(Wanted::Auto, &Need { processors, least_ratio }, cores).factor
+            choose(Wanted::Auto, &Need { processors, least_ratio, tightest: None }, cores).factor
         };
         assert_eq!(factor(Some(1.0), 1.0, 2), 1.0);
         assert_eq!(factor(Some(2.8), 1.0, 2), 2.0);
         assert_eq!(factor(Some(2.8), 1.0, 8), 1.0);
         assert_eq!(factor(Some(0.1), 0.25, 2), 5.0, "a worker four times as fast");
         assert_eq!(factor(None, 1.0, 2), 1.0);
-        let asked = choose(Wanted::Factor(3.0), &Need { processors: Some(9.0), least_ratio: 1.0 }, 2);
+        let asked =
+            choose(Wanted::Factor(3.0), &Need { processors: Some(9.0), least_ratio: 1.0, tightest: None }, 2);
         assert_eq!((asked.factor, asked.is_auto), (3.0, false));
     }
 }
