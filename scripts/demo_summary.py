@@ -2,23 +2,34 @@
 """Puts the reports of two emulated runs side by side: the plan of the optimizer and the one that it is compared with.
 
     python3 scripts/demo_summary.py PLAN.json OTHER.json
+    python3 scripts/demo_summary.py --dilation RUN.json    the dilation to repeat a run with; nothing where it kept up
 """
 import json
 import sys
 
 UNITS = {"1/s": "/s", "$/h": " $/h", "%": " %", "ms": " ms"}
+NO_EVIDENCE = "no_evidence"
 
 
-def figures(path):
-    """Predicted and measured value by quantity, and the total cost measured."""
+def read(path):
+    """A report."""
     with open(path, encoding="utf-8") as file:
-        report = json.load(file)
+        return json.load(file)
+
+
+def proposed(report):
+    """The dilation that a run should have had; none where it kept up."""
+    return report["emulation"]["overruns"]["proposed_dilation"]
+
+
+def figures(report):
+    """Predicted and measured value and verdict by quantity."""
     found = {}
     for row in report["emulation"]["comparison"]:
         name = row["quantity"].replace("_", " ")
         # Busy time and bytes are of one worker or link; plans have different ones.
-        if row["quantity"] not in ("utilization", "link_bytes", "link"):
-            found.setdefault((name, row["unit"]), (row["predicted"], row["measured"]))
+        if row["quantity"] not in ("utilization", "traffic"):
+            found.setdefault((name, row["unit"]), (row["predicted"], row["measured"], row["verdict"]))
     return found
 
 
@@ -30,20 +41,46 @@ def text(value, unit):
     return f"{value:.{digits}f}{UNITS.get(unit, ' ' + unit)}"
 
 
+def cells(row, unit):
+    """Predicted, measured and what becomes of the prediction."""
+    if row is None:
+        return ("-", "-", "")
+    predicted, measured, verdict = row
+    return (text(predicted, unit), text(measured, unit), verdict.replace("_", " "))
+
+
+def levels(report):
+    """The service levels in words: `rate met, latency no evidence`."""
+    words = {True: "met", False: "MISSED", None: "no evidence"}
+    return ", ".join(f"{level['slo']} {words[level['met']]}" for level in report["slo"])
+
+
 def main():
-    """Prints the table and the sentence."""
+    """Prints the table and the sentences."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    ours, other = figures(sys.argv[1]), figures(sys.argv[2])
-    rows = [("", "this plan", "", "cloud-only", ""), ("", "predicted", "measured", "predicted", "measured")]
+    if sys.argv[1] == "--dilation":
+        factor = proposed(read(sys.argv[2]))
+        print("" if factor is None else factor)
+        return
+    reports = {"this plan": read(sys.argv[1]), "cloud-only": read(sys.argv[2])}
+    ours, other = (figures(report) for report in reports.values())
+    rows = [("", "this plan", "", "", "cloud-only", "", ""), ("",) + ("predicted", "measured", "") * 2]
     for key in ours:
-        predicted, measured = ours[key]
-        others = other.get(key, (None, None))
-        rows.append((key[0], *(text(value, key[1]) for value in (predicted, measured, *others))))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        rows.append((key[0], *cells(ours[key], key[1]), *cells(other.get(key), key[1])))
+    widths = [max(len(row[column]) for row in rows) for column in range(7)]
+    left = (0, 3, 6)
     for row in rows:
-        cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
-        print("  ".join(cells).rstrip())
+        line = (cell.ljust(width) if column in left else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths)))
+        print("  ".join(line).rstrip())
+    print()
+    for name, report in reports.items():
+        print(f"{name}: {levels(report)}")
+    for name, report in reports.items():
+        if proposed(report) is not None:
+            print(f"{name}: this machine did not keep up with the run, so rows marked `no evidence` say nothing about the plan; "
+                  "repeat it when the machine is quiet")
     cost = ("cost", "$/h")
     print(f"\nThis plan costs {text(ours[cost][1], '$/h')}, cloud-only would cost {text(other[cost][1], '$/h')}.")
 
