@@ -1,7 +1,6 @@
 //! Exit codes, and errors that know theirs.
 use crate::terminal::Terminal;
 use std::fmt;
-use std::process::ExitCode;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Span;
 
@@ -36,12 +35,6 @@ impl Exit {
             Exit::Configuration => 78,
             Exit::Interrupted => 130,
         }
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        ExitCode::from(exit.code())
     }
 }
 

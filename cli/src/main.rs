@@ -44,9 +44,10 @@ mod version;
 use arguments::{Arguments, Verb};
 use clap::Parser;
 use exit::Exit;
+use std::io::Write;
 use terminal::Terminal;
 
-fn main() -> std::process::ExitCode {
+fn main() -> ! {
     // A usage error leaves with 2, `--help` with 0.
     let arguments = Arguments::parse();
     let terminal = Terminal::new(arguments.color, arguments.quiet);
@@ -68,10 +69,17 @@ fn main() -> std::process::ExitCode {
         Verb::Completions(arguments) => manual::completions(&arguments),
         Verb::Man(arguments) => manual::manual(&arguments),
     };
-    result.unwrap_or_else(|error| exit::explain(&error, &terminal)).into()
+    let exit = result.unwrap_or_else(|error| exit::explain(&error, &terminal));
+    // Verbs that can be interrupted have flushed what they say; a sink's thread may still hold stdout then.
+    if exit != Exit::Interrupted {
+        // Whoever closed stdout does not want the rest.
+        let _ = std::io::stdout().flush();
+    }
+    leave(exit)
 }
 
-/// Leaves at once; for a second interrupt, when waiting for threads is not wanted.
+/// Leaves at once, without the destructors of libraries: after an interrupt a thread may still compute in ONNX Runtime,
+/// which would take away what it computes with and log an error.
 fn leave(exit: Exit) -> ! {
-    std::process::exit(i32::from(exit.code()))
+    signal_hook::low_level::exit(i32::from(exit.code()))
 }

@@ -1,6 +1,7 @@
 //! `tidemill profile` measures, goes on after an end of any kind, and leaves nothing behind.
 use crate::command::{command, root, tidemill};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
@@ -225,6 +226,22 @@ fn what_was_measured_survives_a_kill() {
     assert!(project.states() > kept);
     assert_eq!(project.profile().services.len(), 8);
     assert_eq!(groups_of(process), Vec::<PathBuf>::new(), "the next one removes what a killed one left");
+}
+
+#[test]
+fn an_interrupt_of_the_whole_group_is_one_too() {
+    let project = Project::new("quickstart");
+    let mut arguments = project.arguments("1min");
+    arguments.push("--fresh".to_owned());
+    let mut command = command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let child = command.process_group(0).spawn().unwrap();
+    until(|| project.states() >= 2);
+    kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("without `--fresh` goes on") && !said.contains("it ended"), "{said}");
+    assert!(project.states() >= 2, "they are kept");
 }
 
 #[test]

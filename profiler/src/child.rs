@@ -3,8 +3,12 @@ use crate::error::ProfileError;
 use crate::limits::Restraint;
 use crate::worker::{Reply, Request};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+/// The signal of Ctrl-C.
+const SIGINT: i32 = 2;
 
 /// How to start a process that calls [`crate::worker::serve`].
 #[derive(Debug, Clone)]
@@ -54,17 +58,18 @@ impl Measuring {
     /// Asks and waits for the answer.
     ///
     /// # Errors
-    /// What the process says, and its early end.
+    /// What the process says, and its early end: [`ProfileError::Interrupted`] where Ctrl-C ended it.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, ProfileError> {
         let reply = self.exchange(request).map_err(|error| self.failed(error.to_string()))?;
         match reply {
             Some(Reply::Failed(error)) => Err(self.failed(error)),
             Some(reply) => Ok(reply),
-            None => {
-                let ended =
-                    self.process.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-                Err(self.failed(format!("it ended ({ended})")))
-            }
+            None => match self.process.wait() {
+                // Ctrl-C in a terminal goes to this process too, perhaps before the own one has taken note of it.
+                Ok(status) if status.signal() == Some(SIGINT) => Err(ProfileError::Interrupted),
+                Ok(status) => Err(self.failed(format!("it ended ({status})"))),
+                Err(error) => Err(self.failed(format!("it ended ({error})"))),
+            },
         }
     }
 

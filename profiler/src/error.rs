@@ -36,8 +36,8 @@ pub enum ProfileError {
         /// What happened.
         error: String,
     },
-    /// Somebody wants it to end; what was measured is kept.
-    #[error("interrupted; what was measured is kept, the same command goes on")]
+    /// Somebody wants it to end; what [`crate::profile`] measured is kept.
+    #[error("interrupted")]
     Interrupted,
 }
 

@@ -200,10 +200,12 @@ pub fn fit(
             seconds: session.stopwatch.seconds(),
         });
         let mut state = TaskState::default();
-        session.visit(task, &mut state, COMPARED, Extent::Times)?;
+        let visited = session.visit(task, &mut state, COMPARED, Extent::Times);
+        // An interrupt of the whole group ends the process that measures too.
         if should_end() {
             return Err(ProfileError::Interrupted);
         }
+        visited?;
         let (Some(variant), Some(backend)) = (&task.variant, &task.backend) else { continue };
         for mut samples in state.batches.into_values() {
             samples.sort_unstable();
@@ -319,7 +321,9 @@ impl Session<'_> {
             if is_short {
                 begun.add(self.stopwatch.seconds() - visited);
             }
-            if (self.should_end)() {
+            if (self.should_end)() || matches!(result, Err(ProfileError::Interrupted)) {
+                // The sizes that this visit came to are whole.
+                self.states.save(&keys[place], &found[place])?;
                 return Err(ProfileError::Interrupted);
             }
             if let Err(error) = result {

@@ -51,7 +51,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
     line.finish();
     let found = match result {
         Ok(found) => found,
-        Err(error) => return ended(error, terminal),
+        Err(error) => return ended(error, "nothing was written, the same command begins anew", terminal),
     };
     let Some(fit) = found else {
         let message = format!(

@@ -61,7 +61,7 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     line.finish();
     let finished = match result {
         Ok(finished) => finished,
-        Err(error) => return ended(error, terminal),
+        Err(error) => return ended(error, kept(arguments.fresh), terminal),
     };
     let text = written(&finished.profile)?;
     target.write(|out| out.write_all(text.as_bytes()))?;
@@ -72,11 +72,21 @@ pub(super) fn measure(arguments: &ProfileArguments, terminal: &Terminal) -> anyh
     Ok(Exit::Success)
 }
 
-/// How the program ends when the profiler does.
-pub(super) fn ended(error: ProfileError, terminal: &Terminal) -> anyhow::Result<Exit> {
+/// What an interrupt leaves, and how to go on.
+fn kept(fresh: bool) -> &'static str {
+    match fresh {
+        true => {
+            "what was measured is kept: the same command without `--fresh` goes on (with it, it begins anew)"
+        }
+        false => "what was measured is kept, the same command goes on",
+    }
+}
+
+/// How the program ends when the profiler does; `kept`: what an interrupt leaves.
+pub(super) fn ended(error: ProfileError, kept: &str, terminal: &Terminal) -> anyhow::Result<Exit> {
     match error {
         ProfileError::Interrupted => {
-            terminal.note(&error.to_string());
+            terminal.note(&format!("{error}; {kept}"));
             Ok(Exit::Interrupted)
         }
         ProfileError::Files(found) => Err(found.into()),
