@@ -2,6 +2,7 @@
 use crate::arguments::{ExplainArguments, OutputForm};
 use crate::exit::{Exit, Failure};
 use crate::figures::milliseconds;
+use crate::plan::weak::{WeakFigure, weak_figures, weak_lines, weak_value};
 use crate::plan::{Planned, dollars, relaxed, status_word};
 use crate::planning::{Case, failed, tell};
 use crate::table::{Side, Table};
@@ -39,6 +40,8 @@ struct Story<'a> {
     given: Option<&'a Given>,
     explanation: &'a Explanation,
     relaxations: &'a [Relaxation],
+    /// Figures that are weak, of the given plan, else of the best.
+    weak: Vec<WeakFigure>,
     /// Cost of the best plan by percentile; none: no plan, or figures are missing.
     percentiles: Vec<(f64, Option<f64>)>,
 }
@@ -74,6 +77,11 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
         true => relaxations(problem, &case.limits).map_err(failed)?,
         false => Vec::new(),
     };
+    let weak = match (&given, &best.solution) {
+        (Some(given), _) => weak_figures(&case, &given.planned.plan),
+        (None, Some(solution)) => weak_figures(&case, &Planned::new(&case, &assembly, solution)?.plan),
+        (None, None) => Vec::new(),
+    };
     let story = Story {
         case: &case,
         assembly: &assembly,
@@ -81,6 +89,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
         given: given.as_ref(),
         explanation: &explanation,
         relaxations: &relaxations,
+        weak,
         percentiles: percentiles(&case)?,
     };
     let mut out = io::stdout().lock();
@@ -181,7 +190,11 @@ impl Story<'_> {
             let mark = if percentile == own.0 { "  (this plan)" } else { "" };
             writeln!(out, "  p{percentile}  {told}{mark}")?;
         }
-        Ok(())
+        let weak = weak_lines(&self.weak);
+        if !weak.is_empty() {
+            writeln!(out)?;
+        }
+        weak.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
     fn binding(&self, binding: &Binding) -> String {
@@ -295,6 +308,7 @@ impl Story<'_> {
             "cost": self.best.cost,
             "bound": self.best.bound.filter(|bound| bound.is_finite()),
             "given": given,
+            "weak_figures": weak_value(&self.weak),
             "binding": self.explanation.binding.iter().map(|b| self.binding(b)).collect::<Vec<_>>(),
             "prices": prices.collect::<Vec<_>>(),
             "rejected": rejected.collect::<Vec<_>>(),

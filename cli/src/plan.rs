@@ -6,6 +6,7 @@ mod load;
 pub(crate) mod relaxed;
 mod surface;
 mod table;
+pub(crate) mod weak;
 
 use crate::arguments::{Front, PlanArguments, PlanOutput, PlanVerb};
 use crate::exit::{Exit, Failure};

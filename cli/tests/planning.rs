@@ -212,6 +212,62 @@ fn plans_are_compared() {
     assert!(drawn.contains("/s"), "{drawn}");
 }
 
+/// A plan names the figures that it rests on and that are weak, and no others.
+#[test]
+fn weak_figures_are_told() {
+    let place = Place::empty("vqa");
+    let profile = std::fs::read_to_string(root().join("cli/tests/planning/profile.yaml")).unwrap();
+    let source =
+        "{worker_type: gateway, how: measured, source: 'measured here; it was busy, load average 7.5'}";
+    let profile = profile
+        .replace("{worker_type: gateway, how: predicted}", source)
+        .replace("how: predicted\n", "how: measured\n")
+        .replace(
+            "{batch: 1, mean: 13.5ms, deviation: 1.5ms",
+            "{batch: 1, samples: 9, mean: 13.5ms, deviation: 13.6ms",
+        )
+        .replace(
+            "{batch: 8, mean: 75.6ms, deviation: 8.4ms",
+            "{batch: 8, samples: 9, mean: 75.6ms, deviation: 76ms",
+        );
+    let profile = profile.replace("accuracy: 82.0%}", "accuracy: 82.0%, interval: [76%, 87%], samples: 200}");
+    place.write("profile.yaml", &profile);
+    let file = place.argument("profile.yaml");
+    let files = [
+        FILES[0],
+        FILES[1],
+        FILES[2],
+        &file,
+        "--slo",
+        "latency=none",
+        "--slo",
+        "accuracy=82",
+        "--slo",
+        "rate=10/s",
+    ];
+    let seen = tidemill(&[&["plan", VQA], &files[..]].concat()).expect(0).stdout;
+    let lines: Vec<&str> = seen.lines().filter(|line| line.starts_with("weak figures: ")).collect();
+    let expected = [
+        "weak figures: few calls were measured: speech-large on gateway (n = 9)",
+        "weak figures: the mean time is not well known: speech-large on gateway (+-66 %)",
+        "weak figures: measured on a busy machine, so times are too long: gateway (load average 7.5)",
+        "weak figures: calls after a pause were not measured: speech-large on gateway",
+    ];
+    assert_eq!(lines, expected, "{seen}");
+    assert!(seen.contains("82 % (76.0 to 87.0, n = 200)"), "{seen}");
+    let document = tidemill(&[&["plan", VQA], &files[..], &["--output", "json"]].concat()).expect(0).json();
+    let all = document["weak_figures"].as_array().unwrap();
+    let few = all.iter().find(|one| one["why"] == "few_samples").unwrap();
+    assert_eq!(
+        (all.len(), &few["model"], &few["samples"]),
+        (4, &"speech-large".into(), &9.into()),
+        "{document}"
+    );
+    assert_eq!(document["accuracy_interval"]["samples"], 200, "{document}");
+    let explained = tidemill(&[&["explain", VQA], &files[..]].concat()).expect(0).stdout;
+    assert!(explained.contains(expected[0]), "{explained}");
+}
+
 #[test]
 fn the_front_is_drawn() {
     let place = Place::empty("vqa");

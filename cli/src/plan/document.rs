@@ -1,6 +1,7 @@
 //! A plan for programs.
 use super::relaxed::value;
 use super::table::path_name;
+use super::weak::{AccuracyInterval, weak_figures, weak_value};
 use super::{Answer, Planned, engine, predicted_times, status_word};
 use crate::simulate::{Contradiction, Expectation};
 use serde_json::{Map, Value, json};
@@ -35,10 +36,13 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
             json!({"total": cost.total(), "compute": cost.compute, "network": cost.network, "unit": "$/h"}),
         );
         add("accuracy", json!(planned.summary.accuracy));
+        let interval = AccuracyInterval::of(answer.case, &planned.plan);
+        add("accuracy_interval", json!(interval.map(|interval| interval.value())));
         add("accuracy_wanted", json!(problem.limits.accuracy));
         add("latency", latency(problem, planned));
         add("expectation", expectation(answer));
         add("predicted_times", json!(predicted_times(answer.case, &planned.plan)));
+        add("weak_figures", weak_value(&weak_figures(answer.case, &planned.plan)));
         add("variants", variants(answer, planned));
         add("workers", workers(problem, planned));
         add("traffic", traffic(problem, planned));

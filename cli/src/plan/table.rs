@@ -1,5 +1,6 @@
 //! A plan for people.
 use super::relaxed::told;
+use super::weak::{AccuracyInterval, weak_figures, weak_lines};
 use super::{Answer, Planned, dollars, engine, predicted_times};
 use crate::figures::{bytes, milliseconds};
 use crate::simulate::{Contradiction, Expectation};
@@ -57,7 +58,7 @@ pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> 
     proof(answer, out)
 }
 
-/// Times that nobody has measured are told wherever a plan rests on them.
+/// Times that nobody has measured, or that are weak, are told wherever a plan rests on them.
 fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for one in predicted_times(answer.case, &planned.plan) {
@@ -71,7 +72,11 @@ fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> i
     for (within, what) in &lines {
         writeln!(out, "predicted, not measured{within}: times of {}", what.join(", "))?;
     }
-    if lines.is_empty() { Ok(()) } else { writeln!(out) }
+    let weak = weak_lines(&weak_figures(answer.case, &planned.plan));
+    for line in &weak {
+        writeln!(out, "{line}")?;
+    }
+    if lines.is_empty() && weak.is_empty() { Ok(()) } else { writeln!(out) }
 }
 
 /// `40/s`.
@@ -311,7 +316,13 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
         table.row([
             "accuracy".to_owned(),
             problem.limits.accuracy.map_or_else(|| "-".to_owned(), percents),
-            accuracy.map_or_else(|| "not known".to_owned(), percents),
+            accuracy.map_or_else(
+                || "not known".to_owned(),
+                |accuracy| {
+                    let interval = AccuracyInterval::of(answer.case, &planned.plan);
+                    percents(accuracy) + &interval.map(|interval| interval.text()).unwrap_or_default()
+                },
+            ),
             room.unwrap_or_default(),
         ]);
     }

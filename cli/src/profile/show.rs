@@ -1,5 +1,6 @@
 //! A profile as tables.
 use crate::figures::{bytes, milliseconds, rate};
+use crate::plan::weak::half_width;
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -122,12 +123,6 @@ fn predicted(service: &Service) -> String {
 /// Nanoseconds as people read them: `20.0 us`, `5.50 ms`.
 pub(super) fn duration(nanoseconds: f64) -> String {
     if nanoseconds < 1e5 { format!("{:.1} us", nanoseconds / 1e3) } else { milliseconds(nanoseconds / 1e6) }
-}
-
-/// Half the width of the 95 % interval of the mean, in percent of it.
-fn half_width(times: &BatchTime) -> Option<f64> {
-    let (mean, deviation, samples) = (times.mean?.0 as f64, times.deviation?.0 as f64, times.samples? as f64);
-    (mean > 0.0 && samples > 1.0).then(|| 196.0 * deviation / samples.sqrt() / mean)
 }
 
 fn messages(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
