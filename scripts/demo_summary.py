@@ -49,6 +49,15 @@ def cells(row, unit):
     return (text(predicted, unit), text(measured, unit), verdict.replace("_", " "))
 
 
+def reasons(report):
+    """Why rows of the table are no evidence, and which ones."""
+    found = {}
+    for row in report["emulation"]["comparison"]:
+        if row.get("reason") and row["quantity"] not in ("utilization", "traffic"):
+            found.setdefault(row["reason"], []).append(row["quantity"].replace("_", " "))
+    return found
+
+
 def levels(report):
     """The service levels in words: `rate met, latency no evidence`."""
     words = {True: "met", False: "MISSED", None: "no evidence"}
@@ -78,9 +87,10 @@ def main():
     for name, report in reports.items():
         print(f"{name}: {levels(report)}")
     for name, report in reports.items():
-        if proposed(report) is not None:
-            print(f"{name}: this machine did not keep up with the run, so rows marked `no evidence` say nothing about the plan; "
-                  "repeat it when the machine is quiet")
+        for reason, quantities in reasons(report).items():
+            print(f"{name}: {', '.join(quantities)} no evidence, because {reason}")
+    if any(proposed(report) is not None for report in reports.values()):
+        print("This machine did not keep up: run the demo again when nothing else runs on it.")
     cost = ("cost", "$/h")
     print(f"\nThis plan costs {text(ours[cost][1], '$/h')}, cloud-only would cost {text(other[cost][1], '$/h')}.")
 
