@@ -138,6 +138,12 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
             .filter(|verdict| verdict.slo == "latency")
             .for_each(|verdict| verdict.doubt(doubt));
     }
+    if !report.complete {
+        verdicts
+            .iter_mut()
+            .filter(|verdict| verdict.measured.is_none())
+            .for_each(|verdict| verdict.met = None);
+    }
     // A level without evidence is not shown to be kept.
     let missed = verdicts.iter().any(|verdict| verdict.met != Some(true));
     let document = RunDocument {
