@@ -15,19 +15,23 @@ const CLASSES_SHOWN: usize = 12;
 /// What room there is where the simulation denies the level.
 const DENIED: &str = "none: denied by the simulation";
 
-/// Neighbours that are alike, workers or places of an operator, are one line if they are more.
+/// Workers, or places of an operator, of which the same is said are one line if they are more.
 const ALIKE_SHOWN: usize = 40;
 
-/// Names of neighbours with the same said of them; each name alone where those are few.
-fn gathered<T: PartialEq>(all: impl Iterator<Item = (String, T)>) -> Vec<(Vec<String>, T)> {
-    let mut groups: Vec<(Vec<String>, T)> = Vec::new();
-    for (name, said) in all {
-        match groups.last_mut().filter(|(_, known)| *known == said) {
-            Some((names, _)) => names.push(name),
-            None => groups.push((vec![name], said)),
+/// Names with what is said of them. Of many of which the same is said, the first stands for all: its name has how many
+/// more there are.
+fn gathered<T: PartialEq>(all: Vec<(String, T)>) -> Vec<(String, T)> {
+    let alike = |said: &T| all.iter().filter(|(_, other)| other == said).count();
+    let counts: Vec<usize> = all.iter().map(|(_, said)| alike(said)).collect();
+    let mut shown: Vec<(String, T)> = Vec::new();
+    for ((name, said), count) in all.into_iter().zip(counts) {
+        if count <= ALIKE_SHOWN {
+            shown.push((name, said));
+        } else if shown.iter().all(|(_, other)| *other != said) {
+            shown.push((format!("{name} and {} more, each", count - 1), said));
         }
     }
-    groups
+    shown
 }
 
 /// Writes all that there is to say.
@@ -122,10 +126,8 @@ fn variants(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::
             };
             (place, (class, share))
         });
-        let places = gathered(places).into_iter().flat_map(|(names, (_, share))| match names.len() {
-            count if count > ALIKE_SHOWN => vec![format!("{} and {} more, each{share}", names[0], count - 1)],
-            _ => names.iter().map(|name| format!("{name}{share}")).collect(),
-        });
+        let places =
+            gathered(places.collect()).into_iter().map(|(name, (_, share))| format!("{name}{share}"));
         let with_model = answer.case.models.contains_key(&operator.id);
         let variant = &operator.variants[planned.solution.variants[index]].id;
         table.row([
@@ -157,15 +159,9 @@ fn workers(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::R
         let loads = (percent(load.utilization), parts.collect::<Vec<_>>().join(", "));
         (name.clone(), (load.class, loads))
     });
-    for (names, (class, (busy, parts))) in gathered(all) {
+    for (name, (class, (busy, parts))) in gathered(all.collect()) {
         let class = &problem.worker_classes[class];
-        let names = match names.len() {
-            count if count > ALIKE_SHOWN => vec![format!("{} and {} more, each", names[0], count - 1)],
-            _ => names,
-        };
-        for name in names {
-            table.row([name, class.worker_type.clone(), dollars(class.price), busy.clone(), parts.clone()]);
-        }
+        table.row([name, class.worker_type.clone(), dollars(class.price), busy, parts]);
     }
     table.write(out)?;
     writeln!(out)
@@ -413,11 +409,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_that_are_alike_are_put_together() {
-        let all = [("a", 1), ("b", 1), ("c", 2), ("d", 1)].map(|(name, load)| (name.to_owned(), load));
-        let groups = gathered(all.into_iter());
-        let names: Vec<String> =
-            groups.iter().map(|(names, load)| format!("{} {load}", names.join(" "))).collect();
-        assert_eq!(names, ["a b 1", "c 2", "d 1"]);
+    fn many_that_are_alike_are_one_line() {
+        let all = |count: usize| (0..count).map(|n| (format!("w-{n}"), if n == 1 { 2 } else { 1 })).collect();
+        assert_eq!(gathered::<i32>(all(ALIKE_SHOWN + 1)).len(), ALIKE_SHOWN + 1);
+        let expected = [("w-0 and 40 more, each".to_owned(), 1), ("w-1".to_owned(), 2)];
+        assert_eq!(gathered::<i32>(all(ALIKE_SHOWN + 2)), expected);
     }
 }
