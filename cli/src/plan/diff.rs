@@ -2,11 +2,13 @@
 use super::dollars;
 use crate::arguments::OutputForm;
 use crate::exit::Exit;
+use crate::figures::milliseconds;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
-use tidemill_spec::plan::Plan;
+use tidemill_spec::plan::{Plan, PredictedValue};
+use tidemill_spec::units::TimeSpan;
 
 /// Something that differs.
 struct Change {
@@ -77,11 +79,25 @@ fn facts(plan: &Plan) -> BTreeMap<String, String> {
     ]);
     let Some(predicted) = &plan.predicted else { return all };
     let cost = predicted.cost.as_ref().map(|cost| ("cost", dollars(cost.value.0)));
+    // What is not for workers is for traffic.
+    let compute: f64 = plan.workers.iter().filter_map(|worker| worker.price).map(|price| price.0).sum();
+    let split = predicted.cost.as_ref().map(|cost| (dollars(compute), dollars(cost.value.0 - compute)));
+    let (compute, network) = split.unzip();
+    let latency = |value: &Option<PredictedValue<TimeSpan>>| {
+        value.as_ref().map(|value| milliseconds(value.value.0 as f64 / 1e6))
+    };
+    let more = [
+        ("compute", compute),
+        ("network", network),
+        ("latency p50", latency(&predicted.p50)),
+        ("latency p99", latency(&predicted.p99)),
+    ];
     let accuracy = predicted.accuracy.as_ref().map(|accuracy| ("accuracy", accuracy.value.to_string()));
     let rate = predicted.rate.as_ref().map(|rate| {
         let most = rate.to.map(|most| format!(" up to {most}")).unwrap_or_default();
         ("rate", format!("{}{most}", rate.value))
     });
+    all.extend(more.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
     all.extend([cost, accuracy, rate].into_iter().flatten().map(|(name, value)| (name.to_owned(), value)));
     all
 }

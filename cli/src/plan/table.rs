@@ -237,6 +237,13 @@ fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::R
         ]);
     }
     table.write(out)?;
+    if planned.summary.paths.iter().any(|path| path.is_bounded) && !problem.limits.latency.is_empty() {
+        writeln!(
+            out,
+            "waiting is what the plan allows before the workers, an upper bound chosen among a few, and not what is expected; \
+             room is what is left up to the level beside the sum of such bounds"
+        )?;
+    }
     writeln!(out)
 }
 
