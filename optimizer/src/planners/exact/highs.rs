@@ -141,3 +141,37 @@ impl Solved {
         Answer::Found(Point { values, cost, bound, nodes, by_time })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::generator::{small_problem, small_problem_with_latency};
+    use crate::planner::{Planner, SearchLimits, Solver};
+    use crate::planners::exact::Exact;
+    use crate::planners::exhaustive::Exhaustive;
+
+    /// Both solvers find plans of the same cost, and bounds under latency limits that no plan undercuts.
+    #[test]
+    fn both_solvers_agree() {
+        let limits = SearchLimits { solver: Solver::Highs, ..SearchLimits::default() };
+        let (mut planned, mut limited) = (0, 0);
+        for seed in 1..=60 {
+            let problem = small_problem(seed);
+            let ours = Exact.plan(&problem, &limits).expect("it takes the problem");
+            let other = Exact.plan(&problem, &SearchLimits::default()).expect("it takes the problem");
+            assert_eq!(ours.status, other.status, "seed {seed}");
+            if let (Some(ours), Some(other)) = (ours.cost, other.cost) {
+                assert!((ours - other).abs() <= 2e-6 * other.max(1.0), "seed {seed}: {ours} and {other}");
+                planned += 1;
+            }
+            let problem = small_problem_with_latency(seed);
+            let ours = Exact.plan(&problem, &limits).expect("it takes the problem");
+            let all = Exhaustive.plan(&problem, &SearchLimits::default()).expect("it takes the problem");
+            if let (Some(bound), Some(least)) = (ours.bound, all.cost) {
+                assert!(bound <= least + 1e-6 * least.max(1.0), "seed {seed}: {bound} above {least}");
+                assert!(ours.cost.is_some(), "seed {seed} has a plan");
+                limited += 1;
+            }
+        }
+        assert!(planned > 20 && limited > 10, "{planned} planned, {limited} under latency limits");
+    }
+}
