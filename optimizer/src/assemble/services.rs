@@ -168,7 +168,10 @@ impl Reader<'_> {
             let call = seconds(guaranteed(times, percentile)?) + longer;
             let longer = profile.longer_after_pause(service, BatchTime::typical) / 1e9;
             let measured = times.typical().map_or(call, |mean| seconds(mean) + longer);
-            let mean = measured.max(simulated(profile, service, times.batch));
+            // Of a row of percentiles alone no mean is known, and what a simulation makes of it is no figure to plan by.
+            let has_mean = times.mean.is_some() || !times.points.is_empty();
+            let drawn = if has_mean { simulated(profile, service, times.batch) } else { 0.0 };
+            let mean = measured.max(drawn);
             let budget = batching.map_or(DEFAULT_FILL_SECONDS, |batching| seconds(batching.budget));
             Some(ServiceMode {
                 backend: service.backend.clone(),
