@@ -1,4 +1,7 @@
 //! `tidemill explain`: why a plan is as it is.
+mod given;
+mod waits;
+
 use crate::arguments::{ExplainArguments, OutputForm};
 use crate::exit::{Exit, Failure};
 use crate::figures::milliseconds;
@@ -7,10 +10,11 @@ use crate::plan::{Planned, dollars, relaxed, status_word};
 use crate::planning::{Case, failed, tell};
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
+use given::Given;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
-use tidemill_optimizer::check::check;
+use tidemill_optimizer::check::{Violation, check};
 use tidemill_optimizer::explain::{
     Binding, Explanation, LevelChange, LevelPrice, Reason, Rejected, Relaxation, explain as explained,
     relaxations,
@@ -22,15 +26,10 @@ use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Outcome, Solution};
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::units::Percentile;
+use waits::with_least_waits;
 
 /// Percentiles under which the problem is planned again.
 const PERCENTILES: [f64; 2] = [50.0, 90.0];
-
-/// A plan from a file, judged.
-struct Given {
-    planned: Planned,
-    violations: Vec<String>,
-}
 
 /// Everything that is told.
 struct Story<'a> {
@@ -65,11 +64,11 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
                 Failure::new(Exit::Configuration, format!("the plan is not for these files: {error}"))
                     .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
             })?;
-            // The waiting time is not written down in a plan.
-            let mut judged = problem.clone();
-            judged.limits.latency.clear();
-            let violations = check(&judged, &solution).iter().map(ToString::to_string).collect();
-            Some(Given { planned: Planned::new(&case, &assembly, &solution)?, violations })
+            // A plan does not say what waits it allows: those that its workers keep count.
+            let solution = with_least_waits(problem, &solution);
+            let planned = Planned::new(&case, &assembly, &solution)?;
+            let violations = judged(problem, &planned);
+            Some(Given { planned, violations })
         }
     };
     let explanation = explained(problem, &best, assembly.rate, &case.limits).map_err(failed)?;
@@ -105,6 +104,21 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
     Ok(if best.solution.is_none() || broken { Exit::No } else { Exit::Success })
 }
 
+/// What a plan does not keep. A wait that nothing bounds says nothing more than the load that is the reason for it.
+fn judged(problem: &Problem, planned: &Planned) -> Vec<Violation> {
+    let mut found = check(problem, &planned.solution);
+    if let Some(worker) = planned.solution.workers.iter().enumerate().position(|(worker, _)| {
+        let mut here = planned.solution.hostings.iter().filter(|hosting| hosting.worker == Some(worker));
+        !problem.limits.latency.is_empty() && here.any(|hosting| hosting.wait_seconds.is_none())
+    }) {
+        found.retain(
+            |violation| !matches!(violation, Violation::Shape(text) if text.ends_with("has no bounded wait")),
+        );
+        found.push(Violation::Wait { worker, load: planned.summary.workers[worker].utilization });
+    }
+    found
+}
+
 /// Cost of the best plan when another percentile is guaranteed.
 fn percentiles(case: &Case) -> Result<Vec<(f64, Option<f64>)>, Failure> {
     let mut all = Vec::new();
@@ -127,18 +141,7 @@ impl Story<'_> {
     fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let (workflow, infrastructure) = (&self.case.workflow.name, &self.case.infrastructure.name);
         if let Some(given) = self.given {
-            let cost = given.planned.summary.cost.total();
-            let than_best =
-                self.best.cost.map(|best| format!(", the best {}", dollars(best))).unwrap_or_default();
-            writeln!(
-                out,
-                "{workflow} on {infrastructure}: the given plan costs {}{than_best}",
-                dollars(cost)
-            )?;
-            for violation in &given.violations {
-                writeln!(out, "  it does not keep: {violation}")?;
-            }
-            writeln!(out)?;
+            self.write_given(given, out)?;
         }
         let Some(cost) = self.best.cost else {
             writeln!(out, "{workflow} on {infrastructure}: no plan keeps all service levels\n")?;
@@ -151,9 +154,10 @@ impl Story<'_> {
             return Ok(());
         };
         let status = status_word(self.best.status);
+        let best = if self.given.is_some() { "the best plan, " } else { "" };
         writeln!(
             out,
-            "{workflow} on {infrastructure}: {}/s for {}, {status}\n",
+            "{workflow} on {infrastructure}: {best}{}/s for {}, {status}\n",
             self.assembly.rate,
             dollars(cost)
         )?;
@@ -230,6 +234,11 @@ impl Story<'_> {
     /// What is other in a plan than in the best: variants, else numbers of workers.
     fn changed(&self, after: Option<&Solution>) -> String {
         let (Some(before), Some(after)) = (&self.best.solution, after) else { return String::new() };
+        self.between(before, after)
+    }
+
+    /// What is other in the second of two plans: variants, and numbers of workers.
+    fn between(&self, before: &Solution, after: &Solution) -> String {
         let problem = self.problem();
         let mut all = Vec::new();
         for (index, operator) in problem.operators.iter().enumerate() {
@@ -297,9 +306,7 @@ impl Story<'_> {
                 "variants": self.variants(&rejected.solution),
             })
         });
-        let given = self
-            .given
-            .map(|given| json!({"cost": given.planned.summary.cost.total(), "violations": given.violations}));
+        let given = self.given.map(|given| self.given_value(given));
         let percentiles = self.percentiles.iter().map(|(p, cost)| json!({"percentile": p, "cost": cost}));
         json!({
             "version": 1,

@@ -19,6 +19,7 @@ use std::io::{self, Write};
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::{Relaxation, relaxations};
 use tidemill_optimizer::physical::{physical, worker_names};
+use tidemill_optimizer::planner::Solver;
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_optimizer::summary::Summary;
 use tidemill_spec::plan::Plan;
@@ -200,6 +201,9 @@ pub(crate) fn status_word(status: Status) -> &'static str {
 }
 
 /// What solves the programs of a planner.
-pub(crate) fn engine(outcome: &Outcome) -> Option<&'static str> {
-    (outcome.planner == "exact").then_some("microlp")
+pub(crate) fn engine(outcome: &Outcome, solver: Solver) -> Option<&'static str> {
+    (outcome.planner == "exact").then_some(match solver {
+        Solver::Microlp => "microlp",
+        Solver::Highs => "HiGHS",
+    })
 }

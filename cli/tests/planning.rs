@@ -208,6 +208,23 @@ fn plans_are_compared() {
     let given =
         tidemill(&[&["explain", VQA, &new], &FILES[..], &["--output", "json"]].concat()).expect(0).json();
     assert!(given["given"]["cost"].as_f64().unwrap() >= given["cost"].as_f64().unwrap(), "{given}");
+    compare("explain-given.txt", &tidemill(&[&["explain", VQA, &new], &FILES[..]].concat()).expect(0));
+    // It is judged by the levels that are asked for now, and named in words.
+    let strict = ["--slo", "accuracy=79", "--slo", "latency=p99:60ms", "--slo", "rate=50/s"];
+    let seen = tidemill(&[&["explain", VQA, &new], &FILES[..], &strict].concat()).expect(1).stdout;
+    for words in [
+        "it does not keep: accuracy: 78.00 %, 79 % are wanted",
+        "latency: ",
+        " busy, 85.0 % are allowed",
+        ": not kept",
+    ] {
+        assert!(seen.contains(words), "{words}: {seen}");
+    }
+    assert!(!seen.contains("Some(") && !seen.contains("worker 0"), "{seen}");
+    let loose = ["--slo", "latency=p99:5s", "--output", "json"];
+    let judged = tidemill(&[&["explain", VQA, &old], &FILES[..], &loose].concat()).expect(0).json();
+    let level = &judged["given"]["levels"][2];
+    assert_eq!((&level["level"], &level["kept"]), (&"latency".into(), &true.into()), "{judged}");
     let drawn = tidemill(&["graph", VQA, "--plan", &new]).expect(0).stdout;
     assert!(drawn.contains("/s"), "{drawn}");
 }

@@ -87,7 +87,7 @@ pub enum Violation {
         allowed: f64,
     },
     /// The chosen variants are not accurate enough, or nothing is known of them.
-    #[error("the accuracy is {found:?} and has to be {needed}")]
+    #[error("the accuracy is {} and has to be {needed} %", found.map_or_else(|| "not known".to_owned(), |found| format!("{found:.2} %")))]
     Accuracy {
         /// Accuracy in percent; none: not known.
         found: Option<f64>,

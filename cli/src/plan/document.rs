@@ -18,7 +18,7 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
     add("workflow", json!(answer.case.workflow.name.value));
     add("infrastructure", json!(answer.case.infrastructure.name.value));
     add("planner", json!(outcome.planner));
-    add("engine", json!(engine(outcome)));
+    add("engine", json!(engine(outcome, answer.case.limits.solver)));
     add("status", json!(status_word(outcome.status)));
     add("bound", json!(outcome.bound.filter(|bound| bound.is_finite())));
     add("gap", json!(outcome.gap));

@@ -354,7 +354,8 @@ fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
              or measure longer (`tidemill profile`)"
         )?;
     }
-    let engine = engine(outcome).map(|engine| format!(", {engine}")).unwrap_or_default();
+    let engine =
+        engine(outcome, answer.case.limits.solver).map(|engine| format!(", {engine}")).unwrap_or_default();
     match (outcome.status, outcome.bound, outcome.gap) {
         (Status::Optimal, Some(bound), gap) => {
             let gap = gap.filter(|gap| *gap > 1e-5).map_or_else(|| "0 %".to_owned(), percent);

@@ -1,0 +1,199 @@
+//! A plan from a file, judged by the figures of today.
+use super::Story;
+use crate::figures::milliseconds;
+use crate::plan::weak::AccuracyInterval;
+use crate::plan::{Planned, dollars};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use tidemill_optimizer::check::Violation;
+use tidemill_optimizer::summary::PathLatency;
+
+/// A plan from a file.
+pub(super) struct Given {
+    pub(super) planned: Planned,
+    pub(super) violations: Vec<Violation>,
+}
+
+/// A service level and what a plan makes of it.
+struct Level {
+    name: &'static str,
+    wanted: Option<String>,
+    given: String,
+    is_kept: bool,
+}
+
+impl Story<'_> {
+    /// What is told of the given plan before the best one is explained.
+    pub(super) fn write_given(&self, given: &Given, out: &mut dyn Write) -> io::Result<()> {
+        let (workflow, infrastructure) = (&self.case.workflow.name, &self.case.infrastructure.name);
+        let summary = &given.planned.summary;
+        let cost = &summary.cost;
+        let than_best =
+            self.best.cost.map(|best| format!(", the best {}", dollars(best))).unwrap_or_default();
+        writeln!(
+            out,
+            "{workflow} on {infrastructure}: the given plan costs {}{than_best}",
+            dollars(cost.total())
+        )?;
+        for violation in &given.violations {
+            writeln!(out, "  it does not keep: {}", self.told(given, violation))?;
+        }
+        writeln!(out, "\nthe given plan")?;
+        writeln!(out, "  variants: {}", self.variants(&given.planned.solution))?;
+        writeln!(out, "  cost: compute {}, network {}", dollars(cost.compute), dollars(cost.network))?;
+        for traffic in summary.traffic.iter().filter(|traffic| traffic.cost > 0.0) {
+            let places = &self.problem().locations;
+            let (from, to) = (&places[traffic.from].name, &places[traffic.to].name);
+            writeln!(out, "  traffic: {from} -> {to} costs {}", dollars(traffic.cost))?;
+        }
+        for (name, load) in given.planned.workers.iter().zip(&summary.workers) {
+            let most = self.problem().limits.max_utilization;
+            writeln!(
+                out,
+                "  {name}: {:.1} % busy, {:.0} % are allowed",
+                100.0 * load.utilization,
+                100.0 * most
+            )?;
+        }
+        for level in self.levels(given) {
+            let wanted = match level.wanted {
+                Some(wanted) => {
+                    format!(", wanted {wanted}: {}", if level.is_kept { "kept" } else { "not kept" })
+                }
+                None => String::new(),
+            };
+            writeln!(out, "  {}: {}{wanted}", level.name, level.given)?;
+        }
+        writeln!(out, "\nwhat binds the given plan")?;
+        let binding = tidemill_optimizer::explain::binding(self.problem(), &given.planned.solution);
+        for binding in &binding {
+            writeln!(out, "  {}", self.binding(binding))?;
+        }
+        if binding.is_empty() {
+            writeln!(out, "  nothing: every limit has room")?;
+        }
+        if let (Some(best), Some(total)) = (&self.best.solution, self.best.cost) {
+            writeln!(out, "\nwhat the best plan would change")?;
+            let less = cost.total() - total;
+            let change = match less.abs() < 5e-5 {
+                true => "as much".to_owned(),
+                false if less > 0.0 => format!("{} less", dollars(less)),
+                false => format!("{} more", dollars(-less)),
+            };
+            writeln!(out, "  {}", self.between(&given.planned.solution, best))?;
+            writeln!(out, "  cost: {change}")?;
+        }
+        writeln!(out)
+    }
+
+    fn levels(&self, given: &Given) -> Vec<Level> {
+        let (problem, summary) = (self.problem(), &given.planned.summary);
+        let is = |kind: fn(&Violation) -> bool| given.violations.iter().any(kind);
+        let most = summary.headroom.map(|factor| self.assembly.rate * factor);
+        let mut all = vec![Level {
+            name: "rate",
+            wanted: Some(format!("{}/s", self.assembly.rate)),
+            given: most.map_or_else(|| "any".to_owned(), |most| format!("up to {most:.1}/s")),
+            is_kept: !is(|violation| {
+                matches!(violation, Violation::Load { .. } | Violation::Bandwidth { .. })
+            }),
+        }];
+        let interval = AccuracyInterval::of(self.case, &given.planned.plan);
+        let interval = interval.map(|interval| interval.text()).unwrap_or_default();
+        all.push(Level {
+            name: "accuracy",
+            wanted: problem.limits.accuracy.map(|limit| format!("{limit} %")),
+            given: summary
+                .accuracy
+                .map_or_else(|| "not known".to_owned(), |accuracy| format!("{accuracy:.2} %{interval}")),
+            is_kept: !is(|violation| matches!(violation, Violation::Accuracy { .. })),
+        });
+        let limit = problem.limits.latency.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        all.push(Level {
+            name: "latency",
+            wanted: limit
+                .map(|limit| format!("p{} below {}", limit.percentile, milliseconds(limit.seconds * 1e3))),
+            given: summary.slowest().map_or_else(|| "not known".to_owned(), latency),
+            is_kept: !is(|violation| {
+                matches!(violation, Violation::Latency { .. } | Violation::Wait { .. } | Violation::Shape(_))
+            }),
+        });
+        all
+    }
+
+    /// A violation with the names of the plan.
+    fn told(&self, given: &Given, violation: &Violation) -> String {
+        let name = |worker: &usize| given.planned.workers.get(*worker).cloned().unwrap_or_default();
+        match violation {
+            Violation::Load { worker, load, allowed } => format!(
+                "{} is {:.1} % busy, {:.1} % are allowed",
+                name(worker),
+                100.0 * load,
+                100.0 * allowed
+            ),
+            Violation::Wait { worker, .. } => {
+                format!("nothing bounds how long a record waits for {}", name(worker))
+            }
+            Violation::Latency { sink, seconds, allowed } => format!(
+                "latency: {} behind {sink}, {} are allowed",
+                milliseconds(seconds * 1e3),
+                milliseconds(allowed * 1e3)
+            ),
+            Violation::Accuracy { found, needed } => match found {
+                Some(found) => format!("accuracy: {found:.2} %, {needed} % are wanted"),
+                None => format!("accuracy: not known, {needed} % are wanted"),
+            },
+            Violation::Memory { worker, needed, available } => format!(
+                "{} has {} of memory, {} are needed",
+                name(worker),
+                crate::figures::bytes(*available as u64),
+                crate::figures::bytes(*needed as u64)
+            ),
+            Violation::Shared { worker, count } => {
+                format!("{} runs {count} operators and may run one", name(worker))
+            }
+            other => other.to_string(),
+        }
+    }
+
+    /// The given plan for programs.
+    pub(super) fn given_value(&self, given: &Given) -> Value {
+        let (summary, problem) = (&given.planned.summary, self.problem());
+        let cost = &summary.cost;
+        let levels = self.levels(given).into_iter().map(|level| {
+            json!({
+                "level": level.name,
+                "wanted": level.wanted,
+                "given": level.given,
+                "kept": level.wanted.is_some().then_some(level.is_kept),
+            })
+        });
+        let workers = given
+            .planned
+            .workers
+            .iter()
+            .zip(&summary.workers)
+            .map(|(name, load)| json!({"id": name, "utilization": load.utilization}));
+        let binding = tidemill_optimizer::explain::binding(problem, &given.planned.solution);
+        let changes = self.best.solution.as_ref().map(|best| self.between(&given.planned.solution, best));
+        json!({
+            "cost": cost.total(),
+            "compute": cost.compute,
+            "network": cost.network,
+            "accuracy": summary.accuracy,
+            "latency_ms": summary.slowest().filter(|path| path.is_bounded).map(|path| path.total() * 1e3),
+            "variants": self.variants(&given.planned.solution),
+            "workers": workers.collect::<Vec<_>>(),
+            "levels": levels.collect::<Vec<_>>(),
+            "violations": given.violations.iter().map(|one| self.told(given, one)).collect::<Vec<_>>(),
+            "binding": binding.iter().map(|one| self.binding(one)).collect::<Vec<_>>(),
+            "best_changes": changes,
+        })
+    }
+}
+
+/// The slowest way, bounded.
+fn latency(path: &PathLatency) -> String {
+    let sum = milliseconds(path.total() * 1e3);
+    if path.is_bounded { format!("{sum} at most") } else { format!("{sum} and waiting") }
+}
