@@ -307,6 +307,7 @@ pub(super) fn dropped_tag(span: &Span) -> Option<Diagnostic> {
     let tag = words.next()?;
     if tag.len() < 2
         || tag.starts_with("!!")
+        || tag.ends_with(':') // the end of a key
         || tag.contains(['"', '\''])
         || !words.all(|w| w.starts_with('&'))
     {
@@ -334,6 +335,11 @@ mod tests {
         let first = errors.iter().next().unwrap();
         let help = first.help.clone().unwrap_or_default();
         (first.line().unwrap(), first.column().unwrap(), first.message.clone(), help)
+    }
+
+    #[test]
+    fn a_key_may_end_with_an_exclamation_mark() {
+        assert!(parse(&SourceFile::new("w.yaml", "a:\n  A !: null\n")).is_ok());
     }
 
     #[test]
