@@ -1,11 +1,10 @@
 //! Which joint variants are planned under latency limits: those of a relaxation, and those that differ from good ones in
 //! one operator. The relaxation over whole routes says within milliseconds what each of them costs at least.
+use super::Best;
+use super::keys_in_time::offer;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::routes::Routes;
 use super::search::Search;
-use super::{Best, fault, realised_placement};
-use crate::check::check;
-use crate::cost::cost;
 use crate::planner::PlannerError;
 use crate::problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,12 +88,7 @@ pub(super) fn by_routes(
         let mut routes = Routes::new(&prepared, &joint);
         let most = found.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);
         let Some(placement) = search.over_routes(&mut routes, most)? else { continue };
-        if let Ok(solution) = realised_placement(problem, placement)
-            && check(problem, &solution).is_empty()
-        {
-            let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
-            found.offer(total, solution);
-        }
+        offer(problem, Some(placement), found)?;
     }
     Ok(())
 }

@@ -82,7 +82,12 @@ pub(super) fn keys_in_time(
     Ok(variants)
 }
 
-fn offer(problem: &Problem, placement: Option<Placement>, found: &mut Best) -> Result<(), PlannerError> {
+/// Keeps the plan of a placement where the checker accepts it and it is cheaper.
+pub(super) fn offer(
+    problem: &Problem,
+    placement: Option<Placement>,
+    found: &mut Best,
+) -> Result<(), PlannerError> {
     let solution = placement.and_then(|placement| realised_placement(problem, placement).ok());
     if let Some(solution) = solution.filter(|solution| check(problem, solution).is_empty()) {
         let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();

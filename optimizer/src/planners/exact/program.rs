@@ -1,4 +1,4 @@
-//! A mixed-integer linear program, kept so that it can be relaxed, restricted and solved again by `microlp`.
+//! A mixed-integer linear program, kept so that it can be relaxed, restricted and solved again by `microlp` or HiGHS.
 use super::reduced::Reduced;
 use crate::planner::Solver;
 use microlp::{
