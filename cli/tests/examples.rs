@@ -120,7 +120,7 @@ fn vqa_answers_as_expected_with_and_without_a_plan() {
     };
     let (report, mut rows) = run(&[]);
     for (stage, variant) in [
-        ("scene_features", "scene-features-huge-int8"),
+        ("scene_features", "scene-features-huge"),
         ("speech", "speech-large"),
         ("answerer", "answerer-large"),
     ] {

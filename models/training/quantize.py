@@ -11,6 +11,7 @@ import hashlib
 import pathlib
 import tempfile
 
+import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -45,10 +46,22 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         prepared = pathlib.Path(folder) / "prepared.onnx"
         quant_pre_process(str(model.file), str(prepared))
+        convolutions = [n.name for n in onnx.load(prepared).graph.node if n.op_type == "Conv"]
         quantize_static(
             str(prepared), str(path), Pictures(model, args.work / "train"),
             quant_format=QuantFormat.QDQ, per_channel=True, activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8, op_types_to_quantize=["Conv", "Add", "AveragePool"],
+            # Weights of 7 bits. Processors with AVX2 or AVX-512 but without VNNI add two products of an
+            # unsigned and a signed byte in 16 signed bits, saturating: with weights up to 127 the sum may
+            # be 2 * 255 * 127 = 64770, is cut to 32767 without a word, and the same file gives other,
+            # worse features there than elsewhere. With weights up to 64 it is 2 * 255 * 64 = 32640 at most.
+            reduce_range=True,
+            # The last layer, 0.004 % of the work, stays in float: its rounding goes straight into the
+            # features. ONNX Runtime's integer kernels are then within 0.02 of the same file computed in
+            # float, not 0.06 (40 pictures of the sample), and the features of 1000 pictures of `tune` are
+            # 0.0114 off those of the float model (root mean square), not 0.0128. With all at 8 bits and
+            # without saturation they were 0.0121 off.
+            nodes_to_exclude=convolutions[-1:],
             calibrate_method=CalibrationMethod.MinMax,
         )
     text = model.path.read_text()
