@@ -28,11 +28,14 @@ mod latency_times;
 mod live;
 mod model;
 mod modes;
+mod one_joint;
 mod prepared;
 mod program;
 mod reduced;
 mod route_plans;
+mod route_search;
 mod routes;
+mod screening;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -125,6 +128,11 @@ impl Best {
         let is_near =
             |(cost, _): &(f64, Solution)| Outcome::gap_between(*cost, self.bound.min(*cost)) <= gap + 1e-9;
         self.plan.as_ref().map_or(self.bound == f64::INFINITY, is_near)
+    }
+
+    /// What does not cost less than this is not looked for; without a plan infinite.
+    fn cutoff(&self, gap: f64) -> f64 {
+        self.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| cost * (1.0 - gap))
     }
 
     fn offer(&mut self, cost: f64, solution: Solution) {

@@ -62,8 +62,7 @@ pub(super) fn keys_in_time(
         let joint = model.joint(&point.values);
         let mut routes = Routes::new(&for_routes, &joint);
         let count = |class: usize, operator: Option<usize>| {
-            let column = model.counts[class].iter().find(|(of, _)| *of == operator);
-            column.map_or(0, |(_, column)| point.values[*column].round() as u32)
+            model.number(&point.values, (class, operator)).round() as u32
         };
         let placement = search.with_workers(&mut routes, count)?;
         offer(problem, placement, found)?;
@@ -132,7 +131,7 @@ impl Search {
 
     /// Refines the points of time by a point, and by what its whole numbers cost then, again and again; whether there
     /// are points that were not there before.
-    fn refine_by_numbers(
+    pub(super) fn refine_by_numbers(
         &mut self,
         prepared: &mut Prepared<'_>,
         model: &Model,

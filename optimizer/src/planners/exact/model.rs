@@ -495,6 +495,16 @@ impl Model {
         }
     }
 
+    /// Column of the workers of a search class, for one operator where they are not shared.
+    pub(super) fn count(&self, (class, operator): (usize, Option<usize>)) -> Option<Column> {
+        self.counts[class].iter().find(|(of, _)| *of == operator).map(|(_, column)| *column)
+    }
+
+    /// How many workers those are in a point.
+    pub(super) fn number(&self, values: &[f64], slot: (usize, Option<usize>)) -> f64 {
+        self.count(slot).map_or(0.0, |column| values[column])
+    }
+
     /// Flow columns of a link with their group and locations.
     pub(super) fn link_columns(&self, link: usize) -> impl Iterator<Item = (usize, usize, usize, Column)> {
         let pairs = self.flows[link].iter();

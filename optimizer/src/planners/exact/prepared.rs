@@ -208,6 +208,19 @@ impl<'a> Prepared<'a> {
         nodes.iter().map(|&node| self.domains[node].len() as f64).product()
     }
 
+    /// The same with one variant of each operator.
+    pub(super) fn only(&self, joint: &[usize]) -> Self {
+        let mut one = self.clone();
+        for (choices, variant) in one.choices.iter_mut().zip(joint) {
+            choices.retain(|choice| choice.variant == *variant);
+        }
+        one.prune();
+        if one.latency == LatencyRule::Times && one.is_servable() {
+            one.grid = latency_times::grid(&one);
+        }
+        one
+    }
+
     /// Refines the points of time by a point of a program with them; whether there are more now.
     pub(super) fn refine(&mut self, model: &Model, values: &[f64]) -> bool {
         let Some(mut grid) = self.grid.take() else { return false };

@@ -7,6 +7,9 @@ use microlp::{
 };
 use std::time::Duration;
 
+/// Part of a row's right side below which a coefficient is left out: solvers lose their way among tiny ones.
+const HARDLY: f64 = 1e-7;
+
 /// Position of a column.
 pub(super) type Column = usize;
 
@@ -178,6 +181,33 @@ impl Program {
         let costs = self.columns.iter().enumerate().filter(|(_, column)| column.cost != 0.0);
         let terms = costs.map(|(column, facts)| (column, facts.cost / scale)).collect();
         self.at_most(terms, (most - self.fixed_cost) / scale);
+    }
+
+    /// Narrows the bounds of a column.
+    pub(super) fn narrow(&mut self, column: Column, low: f64, high: f64) {
+        let facts = &mut self.columns[column];
+        (facts.low, facts.high) = (facts.low.max(low), facts.high.min(high));
+    }
+
+    /// Only points whose real columns, by their costs and these terms, come to at least so much are left. No column needs
+    /// to count more than that alone; what hardly counts is left out, and taken from what is asked.
+    pub(super) fn real_costs_at_least(&mut self, least: f64, plus: Terms) {
+        let mut weights = vec![0.0; self.columns.len()];
+        for (weight, column) in weights.iter_mut().zip(&self.columns).filter(|(_, column)| !column.integer) {
+            *weight = column.cost;
+        }
+        plus.into_iter().for_each(|(column, value)| weights[column] += value);
+        let mut right = least - self.fixed_cost;
+        let scale = right.abs().max(1e-9);
+        let mut terms = Terms::new();
+        for (column, weight) in weights.into_iter().enumerate().filter(|(_, weight)| *weight != 0.0) {
+            if weight.abs() < HARDLY * scale {
+                right -= weight.max(0.0) * self.columns[column].high;
+            } else {
+                terms.push((column, weight.min(scale) / scale));
+            }
+        }
+        self.at_least(terms, right / scale);
     }
 
     /// Cost of a point.

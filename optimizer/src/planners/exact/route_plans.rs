@@ -42,9 +42,8 @@ impl Search {
         count: impl Fn(usize, Option<usize>) -> u32,
     ) -> Result<Option<Placement>, PlannerError> {
         let (time, wall) = (self.time, self.limits.wall_seconds);
-        let numbers: Vec<u32> =
-            routes.slots.iter().map(|&(class, operator)| count(class, operator)).collect();
-        let workers = Workers { low: numbers.clone(), high: numbers };
+        let numbers = routes.slots.iter().map(|&(class, operator)| f64::from(count(class, operator)));
+        let workers = Workers::exactly(numbers.collect());
         if routes.generate(&workers, f64::INFINITY, &|| time.left_of(wall)).is_none_or(f64::is_infinite) {
             return Ok(None);
         }
@@ -62,7 +61,7 @@ impl Search {
         seconds: &impl Fn() -> f64,
     ) -> Result<Option<Vec<u32>>, PlannerError> {
         let mut workers = routes.all_workers();
-        let mut before: Option<(usize, u32, Workers)> = None;
+        let mut before: Option<(usize, f64, Workers)> = None;
         for _ in 0..4 * routes.slots.len() {
             let cost = routes.generate(&workers, f64::INFINITY, seconds);
             if cost.is_none_or(f64::is_infinite) {
@@ -90,11 +89,11 @@ impl Search {
             let (near, old) = (value.round(), workers.clone());
             let other = if near > value { near - 1.0 } else { near + 1.0 };
             if near > value {
-                workers.low[slot] = near as u32;
+                workers.low[slot] = near;
             } else {
-                workers.high[slot] = near as u32;
+                workers.high[slot] = near;
             }
-            before = Some((slot, other as u32, old));
+            before = Some((slot, other, old));
         }
         Ok(None)
     }

@@ -6,20 +6,29 @@
 //! one by one (column generation), as rows of its dual, which stays in the solver. Which route the dual lacks is a
 //! cheapest path with a deadline, searched depth first among the choices that no other at the same place beats in
 //! both price and time.
+mod prices;
+
 use super::live::Live;
 use super::prepared::{Choice, Link, Prepared, SECONDS_PER_HOUR};
 use super::program::{Column, Point, Program, SolverForm, Terms};
+use super::route_search::{Look, RouteSearch};
 use crate::problem::Producer;
 use crate::realise::{Lane, Part, Pattern, Placement, SMALL_SHARE, WorkerGroup};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most rounds of looking for routes, and steps of one look.
+pub(super) use prices::Prices;
+
+/// Most rounds of looking for routes.
 const ROUNDS: usize = 300;
-const MOST_STEPS: usize = 10_000;
-/// Routes that are taken of one look.
-const TAKEN: usize = 4;
+/// Rows of routes with which a relaxation begins.
+const MOST_ROWS: usize = 150;
+/// How much is looked for by column generation.
+const PRICING: Look = Look { labels: 4_000, taken: 4 };
 /// A share of the keys that is not served costs so much, in $/h: more than any plan.
 const UNSERVED: f64 = 1e6;
+
+/// Routes with their rows in the dual, and what their traffic costs.
+pub(super) type KnownRoutes = BTreeMap<Route, (Terms, f64)>;
 
 /// A way of keys through the plan: a location for each origin, a choice for each operator.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,34 +50,15 @@ pub(super) struct Routes<'a, 'b> {
     /// Links into each operator, with the group of the sender's variant.
     inputs: Vec<Vec<(usize, usize)>>,
     is_fed: Vec<bool>,
+    search: RouteSearch,
     pub(super) slots: Vec<Slot>,
     /// Those that were wanted so far.
-    pub(super) known: BTreeSet<Route>,
-}
-
-/// What a route has to pay for.
-#[derive(Debug)]
-struct Prices {
-    /// By slot: load, load of waiting.
-    slots: Vec<[f64; 2]>,
-    /// By pair of locations with a bandwidth.
-    pairs: BTreeMap<(usize, usize), f64>,
-    /// By origin and location.
-    origins: Vec<BTreeMap<usize, f64>>,
-    /// What a route may cost at most.
-    most: f64,
-}
-
-/// A look for cheap routes.
-struct Look<'r> {
-    prices: &'r Prices,
-    /// By operator: choices that nothing beats, cheapest first, with their price.
-    choices: Vec<Vec<(f64, usize)>>,
-    /// What operators from here on pay at least.
-    least: Vec<f64>,
-    found: Vec<(f64, Route)>,
-    best: f64,
-    steps: usize,
+    pub(super) known: KnownRoutes,
+    /// The point of the dual that was found last.
+    last: Vec<f64>,
+    /// Of the last relaxation; whether no cheaper route was left out of it.
+    pub(super) prices: Option<Prices>,
+    pub(super) is_bound: bool,
 }
 
 impl<'a, 'b> Routes<'a, 'b> {
@@ -104,8 +94,26 @@ impl<'a, 'b> Routes<'a, 'b> {
             }
         }
         slots.sort_unstable();
-        let is_fed = operators.map(is_fed).collect();
-        Self { prepared, variants: variants.to_vec(), open, inputs, is_fed, slots, known: BTreeSet::new() }
+        let is_fed: Vec<bool> = operators.map(is_fed).collect();
+        let fastest = |node: usize, location: usize| {
+            let Some(open) = open.get(node) else { return Some(0.0) };
+            let there = open.iter().map(|&index| &prepared.choices[node][index]);
+            there.filter(|choice| choice.location == location).map(|choice| choice.latency).reduce(f64::min)
+        };
+        let search = RouteSearch::new(prepared, &inputs, fastest);
+        Self {
+            search,
+            prepared,
+            variants: variants.to_vec(),
+            open,
+            inputs,
+            is_fed,
+            slots,
+            known: KnownRoutes::new(),
+            last: Vec::new(),
+            prices: None,
+            is_bound: false,
+        }
     }
 
     fn choice(&self, route: &Route, operator: usize) -> &'a Choice {
@@ -176,142 +184,11 @@ impl<'a, 'b> Routes<'a, 'b> {
         Some(if bandwidth > 0.0 { 1.0 / bandwidth } else { 1.0 })
     }
 
-    /// Routes that cost less than they may, the cheapest last; whether there is no cheaper one.
-    fn look(&self, prices: &Prices) -> (Vec<(f64, Route)>, bool) {
-        let price = |operator: usize, choice: &Choice| {
-            let slot = self.slot(operator, choice).map_or([0.0; 2], |slot| prices.slots[slot]);
-            slot[0] * choice.load + slot[1] * choice.wait_load
-        };
-        let mut choices: Vec<Vec<(f64, usize)>> = Vec::new();
-        for (operator, open) in self.open.iter().enumerate() {
-            let mut all: Vec<(f64, usize)> =
-                open.iter().map(|&i| (price(operator, &self.prepared.choices[operator][i]), i)).collect();
-            all.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let mut kept: Vec<(f64, usize)> = Vec::new();
-            for (price, index) in all {
-                let own = &self.prepared.choices[operator][index];
-                let beats = |other: &(f64, usize)| {
-                    let other = &self.prepared.choices[operator][other.1];
-                    other.location == own.location && other.latency <= own.latency
-                };
-                if !kept.iter().any(beats) {
-                    kept.push((price, index));
-                }
-            }
-            choices.push(kept);
-        }
-        let mut least = vec![0.0; choices.len() + 1];
-        for operator in (0..choices.len()).rev() {
-            least[operator] =
-                least[operator + 1] + choices[operator].first().map_or(0.0, |(price, _)| *price);
-        }
-        let mut look = Look { prices, choices, least, found: Vec::new(), best: prices.most, steps: 0 };
-        self.descend(&mut look, &mut Vec::new(), &mut Vec::new(), &mut Vec::new(), 0.0);
-        (look.found, look.steps <= MOST_STEPS)
-    }
-
-    fn descend(
-        &self,
-        look: &mut Look<'_>,
-        origins: &mut Vec<usize>,
-        choices: &mut Vec<usize>,
-        ends: &mut Vec<f64>,
-        paid: f64,
-    ) {
-        look.steps += 1;
-        if look.steps > MOST_STEPS {
-            return;
-        }
-        if origins.len() < self.prepared.origins.len() {
-            let locations = look.prices.origins[origins.len()].clone();
-            for (location, price) in locations {
-                origins.push(location);
-                self.descend(look, origins, choices, ends, paid - price);
-                origins.pop();
-            }
-            return;
-        }
-        let operator = choices.len();
-        if operator == self.open.len() {
-            if paid < look.best {
-                look.best = paid;
-                look.found.push((paid, Route { origins: origins.clone(), choices: choices.clone() }));
-            }
-            return;
-        }
-        for at in 0..look.choices[operator].len() {
-            let (price, index) = look.choices[operator][at];
-            if paid + price + look.least[operator + 1] >= look.best {
-                break; // all after it are dearer
-            }
-            let choice = &self.prepared.choices[operator][index];
-            let Some((begin, traffic)) = self.arrival(look.prices, operator, choice, origins, choices, ends)
-            else {
-                continue;
-            };
-            let end = begin + choice.latency;
-            if self.prepared.deadline[operator].is_some_and(|deadline| end > deadline + 1e-9)
-                || paid + price + traffic + look.least[operator + 1] >= look.best
-            {
-                continue;
-            }
-            choices.push(index);
-            ends.push(end);
-            self.descend(look, origins, choices, ends, paid + price + traffic);
-            choices.pop();
-            ends.pop();
-        }
-    }
-
-    /// When the last input of an operator has come to a choice, and what that traffic pays; none where no route leads.
-    fn arrival(
-        &self,
-        prices: &Prices,
-        operator: usize,
-        choice: &Choice,
-        origins: &[usize],
-        choices: &[usize],
-        ends: &[f64],
-    ) -> Option<(f64, f64)> {
-        let mut begin = if self.is_fed[operator] { choice.source_latency } else { 0.0 };
-        let mut paid = choice.source_cost;
-        let scarce = |from: usize, bytes: f64| {
-            let price = prices.pairs.get(&(from, choice.location)).copied().unwrap_or(0.0);
-            if price == 0.0 {
-                return 0.0;
-            }
-            price * bytes * self.of_bandwidth(from, choice.location).unwrap_or(0.0)
-        };
-        for &(link, group) in &self.inputs[operator] {
-            let facts = &self.prepared.links[link];
-            let from =
-                self.sender(facts, origins, |before| self.prepared.choices[before][choices[before]].location);
-            self.prepared.problem.route(from, choice.location)?;
-            let before = if facts.from < ends.len() { ends[facts.from] } else { 0.0 };
-            begin = begin.max(before + self.prepared.link_seconds(facts, group, from, choice.location));
-            paid += self.prepared.link_cost(facts, group, from, choice.location);
-            if !prices.pairs.is_empty() {
-                paid += scarce(from, self.prepared.link_bytes(facts, group).iter().sum());
-            }
-        }
-        if !prices.pairs.is_empty() && self.is_fed[operator] {
-            let problem = self.prepared.problem;
-            for edge in problem.inputs_of(operator).into_iter().map(|edge| &problem.edges[edge]) {
-                if let Producer::Source(source) = edge.from
-                    && self.prepared.source_node[source].is_none()
-                {
-                    paid += scarce(problem.sources[source].locations[0].0, edge.rate * edge.bytes[0]);
-                }
-            }
-        }
-        Some((begin, paid))
-    }
-
     /// The dual of the relaxation without any route, with so many workers by slot: what its columns mean, and the program.
     fn dual(&self, workers: &Workers) -> (Program, DualColumns) {
         let problem = self.prepared.problem;
         let mut program = Program::default();
-        let key = program.real(-1.0, 0.0, UNSERVED);
+        let key = program.real(-1.0, 0.0, workers.unserved);
         let slots: Vec<[Column; 2]> =
             self.slots.iter().map(|_| [0, 1].map(|_| program.real(0.0, 0.0, UNSERVED))).collect();
         let classes: Vec<Column> =
@@ -332,19 +209,21 @@ impl<'a, 'b> Routes<'a, 'b> {
         for (index, &(class, _)) in self.slots.iter().enumerate() {
             let facts = &self.prepared.classes[class];
             let [load, wait] = slots[index];
-            let most = program.real(f64::from(workers.high[index]), 0.0, UNSERVED);
-            let least = program.real(-f64::from(workers.low[index]), 0.0, UNSERVED);
+            let most = program.real(workers.high[index], 0.0, UNSERVED);
+            let least = program.real(-workers.low[index], 0.0, UNSERVED);
+
             let terms =
                 vec![(load, 1.0), (wait, 1.0), (classes[facts.class], -1.0), (most, -1.0), (least, 1.0)];
             program.at_most(terms, facts.price);
         }
-        (program, DualColumns { key, slots, pairs, origins })
+        (program, DualColumns { key, slots, classes, pairs, origins })
     }
 
     /// Any number of workers that there are.
     pub(super) fn all_workers(&self) -> Workers {
-        let high = self.slots.iter().map(|&(class, _)| self.prepared.classes[class].count).collect();
-        Workers { low: vec![0; self.slots.len()], high }
+        let count = |&(class, _): &Slot| f64::from(self.prepared.classes[class].count);
+        let high = self.slots.iter().map(count).collect();
+        Workers { low: vec![0.0; self.slots.len()], high, unserved: UNSERVED }
     }
 
     /// Looks for the routes that the relaxation wants with so many workers; what it costs, infinite where the rates cannot
@@ -355,46 +234,49 @@ impl<'a, 'b> Routes<'a, 'b> {
         enough: f64,
         seconds: &impl Fn() -> f64,
     ) -> Option<f64> {
+        self.is_bound = false;
+        if self.known.is_empty() {
+            self.begin_with(None);
+        }
         let (mut program, columns) = self.dual(workers);
-        for route in &self.known {
-            program.at_least(self.row(&columns, route), -self.cost(route));
+        let mut inside: BTreeSet<Route> = BTreeSet::new();
+        for route in self.nearest() {
+            let (terms, cost) = &self.known[&route];
+            program.at_least(terms.clone(), -cost);
+            inside.insert(route);
         }
         let form = SolverForm::of(&program, true)?;
         let mut live = Live::new(&form, seconds()).ok()?;
         let mut waiting: Vec<Route> = Vec::new();
         for _ in 0..ROUNDS {
             for route in waiting.drain(..) {
-                live = live.with_row(&form, &self.row(&columns, &route), -self.cost(&route)).ok()?;
-                self.known.insert(route);
+                let row = self.row(&columns, &route);
+                live = live.with_row(&form, &row.0, -row.1).ok()?;
+                self.known.insert(route.clone(), row);
+                inside.insert(route);
             }
             if seconds() <= 0.0 {
                 return None;
             }
             let value = |column: Column| live.value(&form, column).unwrap_or(form.given(column));
-            let prices = Prices {
-                slots: columns.slots.iter().map(|of| of.map(|column| value(column).max(0.0))).collect(),
-                pairs: columns.pairs.iter().map(|(&pair, &column)| (pair, value(column).max(0.0))).collect(),
-                origins: columns
-                    .origins
-                    .iter()
-                    .map(|of| of.iter().map(|(&at, &column)| (at, value(column))).collect())
-                    .collect(),
-                most: value(columns.key) - 1e-7 * value(columns.key).abs().max(1.0),
-            };
-            let (found, is_whole) = self.look(&prices);
+            let key = value(columns.key);
+            let cost = -live.cost(&form);
+            let prices = self.prices_of(&columns, cost - key, value);
+            let (found, is_whole) = self.look(&prices, key - 1e-7 * key.abs().max(1.0), PRICING);
+            self.prices = Some(prices);
+            self.last = live.values(&form);
             // All keys together gain at most what the cheapest route gains.
-            let gained = found.last().map_or(0.0, |(paid, _)| value(columns.key) - paid);
-            let least = -live.cost(&form) - gained;
-            if is_whole && least >= enough && !found.is_empty() {
-                return Some(least);
+            let gained = found.last().map_or(0.0, |(paid, _)| key - paid);
+            if is_whole && cost - gained >= enough && !found.is_empty() {
+                self.is_bound = true;
+                return Some(cost - gained);
             }
             if found.is_empty() {
-                let cost = -live.cost(&form);
-                return Some(if value(columns.key) > 0.5 * UNSERVED { f64::INFINITY } else { cost });
+                self.is_bound = is_whole;
+                return Some(if key > 0.5 * workers.unserved { f64::INFINITY } else { cost });
             }
-            let last = found.len().saturating_sub(TAKEN);
-            waiting.extend(found.into_iter().skip(last).map(|(_, route)| route));
-            waiting.retain(|route| !self.known.contains(route));
+            waiting.extend(found.into_iter().map(|(_, route)| route));
+            waiting.retain(|route| !inside.contains(route));
             if waiting.is_empty() {
                 return None; // rounding: it is there already
             }
@@ -402,8 +284,65 @@ impl<'a, 'b> Routes<'a, 'b> {
         None
     }
 
+    /// Takes the cheapest routes at prices to begin with: those of other variants, or what the workers cost.
+    pub(super) fn begin_with(&mut self, prices: Option<&Prices>) {
+        let origins = || -> Vec<BTreeMap<usize, f64>> {
+            let origins = self.prepared.origins.iter();
+            origins.map(|of| of.iter().map(|(at, _)| (*at, 0.0)).collect()).collect()
+        };
+        let own = || Prices {
+            slots: BTreeMap::new(),
+            surplus: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            origins: origins(),
+            key: 0.0,
+            rest: 0.0,
+        };
+        let (found, _) = match prices {
+            Some(prices) => self.look(prices, f64::INFINITY, PRICING),
+            None => self.look(&own(), f64::INFINITY, PRICING),
+        };
+        let (_, columns) = self.dual(&self.all_workers());
+        for (_, route) in found {
+            let row = self.row(&columns, &route);
+            self.known.insert(route, row);
+        }
+    }
+
+    /// Known routes that come nearest to being wanted at the last point: with all of them each relaxation took longer.
+    fn nearest(&self) -> Vec<Route> {
+        if self.last.is_empty() || self.known.len() <= MOST_ROWS {
+            return self.known.keys().cloned().collect();
+        }
+        let surplus = |(terms, cost): &(Terms, f64)| {
+            cost + terms.iter().map(|(column, value)| value * self.last[*column]).sum::<f64>()
+        };
+        let mut all: Vec<(f64, &Route)> =
+            self.known.iter().map(|(route, row)| (surplus(row), route)).collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all.into_iter().take(MOST_ROWS).map(|(_, route)| route.clone()).collect()
+    }
+
+    fn prices_of(&self, columns: &DualColumns, rest: f64, value: impl Fn(Column) -> f64) -> Prices {
+        let by_slot = |of: [Column; 2]| of.map(|column| value(column).max(0.0));
+        let slots = self.slots.iter().copied();
+        let by_origin = |of: &BTreeMap<usize, Column>| of.iter().map(|(&at, &c)| (at, value(c))).collect();
+        let surplus = |(slot, [load, wait]): (&Slot, &[Column; 2])| {
+            let facts = &self.prepared.classes[slot.0];
+            (*slot, facts.price + value(columns.classes[facts.class]) - value(*load) - value(*wait))
+        };
+        Prices {
+            surplus: self.slots.iter().zip(&columns.slots).map(surplus).collect(),
+            slots: slots.zip(columns.slots.iter().copied().map(by_slot)).collect(),
+            pairs: columns.pairs.iter().map(|(&pair, &column)| (pair, value(column).max(0.0))).collect(),
+            origins: columns.origins.iter().map(by_origin).collect(),
+            key: value(columns.key),
+            rest,
+        }
+    }
+
     /// `prices of the route - key >= -cost`.
-    fn row(&self, columns: &DualColumns, route: &Route) -> Terms {
+    fn row(&self, columns: &DualColumns, route: &Route) -> (Terms, f64) {
         let mut terms: Terms = vec![(columns.key, -1.0)];
         for (of_slot, loads) in columns.slots.iter().zip(self.loads(route)) {
             terms.extend(
@@ -418,7 +357,7 @@ impl<'a, 'b> Routes<'a, 'b> {
         for (of_origin, at) in columns.origins.iter().zip(&route.origins) {
             terms.extend(of_origin.get(at).map(|column| (*column, -1.0)));
         }
-        terms
+        (terms, self.cost(route))
     }
 
     /// The program over the routes that are known: a column for each, in their order, then workers by slot.
@@ -426,17 +365,17 @@ impl<'a, 'b> Routes<'a, 'b> {
         let problem = self.prepared.problem;
         let mut program = Program::default();
         let columns: Vec<Column> =
-            self.known.iter().map(|route| program.real(self.cost(route), 0.0, 1.0)).collect();
+            self.known.keys().map(|route| program.real(self.cost(route), 0.0, 1.0)).collect();
         program.equal(columns.iter().map(|column| (*column, 1.0)).collect(), 1.0);
         for (origin, locations) in self.prepared.origins.iter().enumerate() {
             for &(location, share) in locations {
-                let there = self.known.iter().zip(&columns).filter(|(r, _)| r.origins[origin] == location);
+                let there = self.known.keys().zip(&columns).filter(|(r, _)| r.origins[origin] == location);
                 program.equal(there.map(|(_, column)| (*column, 1.0)).collect(), share);
             }
         }
         let mut of_slot: Vec<[Terms; 3]> = vec![Default::default(); self.slots.len()];
         let mut of_pair: BTreeMap<(usize, usize), Terms> = BTreeMap::new();
-        for (route, &column) in self.known.iter().zip(&columns) {
+        for (route, &column) in self.known.keys().zip(&columns) {
             for (terms, loads) in of_slot.iter_mut().zip(self.loads(route)) {
                 terms[0].push((column, loads[0]));
                 terms[1].push((column, loads[1]));
@@ -460,7 +399,8 @@ impl<'a, 'b> Routes<'a, 'b> {
         let mut of_class: BTreeMap<usize, Terms> = BTreeMap::new();
         for (slot, (&(class, _), [loads, waits, uses])) in self.slots.iter().zip(of_slot).enumerate() {
             let facts = &self.prepared.classes[class];
-            let count = program.integer(facts.price, workers.low[slot], workers.high[slot]);
+            let (low, high) = (workers.low[slot].round() as u32, workers.high[slot].round() as u32);
+            let count = program.integer(facts.price, low, high);
             counts.push(count);
             of_class.entry(facts.class).or_default().push((count, 1.0));
             let rows = [(loads, 1.0), (waits, 1.0), (uses, self.open.len() as f64)];
@@ -477,7 +417,7 @@ impl<'a, 'b> Routes<'a, 'b> {
 
     /// The placement that a point of that program means.
     pub(super) fn placement(&self, columns: &[Column], counts: &[Column], point: &Point) -> Placement {
-        let routes = self.known.iter().zip(columns).map(|(route, column)| (route, point.values[*column]));
+        let routes = self.known.keys().zip(columns).map(|(route, column)| (route, point.values[*column]));
         let routes: Vec<(&Route, f64)> = routes.filter(|(_, share)| *share > SMALL_SHARE).collect();
         let mut groups = Vec::new();
         let mut group_of = vec![0; self.slots.len()];
@@ -526,6 +466,7 @@ impl<'a, 'b> Routes<'a, 'b> {
 struct DualColumns {
     key: Column,
     slots: Vec<[Column; 2]>,
+    classes: Vec<Column>,
     pairs: BTreeMap<(usize, usize), Column>,
     origins: Vec<BTreeMap<usize, Column>>,
 }
@@ -533,8 +474,16 @@ struct DualColumns {
 /// Fewest and most workers by slot.
 #[derive(Debug, Clone)]
 pub(super) struct Workers {
-    pub(super) low: Vec<u32>,
-    pub(super) high: Vec<u32>,
+    pub(super) low: Vec<f64>,
+    pub(super) high: Vec<f64>,
+    /// What it costs not to serve any key, in $/h.
+    pub(super) unserved: f64,
+}
+
+impl Workers {
+    pub(super) fn exactly(numbers: Vec<f64>) -> Self {
+        Self { low: numbers.clone(), high: numbers, unserved: UNSERVED }
+    }
 }
 
 #[cfg(test)]

@@ -271,7 +271,7 @@ impl Search {
     }
 
     /// The relaxation, strengthened; with the rows that did it in the program.
-    fn root(&mut self, prepared: &Prepared<'_>, model: &mut Model) -> Result<Point, NotLive> {
+    pub(super) fn root(&mut self, prepared: &Prepared<'_>, model: &mut Model) -> Result<Point, NotLive> {
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let left = || time.left_of(wall);
         let form = SolverForm::of(&model.program, true).ok_or(NotLive::Infeasible)?;
@@ -494,7 +494,15 @@ impl Search {
         }
     }
 
+    /// Solves a program; that a solver loses its way is an error.
     pub(super) fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Result<Answer, PlannerError> {
+        match self.attempt(program, effort) {
+            Answer::Fault(reason) => Err(fault(&reason)),
+            answer => Ok(answer),
+        }
+    }
+
+    pub(super) fn attempt(&mut self, program: &Program, effort: &Effort<'_>) -> Answer {
         let answer =
             program.solve(&Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() });
         match &answer {
@@ -506,9 +514,8 @@ impl Search {
                 self.nodes += nodes;
                 self.by_time |= by_time;
             }
-            Answer::Infeasible => {}
-            Answer::Fault(reason) => return Err(fault(reason)),
+            Answer::Infeasible | Answer::Fault(_) => {}
         }
-        Ok(answer)
+        answer
     }
 }

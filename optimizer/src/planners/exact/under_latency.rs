@@ -4,6 +4,7 @@ use super::extract;
 use super::joints::{Joints, by_routes};
 use super::keys_in_time::keys_in_time;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
+use super::screening::one_by_one;
 use super::search::Search;
 use super::{Best, STRICTER, fault, plans, realised, too_small};
 use crate::check::check;
@@ -38,8 +39,12 @@ pub(super) fn under_latency(
     let variants = without_latency(&free, excluded, search, found)?;
     search.forget(); // those plans need not keep the limits
     let mut joints = Joints::default();
+    let is_listed = match &variants {
+        Some(first) => one_by_one(problem, excluded, solver, first, search, found)?,
+        None => false,
+    };
     // Plans before a better bound: a limit by the clock may come first.
-    if let Some(variants) = variants {
+    if let Some(variants) = variants.filter(|_| !is_listed) {
         let part = if solver == Solver::Highs { PART_OF_ROUTES_HIGHS } else { PART_OF_ROUTES };
         within(search, part, |search| by_routes(problem, excluded, variants, &mut joints, search, found))?;
     }
@@ -53,7 +58,7 @@ pub(super) fn under_latency(
     if !found.is_close(gap) && budgets_too {
         within_budgets(problem, excluded, search, found)?;
     }
-    if !found.is_close(gap) {
+    if !found.is_close(gap) && !is_listed {
         let part = if solver == Solver::Highs { PART_OF_BOUND_HIGHS } else { PART_OF_BOUND };
         let relaxed = within(search, part, |search| {
             search.limits.solver = solver;

@@ -78,6 +78,20 @@ pub(super) fn candidates(prepared: &Prepared<'_>, excluded: &[Vec<usize>], few: 
     }
 }
 
+/// The candidates as a list; none where they are too many.
+pub(super) fn listed(prepared: &Prepared<'_>, excluded: &[Vec<usize>]) -> Option<Vec<Vec<usize>>> {
+    match candidates(prepared, excluded, 0) {
+        Candidates::Few(joints) => Some(joints),
+        Candidates::Many(Allowed { list: Some(list), .. }) => Some(list),
+        Candidates::Many(Allowed { variants, .. }) => {
+            let is_free = prepared.problem.limits.accuracy.is_none() && excluded.is_empty();
+            let count = variants.iter().map(|of| of.iter().filter(|is| **is).count());
+            let count = count.fold(1usize, usize::saturating_mul);
+            (is_free && count <= ROWS).then(|| product(&variants))
+        }
+    }
+}
+
 /// `beats[operator][m][other]`: `m` is at least as good as `other` in all that costs.
 fn dominance(prepared: &Prepared<'_>) -> Vec<Vec<Vec<bool>>> {
     let problem = prepared.problem;

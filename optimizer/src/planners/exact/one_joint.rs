@@ -1,0 +1,308 @@
+//! The cheapest plan with given variants under latency limits: plans and a bound.
+//!
+//! The program is the cheapest flow over time ([`super::latency_times`]). With one variant of each operator it is small, and
+//! smaller still without the workers that the relaxation over whole routes says are too dear to be part of a plan
+//! that is cheaper than the best one known (reduced costs, probing). What the program relaxes at joins, rows give back:
+//! at the prices of a relaxation over routes each route pays at least what the cheapest pays, and so do flows that are made
+//! of routes.
+use super::Best;
+use super::keys_in_time::offer;
+use super::live::NotLive;
+use super::model::{Allowed, Model};
+use super::prepared::{LatencyRule, MemoryRule, Prepared};
+use super::program::{Answer, Effort, Point};
+use super::routes::{KnownRoutes, Prices, Routes, Workers};
+use super::search::Search;
+use crate::planner::{PlannerError, Solver};
+use crate::problem::Problem;
+use std::rc::Rc;
+
+/// Relaxations before the first integer program, and integer programs.
+const RELAXATIONS: usize = 40;
+const PROGRAMS: usize = 40;
+/// Relaxations after which an integer program is solved, where each is dearer by less than this part only.
+const SLOW: usize = 2;
+const PROGRESS: f64 = 1e-4;
+/// Part of the gap that one integer program may leave.
+const PART_OF_GAP: f64 = 0.5;
+/// The same as a part of what is open between the bound and the cheapest plan: points that are not plans need not be the
+/// cheapest ones.
+const PART_OF_OPEN: f64 = 0.2;
+/// Nodes of one integer program, as a multiple of those of other programs under latency limits: it decides.
+const MORE_NODES: u64 = 20;
+/// Nodes that `microlp` gets first where HiGHS is asked for.
+const NODES_BEFORE_HIGHS: u64 = 150;
+/// What it costs not to serve any key, as a multiple of the cheapest plan, where another plan is asked for.
+const UNSERVED: f64 = 50.0;
+/// By how much more than a program's point the relaxation over routes must cost for its prices to become a row.
+const VIOLATED: f64 = 1e-5;
+/// Passes over all workers by probing, and the part of the time for it.
+const PASSES: usize = 2;
+const PART_OF_PROBING: f64 = 0.25;
+
+/// Given variants, and what is known of them.
+#[derive(Debug)]
+pub(super) struct OneJoint<'a> {
+    /// For the flow over time, for the relaxation over routes, and for plans.
+    in_time: Prepared<'a>,
+    bounding: Rc<Prepared<'a>>,
+    planning: Prepared<'a>,
+    joint: Vec<usize>,
+    allowed: Allowed,
+    /// Fewest and most workers, by slot of the routes; empty before the first relaxation.
+    workers: Option<Workers>,
+    known: KnownRoutes,
+    /// Prices of relaxations over routes: rows of the program.
+    rows: Vec<Prices>,
+    /// No plan with these variants that is cheaper than the best one costs less.
+    pub(super) bound: f64,
+}
+
+impl<'a> OneJoint<'a> {
+    /// Nothing is known yet but a bound. `bounding` is prepared by [`LatencyRule::Means`], `planning` by
+    /// [`LatencyRule::Budgets`].
+    pub(super) fn new(
+        problem: &'a Problem,
+        bounding: &Prepared<'a>,
+        planning: &Prepared<'a>,
+        joint: &[usize],
+        bound: f64,
+    ) -> Result<Self, PlannerError> {
+        let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+        let in_time = Prepared::new(problem, &rules, LatencyRule::Times, 1.0)?.only(joint);
+        let (bounding, planning) = (Rc::new(bounding.only(joint)), planning.only(joint));
+        let allowed = Allowed::only(&in_time, joint);
+        let (workers, known, rows) = (None, KnownRoutes::new(), Vec::new());
+        Ok(Self { in_time, bounding, planning, joint: joint.to_vec(), allowed, workers, known, rows, bound })
+    }
+
+    /// Searches for plans and a bound until no plan with these variants can be cheaper than the best by more than the gap;
+    /// whether the time was up before.
+    pub(super) fn close(&mut self, search: &mut Search, found: &mut Best) -> Result<bool, PlannerError> {
+        if [&self.in_time, &*self.bounding].iter().any(|prepared| !prepared.is_servable()) {
+            self.bound = f64::INFINITY;
+            return Ok(false);
+        }
+        let bounding = Rc::clone(&self.bounding);
+        let mut routes = Routes::new(&bounding, &self.joint);
+        routes.known = std::mem::take(&mut self.known);
+        self.narrow(&mut routes, search, found);
+        self.refine(&mut routes, search, found);
+        self.programs(&mut routes, search, found)?;
+        self.known = std::mem::take(&mut routes.known);
+        let is_closed = self.bound >= found.cutoff(search.limits.gap);
+        Ok(!is_closed && search.time.left_of(search.limits.wall_seconds) <= 0.0)
+    }
+
+    /// Leaves out workers with which no plan is cheap enough, and asks for those without which none is.
+    fn narrow(&mut self, routes: &mut Routes<'_, '_>, search: &Search, found: &Best) {
+        let cutoff = found.cutoff(search.limits.gap);
+        let (time, wall) = (search.time, search.limits.wall_seconds);
+        let seconds = || time.left_of(wall);
+        let mut workers = self.workers.take().unwrap_or_else(|| routes.all_workers());
+        let cost = routes.generate(&workers, f64::INFINITY, &seconds).filter(|_| routes.is_bound);
+        if let Some(cost) = cost {
+            self.bound = self.bound.max(cost.min(cutoff));
+            let prices = routes.prices.take();
+            if let Some(prices) = prices.as_ref().filter(|_| cutoff.is_finite()) {
+                for (slot, high) in routes.slots.iter().zip(&mut workers.high) {
+                    *high = high.min(Routes::most_workers(prices, *slot, cutoff - cost));
+                }
+            }
+            self.rows.extend(prices);
+        }
+        let until = PART_OF_PROBING * seconds();
+        let probing = || time.left_of(wall) - (seconds() - until).max(0.0);
+        let begun = time.seconds();
+        let may_probe = || begun + until > time.seconds();
+        if cutoff.is_finite() && cost.is_some_and(|cost| cost < cutoff) {
+            for _ in 0..PASSES {
+                let before = (workers.low.clone(), workers.high.clone());
+                for slot in 0..routes.slots.len() {
+                    if workers.low[slot] >= workers.high[slot] || !may_probe() {
+                        continue;
+                    }
+                    let number = workers.low[slot];
+                    let mut more = workers.clone();
+                    more.low[slot] = number + 1.0;
+                    let is_dear =
+                        |cost: Option<f64>, is_bound: bool| is_bound && cost.is_some_and(|c| c >= cutoff);
+                    let cost = routes.generate(&more, cutoff, &probing);
+                    if is_dear(cost, routes.is_bound) {
+                        workers.high[slot] = number;
+                        continue;
+                    }
+                    let mut none = workers.clone();
+                    none.high[slot] = number;
+                    let cost = routes.generate(&none, cutoff, &probing);
+                    if is_dear(cost, routes.is_bound) {
+                        workers.low[slot] = number + 1.0;
+                    }
+                }
+                if before == (workers.low.clone(), workers.high.clone()) {
+                    break;
+                }
+            }
+            let cost = routes.generate(&workers, f64::INFINITY, &seconds).filter(|_| routes.is_bound);
+            if let Some(cost) = cost {
+                self.bound = self.bound.max(cost.min(cutoff));
+                self.rows.extend(routes.prices.take());
+            }
+        }
+        let is_open = |operator: usize, class: Option<usize>| {
+            let of_slot = |slot: &(usize, Option<usize>)| {
+                Some(slot.0) == class && slot.1.is_none_or(|own| own == operator)
+            };
+            routes.slots.iter().position(of_slot).is_none_or(|slot| workers.high[slot] > 0.0)
+        };
+        for (operator, choices) in self.in_time.choices.iter_mut().enumerate() {
+            choices.retain(|choice| is_open(operator, choice.class));
+        }
+        self.workers = Some(workers);
+    }
+
+    /// Refines the points of time, and adds rows, by relaxations.
+    fn refine(&mut self, routes: &mut Routes<'_, '_>, search: &mut Search, found: &Best) {
+        let cutoff = found.cutoff(search.limits.gap);
+        let (mut before, mut slow) = (0.0f64, 0);
+        for _ in 0..RELAXATIONS {
+            if self.bound >= cutoff {
+                return;
+            }
+            let model = self.model(routes);
+            let effort = Effort { relaxed: true, ..search.effort(1.0) };
+            match search.attempt(&model.program, &effort) {
+                Answer::Found(point) => {
+                    let is_slow = point.cost < before * (1.0 + PROGRESS);
+                    slow = if is_slow { slow + 1 } else { 0 };
+                    before = before.max(point.cost);
+                    self.bound = self.bound.max(point.cost.min(cutoff));
+                    let is_new = self.in_time.refine(&model, &point.values)
+                        || self.add_row(routes, &model, &point, search, found);
+                    if !is_new || slow >= SLOW {
+                        break;
+                    }
+                }
+                Answer::Infeasible => self.bound = self.bound.max(cutoff),
+                Answer::Nothing { .. } | Answer::Fault(_) => break,
+            }
+        }
+    }
+
+    /// Solves integer programs, the points of each being plans, or refined away.
+    fn programs(
+        &mut self,
+        routes: &mut Routes<'_, '_>,
+        search: &mut Search,
+        found: &mut Best,
+    ) -> Result<(), PlannerError> {
+        let gap = search.limits.gap;
+        for _ in 0..PROGRAMS {
+            let (cutoff, before) = (found.cutoff(gap), self.bound);
+            if self.bound >= cutoff || search.time.left_of(search.limits.wall_seconds) <= 0.0 {
+                break;
+            }
+            let mut model = self.model(routes);
+            if cutoff.is_finite() {
+                model.program.cheaper_than(cutoff);
+            }
+            if let Err(NotLive::Infeasible) = search.root(&self.in_time, &mut model) {
+                self.bound = self.bound.max(cutoff);
+                break;
+            }
+            let open = if cutoff.is_finite() { (cutoff - self.bound) / cutoff } else { 0.0 };
+            let effort = Effort {
+                gap: (PART_OF_GAP * gap).max(PART_OF_OPEN * open),
+                nodes: search.limits.nodes.saturating_mul(MORE_NODES),
+                ..search.effort(1.0)
+            };
+            match settled(&model, &effort, search) {
+                Answer::Found(point) => {
+                    self.bound = self.bound.max(point.bound.min(cutoff));
+                    self.plan(&model, &point, search, found)?;
+                    let is_new = self.add_row(routes, &model, &point, search, found);
+                    let is_finer = search.refine_by_numbers(&mut self.in_time, &model, &point)?;
+                    let is_raised = self.bound > before * (1.0 + 1e-9);
+                    if !is_new && !is_finer && !is_raised && found.cutoff(gap) >= cutoff {
+                        break;
+                    }
+                }
+                Answer::Infeasible => self.bound = self.bound.max(cutoff),
+                Answer::Nothing { bound, .. } => {
+                    self.bound = self.bound.max(bound.min(cutoff));
+                    break;
+                }
+                Answer::Fault(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn model(&self, routes: &Routes<'_, '_>) -> Model {
+        let mut model = Model::new(&self.in_time, &self.allowed);
+        if let Some(workers) = &self.workers {
+            for ((slot, low), high) in routes.slots.iter().zip(&workers.low).zip(&workers.high) {
+                if let Some(column) = model.count(*slot) {
+                    model.program.narrow(column, *low, *high);
+                }
+            }
+        }
+        let in_time = Routes::new(&self.in_time, &self.joint);
+        self.rows.iter().for_each(|prices| in_time.add_row(&mut model, prices));
+        model
+    }
+
+    /// Adds what the relaxation over routes says of the point's numbers of workers, if the point costs less.
+    fn add_row(
+        &mut self,
+        routes: &mut Routes<'_, '_>,
+        model: &Model,
+        point: &Point,
+        search: &Search,
+        found: &Best,
+    ) -> bool {
+        let number = |slot: &(usize, Option<usize>)| model.number(&point.values, *slot).max(0.0);
+        let mut workers = Workers::exactly(routes.slots.iter().map(number).collect());
+        if let Some((cost, _)) = &found.plan {
+            workers.unserved = workers.unserved.min(UNSERVED * cost);
+        }
+        let (time, wall) = (search.time, search.limits.wall_seconds);
+        let cost = routes.generate(&workers, f64::INFINITY, &|| time.left_of(wall));
+        let is_violated = routes.is_bound && cost.is_some_and(|cost| cost > point.cost * (1.0 + VIOLATED));
+        self.rows.extend(routes.prices.take().filter(|_| is_violated));
+        is_violated
+    }
+
+    /// Offers the cheapest plan with the point's numbers of workers.
+    fn plan(
+        &self,
+        model: &Model,
+        point: &Point,
+        search: &mut Search,
+        found: &mut Best,
+    ) -> Result<(), PlannerError> {
+        let mut routes = Routes::new(&self.planning, &self.joint);
+        let count = |class: usize, operator: Option<usize>| {
+            model.number(&point.values, (class, operator)).round() as u32
+        };
+        let placement = search.with_workers(&mut routes, count)?;
+        offer(self.planning.problem, placement, found)
+    }
+}
+
+/// Solves an integer program: by `microlp`, and by HiGHS where that is asked for and some nodes of `microlp` do not settle
+/// it. Of programs as small as these `microlp` is quicker with most.
+fn settled(model: &Model, effort: &Effort<'_>, search: &mut Search) -> Answer {
+    if effort.solver != Solver::Highs {
+        return search.attempt(&model.program, effort);
+    }
+    let first = Effort { solver: Solver::Microlp, nodes: NODES_BEFORE_HIGHS, ..effort.clone() };
+    let answer = search.attempt(&model.program, &first);
+    let start = match &answer {
+        Answer::Infeasible => return answer,
+        Answer::Found(point) if point.cost - point.bound <= effort.gap * point.cost => return answer,
+        Answer::Found(point) => Some(point.values.as_slice()),
+        Answer::Nothing { .. } | Answer::Fault(_) => None,
+    };
+    search.attempt(&model.program, &Effort { start, ..effort.clone() })
+}

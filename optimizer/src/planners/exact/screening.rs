@@ -1,0 +1,185 @@
+//! The cheapest plan under latency limits where the joint variants can be listed: bounded one by one, the cheapest first.
+//!
+//! The relaxation over whole routes is solved for few of them. Its prices are a point of the dual for all the others too:
+//! the cheapest route of another joint variant at these prices says what that one costs at least (a Lagrangean bound), in
+//! some microseconds. So thousands of joint variants are left out by some dozens of relaxations.
+use super::Best;
+use super::keys_in_time::offer;
+use super::one_joint::OneJoint;
+use super::prepared::{LatencyRule, MemoryRule, Prepared};
+use super::routes::{Prices, Routes};
+use super::search::Search;
+use super::under_latency::within;
+use super::variants::listed;
+use crate::planner::{PlannerError, Solver};
+use crate::problem::Problem;
+
+/// More than any plan costs, in $/h: what costs more cannot serve the rates.
+const TOO_MUCH: f64 = 1e5;
+/// Joint variants for which a plan is made from their relaxation, before any is searched through.
+const MOST_PLANNED: usize = 3;
+/// A relaxation that costs less than this part of the best plan asks for a plan at once.
+const NEAR: f64 = 0.9;
+/// Part of the time that is left for searching one through.
+const PART_OF_ONE: f64 = 0.5;
+
+/// Seconds that are not parted.
+const SHORT: f64 = 1.5;
+
+/// A joint variant that may be cheaper than the best plan.
+#[derive(Debug)]
+struct Open<'a> {
+    joint: Vec<usize>,
+    bound: f64,
+    done: Done<'a>,
+}
+
+/// What was done with it.
+#[derive(Debug)]
+enum Done<'a> {
+    Nothing,
+    Relaxed,
+    Planned,
+    /// So many times, and the time was up.
+    Searched(Box<OneJoint<'a>>, usize),
+    /// There is nothing more that could be done.
+    Exhausted,
+}
+
+impl Open<'_> {
+    /// What is done first: plans from relaxations that cost much less than the best plan, relaxations and other plans
+    /// from them, then what was searched least.
+    fn order(&self, may_plan: bool, cutoff: f64) -> Option<usize> {
+        match &self.done {
+            Done::Relaxed if may_plan && self.bound < NEAR * cutoff => Some(0),
+            Done::Relaxed if may_plan => Some(1),
+            Done::Nothing => Some(1),
+            Done::Relaxed | Done::Planned => Some(2),
+            Done::Searched(_, times) => Some(2 + times),
+            Done::Exhausted => None,
+        }
+    }
+}
+
+/// Searches all joint variants; whether they could be listed.
+pub(super) fn one_by_one(
+    problem: &Problem,
+    excluded: &[Vec<usize>],
+    solver: Solver,
+    first: &[usize],
+    search: &mut Search,
+    found: &mut Best,
+) -> Result<bool, PlannerError> {
+    let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+    let bounding = Prepared::new(problem, &rules, LatencyRule::Means, 1.0)?;
+    let planning = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
+    let Some(list) = listed(&bounding, excluded) else { return Ok(false) };
+    let gap = search.limits.gap;
+    let (time, wall) = (search.time, search.limits.wall_seconds);
+    let seconds = || time.left_of(wall);
+    let least = found.bound;
+    if let Some((cost, solution)) = search.incumbent(problem, excluded)?.clone() {
+        found.offer(cost, solution);
+    }
+    let mut open: Vec<Open<'_>> =
+        list.into_iter().map(|joint| Open { joint, bound: least, done: Done::Nothing }).collect();
+    let mut best: Option<(f64, Prices)> = None;
+    let mut planned = 0;
+    if let Some(first) = open.iter_mut().find(|open| open.joint == first) {
+        first.bound = f64::NEG_INFINITY; // the first to be looked at
+    }
+    while seconds() > 0.0 {
+        let cutoff = found.cutoff(gap).min(TOO_MUCH);
+        open.retain(|open| open.bound < cutoff);
+        let Some(next) = next_of(&open, planned < MOST_PLANNED, cutoff) else { break };
+        let mut next = open.swap_remove(next);
+        next.done = match next.done {
+            Done::Nothing => {
+                let mut routes = Routes::new(&bounding, &next.joint);
+                routes.begin_with(best.as_ref().map(|(_, prices)| prices));
+                let least = routes.generate(&routes.all_workers(), cutoff, &seconds);
+                if let Some(least) = least.filter(|_| routes.is_bound) {
+                    next.bound = next.bound.max(least);
+                }
+                if let Some(prices) = routes.prices.take() {
+                    screen(&mut open, &bounding, &prices, found.cutoff(gap), &seconds);
+                    if best.as_ref().is_none_or(|(least, _)| next.bound < *least) {
+                        best = Some((next.bound, prices));
+                    }
+                }
+                Done::Relaxed
+            }
+            Done::Relaxed if planned < MOST_PLANNED => {
+                planned += 1;
+                let mut routes = Routes::new(&planning, &next.joint);
+                let most = found.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);
+                let placement = search.over_routes(&mut routes, most)?;
+                offer(problem, placement, found)?;
+                Done::Planned
+            }
+            other => {
+                let (mut one, times) = match other {
+                    Done::Searched(one, times) => (one, times),
+                    _ => {
+                        let one = OneJoint::new(problem, &bounding, &planning, &next.joint, next.bound)?;
+                        (Box::new(one), 0)
+                    }
+                };
+                let is_last = open.is_empty() || time.left_of(wall) < SHORT;
+                let is_stopped = within(search, if is_last { 1.0 } else { PART_OF_ONE }, |search| {
+                    search.limits.solver = solver;
+                    let is_stopped = one.close(search, found);
+                    search.limits.solver = Solver::default();
+                    is_stopped
+                })?;
+                next.bound = next.bound.max(one.bound);
+                if is_stopped { Done::Searched(one, times + 1) } else { Done::Exhausted }
+            }
+        };
+        open.push(next);
+        if found.cutoff(gap) < cutoff
+            && let Some((_, prices)) = &best
+        {
+            screen(&mut open, &bounding, prices, found.cutoff(gap), &seconds);
+        }
+    }
+    let cutoff = found.cutoff(gap);
+    let bound = open.iter().map(|open| open.bound).fold(cutoff, f64::min);
+    found.bound = found.bound.max(bound);
+    Ok(true)
+}
+
+/// Position of what is done next.
+fn next_of(open: &[Open<'_>], may_plan: bool, cutoff: f64) -> Option<usize> {
+    let order = |index: &usize| {
+        let next = &open[*index];
+        Some((next.order(may_plan, cutoff)?, next.bound, &next.joint))
+    };
+    let all = (0..open.len()).filter_map(|index| Some((order(&index)?, index)));
+    let first = all.min_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2)));
+    first.map(|(_, index)| index)
+}
+
+/// Raises bounds by prices.
+fn screen(
+    open: &mut Vec<Open<'_>>,
+    bounding: &Prepared<'_>,
+    prices: &Prices,
+    cutoff: f64,
+    seconds: &impl Fn() -> f64,
+) {
+    let (is_close, cutoff) = (cutoff < f64::INFINITY, cutoff.min(TOO_MUCH));
+    for open in open.iter_mut().filter(|open| matches!(open.done, Done::Nothing) && open.bound < cutoff) {
+        if seconds() <= 0.0 {
+            return;
+        }
+        let routes = Routes::new(bounding, &open.joint);
+        open.bound = open.bound.max(routes.least_without_times(prices));
+        // Without a plan that is cheap nearly all are left, and the whole search would take long.
+        if open.bound < cutoff && is_close {
+            let least = routes.least_by(prices, cutoff);
+            open.bound = open.bound.max(least.unwrap_or(0.0));
+        }
+    }
+    open.retain(|open| open.bound < cutoff);
+}
