@@ -205,7 +205,7 @@ pub(crate) struct RunArguments {
     /// The workflow.
     #[arg(value_name = "WORKFLOW")]
     pub(crate) workflow: PathBuf,
-    /// Run this plan; without one everything runs on one worker with the most accurate models.
+    /// Run this plan; without one everything runs on one worker with the most accurate models, or smaller ones as accurate.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
     /// Model of an operator, by the manifest's id or path; may be given several times.

@@ -1,4 +1,5 @@
-//! Which of its models an operator runs when no plan says so: the most accurate that this machine can run.
+//! Which of its models an operator runs when no plan says so: the most accurate that this machine can run, or the smallest of
+//! those that are as accurate as far as can be told.
 use crate::arguments::Setting;
 use crate::exit::{Exit, Failure};
 use std::collections::BTreeMap;
@@ -15,6 +16,8 @@ pub(crate) struct Candidate {
     pub(crate) written: String,
     /// The manifest.
     pub(crate) manifest: Manifest,
+    /// Bytes of its files, where they are here.
+    pub(crate) bytes: Option<u64>,
     /// Why this machine cannot run it, and how to mend that.
     pub(crate) obstacle: Option<String>,
     /// Whether that is only because it was not fetched or exported.
@@ -59,7 +62,14 @@ pub(crate) fn candidates(workflow: &Workflow) -> Result<Candidates, Diagnostics>
                     let absent =
                         location::command(&manifest).is_some() && location::bytes(&manifest, &path).is_none();
                     let obstacle = backends.obstacle(operator, &path, &manifest);
-                    list.push(Candidate { written: written.value.clone(), manifest, obstacle, absent });
+                    let bytes = location::bytes(&manifest, &path);
+                    list.push(Candidate {
+                        written: written.value.clone(),
+                        manifest,
+                        bytes,
+                        obstacle,
+                        absent,
+                    });
                 }
                 // A manifest that cannot be opened has no place of its own.
                 Err(found) => errors.extend(found.into_iter().map(|finding| match finding.span.source() {
@@ -176,14 +186,25 @@ fn most_accurate(list: &[Candidate]) -> Chosen {
     };
     let best = usable.iter().copied().reduce(|best, next| if better(next, best) { next } else { best });
     let best = best.unwrap_or(first);
+    let smallest = usable.iter().copied().filter(|candidate| as_good(candidate, best));
+    let smallest = smallest.min_by_key(|candidate| candidate.bytes.unwrap_or(u64::MAX)).unwrap_or(best);
     let comparable = usable.iter().all(|c| name(c).is_some() && name(c) == name(best));
     let why = match (&best.manifest.metric, usable.len()) {
         (Some(metric), 0 | 1) => format!("the only one; {}", metric_text(metric)),
         (None, 0 | 1) => "the only one".to_owned(),
-        (Some(metric), n) if comparable => format!("best of {n}; {}", metric_text(metric)),
+        (Some(metric), n) if comparable && smallest.manifest.id == best.manifest.id => {
+            format!("best of {n}; {}", metric_text(metric))
+        }
+        (Some(metric), n) if comparable => {
+            let own = smallest.manifest.metric.as_ref().map(metric_text).unwrap_or_default();
+            format!(
+                "best of {n} by the interval of {} {:.3}, and smaller; {own}",
+                best.manifest.id, metric.value.value
+            )
+        }
         _ => "the first; the manifests do not all give the same metric".to_owned(),
     };
-    let best = if usable.len() > 1 && !comparable { first } else { best };
+    let best = if usable.len() > 1 && !comparable { first } else { smallest };
     chosen(best, why)
 }
 
@@ -196,6 +217,17 @@ fn better(a: &Candidate, b: &Candidate) -> bool {
         (Some(a), Some(b)) if a.higher_is_better => a.value.value > b.value.value,
         (Some(a), Some(b)) => a.value.value < b.value.value,
         _ => false,
+    }
+}
+
+/// Whether the samples do not tell it from the best: its value lies within the best one's interval.
+fn as_good(candidate: &Candidate, best: &Candidate) -> bool {
+    match (&candidate.manifest.metric, &best.manifest.metric) {
+        (Some(own), Some(best)) => {
+            let (low, high) = best.interval.value;
+            (low..=high).contains(&own.value.value)
+        }
+        _ => candidate.manifest.id == best.manifest.id,
     }
 }
 

@@ -120,7 +120,7 @@ fn vqa_answers_as_expected_with_and_without_a_plan() {
     };
     let (report, mut rows) = run(&[]);
     for (stage, variant) in [
-        ("scene_features", "scene-features-huge"),
+        ("scene_features", "scene-features-huge-int8"),
         ("speech", "speech-large"),
         ("answerer", "answerer-large"),
     ] {
@@ -131,8 +131,8 @@ fn vqa_answers_as_expected_with_and_without_a_plan() {
     let (expected, found, truth) = (expected_answers(), answers(&rows), truth());
     assert_eq!((rows.len(), found.len(), expected.len(), truth.len()), (200, 200, 200, 200));
     let same = |part: usize| expected.iter().filter(|(key, row)| found[*key][part] == row[part]).count();
-    // Another decoder rounds pixels differently, which may turn a close decision.
-    assert!(same(0) >= 199 && same(1) >= 198, "{} texts, {} answers as expected", same(0), same(1));
+    // Another decoder rounds pixels differently, which may turn a close decision, as 8 bits do.
+    assert!(same(0) >= 199 && same(1) >= 195, "{} texts, {} answers as expected", same(0), same(1));
     let right = expected.iter().filter(|(key, row)| truth[*key] == row[1]).count();
     let accuracy = report["sinks"][0]["accuracy_percent"].as_f64().unwrap();
     let there = right as f64 / 2.0;

@@ -8,10 +8,12 @@
 //! the cheapest plan of the heuristics counts.
 //!
 //! Under latency limits plans are made of whole routes, each of which ends in time, so a plan may pair a slow worker of
-//! one operator with a fast one of the next (`exact/routes.rs`); which variants are worth it, their relaxation says
-//! (`exact/joints.rs`). Budgets by operator are searched where that finds nothing. The bound comes from a program in which
-//! every share of the keys ends in time, with times rounded down (`exact/latency_times.rs`): [`Status::Optimal`] says
-//! that the plan meets it, and [`Status::Infeasible`] is proven only where that program has no plan.
+//! one operator with a fast one of the next (`exact/routes.rs`). Where the joint variants can be listed, each is bounded by
+//! its relaxation over routes, or by the prices of another's (`exact/screening.rs`); the few that are left are searched
+//! through with one variant of each operator (`exact/one_joint.rs`), in a flow whose times are rounded down
+//! (`exact/latency_times.rs`). Otherwise variants near good ones are planned (`exact/joints.rs`), and one such flow with all
+//! variants is the bound (`exact/keys_in_time.rs`). [`Status::Optimal`] says that the plan meets the bound, and
+//! [`Status::Infeasible`] is proven only where the relaxations have no plan.
 mod accuracy_rows;
 mod budgets;
 mod cuts;
