@@ -148,7 +148,7 @@ impl Search {
             model = Model::new(prepared, &model.allowed);
             let given = model.program.with_integers_of(numbers);
             let effort = Effort { relaxed: true, ..self.effort(1.0) };
-            let Answer::Found(point) = self.solve(&given, &effort)? else { break };
+            let Answer::Found(point) = self.attempt(&given, &effort) else { break };
             values = point.values;
         }
         Ok(is_refined)

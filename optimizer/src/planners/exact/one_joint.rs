@@ -105,8 +105,8 @@ impl<'a> OneJoint<'a> {
             self.bound = self.bound.max(cost.min(cutoff));
             let prices = routes.prices.take();
             if let Some(prices) = prices.as_ref().filter(|_| cutoff.is_finite()) {
-                for (slot, high) in routes.slots.iter().zip(&mut workers.high) {
-                    *high = high.min(Routes::most_workers(prices, *slot, cutoff - cost));
+                for ((slot, high), low) in routes.slots.iter().zip(&mut workers.high).zip(&workers.low) {
+                    *high = high.min(low + Routes::most_workers(prices, *slot, (cutoff - cost).max(0.0)));
                 }
             }
             self.rows.extend(prices);
@@ -210,7 +210,8 @@ impl<'a> OneJoint<'a> {
                 self.bound = self.bound.max(cutoff);
                 break;
             }
-            let open = if cutoff.is_finite() { (cutoff - self.bound) / cutoff } else { 0.0 };
+            let open = (cutoff - self.bound) / cutoff;
+            let open = if open.is_finite() { open } else { 0.0 };
             let effort = Effort {
                 gap: (PART_OF_GAP * gap).max(PART_OF_OPEN * open),
                 nodes: search.limits.nodes.saturating_mul(MORE_NODES),
@@ -304,5 +305,8 @@ fn settled(model: &Model, effort: &Effort<'_>, search: &mut Search) -> Answer {
         Answer::Found(point) => Some(point.values.as_slice()),
         Answer::Nothing { .. } | Answer::Fault(_) => None,
     };
-    search.attempt(&model.program, &Effort { start, ..effort.clone() })
+    match search.attempt(&model.program, &Effort { start, ..effort.clone() }) {
+        Answer::Nothing { .. } | Answer::Fault(_) => answer,
+        by_highs => by_highs,
+    }
 }

@@ -114,6 +114,8 @@ pub(super) struct Prepared<'a> {
     pub(super) latency: LatencyRule,
     /// Latest end of each operator in seconds, where a latency limit looks at it or at what follows.
     pub(super) deadline: Vec<Option<f64>>,
+    /// No plan costs more, in $/h: all workers, and all streams on their dearest ways.
+    pub(super) dearest: f64,
     /// Points of time, under [`LatencyRule::Times`].
     pub(super) grid: Option<TimeGrid>,
 }
@@ -148,6 +150,7 @@ impl<'a> Prepared<'a> {
             latency,
             deadline: own_deadlines(problem),
             grid: None,
+            dearest: 0.0,
         };
         for origin in problem.origins().into_iter().filter(|origin| origin.locations.len() > 1) {
             for source in origin.sources {
@@ -171,6 +174,7 @@ impl<'a> Prepared<'a> {
                 "streams from several locations meet so often that {size} route columns follow"
             )));
         }
+        prepared.dearest = prepared.dearest();
         if latency == LatencyRule::Times && prepared.is_servable() {
             prepared.grid = latency_times::grid(&prepared);
         }
@@ -206,6 +210,20 @@ impl<'a> Prepared<'a> {
 
     fn tuples_of(&self, nodes: &[usize]) -> f64 {
         nodes.iter().map(|&node| self.domains[node].len() as f64).product()
+    }
+
+    fn dearest(&self) -> f64 {
+        let workers = self.problem.worker_classes.iter().map(|class| f64::from(class.count) * class.price);
+        let streams = self.links.iter().map(|link| {
+            let ways = self.domains[link.from].iter().flat_map(|from| {
+                self.domains[link.to]
+                    .iter()
+                    .flat_map(move |to| (0..link.groups.len()).map(move |g| (g, *from, *to)))
+            });
+            ways.map(|(group, from, to)| self.link_cost(link, group, from, to)).fold(0.0, f64::max)
+        });
+        let sources = self.choices.iter().map(|of| of.iter().map(|c| c.source_cost).fold(0.0, f64::max));
+        workers.sum::<f64>() + streams.sum::<f64>() + sources.sum::<f64>()
     }
 
     /// The same with one variant of each operator.

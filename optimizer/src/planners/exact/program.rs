@@ -189,22 +189,26 @@ impl Program {
         (facts.low, facts.high) = (facts.low.max(low), facts.high.min(high));
     }
 
-    /// Only points whose real columns, by their costs and these terms, come to at least so much are left. No column needs
-    /// to count more than that alone; what hardly counts is left out, and taken from what is asked.
-    pub(super) fn real_costs_at_least(&mut self, least: f64, plus: Terms) {
+    /// Only points whose real columns, by their costs and these terms, come to at least so much are left. No column counts more
+    /// than `most`; what hardly counts is left out, and taken from what is asked.
+    pub(super) fn real_costs_at_least(&mut self, least: f64, most: f64, plus: Terms) {
         let mut weights = vec![0.0; self.columns.len()];
         for (weight, column) in weights.iter_mut().zip(&self.columns).filter(|(_, column)| !column.integer) {
             *weight = column.cost;
         }
         plus.into_iter().for_each(|(column, value)| weights[column] += value);
         let mut right = least - self.fixed_cost;
+        if right <= 0.0 {
+            return; // it always holds
+        }
+        let most = most.max(right);
         let scale = right.abs().max(1e-9);
         let mut terms = Terms::new();
         for (column, weight) in weights.into_iter().enumerate().filter(|(_, weight)| *weight != 0.0) {
             if weight.abs() < HARDLY * scale {
                 right -= weight.max(0.0) * self.columns[column].high;
             } else {
-                terms.push((column, weight.min(scale) / scale));
+                terms.push((column, weight.min(most) / scale));
             }
         }
         self.at_least(terms, right / scale);

@@ -64,7 +64,16 @@ impl Search {
         let mut before: Option<(usize, f64, Workers)> = None;
         for _ in 0..4 * routes.slots.len() {
             let cost = routes.generate(&workers, f64::INFINITY, seconds);
-            if cost.is_none_or(f64::is_infinite) {
+            let (program, _, counts) = routes.program(&workers);
+            let effort = Effort { relaxed: true, ..self.effort(1.0) };
+            let point = match cost.is_none_or(f64::is_infinite) {
+                true => None,
+                false => match self.solve(&program, &effort)? {
+                    Answer::Found(point) => Some(point),
+                    _ => None,
+                },
+            };
+            let Some(point) = point else {
                 // Rounded to the wrong side: the other one, once.
                 let Some((slot, other, old)) = before.take() else { return Ok(None) };
                 workers = old;
@@ -73,10 +82,7 @@ impl Search {
                     return Ok(None);
                 }
                 continue;
-            }
-            let (program, _, counts) = routes.program(&workers);
-            let effort = Effort { relaxed: true, ..self.effort(1.0) };
-            let Answer::Found(point) = self.solve(&program, &effort)? else { return Ok(None) };
+            };
             let fraction = |slot: usize| {
                 let value = point.values[counts[slot]];
                 let distance = (value - value.round()).abs();

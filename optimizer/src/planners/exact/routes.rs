@@ -4,8 +4,8 @@
 //! Every tuple of choices that ends in time is a column; workers carry the sum of the routes. So nothing is relaxed and
 //! nothing is stricter than the checker. The tuples are too many to be listed: those that the relaxation wants are found
 //! one by one (column generation), as rows of its dual, which stays in the solver. Which route the dual lacks is a
-//! cheapest path with a deadline, searched depth first among the choices that no other at the same place beats in
-//! both price and time.
+//! cheapest path with a deadline (`exact/route_search.rs`). The prices of the dual say something of other variants too, and
+//! of flows (`exact/routes/prices.rs`).
 mod prices;
 
 use super::live::Live;
@@ -203,7 +203,12 @@ impl<'a, 'b> Routes<'a, 'b> {
         }
         let origins = self.prepared.origins.iter();
         let mut origin = |of: &Vec<(usize, f64)>| -> BTreeMap<usize, Column> {
-            of.iter().map(|&(at, share)| (at, program.real(-share, -UNSERVED, UNSERVED))).collect()
+            // All of them and the key can rise together: the first stays at 0.
+            let most = |index: usize| if index == 0 { 0.0 } else { UNSERVED };
+            let column = |(index, &(at, share)): (usize, &(usize, f64))| {
+                (at, program.real(-share, -most(index), most(index)))
+            };
+            of.iter().enumerate().map(column).collect()
         };
         let origins: Vec<BTreeMap<usize, Column>> = origins.map(&mut origin).collect();
         for (index, &(class, _)) in self.slots.iter().enumerate() {
@@ -262,7 +267,8 @@ impl<'a, 'b> Routes<'a, 'b> {
             let key = value(columns.key);
             let cost = -live.cost(&form);
             let prices = self.prices_of(&columns, cost - key, value);
-            let (found, is_whole) = self.look(&prices, key - 1e-7 * key.abs().max(1.0), PRICING);
+            let tolerance = 1e-7 * key.abs().max(1.0);
+            let (found, is_whole) = self.look(&prices, key - tolerance, PRICING);
             self.prices = Some(prices);
             self.last = live.values(&form);
             // All keys together gain at most what the cheapest route gains.
@@ -273,7 +279,13 @@ impl<'a, 'b> Routes<'a, 'b> {
             }
             if found.is_empty() {
                 self.is_bound = is_whole;
-                return Some(if key > 0.5 * workers.unserved { f64::INFINITY } else { cost });
+                // A route that pays a little less was not looked for.
+                let least = cost - tolerance;
+                if let Some(prices) = &mut self.prices {
+                    prices.key -= tolerance;
+                }
+                let is_served = least <= self.prepared.dearest * (1.0 + 1e-6);
+                return Some(if is_served { least } else { f64::INFINITY });
             }
             waiting.extend(found.into_iter().map(|(_, route)| route));
             waiting.retain(|route| !inside.contains(route));

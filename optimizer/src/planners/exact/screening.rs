@@ -14,8 +14,8 @@ use super::variants::listed;
 use crate::planner::{PlannerError, Solver};
 use crate::problem::Problem;
 
-/// More than any plan costs, in $/h: what costs more cannot serve the rates.
-const TOO_MUCH: f64 = 1e5;
+/// Most that plans may cost, in $/h: prices of relaxations are no more than ten times as high.
+const MOST_COST: f64 = 1e5;
 /// Joint variants for which a plan is made from their relaxation, before any is searched through.
 const MOST_PLANNED: usize = 3;
 /// A relaxation that costs less than this part of the best plan asks for a plan at once.
@@ -74,6 +74,10 @@ pub(super) fn one_by_one(
     let bounding = Prepared::new(problem, &rules, LatencyRule::Means, 1.0)?;
     let planning = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
     let Some(list) = listed(&bounding, excluded) else { return Ok(false) };
+    if bounding.dearest > MOST_COST {
+        return Ok(false);
+    }
+    let too_much = bounding.dearest * (1.0 + 1e-6);
     let gap = search.limits.gap;
     let (time, wall) = (search.time, search.limits.wall_seconds);
     let seconds = || time.left_of(wall);
@@ -85,13 +89,14 @@ pub(super) fn one_by_one(
         list.into_iter().map(|joint| Open { joint, bound: least, done: Done::Nothing }).collect();
     let mut best: Option<(f64, Prices)> = None;
     let mut planned = 0;
-    if let Some(first) = open.iter_mut().find(|open| open.joint == first) {
-        first.bound = f64::NEG_INFINITY; // the first to be looked at
-    }
+    let mut first = open.iter().position(|open| open.joint == first);
     while seconds() > 0.0 {
-        let cutoff = found.cutoff(gap).min(TOO_MUCH);
-        open.retain(|open| open.bound < cutoff);
-        let Some(next) = next_of(&open, planned < MOST_PLANNED, cutoff) else { break };
+        let cutoff = found.cutoff(gap).min(too_much);
+        if first.is_none() {
+            open.retain(|open| open.bound < cutoff);
+        }
+        let next = first.take().or_else(|| next_of(&open, planned < MOST_PLANNED, cutoff));
+        let Some(next) = next else { break };
         let mut next = open.swap_remove(next);
         next.done = match next.done {
             Done::Nothing => {
@@ -143,8 +148,9 @@ pub(super) fn one_by_one(
             screen(&mut open, &bounding, prices, found.cutoff(gap), &seconds);
         }
     }
+    search.by_time |= !open.is_empty() && seconds() <= 0.0;
     let cutoff = found.cutoff(gap);
-    let bound = open.iter().map(|open| open.bound).fold(cutoff, f64::min);
+    let bound = open.iter().map(|open| open.bound).fold(cutoff, f64::min); // none open, no plan: infinite
     found.bound = found.bound.max(bound);
     Ok(true)
 }
@@ -168,15 +174,18 @@ fn screen(
     cutoff: f64,
     seconds: &impl Fn() -> f64,
 ) {
-    let (is_close, cutoff) = (cutoff < f64::INFINITY, cutoff.min(TOO_MUCH));
+    // Without a plan that is cheap nearly all are left, and the whole search would take long; not so where these prices are
+    // those of variants that cannot serve the rates.
+    let too_much = bounding.dearest * (1.0 + 1e-6);
+    let is_worth_it = cutoff < f64::INFINITY || prices.least() >= too_much;
+    let cutoff = cutoff.min(too_much);
     for open in open.iter_mut().filter(|open| matches!(open.done, Done::Nothing) && open.bound < cutoff) {
         if seconds() <= 0.0 {
             return;
         }
         let routes = Routes::new(bounding, &open.joint);
         open.bound = open.bound.max(routes.least_without_times(prices));
-        // Without a plan that is cheap nearly all are left, and the whole search would take long.
-        if open.bound < cutoff && is_close {
+        if open.bound < cutoff && is_worth_it {
             let least = routes.least_by(prices, cutoff);
             open.bound = open.bound.max(least.unwrap_or(0.0));
         }

@@ -16,6 +16,9 @@ use crate::realise::RealiseError;
 /// Nodes of one program, as a part of all: there are many programs, and bounds move little.
 const NODES_PART: u64 = 200;
 
+/// Part of the time for joint variants one by one; the rest is for budgets, where that leaves a gap.
+const PART_OF_LISTED: f64 = 0.95;
+
 /// Parts of the time that is left, for plans of whole routes and then for a better bound; the same where HiGHS finds
 /// the bound, and with it most of the plans.
 const PART_OF_ROUTES: f64 = 0.6;
@@ -40,7 +43,9 @@ pub(super) fn under_latency(
     search.forget(); // those plans need not keep the limits
     let mut joints = Joints::default();
     let is_listed = match &variants {
-        Some(first) => one_by_one(problem, excluded, solver, first, search, found)?,
+        Some(first) => within(search, PART_OF_LISTED, |search| {
+            one_by_one(problem, excluded, solver, first, search, found)
+        })?,
         None => false,
     };
     // Plans before a better bound: a limit by the clock may come first.

@@ -26,6 +26,13 @@ pub(in crate::planners::exact) struct Prices {
     pub(super) rest: f64,
 }
 
+impl Prices {
+    /// What no plan with the variants of these prices undercuts.
+    pub(in crate::planners::exact) fn least(&self) -> f64 {
+        self.key + self.rest
+    }
+}
+
 impl Routes<'_, '_> {
     /// What all keys pay at a choice; a slot that the prices do not know costs what its workers cost.
     fn price_of(&self, prices: &Prices, operator: usize, choice: &Choice) -> f64 {
@@ -123,7 +130,8 @@ impl Routes<'_, '_> {
         (found.collect(), is_whole)
     }
 
-    /// Workers of a slot that any plan rents at most which is cheaper than a relaxation by less than `open`, by its prices.
+    /// Workers of a slot, beyond the fewest that the relaxation asked for, that any plan rents at most which is dearer than
+    /// the relaxation by less than `open`, by its prices.
     pub(in crate::planners::exact) fn most_workers(prices: &Prices, slot: Slot, open: f64) -> f64 {
         let surplus = prices.surplus.get(&slot).copied().unwrap_or(0.0);
         if surplus > 1e-9 { (open / surplus + 1e-6).floor().max(0.0) } else { f64::INFINITY }
@@ -152,7 +160,10 @@ impl Routes<'_, '_> {
             shares.iter().map(|(at, share)| prices.get(at).copied().unwrap_or(0.0) * share).sum()
         };
         let of_origins: f64 = prices.origins.iter().zip(&self.prepared.origins).map(of_origin).sum();
-        model.program.real_costs_at_least(prices.key + of_origins, terms);
+        // The most that a single route must pay: more than that of one column is not needed.
+        let dearest = |of: &BTreeMap<usize, f64>| of.values().copied().fold(f64::NEG_INFINITY, f64::max);
+        let most = prices.key + prices.origins.iter().map(dearest).sum::<f64>();
+        model.program.real_costs_at_least(prices.key + of_origins, most, terms);
     }
 }
 
