@@ -9,12 +9,11 @@ use super::Best;
 use super::keys_in_time::offer;
 use super::live::NotLive;
 use super::model::{Allowed, Model};
-use super::prepared::{LatencyRule, MemoryRule, Prepared};
+use super::prepared::Prepared;
 use super::program::{Answer, Effort, Point};
 use super::routes::{KnownRoutes, Prices, Routes, Workers};
 use super::search::Search;
 use crate::planner::{PlannerError, Solver};
-use crate::problem::Problem;
 use std::rc::Rc;
 
 /// Relaxations before the first integer program, and integer programs.
@@ -59,21 +58,15 @@ pub(super) struct OneJoint<'a> {
 }
 
 impl<'a> OneJoint<'a> {
-    /// Nothing is known yet but a bound. `bounding` is prepared by [`LatencyRule::Means`], `planning` by
-    /// [`LatencyRule::Budgets`].
-    pub(super) fn new(
-        problem: &'a Problem,
-        bounding: &Prepared<'a>,
-        planning: &Prepared<'a>,
-        joint: &[usize],
-        bound: f64,
-    ) -> Result<Self, PlannerError> {
-        let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-        let in_time = Prepared::new(problem, &rules, LatencyRule::Times, 1.0)?.only(joint);
-        let (bounding, planning) = (Rc::new(bounding.only(joint)), planning.only(joint));
+    /// Nothing is known yet but a bound. `bounding` is prepared by `LatencyRule::Means`, `planning` by
+    /// `LatencyRule::Budgets`.
+    pub(super) fn new(bounding: &Prepared<'a>, planning: &Prepared<'a>, joint: &[usize], bound: f64) -> Self {
+        let bounding = bounding.only(joint);
+        let in_time = bounding.clone().in_time();
+        let (bounding, planning) = (Rc::new(bounding), planning.only(joint));
         let allowed = Allowed::only(&in_time, joint);
         let (workers, known, rows) = (None, KnownRoutes::new(), Vec::new());
-        Ok(Self { in_time, bounding, planning, joint: joint.to_vec(), allowed, workers, known, rows, bound })
+        Self { in_time, bounding, planning, joint: joint.to_vec(), allowed, workers, known, rows, bound }
     }
 
     /// Searches for plans and a bound until no plan with these variants can be cheaper than the best by more than the gap;
@@ -112,7 +105,7 @@ impl<'a> OneJoint<'a> {
             self.rows.extend(prices);
         }
         let until = PART_OF_PROBING * seconds();
-        let probing = || time.left_of(wall) - (seconds() - until).max(0.0);
+        let probing = || seconds().min(until);
         let begun = time.seconds();
         let may_probe = || begun + until > time.seconds();
         if cutoff.is_finite() && cost.is_some_and(|cost| cost < cutoff) {

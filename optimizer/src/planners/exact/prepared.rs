@@ -212,6 +212,18 @@ impl<'a> Prepared<'a> {
         nodes.iter().map(|&node| self.domains[node].len() as f64).product()
     }
 
+    /// The same with points of time.
+    pub(super) fn in_time(mut self) -> Self {
+        self.latency = LatencyRule::Times;
+        self.grid = if self.is_servable() { latency_times::grid(&self) } else { None };
+        self
+    }
+
+    /// What costs so much, in $/h, is no plan.
+    pub(super) fn too_much(&self) -> f64 {
+        self.dearest * (1.0 + 1e-6)
+    }
+
     fn dearest(&self) -> f64 {
         let workers = self.problem.worker_classes.iter().map(|class| f64::from(class.count) * class.price);
         let streams = self.links.iter().map(|link| {
@@ -233,9 +245,6 @@ impl<'a> Prepared<'a> {
             choices.retain(|choice| choice.variant == *variant);
         }
         one.prune();
-        if one.latency == LatencyRule::Times && one.is_servable() {
-            one.grid = latency_times::grid(&one);
-        }
         one
     }
 

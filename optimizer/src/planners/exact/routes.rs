@@ -284,7 +284,7 @@ impl<'a, 'b> Routes<'a, 'b> {
                 if let Some(prices) = &mut self.prices {
                     prices.key -= tolerance;
                 }
-                let is_served = least <= self.prepared.dearest * (1.0 + 1e-6);
+                let is_served = least <= self.prepared.too_much();
                 return Some(if is_served { least } else { f64::INFINITY });
             }
             waiting.extend(found.into_iter().map(|(_, route)| route));

@@ -77,7 +77,6 @@ pub(super) fn one_by_one(
     if bounding.dearest > MOST_COST {
         return Ok(false);
     }
-    let too_much = bounding.dearest * (1.0 + 1e-6);
     let gap = search.limits.gap;
     let (time, wall) = (search.time, search.limits.wall_seconds);
     let seconds = || time.left_of(wall);
@@ -91,7 +90,7 @@ pub(super) fn one_by_one(
     let mut planned = 0;
     let mut first = open.iter().position(|open| open.joint == first);
     while seconds() > 0.0 {
-        let cutoff = found.cutoff(gap).min(too_much);
+        let cutoff = found.cutoff(gap).min(bounding.too_much());
         if first.is_none() {
             open.retain(|open| open.bound < cutoff);
         }
@@ -126,7 +125,7 @@ pub(super) fn one_by_one(
                 let (mut one, times) = match other {
                     Done::Searched(one, times) => (one, times),
                     _ => {
-                        let one = OneJoint::new(problem, &bounding, &planning, &next.joint, next.bound)?;
+                        let one = OneJoint::new(&bounding, &planning, &next.joint, next.bound);
                         (Box::new(one), 0)
                     }
                 };
@@ -176,7 +175,7 @@ fn screen(
 ) {
     // Without a plan that is cheap nearly all are left, and the whole search would take long; not so where these prices are
     // those of variants that cannot serve the rates.
-    let too_much = bounding.dearest * (1.0 + 1e-6);
+    let too_much = bounding.too_much();
     let is_worth_it = cutoff < f64::INFINITY || prices.least() >= too_much;
     let cutoff = cutoff.min(too_much);
     for open in open.iter_mut().filter(|open| matches!(open.done, Done::Nothing) && open.bound < cutoff) {
