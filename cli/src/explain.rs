@@ -23,7 +23,7 @@ use tidemill_optimizer::physical::solution_of;
 use tidemill_optimizer::planner::Planner;
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::problem::Problem;
-use tidemill_optimizer::solution::{Outcome, Solution};
+use tidemill_optimizer::solution::{Hosting, Outcome, Solution};
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::units::Percentile;
 use waits::with_least_waits;
@@ -105,6 +105,14 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
 }
 
 /// What a plan does not keep. A wait that nothing bounds says nothing more than the load that is the reason for it.
+/// Whether two plans with the same workers share the work out alike.
+fn is_same(a: &Solution, b: &Solution) -> bool {
+    let alike = |(a, b): (&Hosting, &Hosting)| {
+        (a.operator, a.worker, a.mode) == (b.operator, b.worker, b.mode) && (a.share - b.share).abs() < 1e-6
+    };
+    a.hostings.len() == b.hostings.len() && a.hostings.iter().zip(&b.hostings).all(alike)
+}
+
 fn judged(problem: &Problem, planned: &Planned) -> Vec<Violation> {
     let mut found = check(problem, &planned.solution);
     if let Some(worker) = planned.solution.workers.iter().enumerate().position(|(worker, _)| {
@@ -257,7 +265,17 @@ impl Story<'_> {
                 all.push(format!("{} in {place}: {old} -> {new}", class.worker_type));
             }
         }
+        if all.is_empty() && is_same(before, after) {
+            return "nothing: this plan keeps it".to_owned();
+        }
         if all.is_empty() { "shares only".to_owned() } else { all.join(", ") }
+    }
+
+    /// By how many points a plan is less accurate than the best, where it is.
+    fn less_accurate(&self, than_best: &Solution) -> Option<f64> {
+        let accuracy = |solution: &Solution| self.problem().accuracy_of(&solution.variants);
+        let points = accuracy(self.best.solution.as_ref()?)? - accuracy(than_best)?;
+        (points >= 0.005).then_some(points)
     }
 
     fn variants(&self, solution: &Solution) -> String {
@@ -270,7 +288,10 @@ impl Story<'_> {
     fn reason(&self, rejected: &Rejected) -> String {
         let problem = self.problem();
         match rejected.reason {
-            Reason::Dearer(more) if more < 5e-5 => "as much".to_owned(),
+            Reason::Dearer(more) if more < 5e-5 => match self.less_accurate(&rejected.solution) {
+                Some(points) => format!("as much, {points:.2} points less accurate"),
+                None => "as much".to_owned(),
+            },
             Reason::Dearer(more) => format!("{} more", dollars(more)),
             Reason::Accuracy(found) => format!(
                 "accuracy {} below {} %",

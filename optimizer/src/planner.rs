@@ -27,6 +27,9 @@ pub struct SearchLimits {
     pub wall_seconds: Option<f64>,
     /// What solves the programs of the exact planner. Default: [`Solver::Microlp`].
     pub solver: Solver,
+    /// Whether the exact planner takes the most accurate of plans that cost the same, rather than one of them. Default:
+    /// true.
+    pub more_accurate: bool,
 }
 
 /// What solves linear and integer programs.
@@ -48,7 +51,13 @@ impl Solver {
 
 impl Default for SearchLimits {
     fn default() -> Self {
-        Self { gap: 1e-6, nodes: 200_000, wall_seconds: Some(60.0), solver: Solver::default() }
+        Self {
+            gap: 1e-6,
+            nodes: 200_000,
+            wall_seconds: Some(60.0),
+            solver: Solver::default(),
+            more_accurate: true,
+        }
     }
 }
 

@@ -105,6 +105,8 @@ pub fn latency_front(
         let reason = "it has no limit on latency, which would say the percentile".to_owned();
         return Err(PlannerError::Unsupported { planner: planner.name().to_owned(), reason });
     }
+    // A more accurate plan of equal cost is often slower: both belong to the surface.
+    let limits = &SearchLimits { more_accurate: false, ..*limits };
     let mut surface = Surface { points: Vec::new(), limits: Vec::new(), plans: 0, refused: None };
     let mut limit = LOOSEST;
     while surface.limits.len() < MOST_LIMITS {

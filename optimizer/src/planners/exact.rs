@@ -18,6 +18,7 @@ mod accuracy_rows;
 mod budgets;
 mod cuts;
 mod dive;
+mod equal_cost;
 mod extract;
 #[cfg(feature = "highs")]
 mod highs;
@@ -52,6 +53,7 @@ use crate::problem::Problem;
 use crate::realise::{Placement, RealiseError, WorkerGroup, realise};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
+use equal_cost::more_accurate;
 use model::Model;
 use prepared::{LatencyRule, MemoryRule, Prepared};
 use program::Point;
@@ -108,6 +110,7 @@ impl Exact {
                 found.offer(cost, solution);
             }
         }
+        more_accurate(problem, excluded, &mut search, &mut found)?;
         found.plan = found.plan.map(|(cost, solution)| (cost, modes::one_mode_each(problem, solution)));
         Ok(found.outcome(limits, &search))
     }

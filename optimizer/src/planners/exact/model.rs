@@ -8,7 +8,7 @@ use super::prepared::{Choice, Link, Prepared};
 use super::program::{Column, Program, Terms};
 use super::time_grid::TimeColumns;
 use super::{accuracy_rows, latency_rows};
-use crate::solution::{Hosting, Solution, UsedWorker};
+use crate::solution::Solution;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which joint variants a program may choose from.
@@ -134,20 +134,9 @@ impl Model {
                 }
             }
         }
-        for (facts, counts) in prepared.classes.iter().zip(&self.counts) {
+        for (class, counts) in self.counts.iter().enumerate() {
             for &(only, column) in counts {
-                let is_here = |(position, worker): (usize, &UsedWorker)| {
-                    let hosts = |hosting: &&Hosting| {
-                        hosting.worker == Some(position)
-                            && only.is_none_or(|only| only == hosting.operator)
-                            && (facts.wait.is_none() || hosting.wait_seconds == facts.wait)
-                    };
-                    worker.class == facts.class
-                        && facts.single.is_none_or(|single| single == worker.index)
-                        && solution.hostings.iter().any(|hosting| hosts(&hosting))
-                };
-                let workers = solution.workers.iter().enumerate();
-                values[column] = workers.filter(|&worker| is_here(worker)).count() as f64;
+                values[column] = f64::from(prepared.workers_of(class, only, solution));
             }
         }
         Some(values)

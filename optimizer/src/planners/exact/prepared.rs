@@ -7,6 +7,7 @@ use crate::junction::JunctionTree;
 use crate::planner::PlannerError;
 use crate::problem::{Problem, Producer};
 use crate::queueing::{decay_rate, effective_seconds};
+use crate::solution::{Hosting, Solution, UsedWorker};
 
 pub(super) const SECONDS_PER_HOUR: f64 = 3600.0;
 
@@ -254,6 +255,22 @@ impl<'a> Prepared<'a> {
         let is_finer = grid.refine(self, model, values);
         self.grid = Some(grid);
         is_finer
+    }
+
+    /// How many workers of a search class a plan uses; where an operator is given, for that one.
+    pub(super) fn workers_of(&self, class: usize, operator: Option<usize>, plan: &Solution) -> u32 {
+        let facts = &self.classes[class];
+        let is_here = |(position, worker): (usize, &UsedWorker)| {
+            let hosts = |hosting: &Hosting| {
+                hosting.worker == Some(position)
+                    && operator.is_none_or(|only| only == hosting.operator)
+                    && (facts.wait.is_none() || hosting.wait_seconds == facts.wait)
+            };
+            worker.class == facts.class
+                && facts.single.is_none_or(|single| single == worker.index)
+                && plan.hostings.iter().any(hosts)
+        };
+        plan.workers.iter().enumerate().filter(|&worker| is_here(worker)).count() as u32
     }
 
     /// Whether an operator can be served at all.

@@ -1,0 +1,196 @@
+//! The most accurate of plans that cost the same: workers are paid for whole, and what is idle of them may do for better
+//! models. The workers of the cheapest plan stay; more accurate joint variants are tried on them, the most accurate first.
+use super::model::{Allowed, Model};
+use super::prepared::{LatencyRule, MemoryRule, Prepared};
+use super::program::{Answer, Effort};
+use super::routes::Routes;
+use super::search::Search;
+use super::{Best, extract};
+use crate::check::check;
+use crate::cost::cost;
+use crate::planner::PlannerError;
+use crate::problem::{AccuracyModel, Problem, ServiceMode};
+use crate::realise::realise;
+use crate::solution::Solution;
+
+/// By how many percentage points a plan must be more accurate to be worth busier workers.
+const WORTH: f64 = 0.5;
+/// Most joint variants that are listed, and that are tried.
+const LISTED: u64 = 20_000;
+const TRIED: usize = 32;
+/// Costs that differ by less than this part are equal.
+const EQUAL: f64 = 1e-9;
+
+/// Takes a more accurate plan on the same workers, where one costs the same and keeps all limits.
+pub(super) fn more_accurate(
+    problem: &Problem,
+    excluded: &[Vec<usize>],
+    search: &mut Search,
+    found: &mut Best,
+) -> Result<(), PlannerError> {
+    if !search.limits.more_accurate {
+        return Ok(());
+    }
+    let Some((total, solution)) = found.plan.clone() else { return Ok(()) };
+    let better = more_accurate_joints(problem, excluded, &solution.variants);
+    if better.is_empty() {
+        return Ok(());
+    }
+    let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+    let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
+    for joint in better.into_iter().take(TRIED) {
+        if search.time.left_of(search.limits.wall_seconds) <= 0.0 {
+            break;
+        }
+        let in_place = in_place(problem, &solution, &joint);
+        let mut planned_anew = || on_same_workers(&prepared, &solution, &joint, search);
+        let costs = |solution: &Solution| match cost(problem, solution) {
+            Ok(cost) if check(problem, solution).is_empty() => cost.total(),
+            _ => f64::INFINITY,
+        };
+        let is_as_cheap = |solution: &Solution| costs(solution) <= total * (1.0 + EQUAL);
+        if let Some(better) = in_place.filter(is_as_cheap).or_else(|| planned_anew().filter(is_as_cheap)) {
+            found.plan = Some((costs(&better), better));
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Joint variants whose accuracy is known and higher, the highest first.
+fn more_accurate_joints(problem: &Problem, excluded: &[Vec<usize>], than: &[usize]) -> Vec<Vec<usize>> {
+    let accuracy = problem.accuracy_of(than).unwrap_or(0.0);
+    let all: Vec<Vec<usize>> = match &problem.accuracy {
+        AccuracyModel::Table(rows) => rows.iter().map(|row| row.variants.clone()).collect(),
+        AccuracyModel::None => return Vec::new(),
+        _ if problem.joint_variants() > LISTED => return Vec::new(),
+        _ => problem.operators.iter().fold(vec![Vec::new()], |joints, operator| {
+            let longer = |joint: &Vec<usize>, variant: usize| [joint.as_slice(), &[variant]].concat();
+            let variants = 0..operator.variants.len();
+            joints
+                .iter()
+                .flat_map(|joint| variants.clone().map(move |variant| longer(joint, variant)))
+                .collect()
+        }),
+    };
+    let worth = |joint: Vec<usize>| {
+        let its = problem.accuracy_of(&joint)?;
+        (its >= accuracy + WORTH && !excluded.contains(&joint)).then_some((its, joint))
+    };
+    let mut better: Vec<(f64, Vec<usize>)> = all.into_iter().filter_map(worth).collect();
+    better.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    better.into_iter().map(|(_, joint)| joint).collect()
+}
+
+/// The same plan with other variants, each in the mode most like the one before; none where one does not run there.
+fn in_place(problem: &Problem, plan: &Solution, joint: &[usize]) -> Option<Solution> {
+    let mut with_joint = Solution { variants: joint.to_vec(), ..plan.clone() };
+    for hosting in &mut with_joint.hostings {
+        let (before, after) = (plan.variants[hosting.operator], joint[hosting.operator]);
+        let Some(worker) = hosting.worker.filter(|_| before != after) else { continue };
+        let class = plan.workers[worker].class;
+        let modes = |variant: usize| &problem.operators[hosting.operator].variants[variant].modes[class];
+        let old = &modes(before)[hosting.mode];
+        let alike = |mode: &ServiceMode| mode.backend == old.backend && mode.batch == old.batch;
+        let quickest = |modes: &[ServiceMode]| {
+            let seconds = |mode: usize| modes[mode].seconds_per_record;
+            (0..modes.len()).min_by(|&a, &b| seconds(a).total_cmp(&seconds(b)))
+        };
+        hosting.mode = modes(after).iter().position(alike).or_else(|| quickest(modes(after)))?;
+    }
+    Some(with_joint)
+}
+
+/// The cheapest shares and routes for those variants with the numbers of workers of a plan.
+fn on_same_workers(
+    prepared: &Prepared<'_>,
+    plan: &Solution,
+    joint: &[usize],
+    search: &mut Search,
+) -> Option<Solution> {
+    let placement = if prepared.problem.limits.latency.is_empty() {
+        let with_joint = Solution { variants: joint.to_vec(), ..plan.clone() };
+        let model = Model::new(prepared, &Allowed::only(prepared, joint));
+        let given = model.program.with_integers_of(&model.integers_of(prepared, &with_joint)?);
+        match search.attempt(&given, &Effort { relaxed: true, ..search.effort(1.0) }) {
+            Answer::Found(point) => extract::placement(prepared, &model, &point.values),
+            _ => return None,
+        }
+    } else {
+        let mut routes = Routes::new(prepared, joint);
+        let count = |class: usize, operator: Option<usize>| prepared.workers_of(class, operator, plan);
+        search.with_workers(&mut routes, count).ok()??
+    };
+    realise(prepared.problem, &placement).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::check::check;
+    use crate::generator::{small_problem, small_problem_with_latency};
+    use crate::planner::{Planner, SearchLimits};
+    use crate::planners::exact::Exact;
+    use crate::problem::{AccuracyModel, Problem};
+
+    /// The first operator gets, for each of its variants, one more that is `slower` times as slow.
+    fn with_more_accurate_copies(mut problem: Problem, slower: f64, points: f64) -> Problem {
+        let first = &mut problem.operators[0];
+        let count = first.variants.len();
+        let mut copies = first.variants.clone();
+        for mode in copies.iter_mut().flat_map(|variant| variant.modes.iter_mut().flatten()) {
+            mode.seconds_per_record *= slower;
+            mode.call_seconds *= slower;
+        }
+        first.variants.extend(copies);
+        for edge in problem.outputs_of(0) {
+            let bytes = problem.edges[edge].bytes.clone();
+            problem.edges[edge].bytes.extend(bytes);
+        }
+        let contributions = problem.operators.iter().enumerate().map(|(operator, facts)| {
+            let copied = |variant: usize| f64::from(u8::from(operator == 0 && variant >= count)) * points;
+            (0..facts.variants.len()).map(copied).collect()
+        });
+        problem.accuracy = AccuracyModel::Additive { base: 50.0, contributions: contributions.collect() };
+        problem.limits.accuracy = None;
+        problem
+    }
+
+    fn planned(problem: &Problem) -> Option<(f64, f64)> {
+        let outcome = Exact.plan(problem, &SearchLimits::default()).expect("it takes the problem");
+        let solution = outcome.solution?;
+        assert!(check(problem, &solution).is_empty(), "{}", problem.name);
+        Some((outcome.cost?, problem.accuracy_of(&solution.variants)?))
+    }
+
+    #[test]
+    fn idle_workers_run_the_more_accurate_models() {
+        let mut planned_in_all = 0;
+        for problem in (1..=30).flat_map(|seed| [small_problem(seed), small_problem_with_latency(seed)]) {
+            if problem.operators[0].weightless {
+                continue;
+            }
+            // As quick as the others.
+            let Some((cost, accuracy)) = planned(&with_more_accurate_copies(problem.clone(), 1.0, 10.0))
+            else {
+                continue;
+            };
+            planned_in_all += 1;
+            assert!(accuracy > 59.0, "{}: {accuracy}", problem.name);
+            // So slow that no worker could keep up: the cheap plan stays as it is.
+            let (same, less) =
+                planned(&with_more_accurate_copies(problem.clone(), 1e4, 10.0)).expect("a plan");
+            assert!((same - cost).abs() <= 2e-4 * cost && less < 51.0, "{}: {same}, {less}", problem.name);
+        }
+        assert!(planned_in_all > 20, "{planned_in_all}");
+    }
+
+    #[test]
+    fn a_hair_of_accuracy_is_not_worth_busier_workers() {
+        for seed in 1..=20 {
+            let problem = with_more_accurate_copies(small_problem(seed), 1.001, 0.1);
+            if let Some((_, accuracy)) = planned(&problem) {
+                assert!(accuracy < 50.05, "{}: {accuracy}", problem.name);
+            }
+        }
+    }
+}
