@@ -33,6 +33,7 @@ mod model;
 mod modes;
 mod one_joint;
 mod prepared;
+mod probing;
 mod program;
 mod reduced;
 mod route_plans;
@@ -291,7 +292,7 @@ fn fitted(
         if !prepared.is_servable() {
             break;
         }
-        let Some((model, point)) = search.with_variants(&prepared, variants)? else { break };
+        let Some((model, point)) = search.with_variants(&prepared, variants) else { break };
         if let Ok(solution) = realised(problem, &prepared, &model, &point)
             && check(problem, &solution).is_empty()
         {

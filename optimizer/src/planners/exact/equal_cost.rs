@@ -112,14 +112,14 @@ fn on_same_workers(
         let with_joint = Solution { variants: joint.to_vec(), ..plan.clone() };
         let model = Model::new(prepared, &Allowed::only(prepared, joint));
         let given = model.program.with_integers_of(&model.integers_of(prepared, &with_joint)?);
-        match search.attempt(&given, &Effort { relaxed: true, ..search.effort(1.0) }) {
+        match search.solve(&given, &Effort { relaxed: true, ..search.effort(1.0) }) {
             Answer::Found(point) => extract::placement(prepared, &model, &point.values),
             _ => return None,
         }
     } else {
         let mut routes = Routes::new(prepared, joint);
         let count = |class: usize, operator: Option<usize>| prepared.workers_of(class, operator, plan);
-        search.with_workers(&mut routes, count).ok()??
+        search.with_workers(&mut routes, count)?
     };
     realise(prepared.problem, &placement).ok()
 }

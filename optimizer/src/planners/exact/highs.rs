@@ -13,9 +13,9 @@ use std::fmt::Debug;
 const INTEGER_TOLERANCE: f64 = 1e-8;
 
 /// Solves a program; columns and rows that are decided already are left out (see [`Reduced`]).
-pub(super) fn solve(program: &Program, effort: &Effort<'_>) -> Answer {
+pub(super) fn solve(program: &Program, effort: &Effort<'_>) -> Option<Answer> {
     let (columns, rows) = program.parts();
-    let Some(reduced) = Reduced::of(columns, rows) else { return Answer::Infeasible };
+    let Some(reduced) = Reduced::of(columns, rows) else { return Some(Answer::Infeasible) };
     let mut problem = RowProblem::default();
     let mut fixed_cost = program.fixed_cost;
     let mut has_integers = false;
@@ -42,13 +42,13 @@ pub(super) fn solve(program: &Program, effort: &Effort<'_>) -> Answer {
     };
     if own.iter().all(Option::is_none) {
         let values = values_of(&[]);
-        return Answer::Found(Point {
+        return Some(Answer::Found(Point {
             values,
             cost: fixed_cost,
             bound: fixed_cost,
             nodes: 0,
             by_time: false,
-        });
+        }));
     }
     for row in &reduced.rows {
         let terms: Vec<(Col, f64)> =
@@ -59,10 +59,7 @@ pub(super) fn solve(program: &Program, effort: &Effort<'_>) -> Answer {
             ComparisonOp::Ge => problem.add_row(row.right.., terms),
         }
     }
-    match run(problem, effort, start(effort, &own), has_integers) {
-        Ok(solved) => solved.answer(fixed_cost, has_integers, values_of),
-        Err(reason) => Answer::Fault(reason),
-    }
+    run(problem, effort, start(effort, &own), has_integers)?.answer(fixed_cost, has_integers, values_of)
 }
 
 /// The whole numbers to begin with, of the columns that are left; HiGHS completes them by a linear program.
@@ -77,16 +74,14 @@ struct Solved {
     model: highs::SolvedModel,
 }
 
+/// None where HiGHS refuses something.
 fn run(
     problem: RowProblem,
     effort: &Effort<'_>,
     start: Option<Vec<f64>>,
     has_integers: bool,
-) -> Result<Solved, String> {
-    fn refused<E: Debug>(what: &str) -> impl Fn(E) -> String {
-        move |error| format!("HiGHS refused {what}: {error:?}")
-    }
-    let mut model = problem.try_optimise(Sense::Minimise).map_err(refused("the program"))?;
+) -> Option<Solved> {
+    let mut model = problem.try_optimise(Sense::Minimise).ok()?;
     model.make_quiet();
     let mut numbers = vec![("mip_abs_gap", 0.0), ("mip_feasibility_tolerance", INTEGER_TOLERANCE)];
     if has_integers {
@@ -96,34 +91,39 @@ fn run(
         numbers.push(("time_limit", effort.seconds.max(1e-3)));
     }
     for (name, value) in numbers {
-        model.try_set_option(name, value).map_err(refused(name))?;
+        model.try_set_option(name, value).ok()?;
     }
-    model.try_set_option("threads", 1).map_err(refused("threads"))?;
+    model.try_set_option("threads", 1).ok()?;
     if let Some(nodes) = i32::try_from(effort.nodes).ok().filter(|nodes| *nodes > 0) {
-        model.try_set_option("mip_max_nodes", nodes).map_err(refused("mip_max_nodes"))?;
+        model.try_set_option("mip_max_nodes", nodes).ok()?;
     }
     if let Some(values) = start {
         // A point that does not fit is refused; it was a hint only.
         let _ = model.try_set_solution(Some(&values), None, None, None);
     }
-    let model = model.try_solve().map_err(refused("to solve"))?;
-    Ok(Solved { model })
+    let model = model.try_solve().ok()?;
+    Some(Solved { model })
 }
 
 impl Solved {
-    fn answer(self, fixed_cost: f64, has_integers: bool, values: impl Fn(&[f64]) -> Vec<f64>) -> Answer {
+    fn answer(
+        self,
+        fixed_cost: f64,
+        has_integers: bool,
+        values: impl Fn(&[f64]) -> Vec<f64>,
+    ) -> Option<Answer> {
         let status = self.model.status();
         let nodes = self.model.int_info_value(c"mip_node_count").unwrap_or(0);
         let nodes = if has_integers { u64::try_from(nodes).unwrap_or(0) } else { 0 };
         let by_time = status == HighsModelStatus::ReachedTimeLimit;
         let proven = self.model.double_info_value(c"mip_dual_bound").ok().filter(|bound| bound.is_finite());
         match status {
-            HighsModelStatus::Infeasible => return Answer::Infeasible,
+            HighsModelStatus::Infeasible => return Some(Answer::Infeasible),
             HighsModelStatus::Optimal
             | HighsModelStatus::ReachedTimeLimit
             | HighsModelStatus::ReachedSolutionLimit
             | HighsModelStatus::ReachedIterationLimit => {}
-            other => return Answer::Fault(format!("HiGHS ended with {other:?}")),
+            _ => return None,
         }
         let cost = self.model.objective_value() + fixed_cost;
         let is_optimal = status == HighsModelStatus::Optimal;
@@ -135,10 +135,10 @@ impl Solved {
         let is_point = self.model.primal_solution_status() == HighsSolutionStatus::Feasible;
         if !is_point || (!is_optimal && !has_integers) {
             let bound = if has_integers { proven.map_or(0.0, |proven| proven + fixed_cost) } else { 0.0 };
-            return Answer::Nothing { bound, nodes, by_time };
+            return Some(Answer::Nothing { bound, nodes, by_time });
         }
         let values = values(self.model.get_solution().columns());
-        Answer::Found(Point { values, cost, bound, nodes, by_time })
+        Some(Answer::Found(Point { values, cost, bound, nodes, by_time }))
     }
 }
 

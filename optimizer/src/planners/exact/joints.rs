@@ -87,7 +87,7 @@ pub(super) fn by_routes(
         }
         let mut routes = Routes::new(&prepared, &joint);
         let most = found.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);
-        let Some(placement) = search.over_routes(&mut routes, most)? else { continue };
+        let Some(placement) = search.over_routes(&mut routes, most) else { continue };
         offer(problem, Some(placement), found)?;
     }
     Ok(())

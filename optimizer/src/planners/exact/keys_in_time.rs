@@ -51,7 +51,7 @@ pub(super) fn keys_in_time(
         return Ok(None);
     }
     let for_routes = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
-    let bound = search.refine_by_relaxations(&mut prepared, excluded)?;
+    let bound = search.refine_by_relaxations(&mut prepared, excluded);
     found.bound = found.bound.max(bound);
     let mut variants: Option<Vec<usize>> = None;
     while !found.is_close(search.limits.gap) && search.time.left_of(search.limits.wall_seconds) > 0.0 {
@@ -64,17 +64,17 @@ pub(super) fn keys_in_time(
         let count = |class: usize, operator: Option<usize>| {
             model.number(&point.values, (class, operator)).round() as u32
         };
-        let placement = search.with_workers(&mut routes, count)?;
+        let placement = search.with_workers(&mut routes, count);
         offer(problem, placement, found)?;
         if !found.is_close(search.limits.gap) && joints.planned.insert(joint.clone()) {
             let most = found.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);
-            let placement = search.over_routes(&mut routes, most)?;
+            let placement = search.over_routes(&mut routes, most);
             offer(problem, placement, found)?;
         }
         variants = Some(joint);
         // Without HiGHS one integer program takes what time there is.
         let is_last = search.limits.solver != Solver::Highs;
-        if is_last || !search.refine_by_numbers(&mut prepared, &model, &point)? {
+        if is_last || !search.refine_by_numbers(&mut prepared, &model, &point) {
             break;
         }
     }
@@ -98,35 +98,31 @@ pub(super) fn offer(
 impl Search {
     /// Refines the points of time until the relaxation has no keys that end too late, as long as there is time; what
     /// no plan undercuts by it.
-    fn refine_by_relaxations(
-        &mut self,
-        prepared: &mut Prepared<'_>,
-        excluded: &[Vec<usize>],
-    ) -> Result<f64, PlannerError> {
+    fn refine_by_relaxations(&mut self, prepared: &mut Prepared<'_>, excluded: &[Vec<usize>]) -> f64 {
         let mut bound = 0.0f64;
         let longest = PART_OF_RELAXATIONS * self.time.left_of(self.limits.wall_seconds);
         let begun = self.time.seconds();
         for _ in 0..RELAXATIONS {
             let Candidates::Many(allowed) = candidates(prepared, excluded, 0) else {
-                return Ok(f64::INFINITY); // none is left
+                return f64::INFINITY; // none is left
             };
             let model = Model::new(prepared, &allowed);
             let effort = Effort { relaxed: true, ..self.effort(1.0) };
-            match self.solve(&model.program, &effort)? {
+            match self.solve(&model.program, &effort) {
                 Answer::Found(point) => {
                     bound = bound.max(point.cost);
                     if !prepared.refine(&model, &point.values) {
                         break;
                     }
                 }
-                Answer::Infeasible => return Ok(f64::INFINITY),
-                Answer::Nothing { .. } | Answer::Fault(_) => break,
+                Answer::Infeasible => return f64::INFINITY,
+                Answer::Nothing { .. } => break,
             }
             if self.time.seconds() - begun > longest {
                 break;
             }
         }
-        Ok(bound)
+        bound
     }
 
     /// Refines the points of time by a point, and by what its whole numbers cost then, again and again; whether there
@@ -136,7 +132,7 @@ impl Search {
         prepared: &mut Prepared<'_>,
         model: &Model,
         point: &Point,
-    ) -> Result<bool, PlannerError> {
+    ) -> bool {
         let numbers = &point.values[..model.first_flow];
         let (mut model, mut values) = (model.clone(), point.values.clone());
         let mut is_refined = false;
@@ -148,10 +144,10 @@ impl Search {
             model = Model::new(prepared, &model.allowed);
             let given = model.program.with_integers_of(numbers);
             let effort = Effort { relaxed: true, ..self.effort(1.0) };
-            let Answer::Found(point) = self.attempt(&given, &effort) else { break };
+            let Answer::Found(point) = self.solve(&given, &effort) else { break };
             values = point.values;
         }
-        Ok(is_refined)
+        is_refined
     }
 
     /// The cheapest flow over time with whole numbers; a plan that is known is where the solver begins.
@@ -172,10 +168,10 @@ impl Search {
         if let Some(values) = known.and_then(|known| model.integers_of(prepared, known)) {
             let given = model.program.with_integers_of(&values);
             let effort = Effort { relaxed: true, ..self.effort(1.0) };
-            if let Answer::Found(point) = self.solve(&given, &effort)? {
+            if let Answer::Found(point) = self.solve(&given, &effort) {
                 start = Some(point.values);
             }
         }
-        self.at_once(model, PART_OF_GAP, start.as_deref())
+        Ok(self.at_once(model, PART_OF_GAP, start.as_deref()))
     }
 }

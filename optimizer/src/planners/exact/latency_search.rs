@@ -7,7 +7,6 @@ use super::prepared::Prepared;
 use super::program::{Answer, Column, Effort, Point, Program};
 use super::search::Search;
 use super::variants::{Candidates, candidates};
-use crate::planner::PlannerError;
 
 /// Budgets to begin with that are followed up, the best by their relaxation.
 const STARTS: usize = 2;
@@ -26,18 +25,17 @@ impl Search {
         prepared: &Prepared<'_>,
         excluded: &[Vec<usize>],
         bound: f64,
-    ) -> Result<Option<(Model, Point, Budgets)>, PlannerError> {
+    ) -> Option<(Model, Point, Budgets)> {
         let allowed: Allowed = match candidates(prepared, excluded, 0) {
             Candidates::Many(allowed) => allowed,
-            Candidates::Few(_) => return Ok(None), // none is left
+            Candidates::Few(_) => return None, // none is left
         };
         let mut model = Model::without_latency(prepared, &allowed);
         let paths = Paths::new(prepared, &model);
         let mut starts: Vec<(f64, Budgets)> = Vec::new();
         for budgets in paths.stretched() {
             let program = model.program.without(paths.closed(&budgets));
-            if let Answer::Found(point) =
-                self.solve(&program, &Effort { relaxed: true, ..self.effort(1.0) })?
+            if let Answer::Found(point) = self.solve(&program, &Effort { relaxed: true, ..self.effort(1.0) })
             {
                 starts.push((point.cost, budgets));
             }
@@ -52,7 +50,7 @@ impl Search {
         let mut best: Option<Point> = None;
         for (_, start) in starts.into_iter().take(STARTS) {
             let mut own: Option<Point> = None;
-            self.try_budgets(&model, &paths, &start, &mut own)?;
+            self.try_budgets(&model, &paths, &start, &mut own);
             for _ in 0..PASSES {
                 if is_close(&own) || self.nodes - nodes_before > most_nodes {
                     break;
@@ -64,7 +62,7 @@ impl Search {
                     let around = paths.around(&paths.used(&point.values));
                     let Some(budgets) = around.get(next) else { break };
                     next += 1;
-                    self.try_budgets(&model, &paths, budgets, &mut own)?;
+                    self.try_budgets(&model, &paths, budgets, &mut own);
                     let is_spent = self.nodes - nodes_before > most_nodes;
                     if is_spent || is_close(&own) || self.time.left_of(self.limits.wall_seconds) <= 0.0 {
                         break;
@@ -83,12 +81,12 @@ impl Search {
                 break;
             }
         }
-        let Some(best) = best else { return Ok(None) };
+        let best = best?;
         let budgets = paths.used(&best.values);
         let budgets = paths.around(&budgets).into_iter().next().unwrap_or(budgets);
         model.program = model.program.without(paths.closed(&budgets));
         let (model, best) = self.polished(model, best);
-        Ok(Some((model, best, budgets)))
+        Some((model, best, budgets))
     }
 
     /// The same for given variants and budgets, of a program that may have other rows for memory.
@@ -98,8 +96,8 @@ impl Search {
         excluded: &[Vec<usize>],
         variants: &[usize],
         budgets: &Budgets,
-    ) -> Result<Option<(Model, Point, Budgets)>, PlannerError> {
-        let Candidates::Many(allowed) = candidates(prepared, excluded, 0) else { return Ok(None) };
+    ) -> Option<(Model, Point, Budgets)> {
+        let Candidates::Many(allowed) = candidates(prepared, excluded, 0) else { return None };
         let mut model = Model::without_latency(prepared, &allowed);
         let paths = Paths::new(prepared, &model);
         let binaries = model.binaries.iter().enumerate().flat_map(|(operator, of)| {
@@ -111,30 +109,23 @@ impl Search {
         model.program = model.program.with(binaries);
         let mut best = None;
         if paths.fit(budgets) {
-            self.try_budgets(&model, &paths, budgets, &mut best)?;
+            self.try_budgets(&model, &paths, budgets, &mut best);
         }
-        let Some(best) = best else { return Ok(None) };
+        let best = best?;
         model.program = model.program.without(paths.closed(budgets));
         let (model, best) = self.polished(model, best);
-        Ok(Some((model, best, budgets.clone())))
+        Some((model, best, budgets.clone()))
     }
 
     /// Keeps the better of the best point and what those budgets allow.
-    fn try_budgets(
-        &mut self,
-        model: &Model,
-        paths: &Paths,
-        budgets: &Budgets,
-        best: &mut Option<Point>,
-    ) -> Result<(), PlannerError> {
+    fn try_budgets(&mut self, model: &Model, paths: &Paths, budgets: &Budgets, best: &mut Option<Point>) {
         let program = model.program.without(paths.closed(budgets));
         let start = match best {
             Some(point) => Some(point.values.clone()),
             None => self.rounded(model, &program),
         };
         let effort = Effort { start: start.as_deref(), gap: GAP, nodes: NODES, ..self.effort(1.0) };
-        self.improve(&program, &effort, best)?;
-        Ok(())
+        self.improve(&program, &effort, best);
     }
 
     /// A point by rounding, variants first.

@@ -164,7 +164,7 @@ impl<'a> OneJoint<'a> {
             }
             let model = self.model(routes);
             let effort = Effort { relaxed: true, ..search.effort(1.0) };
-            match search.attempt(&model.program, &effort) {
+            match search.solve(&model.program, &effort) {
                 Answer::Found(point) => {
                     let is_slow = point.cost < before * (1.0 + PROGRESS);
                     slow = if is_slow { slow + 1 } else { 0 };
@@ -177,7 +177,7 @@ impl<'a> OneJoint<'a> {
                     }
                 }
                 Answer::Infeasible => self.bound = self.bound.max(cutoff),
-                Answer::Nothing { .. } | Answer::Fault(_) => break,
+                Answer::Nothing { .. } => break,
             }
         }
     }
@@ -215,7 +215,7 @@ impl<'a> OneJoint<'a> {
                     self.bound = self.bound.max(point.bound.min(cutoff));
                     self.plan(&model, &point, search, found)?;
                     let is_new = self.add_row(routes, &model, &point, search, found);
-                    let is_finer = search.refine_by_numbers(&mut self.in_time, &model, &point)?;
+                    let is_finer = search.refine_by_numbers(&mut self.in_time, &model, &point);
                     let is_raised = self.bound > before * (1.0 + 1e-9);
                     if !is_new && !is_finer && !is_raised && found.cutoff(gap) >= cutoff {
                         break;
@@ -226,7 +226,6 @@ impl<'a> OneJoint<'a> {
                     self.bound = self.bound.max(bound.min(cutoff));
                     break;
                 }
-                Answer::Fault(_) => break,
             }
         }
         Ok(())
@@ -279,7 +278,7 @@ impl<'a> OneJoint<'a> {
         let count = |class: usize, operator: Option<usize>| {
             model.number(&point.values, (class, operator)).round() as u32
         };
-        let placement = search.with_workers(&mut routes, count)?;
+        let placement = search.with_workers(&mut routes, count);
         offer(self.planning.problem, placement, found)
     }
 }
@@ -288,18 +287,18 @@ impl<'a> OneJoint<'a> {
 /// it. Of programs as small as these `microlp` is quicker with most.
 fn settled(model: &Model, effort: &Effort<'_>, search: &mut Search) -> Answer {
     if effort.solver != Solver::Highs {
-        return search.attempt(&model.program, effort);
+        return search.solve(&model.program, effort);
     }
     let first = Effort { solver: Solver::Microlp, nodes: NODES_BEFORE_HIGHS, ..effort.clone() };
-    let answer = search.attempt(&model.program, &first);
+    let answer = search.solve(&model.program, &first);
     let start = match &answer {
         Answer::Infeasible => return answer,
         Answer::Found(point) if point.cost - point.bound <= effort.gap * point.cost => return answer,
         Answer::Found(point) => Some(point.values.as_slice()),
-        Answer::Nothing { .. } | Answer::Fault(_) => None,
+        Answer::Nothing { .. } => None,
     };
-    match search.attempt(&model.program, &Effort { start, ..effort.clone() }) {
-        Answer::Nothing { .. } | Answer::Fault(_) => answer,
+    match search.solve(&model.program, &Effort { start, ..effort.clone() }) {
+        Answer::Nothing { .. } => answer,
         by_highs => by_highs,
     }
 }

@@ -64,10 +64,8 @@ pub(super) enum Answer {
     Infeasible,
     /// The best point found; `bound` is proven.
     Found(Point),
-    /// A limit came first.
+    /// A limit came first, or the solver lost its way: then the bound is 0.
     Nothing { bound: f64, nodes: u64, by_time: bool },
-    /// A fault of the solver.
-    Fault(String),
 }
 
 /// A point with what is known of it.
@@ -220,20 +218,28 @@ impl Program {
             + self.fixed_cost
     }
 
-    /// Solves it; continuous columns and rows that are decided already are left out (see [`Reduced`]).
+    /// Solves it; continuous columns and rows that are decided already are left out (see [`Reduced`]). Costs are not
+    /// negative.
     pub(super) fn solve(&self, effort: &Effort<'_>) -> Answer {
-        match effort.solver {
+        let answer = match effort.solver {
             #[cfg(feature = "highs")]
             Solver::Highs => super::highs::solve(self, effort),
-            _ => self.solve_by_microlp(effort),
-        }
+            _ => self.solve_by_microlp(effort, false),
+        };
+        // Among numbers of very different size a solver sometimes ends with an internal error: on another way through the
+        // same program it hardly ever does.
+        let again = || self.solve_by_microlp(&Effort { start: None, ..effort.clone() }, true);
+        answer.or_else(again).unwrap_or(Answer::Nothing { bound: 0.0, nodes: 0, by_time: false })
     }
 
-    fn solve_by_microlp(&self, effort: &Effort<'_>) -> Answer {
-        let Some(form) = SolverForm::of(self, effort.relaxed) else { return Answer::Infeasible };
+    /// None: the solver lost its way.
+    fn solve_by_microlp(&self, effort: &Effort<'_>, is_backwards: bool) -> Option<Answer> {
+        let Some(form) = SolverForm::in_order(self, effort.relaxed, is_backwards) else {
+            return Some(Answer::Infeasible);
+        };
         if form.is_decided() {
             let (values, cost) = (form.values(|_| 0.0), form.fixed_cost);
-            return Answer::Found(Point { values, cost, bound: cost, nodes: 0, by_time: false });
+            return Some(Answer::Found(Point { values, cost, bound: cost, nodes: 0, by_time: false }));
         }
         let mut options = SolveOptions::default();
         options.mip_gap = effort.gap;
@@ -244,7 +250,7 @@ impl Program {
             let integers = (0..values.len()).filter(|&column| self.columns[column].integer);
             integers.filter_map(|c| Some((form.variables[c]?, values[c].round()))).collect()
         });
-        match form.problem.solve_with(options) {
+        Some(match form.problem.solve_with(options) {
             Ok(SolveOutcome::Solution(solution)) => {
                 let values = form.values(|variable| solution.var_value(variable));
                 let stats = solution.stats();
@@ -270,8 +276,8 @@ impl Program {
                 }
             }
             Err(Error::Infeasible) => Answer::Infeasible,
-            Err(error) => Answer::Fault(error.to_string()),
-        }
+            Err(_) => return None,
+        })
     }
 }
 
@@ -294,7 +300,15 @@ pub(super) struct SolverForm {
 impl SolverForm {
     /// None where it can be seen that there is no point.
     pub(super) fn of(program: &Program, relaxed: bool) -> Option<Self> {
-        let reduced = Reduced::of(&program.columns, &program.rows)?;
+        Self::in_order(program, relaxed, false)
+    }
+
+    /// The same, with the rows in their order or backwards.
+    fn in_order(program: &Program, relaxed: bool, is_backwards: bool) -> Option<Self> {
+        let mut reduced = Reduced::of(&program.columns, &program.rows)?;
+        if is_backwards {
+            reduced.rows.reverse();
+        }
         let mut problem = microlp::Problem::new(OptimizationDirection::Minimize);
         let mut fixed_cost = program.fixed_cost;
         let mut variables: Vec<Option<Variable>> = Vec::with_capacity(program.columns.len());

@@ -3,7 +3,6 @@
 use super::program::{Answer, Effort};
 use super::routes::{Routes, Workers};
 use super::search::Search;
-use crate::planner::PlannerError;
 use crate::realise::Placement;
 
 /// Nodes of a program over routes, and the part of the cost that it may leave.
@@ -12,15 +11,11 @@ const GAP: f64 = 0.003;
 
 impl Search {
     /// The cheapest placement that is found with the variants of these routes; without a rounded one, below a cost.
-    pub(super) fn over_routes(
-        &mut self,
-        routes: &mut Routes<'_, '_>,
-        most: f64,
-    ) -> Result<Option<Placement>, PlannerError> {
+    pub(super) fn over_routes(&mut self, routes: &mut Routes<'_, '_>, most: f64) -> Option<Placement> {
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let seconds = || time.left_of(wall);
         let all = routes.all_workers();
-        let numbers = self.rounded_workers(routes, &seconds)?;
+        let numbers = self.rounded_workers(routes, &seconds);
         let (mut program, columns, counts) = routes.program(&all);
         let start = numbers.as_ref().map(|numbers| {
             let mut start = vec![0.0; program.len()];
@@ -31,8 +26,8 @@ impl Search {
             program.cheaper_than(most);
         }
         let effort = Effort { nodes: NODES, gap: GAP, start: start.as_deref(), ..self.effort(1.0) };
-        let Answer::Found(point) = self.solve(&program, &effort)? else { return Ok(None) };
-        Ok(Some(routes.placement(&columns, &counts, &point)))
+        let Answer::Found(point) = self.solve(&program, &effort) else { return None };
+        Some(routes.placement(&columns, &counts, &point))
     }
 
     /// The cheapest placement that is found with those numbers of workers, by search class and operator.
@@ -40,17 +35,17 @@ impl Search {
         &mut self,
         routes: &mut Routes<'_, '_>,
         count: impl Fn(usize, Option<usize>) -> u32,
-    ) -> Result<Option<Placement>, PlannerError> {
+    ) -> Option<Placement> {
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let numbers = routes.slots.iter().map(|&(class, operator)| f64::from(count(class, operator)));
         let workers = Workers::exactly(numbers.collect());
         if routes.generate(&workers, f64::INFINITY, &|| time.left_of(wall)).is_none_or(f64::is_infinite) {
-            return Ok(None);
+            return None;
         }
         let (program, columns, counts) = routes.program(&workers);
         let effort = Effort { relaxed: true, ..self.effort(1.0) };
-        let Answer::Found(point) = self.solve(&program, &effort)? else { return Ok(None) };
-        Ok(Some(routes.placement(&columns, &counts, &point)))
+        let Answer::Found(point) = self.solve(&program, &effort) else { return None };
+        Some(routes.placement(&columns, &counts, &point))
     }
 
     /// Whole numbers of workers by rounding those of the relaxation one after the other, with the routes that are then
@@ -59,7 +54,7 @@ impl Search {
         &mut self,
         routes: &mut Routes<'_, '_>,
         seconds: &impl Fn() -> f64,
-    ) -> Result<Option<Vec<u32>>, PlannerError> {
+    ) -> Option<Vec<u32>> {
         let mut workers = routes.all_workers();
         let mut before: Option<(usize, f64, Workers)> = None;
         for _ in 0..4 * routes.slots.len() {
@@ -68,18 +63,18 @@ impl Search {
             let effort = Effort { relaxed: true, ..self.effort(1.0) };
             let point = match cost.is_none_or(f64::is_infinite) {
                 true => None,
-                false => match self.solve(&program, &effort)? {
+                false => match self.solve(&program, &effort) {
                     Answer::Found(point) => Some(point),
                     _ => None,
                 },
             };
             let Some(point) = point else {
                 // Rounded to the wrong side: the other one, once.
-                let Some((slot, other, old)) = before.take() else { return Ok(None) };
+                let (slot, other, old) = before.take()?;
                 workers = old;
                 (workers.low[slot], workers.high[slot]) = (other, other.max(workers.low[slot]));
                 if other > routes.all_workers().high[slot] {
-                    return Ok(None);
+                    return None;
                 }
                 continue;
             };
@@ -90,7 +85,7 @@ impl Search {
             };
             let nearest = (0..counts.len()).filter_map(fraction).min_by(|a, b| a.0.total_cmp(&b.0));
             let Some((_, slot, value)) = nearest else {
-                return Ok(Some(counts.iter().map(|c| point.values[*c].round() as u32).collect()));
+                return Some(counts.iter().map(|c| point.values[*c].round() as u32).collect());
             };
             let (near, old) = (value.round(), workers.clone());
             let other = if near > value { near - 1.0 } else { near + 1.0 };
@@ -101,6 +96,6 @@ impl Search {
             }
             before = Some((slot, other, old));
         }
-        Ok(None)
+        None
     }
 }

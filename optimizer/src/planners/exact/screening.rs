@@ -117,7 +117,7 @@ pub(super) fn one_by_one(
                 planned += 1;
                 let mut routes = Routes::new(&planning, &next.joint);
                 let most = found.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);
-                let placement = search.over_routes(&mut routes, most)?;
+                let placement = search.over_routes(&mut routes, most);
                 offer(problem, placement, found)?;
                 Done::Planned
             }

@@ -1,11 +1,11 @@
 //! How the integer program is solved: candidate by candidate, or all variants in one.
 use super::cuts::strengthen;
 use super::dive::dive;
-use super::fault;
 use super::incumbent::incumbent;
 use super::live::{Live, NotLive};
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
+use super::probing::without_dear;
 use super::program::{Answer, Column, Effort, Point, Program, SolverForm};
 use super::variants::{Candidates, candidates};
 use crate::planner::{PlannerError, SearchLimits, Solver};
@@ -28,6 +28,8 @@ const NODES_FREED: u64 = 40;
 const PASSES: usize = 3;
 /// Nodes of a program with mixed variants.
 const NODES_MIXED: u64 = 300;
+/// Nodes after which it is worth to find out which variants can be left out.
+const NODES_BEFORE_PROBING: u64 = 150;
 
 /// Counts what a search has used.
 #[derive(Debug)]
@@ -91,12 +93,12 @@ impl Search {
         &mut self,
         prepared: &Prepared<'_>,
         variants: &[usize],
-    ) -> Result<Option<(Model, Point)>, PlannerError> {
+    ) -> Option<(Model, Point)> {
         let mut model = Model::new(prepared, &Allowed::only(prepared, variants));
         let root = self.root(prepared, &mut model);
-        let Ok(root) = root else { return Ok(None) };
-        let point = self.first_point(prepared, &model, &root)?;
-        Ok(point.map(|point| self.polished(model, point)))
+        let Ok(root) = root else { return None };
+        let point = self.first_point(prepared, &model, &root);
+        point.map(|point| self.polished(model, point))
     }
 
     pub(super) fn best(
@@ -105,7 +107,7 @@ impl Search {
         excluded: &[Vec<usize>],
     ) -> Result<Found, PlannerError> {
         if !prepared.plans_routes || !prepared.has_circles() {
-            return self.directly(prepared, excluded);
+            return self.directly(prepared, excluded, None);
         }
         // Flows per link are quicker to plan. Often the best whole routes for the same variants and workers cost no
         // more, which proves them; where they cost a little more, a closer search may still do.
@@ -115,7 +117,7 @@ impl Search {
         let parts: &[f64] = if gap > 1e-4 { &[1.0, 0.6] } else { &[0.9] };
         for part in parts {
             self.limits.gap = part * gap;
-            let flows = self.directly(&prepared.without_routes(), excluded);
+            let flows = self.directly(&prepared.without_routes(), excluded, None);
             self.limits.gap = gap;
             let flows = flows?;
             bound = bound.max(flows.bound);
@@ -124,8 +126,16 @@ impl Search {
                 None => {}
                 Some((model, point)) => {
                     let whole = Model::new(prepared, &model.allowed);
-                    let fixed = whole.program.with_integers_of(&point.values[..model.first_flow]);
-                    if let Answer::Found(point) = self.solve(&fixed, &self.effort(0.5))? {
+                    let given = &point.values[..model.first_flow];
+                    let mut answer = self.solve(&whole.program.with_integers_of(given), &self.effort(0.5));
+                    if let Answer::Infeasible = answer {
+                        // The same variants on other workers.
+                        let binaries = whole.binaries.iter().flatten().flatten();
+                        let fixed =
+                            whole.program.with(binaries.map(|&binary| (binary, given[binary].round())));
+                        answer = self.solve(&fixed, &self.incumbent_effort());
+                    }
+                    if let Answer::Found(point) = answer {
                         let (whole, point) = self.polished(whole, point);
                         if point.cost - bound <= gap * point.cost {
                             return Ok(Found { best: Some((whole, point)), bound });
@@ -135,7 +145,8 @@ impl Search {
                 }
             }
         }
-        let found = self.directly(prepared, excluded)?;
+        let start = routed.as_ref().map(|(model, point)| point.values[..model.first_flow].to_vec());
+        let found = self.directly(prepared, excluded, start.as_deref())?;
         let best = match (found.best, routed) {
             (Some(found), Some(routed)) if routed.1.cost < found.1.cost => Some(routed),
             (found, routed) => found.or(routed),
@@ -143,7 +154,13 @@ impl Search {
         Ok(Found { best, bound: found.bound.max(bound) })
     }
 
-    fn directly(&mut self, prepared: &Prepared<'_>, excluded: &[Vec<usize>]) -> Result<Found, PlannerError> {
+    /// `start`: values of the columns for variants and workers in a point that is known, if all variants are in one program.
+    fn directly(
+        &mut self,
+        prepared: &Prepared<'_>,
+        excluded: &[Vec<usize>],
+        start: Option<&[f64]>,
+    ) -> Result<Found, PlannerError> {
         let has_memory = prepared.classes.iter().any(|class| class.memory.is_some());
         let few = if prepared.problem.limits.one_operator_per_worker {
             FEW_EXCLUSIVE
@@ -153,17 +170,13 @@ impl Search {
             FEW
         };
         let found = match candidates(prepared, excluded, few) {
-            Candidates::Few(joints) => self.one_by_one(prepared, &joints)?,
-            Candidates::Many(allowed) => self.together(prepared, &allowed)?,
+            Candidates::Few(joints) => self.one_by_one(prepared, &joints),
+            Candidates::Many(allowed) => self.together(prepared, &allowed, start)?,
         };
         Ok(Found { best: found.best.map(|(model, point)| self.polished(model, point)), bound: found.bound })
     }
 
-    pub(super) fn one_by_one(
-        &mut self,
-        prepared: &Prepared<'_>,
-        joints: &[Vec<usize>],
-    ) -> Result<Found, PlannerError> {
+    pub(super) fn one_by_one(&mut self, prepared: &Prepared<'_>, joints: &[Vec<usize>]) -> Found {
         let mut open: Vec<(f64, Model)> = Vec::new();
         for joint in joints {
             let mut model = Model::new(prepared, &Allowed::only(prepared, joint));
@@ -186,7 +199,7 @@ impl Search {
             if let Some((_, point)) = &best {
                 model.program.cheaper_than(point.cost * (1.0 - 0.5 * self.limits.gap));
             }
-            match self.integral(prepared, &model, 1.0, None)? {
+            match self.integral(prepared, &model, 1.0, None) {
                 Answer::Found(point) => {
                     bound = bound.min(point.bound.max(relaxed));
                     if best.as_ref().is_none_or(|(_, other)| point.cost < other.cost * (1.0 - 1e-9)) {
@@ -194,7 +207,7 @@ impl Search {
                     }
                 }
                 Answer::Nothing { bound: proven, .. } => bound = bound.min(proven.max(relaxed)),
-                Answer::Infeasible | Answer::Fault(_) => {
+                Answer::Infeasible => {
                     if let Some((_, point)) = &best {
                         bound = bound.min(point.cost * (1.0 - 0.5 * self.limits.gap));
                     }
@@ -204,40 +217,111 @@ impl Search {
         if let Some((_, point)) = &best {
             bound = bound.min(point.cost);
         }
-        Ok(Found { best, bound })
+        Found { best, bound }
     }
 
     pub(super) fn together(
         &mut self,
         prepared: &Prepared<'_>,
         allowed: &Allowed,
+        start: Option<&[f64]>,
     ) -> Result<Found, PlannerError> {
         let mut model = Model::new(prepared, allowed);
         if self.limits.solver == Solver::Highs {
-            return self.at_once(model, 1.0, None);
+            return Ok(self.at_once(model, 1.0, None));
         }
         let root = match self.root(prepared, &mut model) {
             Ok(root) => root,
             Err(NotLive::Infeasible) => return Ok(Found { best: None, bound: f64::INFINITY }),
             Err(NotLive::Unknown) => return Ok(Found { best: None, bound: 0.0 }),
         };
-        let mut best = self.first_point(prepared, &model, &root)?;
         let effort = self.incumbent_effort();
+        let known = self.known.as_ref().and_then(|(_, solution)| model.integers_of(prepared, solution));
+        let mut best = None;
+        let start = start.filter(|values| values.len() == model.first_flow);
+        for values in start.into_iter().chain(known.as_deref()) {
+            self.improve(&model.program.with_integers_of(values), &effort, &mut best);
+        }
+        // Where there was a search before this one, the problem is not an easy one.
+        let nodes = if best.is_some() { 1 } else { NODES_BEFORE_PROBING };
+        let few = Effort { nodes: self.limits.nodes.min(nodes), ..self.effort(1.0) };
+        if best.is_none() {
+            best = self.first_point(prepared, &model, &root);
+        }
         if best.is_none() {
             // One from a heuristic, its variants and numbers of workers.
             let known = self.incumbent(prepared.problem, &allowed.excluded)?;
             let values = known.as_ref().and_then(|(_, solution)| model.integers_of(prepared, solution));
             if let Some(values) = values
-                && let Answer::Found(point) = self.solve(&model.program.with_integers_of(&values), &effort)?
+                && let Answer::Found(point) = self.solve(&model.program.with_integers_of(&values), &effort)
             {
                 best = Some(point);
             }
         }
-        let mut bound = root.bound;
-        let is_close = |point: &Point, bound: f64| (point.cost - bound) <= self.limits.gap * point.cost;
-        if !best.as_ref().is_some_and(|point| is_close(point, bound)) {
+        let quick = self.all_of(prepared, model, best, root.bound, &few);
+        let is_settled = |found: &Found, gap: f64| {
+            found.best.as_ref().map_or(found.bound == f64::INFINITY, |(_, point)| {
+                point.cost - found.bound <= (gap + 1e-9) * point.cost
+            })
+        };
+        if is_settled(&quick, self.limits.gap) || few.nodes == self.limits.nodes {
+            return Ok(quick);
+        }
+        let Found { best, bound } = quick;
+        let Some((model, point)) = best else {
+            let mut model = Model::new(prepared, allowed);
+            return match self.root(prepared, &mut model) {
+                Ok(_) => Ok(self.all_of(prepared, model, None, bound, &self.effort(1.0))),
+                Err(_) => Ok(Found { best: None, bound }),
+            };
+        };
+        Ok(self.without_dear_variants(prepared, model, point, bound))
+    }
+
+    /// Searches on from a point and a bound, first without the variants that can be part of no cheaper plan.
+    fn without_dear_variants(
+        &mut self,
+        prepared: &Prepared<'_>,
+        model: Model,
+        point: Point,
+        bound: f64,
+    ) -> Found {
+        let cutoff = point.cost * (1.0 - 0.5 * self.limits.gap);
+        let (time, wall) = (self.time, self.limits.wall_seconds);
+        let Some(allowed) = without_dear(&model, cutoff, || time.left_of(wall)) else {
+            let effort = self.effort(1.0);
+            return self.all_of(prepared, model, Some(point), bound, &effort);
+        };
+        let mut narrow = Model::new(prepared, &allowed);
+        narrow.program.cheaper_than(cutoff);
+        let root = if allowed.is_empty(prepared.problem) {
+            Err(NotLive::Infeasible)
+        } else {
+            self.root(prepared, &mut narrow)
+        };
+        let next = match root {
+            Ok(root) => self.all_of(prepared, narrow, None, bound.max(root.bound), &self.effort(1.0)),
+            Err(NotLive::Infeasible) => Found { best: None, bound: f64::INFINITY },
+            Err(NotLive::Unknown) => Found { best: None, bound },
+        };
+        let bound = bound.max(next.bound.min(cutoff));
+        let best = next.best.filter(|(_, next)| next.cost < point.cost).unwrap_or((model, point));
+        Found { best: Some(best), bound }
+    }
+
+    /// Searches a whole program on from the best point so far, where there is one.
+    fn all_of(
+        &mut self,
+        prepared: &Prepared<'_>,
+        model: Model,
+        mut best: Option<Point>,
+        mut bound: f64,
+        effort: &Effort<'_>,
+    ) -> Found {
+        let is_close = |point: &Point| (point.cost - bound) <= self.limits.gap * point.cost;
+        if !best.as_ref().is_some_and(is_close) {
             let start = best.as_ref().map(|point| point.values.clone());
-            match self.integral(prepared, &model, 1.0, start.as_deref())? {
+            match self.integral_with(prepared, &model, effort, start.as_deref()) {
                 Answer::Found(point) => {
                     bound = bound.max(point.bound);
                     if best.as_ref().is_none_or(|other| point.cost <= other.cost) {
@@ -245,29 +329,24 @@ impl Search {
                     }
                 }
                 Answer::Nothing { bound: proven, .. } => bound = bound.max(proven),
-                Answer::Infeasible | Answer::Fault(_) => {
+                Answer::Infeasible => {
                     if best.is_none() {
                         bound = f64::INFINITY;
                     }
                 }
             }
         }
-        Ok(Found { best: best.map(|point| (model, point)), bound })
+        Found { best: best.map(|point| (model, point)), bound }
     }
 
     /// The whole program, with a solver that finds its own cuts and first points.
-    pub(super) fn at_once(
-        &mut self,
-        model: Model,
-        part_of_gap: f64,
-        start: Option<&[f64]>,
-    ) -> Result<Found, PlannerError> {
+    pub(super) fn at_once(&mut self, model: Model, part_of_gap: f64, start: Option<&[f64]>) -> Found {
         let effort = Effort { start, ..self.effort(part_of_gap) };
-        Ok(match self.solve(&model.program, &effort)? {
+        match self.solve(&model.program, &effort) {
             Answer::Found(point) => Found { bound: point.bound, best: Some((model, point)) },
             Answer::Nothing { bound, .. } => Found { best: None, bound },
-            Answer::Infeasible | Answer::Fault(_) => Found { best: None, bound: f64::INFINITY },
-        })
+            Answer::Infeasible => Found { best: None, bound: f64::INFINITY },
+        }
     }
 
     /// The relaxation, strengthened; with the rows that did it in the program.
@@ -288,12 +367,7 @@ impl Search {
 
     /// A point near the relaxation: first by rounding it, then by a search among the variants that it uses (relaxation
     /// enforced neighbourhood search), then, in large programs, by freeing a few operators at a time.
-    fn first_point(
-        &mut self,
-        prepared: &Prepared<'_>,
-        model: &Model,
-        root: &Point,
-    ) -> Result<Option<Point>, PlannerError> {
+    fn first_point(&mut self, prepared: &Prepared<'_>, model: &Model, root: &Point) -> Option<Point> {
         let binaries: Vec<Column> = model.binaries.iter().flatten().flatten().copied().collect();
         let counts: Vec<Column> = model.counts.iter().flatten().map(|(_, column)| *column).collect();
         let unused = binaries.iter().filter(|&&binary| root.values[binary] <= 1e-6);
@@ -311,7 +385,7 @@ impl Search {
             best.as_ref().is_some_and(|point| point.cost - root.bound <= gap * point.cost)
         };
         if is_close(&best) {
-            return Ok(best);
+            return best;
         }
         let effort = self.incumbent_effort();
         let is_large = model.binaries.len() >= MANY_OPERATORS && !binaries.is_empty();
@@ -321,49 +395,43 @@ impl Search {
             let given = model.program.with(given);
             let start = point.values.clone();
             let gap = 0.2 * effort.gap;
-            self.improve(&given, &Effort { start: Some(&start), gap, ..effort.clone() }, &mut best)?;
+            self.improve(&given, &Effort { start: Some(&start), gap, ..effort.clone() }, &mut best);
         }
         for from in [&near.program, &model.program] {
             if !is_close(&best) && is_large {
-                self.workers_first(model, from, &mut best)?;
+                self.workers_first(model, from, &mut best);
             }
         }
         if is_large && !is_close(&best) {
-            self.free_some(model, &mut best, &is_close)?;
+            self.free_some(model, &mut best, &is_close);
         }
         if !is_close(&best) {
             let start = best.as_ref().map(|point| point.values.clone());
-            if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, start.as_deref())?
+            if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, start.as_deref())
                 && best.as_ref().is_none_or(|other| point.cost < other.cost)
             {
                 best = Some(point);
             }
         }
-        Ok(best)
+        best
     }
 
     /// Whole numbers of workers first, with variants still mixed: that costs little. Then the variants for these numbers,
     /// then the numbers for these variants.
-    fn workers_first(
-        &mut self,
-        model: &Model,
-        from: &Program,
-        best: &mut Option<Point>,
-    ) -> Result<(), PlannerError> {
+    fn workers_first(&mut self, model: &Model, from: &Program, best: &mut Option<Point>) {
         let binaries = || model.binaries.iter().flatten().flatten().copied();
         let counts = || model.counts.iter().flatten().map(|(_, column)| *column);
         let mixed = from.with_real(binaries());
         let effort = Effort { nodes: NODES_MIXED, ..self.effort(0.2) };
-        let Answer::Found(point) = self.solve(&mixed, &effort)? else { return Ok(()) };
+        let Answer::Found(point) = self.solve(&mixed, &effort) else { return };
         let given = from.with(counts().map(|count| (count, point.values[count].round())));
         let others = (0..given.len()).filter(|column| given.is_integer(*column));
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let stages = [binaries().collect(), others.collect()];
-        let Some(values) = dive(&given, &stages, || time.left_of(wall)) else { return Ok(()) };
+        let Some(values) = dive(&given, &stages, || time.left_of(wall)) else { return };
         let given = model.program.with(binaries().map(|binary| (binary, values[binary].round())));
         let effort = Effort { start: Some(&values), nodes: NODES_MIXED, ..self.effort(0.1) };
-        self.improve(&given, &effort, best)?;
-        Ok(())
+        self.improve(&given, &effort, best);
     }
 
     /// Frees the variants of a few operators that follow each other, and all numbers of workers (large neighbourhood
@@ -373,27 +441,26 @@ impl Search {
         model: &Model,
         best: &mut Option<Point>,
         is_close: &impl Fn(&Option<Point>) -> bool,
-    ) -> Result<(), PlannerError> {
+    ) {
         let operators = model.binaries.len();
         for _ in 0..PASSES {
             let mut is_better = false;
             for first in (0..operators).step_by(FREED / 2) {
-                let Some(start) = best.as_ref().map(|point| point.values.clone()) else { return Ok(()) };
+                let Some(start) = best.as_ref().map(|point| point.values.clone()) else { return };
                 if is_close(best) || self.time.left_of(self.limits.wall_seconds) <= 0.0 {
-                    return Ok(());
+                    return;
                 }
                 let is_free = |operator: usize| (first..first + FREED).contains(&operator);
                 let others = (0..operators).filter(|&operator| !is_free(operator));
                 let given = others.flat_map(|operator| model.binaries[operator].iter().flatten());
                 let program = model.program.with(given.map(|&binary| (binary, start[binary].round())));
                 let effort = Effort { start: Some(&start), nodes: NODES_FREED, ..self.effort(0.1) };
-                is_better |= self.improve(&program, &effort, best)?;
+                is_better |= self.improve(&program, &effort, best);
             }
             if !is_better {
-                return Ok(());
+                return;
             }
         }
-        Ok(())
     }
 
     /// Keeps the better of the best point so far and what a restricted program has.
@@ -402,13 +469,13 @@ impl Search {
         program: &Program,
         effort: &Effort<'_>,
         best: &mut Option<Point>,
-    ) -> Result<bool, PlannerError> {
-        let Answer::Found(point) = self.solve(program, effort)? else { return Ok(false) };
+    ) -> bool {
+        let Answer::Found(point) = self.solve(program, effort) else { return false };
         let is_better = best.as_ref().is_none_or(|other| point.cost < other.cost * (1.0 - 1e-9));
         if is_better {
             *best = Some(point);
         }
-        Ok(is_better)
+        is_better
     }
 
     fn incumbent_effort(&self) -> Effort<'static> {
@@ -422,7 +489,7 @@ impl Search {
         model: &Model,
         part_of_gap: f64,
         start: Option<&[f64]>,
-    ) -> Result<Answer, PlannerError> {
+    ) -> Answer {
         self.integral_with(prepared, model, &self.effort(part_of_gap), start)
     }
 
@@ -433,7 +500,7 @@ impl Search {
         model: &Model,
         effort: &Effort<'_>,
         start: Option<&[f64]>,
-    ) -> Result<Answer, PlannerError> {
+    ) -> Answer {
         let mut waits: Vec<f64> = prepared.classes.iter().filter_map(|class| class.wait).collect();
         waits.sort_by(f64::total_cmp);
         waits.dedup();
@@ -448,7 +515,7 @@ impl Search {
                 let narrow = model.program.without(columns);
                 let quick =
                     Effort { gap: 0.02, nodes: (effort.nodes / 200).max(50), seconds, ..effort.clone() };
-                if let Answer::Found(point) = self.solve(&narrow, &quick)?
+                if let Answer::Found(point) = self.solve(&narrow, &quick)
                     && point.cost < least
                 {
                     least = point.cost;
@@ -456,9 +523,9 @@ impl Search {
                 }
             }
         }
-        let answer = self.solve(&model.program, &Effort { start: start.as_deref(), ..effort.clone() })?;
+        let answer = self.solve(&model.program, &Effort { start: start.as_deref(), ..effort.clone() });
         // The solver may forget a start; the better of the two counts.
-        Ok(match (answer, start) {
+        match (answer, start) {
             (Answer::Nothing { bound, nodes, by_time }, Some(values)) => {
                 let cost = model.program.cost_of(&values);
                 Answer::Found(Point { values, cost, bound: bound.min(cost), nodes, by_time })
@@ -468,7 +535,7 @@ impl Search {
                 Answer::Found(Point { values, cost, ..point })
             }
             (answer, _) => answer,
-        })
+        }
     }
 
     /// The best shares for the whole numbers of a point: a vertex, so that few of them are above 0.
@@ -494,15 +561,8 @@ impl Search {
         }
     }
 
-    /// Solves a program; that a solver loses its way is an error.
-    pub(super) fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Result<Answer, PlannerError> {
-        match self.attempt(program, effort) {
-            Answer::Fault(reason) => Err(fault(&reason)),
-            answer => Ok(answer),
-        }
-    }
-
-    pub(super) fn attempt(&mut self, program: &Program, effort: &Effort<'_>) -> Answer {
+    /// Solves a program, and counts what that took.
+    pub(super) fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Answer {
         let answer =
             program.solve(&Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() });
         match &answer {
@@ -514,7 +574,7 @@ impl Search {
                 self.nodes += nodes;
                 self.by_time |= by_time;
             }
-            Answer::Infeasible | Answer::Fault(_) => {}
+            Answer::Infeasible => {}
         }
         answer
     }

@@ -5,6 +5,7 @@ use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::search::Search;
 use super::variants::{Candidates, candidates};
 use super::*;
+use crate::generator::{Size, workflow_problem};
 use crate::problem::{
     AccuracyModel, AccuracyRow, Edge, LatencyLimit, Limits, Location, Operator, Producer, ResponseRow,
     ReturnTraffic, Route, ServiceMode, Source, Variant, WorkerClass,
@@ -246,7 +247,7 @@ fn accuracy_models_agree() {
             let variants = vec![vec![true; 2]; 2];
             let allowed = Allowed { variants, excluded: Vec::new(), list: None };
             let mut search = Search::new(&SearchLimits::default(), SearchTime::begin());
-            let found = search.together(&prepared, &allowed).expect("solves");
+            let found = search.together(&prepared, &allowed, None).expect("solves");
             assert_close(found.best.expect("has a plan").1.cost, expected);
         }
     }
@@ -286,8 +287,8 @@ fn one_program_and_one_by_one_agree() {
     let mut search = Search::new(&SearchLimits::default(), SearchTime::begin());
     let Candidates::Few(joints) = candidates(&prepared, &[], 1000) else { panic!("few enough") };
     let Candidates::Many(allowed) = candidates(&prepared, &[], 1) else { panic!("too many") };
-    let apart = search.one_by_one(&prepared, &joints).expect("solves");
-    let together = search.together(&prepared, &allowed).expect("solves");
+    let apart = search.one_by_one(&prepared, &joints);
+    let together = search.together(&prepared, &allowed, None).expect("solves");
     let cost = apart.best.expect("has a plan").1.cost;
     assert_close(together.best.expect("has a plan").1.cost, cost);
     assert_close(apart.bound, cost);
@@ -405,7 +406,17 @@ fn budgets_are_searched_where_waits_and_machines_can_be_chosen() {
         let prepared = Prepared::new(&problem, &rules, LatencyRule::Budgets, 1.0).expect("is right");
         let limits = SearchLimits { wall_seconds: None, ..SearchLimits::default() };
         let mut search = Search::new(&limits, SearchTime::begin());
-        let (_, point, _) = search.within_budgets(&prepared, &[], 0.0).expect("solves").expect("has a plan");
+        let (_, point, _) = search.within_budgets(&prepared, &[], 0.0).expect("has a plan");
         assert!(point.cost <= 1.05 * cost, "{} against {cost}", point.cost);
     }
+}
+
+/// In this problem `microlp` ends one of the programs with an internal error.
+#[test]
+fn a_solver_that_loses_its_way_ends_no_search() {
+    let mut problem = workflow_problem(Size::EXTRA_LARGE, 9);
+    problem.limits.one_operator_per_worker = true;
+    let limits = SearchLimits { wall_seconds: Some(5.0), ..SearchLimits::default() };
+    let outcome = Exact.plan(&problem, &limits).expect("no fault");
+    assert!(outcome.solution.is_some() && outcome.bound.is_some_and(|bound| bound > 0.0), "{outcome:?}");
 }

@@ -137,8 +137,8 @@ fn within_budgets(
             return Ok(());
         }
         let next = match &known {
-            None => search.within_budgets(&prepared, excluded, found.bound)?,
-            Some((variants, budgets)) => search.within(&prepared, excluded, variants, budgets)?,
+            None => search.within_budgets(&prepared, excluded, found.bound),
+            Some((variants, budgets)) => search.within(&prepared, excluded, variants, budgets),
         };
         let Some((model, point, budgets)) = next else { return Ok(()) };
         match realised(problem, &prepared, &model, &point) {

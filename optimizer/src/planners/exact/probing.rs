@@ -1,0 +1,84 @@
+//! Which variants can still be part of a cheaper plan: one after the other is taken as given, and where even the relaxation
+//! then costs too much, it is left out (probing, Savelsbergh 1994).
+use super::live::{Live, NotLive};
+use super::model::{Allowed, Model};
+use super::program::SolverForm;
+
+/// Most variants that are tried.
+const MOST: usize = 100;
+
+/// What is allowed without the variants with which no plan costs less than `cutoff`, in $/h; none where all may be part of
+/// such a plan, or that was not found out.
+pub(super) fn without_dear(model: &Model, cutoff: f64, seconds: impl Fn() -> f64) -> Option<Allowed> {
+    if model.binaries.iter().flatten().flatten().count() > MOST {
+        return None;
+    }
+    let mut program = model.program.clone();
+    program.cheaper_than(cutoff);
+    let form = SolverForm::of(&program, true)?;
+    let mut live = Live::new(&form, seconds()).ok()?;
+    let mut allowed = model.allowed.clone();
+    let mut is_smaller = false;
+    for (operator, binaries) in model.binaries.iter().enumerate() {
+        for (variant, binary) in binaries.iter().enumerate() {
+            let Some(binary) = *binary else { continue };
+            let Some(value) = live.value(&form, binary) else { continue };
+            if value > 0.999 {
+                continue; // the relaxation itself is such a plan as far as it knows
+            }
+            if seconds() <= 0.0 {
+                return None;
+            }
+            let is_dear = match live.clone().fixed(&form, binary, 1.0) {
+                Ok(live) => live.cost(&form) >= cutoff,
+                Err(NotLive::Infeasible) => true,
+                Err(NotLive::Unknown) => false,
+            };
+            if is_dear {
+                allowed.variants[operator][variant] = false;
+                is_smaller = true;
+                live = live.fixed(&form, binary, 0.0).ok()?;
+            }
+        }
+    }
+    if let Some(list) = &mut allowed.list {
+        list.retain(|joint| joint.iter().zip(&allowed.variants).all(|(&variant, of)| of[variant]));
+    }
+    is_smaller.then_some(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::small_problem;
+    use crate::planner::{Planner, SearchLimits};
+    use crate::planners::exact::prepared::{LatencyRule, MemoryRule, Prepared};
+    use crate::planners::exact::variants::{Candidates, candidates};
+    use crate::planners::exhaustive::Exhaustive;
+
+    /// The variants of the cheapest plan are never left out where it is cheaper than the cutoff; many others are.
+    #[test]
+    fn the_cheapest_plan_stays_possible() {
+        let (mut kept, mut out) = (0, 0);
+        for seed in 1..=150 {
+            let problem = small_problem(seed);
+            let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Budgets, 1.0) else { continue };
+            let cheapest = Exhaustive.plan(&problem, &SearchLimits::default()).expect("it takes the problem");
+            let (Some(cost), Some(plan)) = (cheapest.cost, cheapest.solution) else { continue };
+            let Candidates::Many(all) = candidates(&prepared, &[], 0) else { continue };
+            let variants = || all.variants.iter().zip(&plan.variants);
+            if !variants().all(|(of, &chosen)| of[chosen]) {
+                continue; // one as good stands for it
+            }
+            let model = Model::new(&prepared, &all);
+            let Some(left) = without_dear(&model, cost * 1.0001, || f64::INFINITY) else { continue };
+            assert!(left.variants.iter().zip(&plan.variants).all(|(of, &chosen)| of[chosen]), "seed {seed}");
+            assert!(!left.is_empty(&problem), "seed {seed}");
+            let count = |allowed: &Allowed| allowed.variants.iter().flatten().filter(|is| **is).count();
+            kept += count(&left);
+            out += count(&all) - count(&left);
+        }
+        assert!(kept > 30 && out > 30, "{kept} kept, {out} left out");
+    }
+}
