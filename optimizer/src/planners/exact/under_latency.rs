@@ -19,6 +19,9 @@ const NODES_PART: u64 = 200;
 /// Part of the time for joint variants one by one; the rest is for budgets, where that leaves a gap.
 const PART_OF_LISTED: f64 = 0.95;
 
+/// Part of the time for budgets where joint variants are too many to be listed.
+const PART_OF_BUDGETS: f64 = 0.25;
+
 /// Parts of the time that is left, for plans of whole routes and then for a better bound; the same where HiGHS finds
 /// the bound, and with it most of the plans.
 const PART_OF_ROUTES: f64 = 0.6;
@@ -48,7 +51,10 @@ pub(super) fn under_latency(
         })?,
         None => false,
     };
-    // Plans before a better bound: a limit by the clock may come first.
+    // Plans before a better bound: a limit by the clock may come first. Those within budgets are quick to find.
+    if !is_listed && found.bound < f64::INFINITY {
+        within(search, PART_OF_BUDGETS, |search| within_budgets(problem, excluded, search, found))?;
+    }
     if let Some(variants) = variants.filter(|_| !is_listed) {
         let part = if solver == Solver::Highs { PART_OF_ROUTES_HIGHS } else { PART_OF_ROUTES };
         within(search, part, |search| by_routes(problem, excluded, variants, &mut joints, search, found))?;
@@ -58,9 +64,7 @@ pub(super) fn under_latency(
     {
         found.offer(cost, solution);
     }
-    // Plans of whole routes are not all plans: of few operators the others are looked at too.
-    let budgets_too = joints.planned.is_empty() || problem.operators.len() <= FEW_OPERATORS;
-    if !found.is_close(gap) && budgets_too {
+    if !found.is_close(gap) && is_listed {
         within_budgets(problem, excluded, search, found)?;
     }
     if !found.is_close(gap) && !is_listed {
@@ -76,16 +80,13 @@ pub(super) fn under_latency(
         }
     }
     if found.plan.is_none() && found.bound < f64::INFINITY {
-        if !budgets_too {
+        if !is_listed {
             within_budgets(problem, excluded, search, found)?;
         }
         plans(problem, excluded, search, found)?;
     }
     Ok(())
 }
-
-/// Operators of problems that are quick to search by budgets as well.
-const FEW_OPERATORS: usize = 4;
 
 /// Does a part of the search within a part of the time that is left.
 pub(super) fn within<T>(
