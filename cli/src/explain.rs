@@ -23,7 +23,7 @@ use tidemill_optimizer::physical::solution_of;
 use tidemill_optimizer::planner::Planner;
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::problem::Problem;
-use tidemill_optimizer::solution::{Hosting, Outcome, Solution};
+use tidemill_optimizer::solution::{Hosting, Outcome, RouteClass, Solution};
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::units::Percentile;
 use waits::with_least_waits;
@@ -104,15 +104,24 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
     Ok(if best.solution.is_none() || broken { Exit::No } else { Exit::Success })
 }
 
-/// What a plan does not keep. A wait that nothing bounds says nothing more than the load that is the reason for it.
-/// Whether two plans with the same workers share the work out alike.
+/// Whether two plans with the same variants share the work out alike.
 fn is_same(a: &Solution, b: &Solution) -> bool {
-    let alike = |(a, b): (&Hosting, &Hosting)| {
-        (a.operator, a.worker, a.mode) == (b.operator, b.worker, b.mode) && (a.share - b.share).abs() < 1e-6
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-6;
+    let hosts_alike = |(a, b): (&Hosting, &Hosting)| {
+        (a.operator, a.worker, a.location, a.mode) == (b.operator, b.worker, b.location, b.mode)
+            && near(a.share, b.share)
     };
-    a.hostings.len() == b.hostings.len() && a.hostings.iter().zip(&b.hostings).all(alike)
+    let routes_alike = |(a, b): (&RouteClass, &RouteClass)| {
+        (&a.sources, &a.hostings) == (&b.sources, &b.hostings) && near(a.share, b.share)
+    };
+    let is_as_long = a.hostings.len() == b.hostings.len() && a.classes.len() == b.classes.len();
+    a.workers == b.workers
+        && is_as_long
+        && a.hostings.iter().zip(&b.hostings).all(hosts_alike)
+        && a.classes.iter().zip(&b.classes).all(routes_alike)
 }
 
+/// What a plan does not keep. A wait that nothing bounds says nothing more than the load that is the reason for it.
 fn judged(problem: &Problem, planned: &Planned) -> Vec<Violation> {
     let mut found = check(problem, &planned.solution);
     if let Some(worker) = planned.solution.workers.iter().enumerate().position(|(worker, _)| {
@@ -231,7 +240,7 @@ impl Story<'_> {
                 used * 100.0
             ),
             Binding::Accuracy { slack } => {
-                format!("accuracy: {slack:.2} points above the level, and nothing between the two is known")
+                format!("accuracy: {slack:.2} points above the level, and what is cheaper is below it")
             }
             Binding::Latency { seconds, limit } => {
                 format!("latency: {} of {}", milliseconds(seconds * 1e3), milliseconds(limit * 1e3))

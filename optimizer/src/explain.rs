@@ -64,7 +64,7 @@ pub enum Binding {
         /// Part of the bandwidth.
         used: f64,
     },
-    /// The plan is hardly more accurate than asked; a cheaper one is less accurate.
+    /// What is cheaper is less accurate than asked.
     Accuracy {
         /// Percentage points above the limit.
         slack: f64,
@@ -137,14 +137,19 @@ pub fn explain(
     let Some(solution) = &outcome.solution else {
         return Ok(Explanation { binding: Vec::new(), prices: Vec::new(), rejected: Vec::new() });
     };
-    Ok(Explanation {
-        binding: binding(problem, solution),
-        prices: prices(problem, outcome, rate, limits)?,
-        rejected: rejected(problem, outcome, limits)?,
-    })
+    let rejected = rejected(problem, outcome, limits)?;
+    let mut binding = binding(problem, solution);
+    let is_too_inaccurate = |rejected: &Rejected| matches!(rejected.reason, Reason::Accuracy(_));
+    if rejected.iter().any(is_too_inaccurate)
+        && let (Some(limit), Some(accuracy)) =
+            (problem.limits.accuracy, problem.accuracy_of(&solution.variants))
+    {
+        binding.push(Binding::Accuracy { slack: accuracy - limit });
+    }
+    Ok(Explanation { binding, prices: prices(problem, outcome, rate, limits)?, rejected })
 }
 
-/// Limits that a plan uses up.
+/// Limits that a plan uses up, but for accuracy: whether that binds shows what is cheaper without it.
 pub fn binding(problem: &Problem, solution: &Solution) -> Vec<Binding> {
     let Ok(summary) = Summary::new(problem, solution) else { return Vec::new() };
     let mut found = Vec::new();
@@ -166,12 +171,6 @@ pub fn binding(problem: &Problem, solution: &Solution) -> Vec<Binding> {
     for traffic in &summary.traffic {
         if let Some(used) = traffic.utilization.filter(|used| *used >= BINDING) {
             found.push(Binding::Bandwidth { from: traffic.from, to: traffic.to, used });
-        }
-    }
-    if let (Some(limit), Some(accuracy)) = (problem.limits.accuracy, summary.accuracy) {
-        let lower = scale::next_accuracy_below(problem, accuracy);
-        if lower.is_none_or(|lower| lower < limit) {
-            found.push(Binding::Accuracy { slack: accuracy - limit });
         }
     }
     let slowest = summary.slowest().map_or(0.0, |path| path.total());

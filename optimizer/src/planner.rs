@@ -27,7 +27,7 @@ pub struct SearchLimits {
     pub wall_seconds: Option<f64>,
     /// What solves the programs of the exact planner. Default: [`Solver::Microlp`].
     pub solver: Solver,
-    /// Whether the exact planner takes the most accurate of plans that cost the same, rather than one of them. Default:
+    /// Whether the exact planner takes a more accurate plan where it finds one that costs the same. Default:
     /// true.
     pub more_accurate: bool,
 }

@@ -1,5 +1,5 @@
 //! The same problem with another service level.
-use crate::problem::{AccuracyModel, Problem};
+use crate::problem::Problem;
 
 /// With all rates times a factor.
 pub fn with_rate(problem: &Problem, factor: f64) -> Problem {
@@ -31,14 +31,4 @@ pub(super) fn with_bandwidth(problem: &Problem, factor: f64) -> Problem {
         route.bandwidth = route.bandwidth.map(|bandwidth| bandwidth * factor).filter(|b| b.is_finite());
     }
     changed
-}
-
-/// The next lower accuracy that is known, where rows were measured end to end.
-pub(super) fn next_accuracy_below(problem: &Problem, accuracy: f64) -> Option<f64> {
-    match &problem.accuracy {
-        AccuracyModel::Table(_) => {
-            problem.accuracy_levels().into_iter().find(|other| *other < accuracy - 1e-9)
-        }
-        _ => None,
-    }
 }

@@ -212,6 +212,14 @@ fn plans(
             // The routes made of flows do not keep every limit.
             Ok(_) if !prepared.plans_routes => return Ok(()),
             Err(RealiseError::Memory { class, .. }) if rules[class] != MemoryRule::Single => {
+                // Where memory binds the search may end at its limit, and a heuristic be better than all that it found.
+                if !has_latency && let Some((total, solution)) = search.incumbent(problem, excluded)?.clone()
+                {
+                    found.offer(total, solution);
+                    if found.is_close(search.limits.gap) {
+                        return Ok(());
+                    }
+                }
                 if let Ok(solution) = realised(problem, &prepared, &model, &point)
                     && check(problem, &solution).is_empty()
                 {

@@ -10,11 +10,11 @@ use crate::solution::Solution;
 /// search may.
 const BEAM_SIZE: u64 = 1_000;
 
-/// The same under latency limits, where the heuristics often find the best plan that is found at all.
+/// The same for wide beams.
 const WIDE_BEAM_SIZE: u64 = 300;
 
-/// The cheapest plan of the heuristics with its cost in $/h, without those joint variants. The wide beam only where
-/// the quick ones find none or under latency limits, beams at all only for problems of moderate size.
+/// The cheapest plan of the heuristics with its cost in $/h, without those joint variants. Beams only for problems of moderate
+/// size, the wide one for small ones and where the others find none.
 ///
 /// # Errors
 /// See [`Planner::plan`].
@@ -29,13 +29,14 @@ pub(super) fn incumbent(
     let mut quick: Vec<&dyn Planner> = vec![&BestFit, &FirstFit, &CloudOnly, &EdgeOnly];
     let wide = Beam::default();
     // The wide beam tries all that the narrow one does.
-    if !problem.limits.latency.is_empty() && problem.operators.len() as u64 * workers <= WIDE_BEAM_SIZE {
+    let has_wide = problem.operators.len() as u64 * workers <= WIDE_BEAM_SIZE;
+    if has_wide {
         quick.push(&wide);
     } else if is_small {
         quick.push(&narrow);
     }
     let best = cheapest(&quick, problem, limits, excluded)?;
-    if best.is_some() || !is_small {
+    if best.is_some() || !is_small || has_wide {
         return Ok(best);
     }
     cheapest(&[&wide], problem, limits, excluded)

@@ -5,7 +5,7 @@ use microlp::{
     ComparisonOp, Error, OptimizationDirection, SolutionStatus, SolveOptions, SolveOutcome,
     TerminationReason, Variable,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Part of a row's right side below which a coefficient is left out: solvers lose their way among tiny ones.
 const HARDLY: f64 = 1e-7;
@@ -221,15 +221,22 @@ impl Program {
     /// Solves it; continuous columns and rows that are decided already are left out (see [`Reduced`]). Costs are not
     /// negative.
     pub(super) fn solve(&self, effort: &Effort<'_>) -> Answer {
+        let begun = Instant::now();
         let answer = match effort.solver {
             #[cfg(feature = "highs")]
             Solver::Highs => super::highs::solve(self, effort),
             _ => self.solve_by_microlp(effort, false),
         };
         // Among numbers of very different size a solver sometimes ends with an internal error: on another way through the
-        // same program it hardly ever does.
-        let again = || self.solve_by_microlp(&Effort { start: None, ..effort.clone() }, true);
-        answer.or_else(again).unwrap_or(Answer::Nothing { bound: 0.0, nodes: 0, by_time: false })
+        // same program it hardly ever does. That there is no point would then be no proof.
+        let again = || {
+            let seconds = effort.seconds - begun.elapsed().as_secs_f64();
+            let effort = Effort { start: None, seconds, ..effort.clone() };
+            if seconds > 0.0 { self.solve_by_microlp(&effort, true) } else { None }
+        };
+        let is_certain = |answer: &Answer| !matches!(answer, Answer::Infeasible);
+        let nothing = Answer::Nothing { bound: 0.0, nodes: 0, by_time: false };
+        answer.or_else(|| again().filter(is_certain)).unwrap_or(nothing)
     }
 
     /// None: the solver lost its way.
@@ -304,7 +311,7 @@ impl SolverForm {
     }
 
     /// The same, with the rows in their order or backwards.
-    fn in_order(program: &Program, relaxed: bool, is_backwards: bool) -> Option<Self> {
+    pub(super) fn in_order(program: &Program, relaxed: bool, is_backwards: bool) -> Option<Self> {
         let mut reduced = Reduced::of(&program.columns, &program.rows)?;
         if is_backwards {
             reduced.rows.reverse();

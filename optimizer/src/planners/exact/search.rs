@@ -28,6 +28,8 @@ const NODES_FREED: u64 = 40;
 const PASSES: usize = 3;
 /// Nodes of a program with mixed variants.
 const NODES_MIXED: u64 = 300;
+/// A point that is known already is good enough to begin with where the relaxation costs less by no more than this part.
+const NEAR: f64 = 0.1;
 /// Nodes after which it is worth to find out which variants can be left out.
 const NODES_BEFORE_PROBING: u64 = 150;
 
@@ -245,8 +247,10 @@ impl Search {
         // Where there was a search before this one, the problem is not an easy one.
         let nodes = if best.is_some() { 1 } else { NODES_BEFORE_PROBING };
         let few = Effort { nodes: self.limits.nodes.min(nodes), ..self.effort(1.0) };
-        if best.is_none() {
-            best = self.first_point(prepared, &model, &root);
+        let is_near = |point: &Point| point.cost - root.bound <= NEAR * point.cost;
+        if model.binaries.len() >= MANY_OPERATORS || !best.as_ref().is_some_and(is_near) {
+            let first = self.first_point(prepared, &model, &root);
+            best = best.into_iter().chain(first).min_by(|a, b| a.cost.total_cmp(&b.cost));
         }
         if best.is_none() {
             // One from a heuristic, its variants and numbers of workers.
@@ -358,10 +362,14 @@ impl Search {
         if form.is_decided() {
             return Ok(point(form.values(|_| 0.0), form.fixed_cost));
         }
-        let live = Live::new(&form, left());
+        let mut live = Live::new(&form, left());
+        if let (Err(NotLive::Unknown), true) = (&live, left() > 0.0)
+            && let Some(backwards) = SolverForm::in_order(&model.program, true, true)
+        {
+            live = Live::new(&backwards, left()); // the solver lost its way: on another one
+        }
         self.by_time |= left() <= 0.0;
-        let live = live?;
-        let live = strengthen(prepared, model, &form, live, left);
+        let live = strengthen(prepared, model, &form, live?, left);
         Ok(point(live.values(&form), live.cost(&form)))
     }
 
@@ -563,8 +571,8 @@ impl Search {
 
     /// Solves a program, and counts what that took.
     pub(super) fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Answer {
-        let answer =
-            program.solve(&Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() });
+        let left = self.time.left_of(self.limits.wall_seconds);
+        let answer = program.solve(&Effort { seconds: left.min(effort.seconds), ..effort.clone() });
         match &answer {
             Answer::Found(point) => {
                 self.nodes += point.nodes;

@@ -55,7 +55,7 @@ pub(super) fn under_latency(
     if !is_listed && found.bound < f64::INFINITY {
         within(search, PART_OF_BUDGETS, |search| within_budgets(problem, excluded, search, found))?;
     }
-    if let Some(variants) = variants.filter(|_| !is_listed) {
+    if let Some(variants) = variants.filter(|_| !is_listed && !found.is_close(gap)) {
         let part = if solver == Solver::Highs { PART_OF_ROUTES_HIGHS } else { PART_OF_ROUTES };
         within(search, part, |search| by_routes(problem, excluded, variants, &mut joints, search, found))?;
     }
