@@ -66,6 +66,9 @@ pub(crate) const NAME: &str = "exact";
 /// By how much all loads are raised, one after the other, where a point's plan does not fit.
 const STRICTER: [f64; 3] = [1.0 + 1e-5, 1.0 + 1e-3, 1.02];
 
+/// Worker classes whose memory is in the program from which on searches take long.
+const LONG: usize = 2;
+
 /// The exact planner.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Exact;
@@ -212,14 +215,6 @@ fn plans(
             // The routes made of flows do not keep every limit.
             Ok(_) if !prepared.plans_routes => return Ok(()),
             Err(RealiseError::Memory { class, .. }) if rules[class] != MemoryRule::Single => {
-                // Where memory binds the search may end at its limit, and a heuristic be better than all that it found.
-                if !has_latency && let Some((total, solution)) = search.incumbent(problem, excluded)?.clone()
-                {
-                    found.offer(total, solution);
-                    if found.is_close(search.limits.gap) {
-                        return Ok(());
-                    }
-                }
                 if let Ok(solution) = realised(problem, &prepared, &model, &point)
                     && check(problem, &solution).is_empty()
                 {
@@ -242,10 +237,21 @@ fn plans(
                     search.know(known);
                 }
                 // Counted rows settle most cases; a class of few workers is as quick with each by itself.
-                rules[class] = match rules[class] {
-                    MemoryRule::Ignored if problem.worker_classes[class].count > 4 => MemoryRule::Counted,
-                    _ => MemoryRule::Single,
-                };
+                let is_counted =
+                    rules[class] == MemoryRule::Ignored && problem.worker_classes[class].count > 4;
+                rules[class] = if is_counted { MemoryRule::Counted } else { MemoryRule::Single };
+                // What follows may end at a limit, and a heuristic's plan be better than all that was found.
+                let with_memory = rules.iter().filter(|rule| **rule != MemoryRule::Ignored).count();
+                let is_long = found.plan.is_none() || with_memory >= LONG;
+                if is_long
+                    && !has_latency
+                    && let Some((total, solution)) = search.incumbent(problem, excluded)?.clone()
+                {
+                    found.offer(total, solution);
+                    if found.is_close(search.limits.gap) {
+                        return Ok(());
+                    }
+                }
             }
             // A rounded point: workers a little over their cap.
             Ok(_) | Err(_) => match stricter.next() {

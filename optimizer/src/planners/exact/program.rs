@@ -1,11 +1,12 @@
 //! A mixed-integer linear program, kept so that it can be relaxed, restricted and solved again by `microlp` or HiGHS.
 use super::reduced::Reduced;
 use crate::planner::Solver;
+use crate::search_time::SearchTime;
 use microlp::{
     ComparisonOp, Error, OptimizationDirection, SolutionStatus, SolveOptions, SolveOutcome,
     TerminationReason, Variable,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Part of a row's right side below which a coefficient is left out: solvers lose their way among tiny ones.
 const HARDLY: f64 = 1e-7;
@@ -221,7 +222,7 @@ impl Program {
     /// Solves it; continuous columns and rows that are decided already are left out (see [`Reduced`]). Costs are not
     /// negative.
     pub(super) fn solve(&self, effort: &Effort<'_>) -> Answer {
-        let begun = Instant::now();
+        let begun = SearchTime::begin();
         let answer = match effort.solver {
             #[cfg(feature = "highs")]
             Solver::Highs => super::highs::solve(self, effort),
@@ -230,7 +231,7 @@ impl Program {
         // Among numbers of very different size a solver sometimes ends with an internal error: on another way through the
         // same program it hardly ever does. That there is no point would then be no proof.
         let again = || {
-            let seconds = effort.seconds - begun.elapsed().as_secs_f64();
+            let seconds = effort.seconds - begun.seconds();
             let effort = Effort { start: None, seconds, ..effort.clone() };
             if seconds > 0.0 { self.solve_by_microlp(&effort, true) } else { None }
         };
