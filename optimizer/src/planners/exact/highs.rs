@@ -6,7 +6,6 @@ use super::program::{Answer, Effort, Point, Program};
 use super::reduced::Reduced;
 use highs::{Col, HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 use microlp::ComparisonOp;
-use std::fmt::Debug;
 
 /// By how much an integer may miss a whole number: shares of variants that are not chosen stay below what a worker's cap
 /// notices.
