@@ -104,6 +104,7 @@ impl Case {
             gap: arguments.gap,
             wall_seconds: Some(arguments.time_limit.0 as f64 / 1e9),
             solver,
+            more_accurate: !arguments.keep_idle,
             ..SearchLimits::default()
         };
         Ok(Self { workflow, infrastructure, profile, digests, models, options, limits })

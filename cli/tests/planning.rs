@@ -95,6 +95,15 @@ fn answers_for_people() {
     compare("explain.txt", &tidemill(&[&["explain", VQA], &FILES[..]].concat()).expect(0));
 }
 
+/// Of plans that cost the same the more accurate one, unless idle time is wanted more.
+#[test]
+fn idle_time_of_workers_becomes_accuracy_or_stays() {
+    let of = |more: &[&str]| plan(&[more, &["--output", "json"]].concat()).expect(0).json();
+    let (accurate, idle) = (of(&[]), of(&["--keep-idle"]));
+    assert_eq!(accurate["cost"], idle["cost"]);
+    assert_eq!((&accurate["accuracy"], &idle["accuracy"]), (&71.5.into(), &70.0.into()));
+}
+
 #[test]
 fn what_is_not_possible_says_what_has_to_give_way() {
     compare("plan-infeasible-accuracy.txt", &plan(&["--slo", "accuracy=95"]).expect(1));

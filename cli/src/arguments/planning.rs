@@ -183,6 +183,9 @@ pub(crate) struct PlanningArguments {
     /// Let a worker run one operator only.
     #[arg(long)]
     pub(crate) one_operator_per_worker: bool,
+    /// Leave idle time of workers to bursts, instead of more accurate models at the same cost.
+    #[arg(long)]
+    pub(crate) keep_idle: bool,
     /// Percentile of service times that the plan is guaranteed for.
     #[arg(long, value_name = "PERCENTILE", default_value = "p75", value_parser = parse_percentile)]
     pub(crate) percentile: Percentile,

@@ -42,6 +42,7 @@ pub(super) fn case(arguments: &SimulateArguments, plan: &Plan, terminal: &Termin
         max_utilization: 1.0,
         return_traffic: ReturnTrafficChoice::Priced,
         one_operator_per_worker: false,
+        keep_idle: false,
         percentile: plan.percentile,
         gap: 0.0,
         time_limit: TimeSpan(0),
