@@ -6,6 +6,7 @@ use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::program::{Answer, Effort};
 use super::routes::Routes;
 use super::search::Search;
+use super::variants::product;
 use super::{Best, extract};
 use crate::check::check;
 use crate::cost::cost;
@@ -134,14 +135,11 @@ fn more_accurate_joints(
         AccuracyModel::Table(rows) => rows.iter().map(|row| row.variants.clone()).collect(),
         AccuracyModel::None => return Vec::new(),
         _ if problem.joint_variants() > LISTED => return Vec::new(),
-        _ => problem.operators.iter().fold(vec![Vec::new()], |joints, operator| {
-            let longer = |joint: &Vec<usize>, variant: usize| [joint.as_slice(), &[variant]].concat();
-            let variants = 0..operator.variants.len();
-            joints
-                .iter()
-                .flat_map(|joint| variants.clone().map(move |variant| longer(joint, variant)))
-                .collect()
-        }),
+        _ => {
+            let all: Vec<Vec<bool>> =
+                problem.operators.iter().map(|operator| vec![true; operator.variants.len()]).collect();
+            product(&all)
+        }
     };
     let worth = |joint: Vec<usize>| {
         let its = problem.accuracy_of(&joint)?;

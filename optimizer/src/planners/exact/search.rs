@@ -256,30 +256,21 @@ impl Search {
             // One from a heuristic, its variants and numbers of workers.
             let known = self.incumbent(prepared.problem, &allowed.excluded)?;
             let values = known.as_ref().and_then(|(_, solution)| model.integers_of(prepared, solution));
-            if let Some(values) = values
-                && let Answer::Found(point) = self.solve(&model.program.with_integers_of(&values), &effort)
-            {
-                best = Some(point);
+            if let Some(values) = values {
+                self.improve(&model.program.with_integers_of(&values), &effort, &mut best);
             }
         }
-        let quick = self.all_of(prepared, model, best, root.bound, &few);
-        let is_settled = |found: &Found, gap: f64| {
-            found.best.as_ref().map_or(found.bound == f64::INFINITY, |(_, point)| {
-                point.cost - found.bound <= (gap + 1e-9) * point.cost
-            })
-        };
-        if is_settled(&quick, self.limits.gap) || few.nodes == self.limits.nodes {
-            return Ok(quick);
+        let (mut best, mut bound) = self.all_of(prepared, &model, best, root.bound, &few);
+        let gap = self.limits.gap + 1e-9;
+        let is_settled =
+            best.as_ref().map_or(bound == f64::INFINITY, |point| point.cost - bound <= gap * point.cost);
+        if !is_settled && few.nodes < self.limits.nodes {
+            match best {
+                Some(point) => return Ok(self.without_dear_variants(prepared, model, point, bound)),
+                None => (best, bound) = self.all_of(prepared, &model, None, bound, &self.effort(1.0)),
+            }
         }
-        let Found { best, bound } = quick;
-        let Some((model, point)) = best else {
-            let mut model = Model::new(prepared, allowed);
-            return match self.root(prepared, &mut model) {
-                Ok(_) => Ok(self.all_of(prepared, model, None, bound, &self.effort(1.0))),
-                Err(_) => Ok(Found { best: None, bound }),
-            };
-        };
-        Ok(self.without_dear_variants(prepared, model, point, bound))
+        Ok(Found { best: best.map(|point| (model, point)), bound })
     }
 
     /// Searches on from a point and a bound, first without the variants that can be part of no cheaper plan.
@@ -293,8 +284,8 @@ impl Search {
         let cutoff = point.cost * (1.0 - 0.5 * self.limits.gap);
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let Some(allowed) = without_dear(&model, cutoff, || time.left_of(wall)) else {
-            let effort = self.effort(1.0);
-            return self.all_of(prepared, model, Some(point), bound, &effort);
+            let (best, bound) = self.all_of(prepared, &model, Some(point), bound, &self.effort(1.0));
+            return Found { best: best.map(|point| (model, point)), bound };
         };
         let mut narrow = Model::new(prepared, &allowed);
         narrow.program.cheaper_than(cutoff);
@@ -303,29 +294,31 @@ impl Search {
         } else {
             self.root(prepared, &mut narrow)
         };
-        let next = match root {
-            Ok(root) => self.all_of(prepared, narrow, None, bound.max(root.bound), &self.effort(1.0)),
-            Err(NotLive::Infeasible) => Found { best: None, bound: f64::INFINITY },
-            Err(NotLive::Unknown) => Found { best: None, bound },
+        let (next, next_bound) = match root {
+            Ok(root) => self.all_of(prepared, &narrow, None, bound.max(root.bound), &self.effort(1.0)),
+            Err(NotLive::Infeasible) => (None, f64::INFINITY),
+            Err(NotLive::Unknown) => (None, bound),
         };
-        let bound = bound.max(next.bound.min(cutoff));
-        let best = next.best.filter(|(_, next)| next.cost < point.cost).unwrap_or((model, point));
-        Found { best: Some(best), bound }
+        let best = match next.filter(|next| next.cost < point.cost) {
+            Some(next) => (narrow, next),
+            None => (model, point),
+        };
+        Found { best: Some(best), bound: bound.max(next_bound.min(cutoff)) }
     }
 
-    /// Searches a whole program on from the best point so far, where there is one.
+    /// Searches a whole program on from the best point so far, where there is one; the best then, and a bound.
     fn all_of(
         &mut self,
         prepared: &Prepared<'_>,
-        model: Model,
+        model: &Model,
         mut best: Option<Point>,
         mut bound: f64,
         effort: &Effort<'_>,
-    ) -> Found {
+    ) -> (Option<Point>, f64) {
         let is_close = |point: &Point| (point.cost - bound) <= self.limits.gap * point.cost;
         if !best.as_ref().is_some_and(is_close) {
             let start = best.as_ref().map(|point| point.values.clone());
-            match self.integral_with(prepared, &model, effort, start.as_deref()) {
+            match self.integral_with(prepared, model, effort, start.as_deref()) {
                 Answer::Found(point) => {
                     bound = bound.max(point.bound);
                     if best.as_ref().is_none_or(|other| point.cost <= other.cost) {
@@ -340,7 +333,7 @@ impl Search {
                 }
             }
         }
-        Found { best: best.map(|point| (model, point)), bound }
+        (best, bound)
     }
 
     /// The whole program, with a solver that finds its own cuts and first points.

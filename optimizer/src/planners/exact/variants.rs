@@ -146,7 +146,8 @@ fn undominated(mut joints: Vec<Vec<usize>>, beats: &[Vec<Vec<bool>>]) -> Vec<Vec
     joints.iter().filter(is_left).cloned().collect()
 }
 
-fn product(allowed: &[Vec<bool>]) -> Vec<Vec<usize>> {
+/// Every choice of one allowed variant of each operator.
+pub(super) fn product(allowed: &[Vec<bool>]) -> Vec<Vec<usize>> {
     allowed.iter().fold(vec![Vec::new()], |joints, of| {
         let variants: Vec<usize> = of.iter().enumerate().filter(|(_, is)| **is).map(|(m, _)| m).collect();
         let longer = joints
