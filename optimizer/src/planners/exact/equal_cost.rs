@@ -22,6 +22,8 @@ const LISTED: u64 = 20_000;
 const TRIED: usize = 32;
 /// Costs that differ by less than this part are equal.
 const EQUAL: f64 = 1e-9;
+/// The same for relaxations, which are rounded more.
+const NEARLY: f64 = 1e-6;
 
 /// Takes a more accurate plan on the same workers, where one costs the same and keeps all limits.
 pub(super) fn more_accurate(
@@ -51,7 +53,7 @@ pub(super) fn more_accurate(
             return Ok(());
         }
         let in_place = in_place(problem, &solution, joint).filter(is_as_cheap);
-        let planned_anew = || on_same_workers(&prepared, &solution, joint, search).filter(is_as_cheap);
+        let planned_anew = || on_same_workers(&prepared, &solution, joint, total, search).filter(is_as_cheap);
         if let Some(better) = in_place.or_else(planned_anew) {
             found.plan = Some((total, better));
             return Ok(());
@@ -175,6 +177,7 @@ fn on_same_workers(
     prepared: &Prepared<'_>,
     plan: &Solution,
     joint: &[usize],
+    total: f64,
     search: &mut Search,
 ) -> Option<Solution> {
     let placement = if prepared.problem.limits.latency.is_empty() {
@@ -188,7 +191,7 @@ fn on_same_workers(
     } else {
         let mut routes = Routes::new(prepared, joint);
         let count = |class: usize, operator: Option<usize>| prepared.workers_of(class, operator, plan);
-        search.with_workers(&mut routes, count)?
+        search.with_workers(&mut routes, count, total * (1.0 + NEARLY))?
     };
     realise(prepared.problem, &placement).ok()
 }

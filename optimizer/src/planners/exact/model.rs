@@ -73,6 +73,8 @@ pub(super) struct Model {
     pub(super) shares: Vec<Vec<(usize, Column)>>,
     /// Per search class: operator (none where shared), column.
     pub(super) counts: Vec<Vec<(Option<usize>, Column)>>,
+    /// Workers that hold a model where memory is in the program: operator, choice, column.
+    pub(super) hosts: Vec<(usize, usize, Column)>,
     /// Per operator and variant: its binary; none where the variant is given or not allowed.
     pub(super) binaries: Vec<Vec<Option<Column>>>,
     /// Per link.
@@ -99,6 +101,7 @@ impl Model {
             program: Program::default(),
             shares: Vec::new(),
             counts: vec![Vec::new(); prepared.classes.len()],
+            hosts: Vec::new(),
             binaries: Vec::new(),
             flows: Vec::new(),
             tuples: Vec::new(),
@@ -269,6 +272,7 @@ impl Model {
                 continue;
             }
             let hosts = self.program.integer(0.0, 0, workers);
+            self.hosts.push((operator, index, hosts));
             self.program.at_most(vec![(column, choice.load.max(choice.wait_load)), (hosts, -1.0)], 0.0);
             self.program.at_most(vec![(column, 1.0), (hosts, -1.0)], 0.0);
             self.program.at_most(vec![(hosts, 1.0), (count, -1.0)], 0.0);

@@ -5,7 +5,6 @@
 //! that is cheaper than the best one known (reduced costs, probing). What the program relaxes at joins, rows give back:
 //! at the prices of a relaxation over routes each route pays at least what the cheapest pays, and so do flows that are made
 //! of routes.
-use super::Best;
 use super::keys_in_time::offer;
 use super::live::NotLive;
 use super::model::{Allowed, Model};
@@ -13,12 +12,15 @@ use super::prepared::Prepared;
 use super::program::{Answer, Effort, Point};
 use super::routes::{KnownRoutes, Prices, Routes, Workers};
 use super::search::Search;
+use super::{Best, too_small};
 use crate::planner::{PlannerError, Solver};
 use std::rc::Rc;
 
 /// Relaxations before the first integer program, and integer programs.
 const RELAXATIONS: usize = 40;
 const PROGRAMS: usize = 40;
+/// Integer programs where it is to be quick.
+const QUICK_PROGRAMS: usize = 2;
 /// Relaxations after which an integer program is solved, where each is dearer by less than this part only.
 const SLOW: usize = 2;
 const PROGRESS: f64 = 1e-4;
@@ -27,12 +29,12 @@ const PART_OF_GAP: f64 = 0.5;
 /// The same as a part of what is open between the bound and the cheapest plan: points that are not plans need not be the
 /// cheapest ones.
 const PART_OF_OPEN: f64 = 0.2;
+/// The next such part, where nothing new came of a program.
+const CLOSER: f64 = 0.25;
 /// Nodes of one integer program, as a multiple of those of other programs under latency limits: it decides.
 const MORE_NODES: u64 = 20;
-/// Nodes that `microlp` gets first where HiGHS is asked for.
-const NODES_BEFORE_HIGHS: u64 = 150;
-/// What it costs not to serve any key, as a multiple of the cheapest plan, where another plan is asked for.
-const UNSERVED: f64 = 50.0;
+/// Nodes that `microlp` gets where it is to be quick, and first where HiGHS is asked for.
+const FEW_NODES: u64 = 150;
 /// By how much more than a program's point the relaxation over routes must cost for its prices to become a row.
 const VIOLATED: f64 = 1e-5;
 /// Passes over all workers by probing, and the part of the time for it.
@@ -51,8 +53,14 @@ pub(super) struct OneJoint<'a> {
     /// Fewest and most workers, by slot of the routes; empty before the first relaxation.
     workers: Option<Workers>,
     known: KnownRoutes,
+    /// The same for plans.
+    known_plans: KnownRoutes,
     /// Prices of relaxations over routes: rows of the program.
     rows: Vec<Prices>,
+    /// What workers were left out for: plans that cost less.
+    narrowed: f64,
+    /// Whether a program was too much for the nodes that `microlp` gets where HiGHS is asked for.
+    is_hard: bool,
     /// No plan with these variants that is cheaper than the best one costs less.
     pub(super) bound: f64,
 }
@@ -65,13 +73,34 @@ impl<'a> OneJoint<'a> {
         let in_time = bounding.clone().in_time();
         let (bounding, planning) = (Rc::new(bounding), planning.only(joint));
         let allowed = Allowed::only(&in_time, joint);
-        let (workers, known, rows) = (None, KnownRoutes::new(), Vec::new());
-        Self { in_time, bounding, planning, joint: joint.to_vec(), allowed, workers, known, rows, bound }
+        let (workers, rows) = (None, Vec::new());
+        let (known, known_plans) = (KnownRoutes::new(), KnownRoutes::new());
+        let joint = joint.to_vec();
+        let (narrowed, is_hard) = (f64::INFINITY, false);
+        Self {
+            in_time,
+            bounding,
+            planning,
+            joint,
+            allowed,
+            workers,
+            known,
+            known_plans,
+            rows,
+            narrowed,
+            is_hard,
+            bound,
+        }
     }
 
     /// Searches for plans and a bound until no plan with these variants can be cheaper than the best by more than the gap;
-    /// whether the time was up before.
-    pub(super) fn close(&mut self, search: &mut Search, found: &mut Best) -> Result<bool, PlannerError> {
+    /// whether the time was up before, or it was to be quick only.
+    pub(super) fn close(
+        &mut self,
+        is_quick: bool,
+        search: &mut Search,
+        found: &mut Best,
+    ) -> Result<bool, PlannerError> {
         if [&self.in_time, &*self.bounding].iter().any(|prepared| !prepared.is_servable()) {
             self.bound = f64::INFINITY;
             return Ok(false);
@@ -79,17 +108,20 @@ impl<'a> OneJoint<'a> {
         let bounding = Rc::clone(&self.bounding);
         let mut routes = Routes::new(&bounding, &self.joint);
         routes.known = std::mem::take(&mut self.known);
-        self.narrow(&mut routes, search, found);
+        if self.workers.is_none() || found.cutoff(search.limits.gap) < self.narrowed {
+            self.narrow(&mut routes, search, found);
+        }
         self.refine(&mut routes, search, found);
-        self.programs(&mut routes, search, found)?;
+        self.programs(is_quick, &mut routes, search, found)?;
         self.known = std::mem::take(&mut routes.known);
         let is_closed = self.bound >= found.cutoff(search.limits.gap);
-        Ok(!is_closed && search.time.left_of(search.limits.wall_seconds) <= 0.0)
+        Ok(!is_closed && (is_quick || search.time.left_of(search.limits.wall_seconds) <= 0.0))
     }
 
     /// Leaves out workers with which no plan is cheap enough, and asks for those without which none is.
     fn narrow(&mut self, routes: &mut Routes<'_, '_>, search: &Search, found: &Best) {
         let cutoff = found.cutoff(search.limits.gap);
+        self.narrowed = cutoff;
         let (time, wall) = (search.time, search.limits.wall_seconds);
         let seconds = || time.left_of(wall);
         let mut workers = self.workers.take().unwrap_or_else(|| routes.all_workers());
@@ -118,17 +150,13 @@ impl<'a> OneJoint<'a> {
                     let number = workers.low[slot];
                     let mut more = workers.clone();
                     more.low[slot] = number + 1.0;
-                    let is_dear =
-                        |cost: Option<f64>, is_bound: bool| is_bound && cost.is_some_and(|c| c >= cutoff);
-                    let cost = routes.generate(&more, cutoff, &probing);
-                    if is_dear(cost, routes.is_bound) {
+                    if routes.costs(&more, cutoff, &probing) {
                         workers.high[slot] = number;
                         continue;
                     }
                     let mut none = workers.clone();
                     none.high[slot] = number;
-                    let cost = routes.generate(&none, cutoff, &probing);
-                    if is_dear(cost, routes.is_bound) {
+                    if routes.costs(&none, cutoff, &probing) {
                         workers.low[slot] = number + 1.0;
                     }
                 }
@@ -171,7 +199,7 @@ impl<'a> OneJoint<'a> {
                     before = before.max(point.cost);
                     self.bound = self.bound.max(point.cost.min(cutoff));
                     let is_new = self.in_time.refine(&model, &point.values)
-                        || self.add_row(routes, &model, &point, search, found);
+                        || self.add_row(routes, &model, &point, search, found).0;
                     if !is_new || slow >= SLOW {
                         break;
                     }
@@ -185,12 +213,14 @@ impl<'a> OneJoint<'a> {
     /// Solves integer programs, the points of each being plans, or refined away.
     fn programs(
         &mut self,
+        is_quick: bool,
         routes: &mut Routes<'_, '_>,
         search: &mut Search,
         found: &mut Best,
     ) -> Result<(), PlannerError> {
         let gap = search.limits.gap;
-        for _ in 0..PROGRAMS {
+        let mut part_of_open = PART_OF_OPEN;
+        for _ in 0..if is_quick { QUICK_PROGRAMS } else { PROGRAMS } {
             let (cutoff, before) = (found.cutoff(gap), self.bound);
             if self.bound >= cutoff || search.time.left_of(search.limits.wall_seconds) <= 0.0 {
                 break;
@@ -206,19 +236,24 @@ impl<'a> OneJoint<'a> {
             let open = (cutoff - self.bound) / cutoff;
             let open = if open.is_finite() { open } else { 0.0 };
             let effort = Effort {
-                gap: (PART_OF_GAP * gap).max(PART_OF_OPEN * open),
+                gap: (PART_OF_GAP * gap).max(part_of_open * open),
                 nodes: search.limits.nodes.saturating_mul(MORE_NODES),
                 ..search.effort(1.0)
             };
-            match settled(&model, &effort, search) {
+            match self.settled(is_quick, &model, &effort, search) {
                 Answer::Found(point) => {
                     self.bound = self.bound.max(point.bound.min(cutoff));
-                    self.plan(&model, &point, search, found)?;
-                    let is_new = self.add_row(routes, &model, &point, search, found);
+                    let (is_new, least) = self.add_row(routes, &model, &point, search, found);
+                    let is_dear = least >= found.cutoff(gap);
+                    let is_new =
+                        if is_dear { is_new } else { is_new | self.plan(&model, &point, search, found)? };
                     let is_finer = search.refine_by_numbers(&mut self.in_time, &model, &point);
                     let is_raised = self.bound > before * (1.0 + 1e-9);
                     if !is_new && !is_finer && !is_raised && found.cutoff(gap) >= cutoff {
-                        break;
+                        if effort.gap <= PART_OF_GAP * gap {
+                            break;
+                        }
+                        part_of_open *= CLOSER; // the same program, closer
                     }
                 }
                 Answer::Infeasible => self.bound = self.bound.max(cutoff),
@@ -245,7 +280,8 @@ impl<'a> OneJoint<'a> {
         model
     }
 
-    /// Adds what the relaxation over routes says of the point's numbers of workers, if the point costs less.
+    /// Adds what the relaxation over routes says of the point's numbers of workers, if the point costs less; whether it does,
+    /// and what plans with these workers cost at least.
     fn add_row(
         &mut self,
         routes: &mut Routes<'_, '_>,
@@ -253,52 +289,84 @@ impl<'a> OneJoint<'a> {
         point: &Point,
         search: &Search,
         found: &Best,
-    ) -> bool {
+    ) -> (bool, f64) {
         let number = |slot: &(usize, Option<usize>)| model.number(&point.values, *slot).max(0.0);
-        let mut workers = Workers::exactly(routes.slots.iter().map(number).collect());
-        if let Some((cost, _)) = &found.plan {
-            workers.unserved = workers.unserved.min(UNSERVED * cost);
-        }
+        let most = found.cutoff(0.0);
+        let workers = Workers::exactly(routes.slots.iter().map(number).collect(), most);
         let (time, wall) = (search.time, search.limits.wall_seconds);
         let cost = routes.generate(&workers, f64::INFINITY, &|| time.left_of(wall));
         let is_violated = routes.is_bound && cost.is_some_and(|cost| cost > point.cost * (1.0 + VIOLATED));
         self.rows.extend(routes.prices.take().filter(|_| is_violated));
-        is_violated
+        (is_violated, cost.filter(|_| routes.is_bound).unwrap_or(0.0))
     }
 
-    /// Offers the cheapest plan with the point's numbers of workers.
+    /// Offers the cheapest plan with the point's numbers of workers; whether its models do not fit into them, which the
+    /// program then knows.
     fn plan(
-        &self,
+        &mut self,
         model: &Model,
         point: &Point,
         search: &mut Search,
         found: &mut Best,
-    ) -> Result<(), PlannerError> {
-        let mut routes = Routes::new(&self.planning, &self.joint);
+    ) -> Result<bool, PlannerError> {
+        let problem = self.planning.problem;
         let count = |class: usize, operator: Option<usize>| {
             model.number(&point.values, (class, operator)).round() as u32
         };
-        let placement = search.with_workers(&mut routes, count);
-        offer(self.planning.problem, placement, found)
+        let most = found.cutoff(0.0);
+        let placement = if model.hosts.is_empty() {
+            let mut routes = Routes::new(&self.planning, &self.joint);
+            routes.known = std::mem::take(&mut self.known_plans);
+            let placement = search.with_workers(&mut routes, count, most);
+            self.known_plans = routes.known;
+            placement
+        } else {
+            let planning = self.with_models_of(model, point);
+            search.with_workers(&mut Routes::new(&planning, &self.joint), count, most)
+        };
+        let mut is_new = false;
+        for (class, _) in placement.iter().flat_map(|placement| too_small(problem, placement)) {
+            for facts in self.in_time.classes.iter_mut().filter(|facts| facts.class == class) {
+                is_new |= facts.memory.is_none();
+                facts.memory = problem.worker_classes[class].memory_bytes;
+            }
+        }
+        offer(problem, placement, found)?;
+        Ok(is_new)
     }
-}
 
-/// Solves an integer program: by `microlp`, and by HiGHS where that is asked for and some nodes of `microlp` do not settle
-/// it. Of programs as small as these `microlp` is quicker with most.
-fn settled(model: &Model, effort: &Effort<'_>, search: &mut Search) -> Answer {
-    if effort.solver != Solver::Highs {
-        return search.solve(&model.program, effort);
+    /// What plans may choose from where each worker has only the models that the point gives it.
+    fn with_models_of(&self, model: &Model, point: &Point) -> Prepared<'a> {
+        let mut planning = self.planning.clone();
+        let without = model.hosts.iter().filter(|(.., hosts)| point.values[*hosts] < 0.5);
+        let without = without.map(|&(operator, index, _)| (operator, &self.in_time.choices[operator][index]));
+        for (operator, out) in without {
+            planning.choices[operator].retain(|choice| (choice.class, choice.mode) != (out.class, out.mode));
+        }
+        planning
     }
-    let first = Effort { solver: Solver::Microlp, nodes: NODES_BEFORE_HIGHS, ..effort.clone() };
-    let answer = search.solve(&model.program, &first);
-    let start = match &answer {
-        Answer::Infeasible => return answer,
-        Answer::Found(point) if point.cost - point.bound <= effort.gap * point.cost => return answer,
-        Answer::Found(point) => Some(point.values.as_slice()),
-        Answer::Nothing { .. } => None,
-    };
-    match search.solve(&model.program, &Effort { start, ..effort.clone() }) {
-        Answer::Nothing { .. } => answer,
-        by_highs => by_highs,
+
+    /// Solves an integer program: by `microlp`, and by HiGHS where that is asked for and some nodes of `microlp` did not settle
+    /// one of them. Of programs as small as these `microlp` is quicker with most.
+    fn settled(&mut self, is_quick: bool, model: &Model, effort: &Effort<'_>, search: &mut Search) -> Answer {
+        let few = Effort { solver: Solver::Microlp, nodes: FEW_NODES, ..effort.clone() };
+        if is_quick {
+            return search.solve(&model.program, &few);
+        }
+        if effort.solver != Solver::Highs || self.is_hard {
+            return search.solve(&model.program, effort);
+        }
+        let answer = search.solve(&model.program, &few);
+        let start = match &answer {
+            Answer::Infeasible => return answer,
+            Answer::Found(point) if point.cost - point.bound <= effort.gap * point.cost => return answer,
+            Answer::Found(point) => Some(point.values.as_slice()),
+            Answer::Nothing { .. } => None,
+        };
+        self.is_hard = true;
+        match search.solve(&model.program, &Effort { start, ..effort.clone() }) {
+            Answer::Nothing { .. } => answer,
+            by_highs => by_highs,
+        }
     }
 }

@@ -30,16 +30,18 @@ impl Search {
         Some(routes.placement(&columns, &counts, &point))
     }
 
-    /// The cheapest placement that is found with those numbers of workers, by search class and operator.
+    /// The cheapest placement that is found with those numbers of workers, by search class and operator, if it costs less
+    /// than `most`.
     pub(super) fn with_workers(
         &mut self,
         routes: &mut Routes<'_, '_>,
         count: impl Fn(usize, Option<usize>) -> u32,
+        most: f64,
     ) -> Option<Placement> {
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let numbers = routes.slots.iter().map(|&(class, operator)| f64::from(count(class, operator)));
-        let workers = Workers::exactly(numbers.collect());
-        if routes.generate(&workers, f64::INFINITY, &|| time.left_of(wall)).is_none_or(f64::is_infinite) {
+        let workers = Workers::exactly(numbers.collect(), most);
+        if routes.generate(&workers, most, &|| time.left_of(wall)).is_none_or(|cost| cost >= most) {
             return None;
         }
         let (program, columns, counts) = routes.program(&workers);

@@ -65,8 +65,17 @@ pub(super) struct RouteSearch {
     latest: Vec<Vec<f64>>,
 }
 
+/// Parts of routes up to the same step.
+#[derive(Debug, Default)]
+struct Labels {
+    facts: Vec<Label>,
+    /// Locations and ends of the nodes that are alive: so many for each part.
+    at: Vec<(u32, f64)>,
+    alive: usize,
+}
+
 /// A part of a route.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 struct Label {
     before: usize,
     /// Position among the choices, or the location of an origin.
@@ -74,8 +83,43 @@ struct Label {
     paid: f64,
     /// Paid, and what the rest costs at least.
     least: f64,
-    /// Locations and ends of the nodes that are alive.
-    at: Vec<(u32, f64)>,
+}
+
+impl Labels {
+    fn at(&self, index: usize) -> &[(u32, f64)] {
+        &self.at[index * self.alive..(index + 1) * self.alive]
+    }
+
+    fn only(&self, order: &[usize]) -> Self {
+        let facts = order.iter().map(|&index| self.facts[index]).collect();
+        let at = order.iter().flat_map(|&index| self.at(index)).copied().collect();
+        Self { facts, at, alive: self.alive }
+    }
+
+    /// Those that no other at the same locations beats.
+    fn undominated(&self) -> Self {
+        let places = |index: usize| self.at(index).iter().map(|(place, _)| *place);
+        let mut order: Vec<usize> = (0..self.facts.len()).collect();
+        order.sort_unstable_by(|&a, &b| {
+            let paid = self.facts[a].paid.total_cmp(&self.facts[b].paid);
+            places(a).cmp(places(b)).then(paid).then(a.cmp(&b))
+        });
+        let mut kept = Self { facts: Vec::new(), at: Vec::new(), alive: self.alive };
+        let mut first = 0;
+        for index in order {
+            let own = self.at(index);
+            let others = &kept.at[first * self.alive..];
+            if others.iter().zip(own).any(|(other, own)| other.0 != own.0) {
+                first = kept.facts.len();
+            }
+            let mut others = kept.at[first * self.alive..].chunks_exact(self.alive.max(1));
+            if !others.any(|other| other.iter().zip(own).all(|(other, own)| other.1 <= own.1)) {
+                kept.facts.push(self.facts[index]);
+                kept.at.extend_from_slice(own);
+            }
+        }
+        kept
+    }
 }
 
 /// What scarce bandwidth costs on a link: $/h for all of its keys.
@@ -190,8 +234,9 @@ impl RouteSearch {
         effort: Look,
     ) -> (Vec<(f64, Vec<usize>)>, bool) {
         let mut is_whole = true;
-        let mut levels: Vec<Vec<Label>> =
-            vec![vec![Label { before: 0, pick: 0, paid: 0.0, least: rest[0][0], at: Vec::new() }]];
+        let begin = Label { before: 0, pick: 0, paid: 0.0, least: rest[0][0] };
+        let mut levels = vec![Labels { facts: vec![begin], at: Vec::new(), alive: 0 }];
+        let mut places: Vec<(u32, f64)> = Vec::new();
         for (step, &node) in self.order.iter().enumerate() {
             let before: &[usize] = if step == 0 { &[] } else { &self.alive[step - 1] };
             let after = &self.alive[step];
@@ -207,17 +252,18 @@ impl RouteSearch {
                 .iter()
                 .filter_map(|node| after.iter().position(|other| other == node))
                 .collect();
-            let mut next: Vec<Label> = Vec::new();
-            for (index, label) in levels[step].iter().enumerate() {
+            let mut next = Labels { alive: after.len(), ..Labels::default() };
+            for (index, label) in levels[step].facts.iter().enumerate() {
+                let ended = levels[step].at(index);
                 for at in &offers[node] {
                     let mut begin = at.begin;
                     let mut paid = label.paid;
                     let mut is_open = true;
                     for (way, &sender) in self.ways[node].iter().zip(&senders) {
-                        let (from, ended) = label.at[sender];
+                        let (from, end) = ended[sender];
                         match way.facts[from as usize][at.location] {
                             Some((cost, seconds)) => {
-                                begin = begin.max(ended + seconds);
+                                begin = begin.max(end + seconds);
                                 paid += cost + scarce(from as usize, at.location, way.bytes);
                             }
                             None => is_open = false,
@@ -226,7 +272,8 @@ impl RouteSearch {
                     if !is_open {
                         continue;
                     }
-                    let mut places: Vec<(u32, f64)> = kept.iter().map(|&place| label.at[place]).collect();
+                    places.clear();
+                    places.extend(kept.iter().map(|&place| ended[place]));
                     if lives {
                         places.push((at.location as u32, 0.0));
                     }
@@ -243,33 +290,35 @@ impl RouteSearch {
                         if end > self.latest[node][at.location] + 1e-9 {
                             continue;
                         }
-                        let mut at = places.clone();
-                        if lives {
-                            let last = at.len() - 1;
-                            at[last].1 = end;
+                        if let Some(last) = places.last_mut().filter(|_| lives) {
+                            last.1 = end;
                         }
-                        next.push(Label { before: index, pick: offer.choice, paid, least: paid + on, at });
+                        next.facts.push(Label { before: index, pick: offer.choice, paid, least: paid + on });
+                        next.at.extend_from_slice(&places);
                     }
                 }
             }
             if !after.is_empty() {
-                next = undominated(next);
+                next = next.undominated();
             }
-            if next.len() > effort.labels {
-                next.sort_by(|a, b| a.least.total_cmp(&b.least));
-                next.truncate(effort.labels);
+            if next.facts.len() > effort.labels {
+                let least = |index: usize| next.facts[index].least;
+                let mut order: Vec<usize> = (0..next.facts.len()).collect();
+                order.sort_by(|&a, &b| least(a).total_cmp(&least(b)));
+                order.truncate(effort.labels);
+                next = next.only(&order);
                 is_whole = false;
             }
             levels.push(next);
         }
         let mut last: Vec<(f64, usize)> =
-            levels[self.order.len()].iter().enumerate().map(|(i, label)| (label.paid, i)).collect();
+            levels[self.order.len()].facts.iter().enumerate().map(|(i, label)| (label.paid, i)).collect();
         last.sort_by(|a, b| a.0.total_cmp(&b.0));
         last.truncate(effort.taken);
         let routes = last.into_iter().rev().map(|(paid, mut index)| {
             let mut picks = vec![0; self.order.len()];
             for step in (0..self.order.len()).rev() {
-                let label = &levels[step + 1][index];
+                let label = &levels[step + 1].facts[index];
                 picks[step] = label.pick;
                 index = label.before;
             }
@@ -327,25 +376,4 @@ impl RouteSearch {
         }
         rest
     }
-}
-
-/// Labels that no other at the same locations beats.
-fn undominated(mut labels: Vec<Label>) -> Vec<Label> {
-    let places = |label: &Label| label.at.iter().map(|(place, _)| *place).collect::<Vec<u32>>();
-    labels.sort_by(|a, b| {
-        let places = a.at.iter().map(|(place, _)| place).cmp(b.at.iter().map(|(place, _)| place));
-        places.then(a.paid.total_cmp(&b.paid))
-    });
-    let mut kept: Vec<Label> = Vec::new();
-    let mut first = 0;
-    for label in labels {
-        if kept.get(first).is_some_and(|other| places(other) != places(&label)) {
-            first = kept.len();
-        }
-        let beats = |other: &Label| other.at.iter().zip(&label.at).all(|(a, b)| a.1 <= b.1);
-        if !kept[first..].iter().any(beats) {
-            kept.push(label);
-        }
-    }
-    kept
 }

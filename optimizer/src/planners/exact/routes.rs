@@ -20,12 +20,17 @@ pub(super) use prices::Prices;
 
 /// Most rounds of looking for routes.
 const ROUNDS: usize = 300;
+/// The same where it is only asked whether the relaxation costs so much.
+const ROUNDS_OF_PROBE: usize = 16;
 /// Rows of routes with which a relaxation begins.
 const MOST_ROWS: usize = 150;
 /// How much is looked for by column generation.
 const PRICING: Look = Look { labels: 4_000, taken: 4 };
 /// A share of the keys that is not served costs so much, in $/h: more than any plan.
 const UNSERVED: f64 = 1e6;
+
+/// The same as a multiple of what plans cost, where one is known: prices that are not as high are found sooner.
+const UNSERVED_OF_MOST: f64 = 50.0;
 
 /// Routes with their rows in the dual, and what their traffic costs.
 pub(super) type KnownRoutes = BTreeMap<Route, (Terms, f64)>;
@@ -239,6 +244,23 @@ impl<'a, 'b> Routes<'a, 'b> {
         enough: f64,
         seconds: &impl Fn() -> f64,
     ) -> Option<f64> {
+        self.generate_until(workers, f64::NEG_INFINITY, enough, seconds)
+    }
+
+    /// Whether the relaxation with so many workers costs at least `enough`; not where that is not known in time.
+    pub(super) fn costs(&mut self, workers: &Workers, enough: f64, seconds: &impl Fn() -> f64) -> bool {
+        let cost = self.generate_until(workers, enough, enough, seconds);
+        self.is_bound && cost.is_some_and(|cost| cost >= enough)
+    }
+
+    /// See [`Self::generate`]; it ends also where the relaxation costs less than `little`, without a bound.
+    fn generate_until(
+        &mut self,
+        workers: &Workers,
+        little: f64,
+        enough: f64,
+        seconds: &impl Fn() -> f64,
+    ) -> Option<f64> {
         self.is_bound = false;
         if self.known.is_empty() {
             self.begin_with(None);
@@ -253,7 +275,8 @@ impl<'a, 'b> Routes<'a, 'b> {
         let form = SolverForm::of(&program, true)?;
         let mut live = Live::new(&form, seconds()).ok()?;
         let mut waiting: Vec<Route> = Vec::new();
-        for _ in 0..ROUNDS {
+        let rounds = if little > 0.0 { ROUNDS_OF_PROBE } else { ROUNDS };
+        for _ in 0..rounds {
             for route in waiting.drain(..) {
                 let row = self.row(&columns, &route);
                 live = live.with_row(&form, &row.0, -row.1).ok()?;
@@ -266,6 +289,9 @@ impl<'a, 'b> Routes<'a, 'b> {
             let value = |column: Column| live.value(&form, column).unwrap_or(form.given(column));
             let key = value(columns.key);
             let cost = -live.cost(&form);
+            if cost < little {
+                return Some(cost); // it costs no more: there may be cheaper routes
+            }
             let prices = self.prices_of(&columns, cost - key, value);
             let tolerance = 1e-7 * key.abs().max(1.0);
             let (found, is_whole) = self.look(&prices, key - tolerance, PRICING);
@@ -493,8 +519,9 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    pub(super) fn exactly(numbers: Vec<f64>) -> Self {
-        Self { low: numbers.clone(), high: numbers, unserved: UNSERVED }
+    /// So many, where a plan costs less than `most`.
+    pub(super) fn exactly(numbers: Vec<f64>, most: f64) -> Self {
+        Self { low: numbers.clone(), high: numbers, unserved: UNSERVED.min(UNSERVED_OF_MOST * most) }
     }
 }
 
