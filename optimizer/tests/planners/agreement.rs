@@ -4,7 +4,7 @@
 //! `TIDEMILL_PLANNING_CASES` sets the number of problems.
 use tidemill_optimizer::check::{check, check_keys, recomputed_cost};
 use tidemill_optimizer::cost::cost;
-use tidemill_optimizer::generator::{small_problem, small_problem_with_latency};
+use tidemill_optimizer::generator::{SplitMix64, small_problem, small_problem_with_latency};
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::{
     beam::Beam, best_fit::BestFit, cloud_only::CloudOnly, edge_only::EdgeOnly, exact::Exact,
@@ -162,4 +162,37 @@ fn what_is_proven_under_latency_limits_holds_for_every_plan() {
         feasible * 4 > infeasible && infeasible * 20 > feasible,
         "{feasible} feasible, {infeasible} infeasible"
     );
+}
+
+/// The same where not all models fit into the memory of a worker: its cheapest plans keep both limits.
+#[test]
+fn what_is_proven_under_latency_limits_holds_where_memory_binds() {
+    let (mut feasible, mut equal, mut bound_by_memory) = (0, 0, 0);
+    for seed in 1..=cases(100) {
+        let mut problem = small_problem_with_latency(seed);
+        let free = plan(&Exhaustive, &problem).cost;
+        let mut random = SplitMix64::of_seed(seed);
+        let variants = problem.operators.iter_mut().flat_map(|operator| &mut operator.variants);
+        for mode in variants.flat_map(|variant| variant.modes.iter_mut().flatten()) {
+            mode.memory_bytes = random.uniform(0.2, 1.0);
+        }
+        for class in &mut problem.worker_classes {
+            class.memory_bytes = Some(random.uniform(0.5, 1.5));
+        }
+        let least = plan(&Exhaustive, &problem).cost.unwrap_or(f64::INFINITY);
+        let exact = plan(&Exact, &problem);
+        let bound = exact.bound.unwrap_or(0.0);
+        let tolerance = TOLERANCE * least.min(1e9).max(1.0);
+        assert!(bound <= least + tolerance, "seed {seed}: bound {bound}, but {least} can be had");
+        if let Some(cost) = exact.cost {
+            assert!(cost + tolerance >= least, "seed {seed}: {cost} below {least}");
+            equal += usize::from(cost <= least + tolerance);
+        }
+        feasible += usize::from(least.is_finite());
+        bound_by_memory +=
+            usize::from(free.is_some_and(|free| least.is_finite() && free < least - tolerance));
+    }
+    println!("{feasible} feasible ({equal} solved to the least cost), {bound_by_memory} dearer for memory");
+    assert!(bound_by_memory * 10 > feasible, "{bound_by_memory} of {feasible} are dearer for memory");
+    assert!(equal * 100 >= feasible * 97, "{equal} of {feasible} solved to the least cost");
 }

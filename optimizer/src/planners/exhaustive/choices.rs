@@ -2,6 +2,10 @@
 use crate::problem::{Problem, ServiceMode};
 use crate::queueing::{decay_rate, effective_seconds};
 
+/// Load above which a worker does not run an operator: a millionth of the records would fill it, and the solver of linear
+/// programs loses its way among such numbers.
+const MOST_LOAD: f64 = 1e6;
+
 /// Workers in use, each with the operators that it may run.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
@@ -21,13 +25,15 @@ pub(super) struct ChosenWorker {
 
 impl ChosenWorker {
     /// Load of all records of an operator on this worker, as a part of what it may carry: by its time, and by the waiting
-    /// time that it has to keep. None where it does not run the operator or cannot keep the waiting time.
+    /// time that it has to keep. None where it does not run the operator or cannot keep the waiting time with more than
+    /// next to nothing of the records.
     pub(super) fn loads(&self, problem: &Problem, variants: &[usize], operator: usize) -> Option<(f64, f64)> {
         let mode = self.modes[operator]?;
         let facts = &problem.operators[operator];
         let mode = &facts.variants[variants[operator]].modes[self.class][mode];
         let time = facts.rate * mode.seconds_per_record / problem.limits.max_utilization;
-        Some((time, facts.rate * seconds_that_keep(problem, mode, self.wait)?))
+        let waiting = facts.rate * seconds_that_keep(problem, mode, self.wait)?;
+        (waiting <= MOST_LOAD).then_some((time, waiting))
     }
 }
 
