@@ -165,13 +165,14 @@ impl<'a> Assignment<'a> {
         (self.cost() - other.cost()).abs() <= 1e-9 * self.cost() && used(self) == used(other)
     }
 
-    /// Gives an operator to workers of the allowed classes (`allowed[class]`), in every way that the rule knows; `steps`
-    /// counts the workers looked for. Empty where its rate cannot be carried.
+    /// Gives an operator to workers of the allowed classes (`allowed[class]`), in every way that the rule knows, as long as
+    /// that costs less than `most`; `steps` counts the workers looked for. Empty where its rate cannot be carried.
     pub(super) fn assign(
         &self,
         operator: usize,
         allowed: &[bool],
         rule: &Rule,
+        most: f64,
         steps: &mut u64,
     ) -> Vec<Self> {
         if self.problem.operators[operator].weightless {
@@ -181,7 +182,7 @@ impl<'a> Assignment<'a> {
         let mut state = self.clone();
         let mut quotas: Vec<(usize, f64)> = Vec::new();
         let mut rest = 1.0;
-        while rest > SHARE_TOLERANCE {
+        while rest > SHARE_TOLERANCE && state.cost() < most {
             *steps += 1;
             let candidates = state.candidates(operator, allowed, rule, &quotas);
             if rule.finishing {

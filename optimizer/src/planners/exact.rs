@@ -231,10 +231,11 @@ fn plans(
                         return Ok(());
                     }
                 }
+                let enough = found.bound / (1.0 - search.limits.gap);
                 // Often the same variants fit with another worker or none more, at a cost within the gap.
                 let variants = model.joint(&point.values);
                 let small = too_small(problem, &extract::placement(&prepared, &model, &point.values));
-                if let Some((total, solution)) = fitted(problem, &rules, &variants, small, search)? {
+                if let Some((total, solution)) = fitted(problem, &rules, &variants, small, enough, search)? {
                     found.offer(total, solution);
                     if found.is_close(search.limits.gap) {
                         return Ok(());
@@ -301,6 +302,7 @@ fn fitted(
     rules: &[MemoryRule],
     variants: &[usize],
     mut small: Vec<(usize, u32)>,
+    enough: f64,
     search: &mut Search,
 ) -> Result<Option<(f64, Solution)>, PlannerError> {
     let mut rules = rules.to_vec();
@@ -313,7 +315,7 @@ fn fitted(
         if !prepared.is_servable() {
             break;
         }
-        let Some((model, point)) = search.with_variants(&prepared, variants) else { break };
+        let Some((model, point)) = search.with_variants(&prepared, variants, enough) else { break };
         if let Ok(solution) = realised(problem, &prepared, &model, &point)
             && check(problem, &solution).is_empty()
         {

@@ -114,12 +114,15 @@ pub(super) fn search(
             }
             let mut kept = vec![Assignment::empty(problem, variants)];
             for operator in order {
+                // What costs as much as a whole plan already leads to none that is cheaper.
+                let most = progress.best.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);
                 let mut next: Vec<Assignment<'_>> = Vec::new();
                 for assignment in &kept {
                     for pool in &search.pools {
-                        next.extend(assignment.assign(operator, pool, &rule, &mut progress.steps));
+                        next.extend(assignment.assign(operator, pool, &rule, most, &mut progress.steps));
                     }
                 }
+                next.retain(|assignment| assignment.cost() < most);
                 next.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
                 next.dedup_by(|later, earlier| later.is_like(earlier));
                 next.truncate(search.width);

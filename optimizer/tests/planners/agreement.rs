@@ -182,7 +182,7 @@ fn what_is_proven_under_latency_limits_holds_where_memory_binds() {
         let least = plan(&Exhaustive, &problem).cost.unwrap_or(f64::INFINITY);
         let exact = plan(&Exact, &problem);
         let bound = exact.bound.unwrap_or(0.0);
-        let tolerance = TOLERANCE * least.min(1e9).max(1.0);
+        let tolerance = TOLERANCE * least.clamp(1.0, 1e9);
         assert!(bound <= least + tolerance, "seed {seed}: bound {bound}, but {least} can be had");
         if let Some(cost) = exact.cost {
             assert!(cost + tolerance >= least, "seed {seed}: {cost} below {least}");

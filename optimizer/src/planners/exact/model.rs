@@ -8,7 +8,6 @@ use super::prepared::{Choice, Link, Prepared};
 use super::program::{Column, Program, Terms};
 use super::time_grid::TimeColumns;
 use super::{accuracy_rows, latency_rows};
-use crate::problem::Problem;
 use crate::solution::Solution;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,17 +29,6 @@ impl Allowed {
         let variants =
             operators.map(|(o, &chosen)| (0..o.variants.len()).map(|m| m == chosen).collect()).collect();
         Self { variants, excluded: Vec::new(), list: None }
-    }
-
-    /// Whether it can be seen that no joint variant is left. Programs of one joint variant do not ask for its accuracy.
-    pub(super) fn is_empty(&self, problem: &Problem) -> bool {
-        let has_none = self.variants.iter().any(|of| !of.contains(&true));
-        if has_none || self.list.as_ref().is_some_and(Vec::is_empty) {
-            return true;
-        }
-        let one: Option<Vec<usize>> =
-            (0..self.variants.len()).map(|operator| self.single(operator)).collect();
-        one.is_some_and(|joint| !problem.accepts(&joint) || self.excluded.contains(&joint))
     }
 
     /// The variant of an operator with one only.

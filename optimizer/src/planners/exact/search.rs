@@ -33,6 +33,11 @@ const NEAR: f64 = 0.1;
 /// Nodes after which it is worth to find out which variants can be left out.
 const NODES_BEFORE_PROBING: u64 = 150;
 
+/// Part of what a point may cost more than its relaxation that one search may leave.
+const PART_OF_ENOUGH: f64 = 0.99;
+/// Part of the cost by which equal costs may differ.
+const ROUNDING: f64 = 1e-9;
+
 /// Counts what a search has used.
 #[derive(Debug)]
 pub(super) struct Search {
@@ -90,17 +95,40 @@ impl Search {
         self.has_heuristics = false;
     }
 
-    /// A good point with those variants, without a bound.
+    /// A good point with those variants, without a bound; one that costs no more than `enough` is not improved.
     pub(super) fn with_variants(
         &mut self,
         prepared: &Prepared<'_>,
         variants: &[usize],
+        enough: f64,
     ) -> Option<(Model, Point)> {
         let mut model = Model::new(prepared, &Allowed::only(prepared, variants));
         let root = self.root(prepared, &mut model);
         let Ok(root) = root else { return None };
-        let point = self.first_point(prepared, &model, &root);
+        let gap = (enough - root.cost) / enough * PART_OF_ENOUGH;
+        let point = if gap > 0.0 {
+            let mut best = self.dived(&model, &model.program, &root);
+            if best.as_ref().is_none_or(|point| point.cost > enough) {
+                let start = best.as_ref().map(|point| point.values.clone());
+                let effort = Effort { gap, start: start.as_deref(), ..self.incumbent_effort() };
+                self.improve(&model.program, &effort, &mut best);
+            }
+            best
+        } else {
+            self.first_point(prepared, &model, &root)
+        };
         point.map(|point| self.polished(model, point))
+    }
+
+    /// A point by rounding the relaxation of a program with these columns: variants first, then workers.
+    fn dived(&self, model: &Model, program: &Program, root: &Point) -> Option<Point> {
+        let binaries = model.binaries.iter().flatten().flatten().copied().collect();
+        let counts = model.counts.iter().flatten().map(|(_, column)| *column).collect();
+        let others = (0..program.len()).filter(|column| program.is_integer(*column)).collect();
+        let (time, wall) = (self.time, self.limits.wall_seconds);
+        let values = dive(program, &[binaries, counts, others], || time.left_of(wall))?;
+        let cost = model.program.cost_of(&values);
+        Some(Point { values, cost, bound: root.bound, nodes: 0, by_time: false })
     }
 
     pub(super) fn best(
@@ -139,7 +167,7 @@ impl Search {
                     }
                     if let Answer::Found(point) = answer {
                         let (whole, point) = self.polished(whole, point);
-                        if point.cost - bound <= gap * point.cost {
+                        if point.cost - bound <= (gap + ROUNDING) * point.cost {
                             return Ok(Found { best: Some((whole, point)), bound });
                         }
                         routed = Some((whole, point));
@@ -245,10 +273,11 @@ impl Search {
             self.improve(&model.program.with_integers_of(values), &effort, &mut best);
         }
         // Where there was a search before this one, the problem is not an easy one.
-        let nodes = if best.is_some() { 1 } else { NODES_BEFORE_PROBING };
+        let is_large = model.binaries.len() >= MANY_OPERATORS;
+        let nodes = if best.is_some() || is_large { 1 } else { NODES_BEFORE_PROBING };
         let few = Effort { nodes: self.limits.nodes.min(nodes), ..self.effort(1.0) };
         let is_near = |point: &Point| point.cost - root.bound <= NEAR * point.cost;
-        if model.binaries.len() >= MANY_OPERATORS || !best.as_ref().is_some_and(is_near) {
+        if is_large || !best.as_ref().is_some_and(is_near) {
             let first = self.first_point(prepared, &model, &root);
             best = best.into_iter().chain(first).min_by(|a, b| a.cost.total_cmp(&b.cost));
         }
@@ -261,7 +290,7 @@ impl Search {
             }
         }
         let (mut best, mut bound) = self.all_of(prepared, &model, best, root.bound, &few);
-        let gap = self.limits.gap + 1e-9;
+        let gap = self.limits.gap + ROUNDING;
         let is_settled =
             best.as_ref().map_or(bound == f64::INFINITY, |point| point.cost - bound <= gap * point.cost);
         if !is_settled && few.nodes < self.limits.nodes {
@@ -273,7 +302,7 @@ impl Search {
         Ok(Found { best: best.map(|point| (model, point)), bound })
     }
 
-    /// Searches on from a point and a bound, first without the variants that can be part of no cheaper plan.
+    /// Searches on from a point and a bound, without the variants that can be part of no cheaper plan.
     fn without_dear_variants(
         &mut self,
         prepared: &Prepared<'_>,
@@ -283,27 +312,21 @@ impl Search {
     ) -> Found {
         let cutoff = point.cost * (1.0 - 0.5 * self.limits.gap);
         let (time, wall) = (self.time, self.limits.wall_seconds);
-        let Some(allowed) = without_dear(&model, cutoff, || time.left_of(wall)) else {
-            let (best, bound) = self.all_of(prepared, &model, Some(point), bound, &self.effort(1.0));
-            return Found { best: best.map(|point| (model, point)), bound };
+        let near = without_dear(&model, cutoff, || time.left_of(wall)).and_then(|allowed| {
+            let all = model.binaries.iter().flatten().zip(allowed.variants.iter().flatten());
+            // Those of the point stay: it is where the search begins.
+            let is_out = |binary: &Column| point.values[*binary] < 0.5;
+            let out = all.filter_map(|(binary, is_allowed)| binary.filter(|_| !is_allowed).filter(is_out));
+            let mut near = Model { program: model.program.without(out), ..model.clone() };
+            let root = self.root(prepared, &mut near).ok()?;
+            Some((near, root.bound))
+        });
+        let (model, least, cutoff) = match near {
+            Some((near, least)) => (near, least, cutoff),
+            None => (model, 0.0, f64::INFINITY),
         };
-        let mut narrow = Model::new(prepared, &allowed);
-        narrow.program.cheaper_than(cutoff);
-        let root = if allowed.is_empty(prepared.problem) {
-            Err(NotLive::Infeasible)
-        } else {
-            self.root(prepared, &mut narrow)
-        };
-        let (next, next_bound) = match root {
-            Ok(root) => self.all_of(prepared, &narrow, None, bound.max(root.bound), &self.effort(1.0)),
-            Err(NotLive::Infeasible) => (None, f64::INFINITY),
-            Err(NotLive::Unknown) => (None, bound),
-        };
-        let best = match next.filter(|next| next.cost < point.cost) {
-            Some(next) => (narrow, next),
-            None => (model, point),
-        };
-        Found { best: Some(best), bound: bound.max(next_bound.min(cutoff)) }
+        let (best, next) = self.all_of(prepared, &model, Some(point), bound.max(least), &self.effort(1.0));
+        Found { best: best.map(|best| (model, best)), bound: bound.max(next.min(cutoff)) }
     }
 
     /// Searches a whole program on from the best point so far, where there is one; the best then, and a bound.
@@ -370,17 +393,9 @@ impl Search {
     /// enforced neighbourhood search), then, in large programs, by freeing a few operators at a time.
     fn first_point(&mut self, prepared: &Prepared<'_>, model: &Model, root: &Point) -> Option<Point> {
         let binaries: Vec<Column> = model.binaries.iter().flatten().flatten().copied().collect();
-        let counts: Vec<Column> = model.counts.iter().flatten().map(|(_, column)| *column).collect();
         let unused = binaries.iter().filter(|&&binary| root.values[binary] <= 1e-6);
         let near = Model { program: model.program.without(unused.copied()), ..model.clone() };
-        let mut best: Option<Point> = None;
-        let (time, wall) = (self.time, self.limits.wall_seconds);
-        let others = (0..model.program.len()).filter(|column| model.program.is_integer(*column));
-        let stages = [binaries.clone(), counts.clone(), others.collect()];
-        if let Some(values) = dive(&near.program, &stages, || time.left_of(wall)) {
-            let cost = model.program.cost_of(&values);
-            best = Some(Point { values, cost, bound: root.bound, nodes: 0, by_time: false });
-        }
+        let mut best = self.dived(model, &near.program, root);
         let gap = self.limits.gap;
         let is_close = |best: &Option<Point>| {
             best.as_ref().is_some_and(|point| point.cost - root.bound <= gap * point.cost)
