@@ -3,7 +3,8 @@
 //! For every joint variant and every choice of workers and of the operators that each of them may run, one small linear
 //! program has the flows: a variable per route over locations (one location per source and operator) and one per operator
 //! and worker. Routes over locations need no more detail, because inside a location any record can go to any worker; under
-//! latency limits they do, and go over single workers with a waiting time each, and those that take too long are left out.
+//! latency limits they do, and go over single workers with a waiting time each, and those that take too long are left out, as
+//! are operators on workers that could take less than a millionth of their records.
 mod choices;
 
 use crate::cost::cost;

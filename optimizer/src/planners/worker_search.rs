@@ -113,9 +113,12 @@ pub(super) fn search(
                 return Ok(());
             }
             let mut kept = vec![Assignment::empty(problem, variants)];
+            let last = order.last().copied();
             for operator in order {
-                // What costs as much as a whole plan already leads to none that is cheaper.
-                let most = progress.best.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);
+                // What costs as much as a whole plan already leads to none that is cheaper; workers that are not needed in the
+                // end are left out of a whole plan only.
+                let known = progress.best.as_ref().filter(|_| last != Some(operator));
+                let most = known.map_or(f64::INFINITY, |(cost, _)| *cost);
                 let mut next: Vec<Assignment<'_>> = Vec::new();
                 for assignment in &kept {
                     for pool in &search.pools {

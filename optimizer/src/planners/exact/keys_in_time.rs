@@ -64,7 +64,7 @@ pub(super) fn keys_in_time(
         let count = |class: usize, operator: Option<usize>| {
             model.number(&point.values, (class, operator)).round() as u32
         };
-        let placement = search.with_workers(&mut routes, count, found.cutoff(0.0));
+        let placement = search.with_workers(&mut routes, count, f64::INFINITY);
         offer(problem, placement, found)?;
         if !found.is_close(search.limits.gap) && joints.planned.insert(joint.clone()) {
             let most = found.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);

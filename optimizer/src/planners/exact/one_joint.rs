@@ -35,6 +35,8 @@ const CLOSER: f64 = 0.25;
 const MORE_NODES: u64 = 20;
 /// Nodes that `microlp` gets where it is to be quick, and first where HiGHS is asked for.
 const FEW_NODES: u64 = 150;
+/// Part by which what is equal may differ.
+const ROUNDING: f64 = 1e-9;
 /// By how much more than a program's point the relaxation over routes must cost for its prices to become a row.
 const VIOLATED: f64 = 1e-5;
 /// Passes over all workers by probing, and the part of the time for it.
@@ -50,7 +52,7 @@ pub(super) struct OneJoint<'a> {
     planning: Prepared<'a>,
     joint: Vec<usize>,
     allowed: Allowed,
-    /// Fewest and most workers, by slot of the routes; empty before the first relaxation.
+    /// Fewest and most workers, by slot of the routes; none before the first relaxation.
     workers: Option<Workers>,
     known: KnownRoutes,
     /// The same for plans.
@@ -59,7 +61,7 @@ pub(super) struct OneJoint<'a> {
     rows: Vec<Prices>,
     /// What workers were left out for: plans that cost less.
     narrowed: f64,
-    /// Whether a program was too much for the nodes that `microlp` gets where HiGHS is asked for.
+    /// Whether a program was too much for the nodes that `microlp` gets first where HiGHS is asked for.
     is_hard: bool,
     /// No plan with these variants that is cheaper than the best one costs less.
     pub(super) bound: f64,
@@ -102,7 +104,7 @@ impl<'a> OneJoint<'a> {
         found: &mut Best,
     ) -> Result<bool, PlannerError> {
         if [&self.in_time, &*self.bounding].iter().any(|prepared| !prepared.is_servable()) {
-            self.bound = f64::INFINITY;
+            self.bound = self.bound.max(found.cutoff(search.limits.gap));
             return Ok(false);
         }
         let bounding = Rc::clone(&self.bounding);
@@ -121,7 +123,6 @@ impl<'a> OneJoint<'a> {
     /// Leaves out workers with which no plan is cheap enough, and asks for those without which none is.
     fn narrow(&mut self, routes: &mut Routes<'_, '_>, search: &Search, found: &Best) {
         let cutoff = found.cutoff(search.limits.gap);
-        self.narrowed = cutoff;
         let (time, wall) = (search.time, search.limits.wall_seconds);
         let seconds = || time.left_of(wall);
         let mut workers = self.workers.take().unwrap_or_else(|| routes.all_workers());
@@ -169,6 +170,9 @@ impl<'a> OneJoint<'a> {
                 self.bound = self.bound.max(cost.min(cutoff));
                 self.rows.extend(routes.prices.take());
             }
+        }
+        if cost.is_some() && may_probe() {
+            self.narrowed = cutoff; // else there was no time for all of it
         }
         let is_open = |operator: usize, class: Option<usize>| {
             let of_slot = |slot: &(usize, Option<usize>)| {
@@ -244,16 +248,18 @@ impl<'a> OneJoint<'a> {
                 Answer::Found(point) => {
                     self.bound = self.bound.max(point.bound.min(cutoff));
                     let (is_new, least) = self.add_row(routes, &model, &point, search, found);
+                    let is_finer = search.refine_by_numbers(&mut self.in_time, &model, &point);
                     let is_dear = least >= found.cutoff(gap);
                     let is_new =
                         if is_dear { is_new } else { is_new | self.plan(&model, &point, search, found)? };
-                    let is_finer = search.refine_by_numbers(&mut self.in_time, &model, &point);
-                    let is_raised = self.bound > before * (1.0 + 1e-9);
+                    let is_raised = self.bound > before * (1.0 + ROUNDING);
                     if !is_new && !is_finer && !is_raised && found.cutoff(gap) >= cutoff {
-                        if effort.gap <= PART_OF_GAP * gap {
+                        // The same program, closer, unless it was searched as far as it can be.
+                        let open = (point.cost - point.bound) / point.cost;
+                        if open > effort.gap || open <= PART_OF_GAP * gap + ROUNDING {
                             break;
                         }
-                        part_of_open *= CLOSER; // the same program, closer
+                        part_of_open *= CLOSER;
                     }
                 }
                 Answer::Infeasible => self.bound = self.bound.max(cutoff),
@@ -300,8 +306,8 @@ impl<'a> OneJoint<'a> {
         (is_violated, cost.filter(|_| routes.is_bound).unwrap_or(0.0))
     }
 
-    /// Offers the cheapest plan with the point's numbers of workers; whether its models do not fit into them, which the
-    /// program then knows.
+    /// Offers the cheapest plan with the point's numbers of workers; whether its models do not fit into them, which from then
+    /// on the program counts.
     fn plan(
         &mut self,
         model: &Model,
@@ -335,7 +341,7 @@ impl<'a> OneJoint<'a> {
         Ok(is_new)
     }
 
-    /// What plans may choose from where each worker has only the models that the point gives it.
+    /// What plans may choose from where the workers of a class and wait have only the models that the point gives them.
     fn with_models_of(&self, model: &Model, point: &Point) -> Prepared<'a> {
         let mut planning = self.planning.clone();
         let without = model.hosts.iter().filter(|(.., hosts)| point.values[*hosts] < 0.5);
@@ -364,9 +370,11 @@ impl<'a> OneJoint<'a> {
             Answer::Nothing { .. } => None,
         };
         self.is_hard = true;
-        match search.solve(&model.program, &Effort { start, ..effort.clone() }) {
-            Answer::Nothing { .. } => answer,
-            by_highs => by_highs,
+        match (search.solve(&model.program, &Effort { start, ..effort.clone() }), answer) {
+            (Answer::Nothing { bound, .. }, Answer::Found(point)) => {
+                Answer::Found(Point { bound: point.bound.max(bound.min(point.cost)), ..point })
+            }
+            (by_highs, _) => by_highs,
         }
     }
 }

@@ -40,14 +40,20 @@ impl Search {
     ) -> Option<Placement> {
         let (time, wall) = (self.time, self.limits.wall_seconds);
         let numbers = routes.slots.iter().map(|&(class, operator)| f64::from(count(class, operator)));
-        let workers = Workers::exactly(numbers.collect(), most);
-        if routes.generate(&workers, most, &|| time.left_of(wall)).is_none_or(|cost| cost >= most) {
-            return None;
+        let numbers: Vec<f64> = numbers.collect();
+        // Where the last keys are dear to serve, not at the first price.
+        for of_unserved in [most, f64::INFINITY] {
+            let workers = Workers::exactly(numbers.clone(), of_unserved);
+            if routes.generate(&workers, most, &|| time.left_of(wall)).is_none_or(|cost| cost >= most) {
+                return None;
+            }
+            let (program, columns, counts) = routes.program(&workers);
+            let effort = Effort { relaxed: true, ..self.effort(1.0) };
+            if let Answer::Found(point) = self.solve(&program, &effort) {
+                return Some(routes.placement(&columns, &counts, &point));
+            }
         }
-        let (program, columns, counts) = routes.program(&workers);
-        let effort = Effort { relaxed: true, ..self.effort(1.0) };
-        let Answer::Found(point) = self.solve(&program, &effort) else { return None };
-        Some(routes.placement(&columns, &counts, &point))
+        None
     }
 
     /// Whole numbers of workers by rounding those of the relaxation one after the other, with the routes that are then

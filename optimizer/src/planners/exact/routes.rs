@@ -15,6 +15,7 @@ use super::route_search::{Look, RouteSearch};
 use crate::problem::Producer;
 use crate::realise::{Lane, Part, Pattern, Placement, SMALL_SHARE, WorkerGroup};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 pub(super) use prices::Prices;
 
@@ -244,21 +245,22 @@ impl<'a, 'b> Routes<'a, 'b> {
         enough: f64,
         seconds: &impl Fn() -> f64,
     ) -> Option<f64> {
-        self.generate_until(workers, f64::NEG_INFINITY, enough, seconds)
+        self.generate_until(workers, f64::NEG_INFINITY..enough, ROUNDS, seconds)
     }
 
     /// Whether the relaxation with so many workers costs at least `enough`; not where that is not known in time.
     pub(super) fn costs(&mut self, workers: &Workers, enough: f64, seconds: &impl Fn() -> f64) -> bool {
-        let cost = self.generate_until(workers, enough, enough, seconds);
+        let cost = self.generate_until(workers, enough..enough, ROUNDS_OF_PROBE, seconds);
         self.is_bound && cost.is_some_and(|cost| cost >= enough)
     }
 
-    /// See [`Self::generate`]; it ends also where the relaxation costs less than `little`, without a bound.
+    /// See [`Self::generate`]; it ends where the relaxation costs at least the end of a range, and, without a bound, where it
+    /// costs less than its start.
     fn generate_until(
         &mut self,
         workers: &Workers,
-        little: f64,
-        enough: f64,
+        asked: Range<f64>,
+        rounds: usize,
         seconds: &impl Fn() -> f64,
     ) -> Option<f64> {
         self.is_bound = false;
@@ -275,7 +277,6 @@ impl<'a, 'b> Routes<'a, 'b> {
         let form = SolverForm::of(&program, true)?;
         let mut live = Live::new(&form, seconds()).ok()?;
         let mut waiting: Vec<Route> = Vec::new();
-        let rounds = if little > 0.0 { ROUNDS_OF_PROBE } else { ROUNDS };
         for _ in 0..rounds {
             for route in waiting.drain(..) {
                 let row = self.row(&columns, &route);
@@ -289,7 +290,7 @@ impl<'a, 'b> Routes<'a, 'b> {
             let value = |column: Column| live.value(&form, column).unwrap_or(form.given(column));
             let key = value(columns.key);
             let cost = -live.cost(&form);
-            if cost < little {
+            if cost < asked.start {
                 return Some(cost); // it costs no more: there may be cheaper routes
             }
             let prices = self.prices_of(&columns, cost - key, value);
@@ -299,7 +300,7 @@ impl<'a, 'b> Routes<'a, 'b> {
             self.last = live.values(&form);
             // All keys together gain at most what the cheapest route gains.
             let gained = found.last().map_or(0.0, |(paid, _)| key - paid);
-            if is_whole && cost - gained >= enough && !found.is_empty() {
+            if is_whole && cost - gained >= asked.end && !found.is_empty() {
                 self.is_bound = true;
                 return Some(cost - gained);
             }
@@ -519,7 +520,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// So many, where a plan costs less than `most`.
+    /// So many; where only plans that cost less than `most` are asked for, keys that are not served cost a multiple of that.
     pub(super) fn exactly(numbers: Vec<f64>, most: f64) -> Self {
         Self { low: numbers.clone(), high: numbers, unserved: UNSERVED.min(UNSERVED_OF_MOST * most) }
     }

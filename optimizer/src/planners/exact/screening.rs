@@ -40,7 +40,7 @@ enum Done<'a> {
     Nothing,
     Relaxed,
     Planned,
-    /// So many times, and the time was up.
+    /// So many times, quickly at first, and not to its end.
     Searched(Box<OneJoint<'a>>, usize),
     /// There is nothing more that could be done.
     Exhausted,

@@ -106,7 +106,7 @@ impl Search {
         let root = self.root(prepared, &mut model);
         let Ok(root) = root else { return None };
         let gap = (enough - root.cost) / enough * PART_OF_ENOUGH;
-        let point = if gap > 0.0 {
+        let near = if gap > 0.0 {
             let mut best = self.dived(&model, &model.program, &root);
             if best.as_ref().is_none_or(|point| point.cost > enough) {
                 let start = best.as_ref().map(|point| point.values.clone());
@@ -115,8 +115,9 @@ impl Search {
             }
             best
         } else {
-            self.first_point(prepared, &model, &root)
+            None
         };
+        let point = near.or_else(|| self.first_point(prepared, &model, &root));
         point.map(|point| self.polished(model, point))
     }
 
