@@ -23,6 +23,7 @@ mod cuts;
 mod dive;
 mod equal_cost;
 mod extract;
+mod first_point;
 #[cfg(feature = "highs")]
 mod highs;
 mod incumbent;

@@ -8,8 +8,13 @@ use super::program::SolverForm;
 const MOST: usize = 300;
 
 /// What is allowed without the variants with which no plan costs less than `cutoff`, in $/h; none where all may be part of
-/// such a plan, or that was not found out.
-pub(super) fn without_dear(model: &Model, cutoff: f64, seconds: impl Fn() -> f64) -> Option<Allowed> {
+/// such a plan, or that was not found out. Those of a point stay.
+pub(super) fn without_dear(
+    model: &Model,
+    point: &[f64],
+    cutoff: f64,
+    seconds: impl Fn() -> f64,
+) -> Option<Allowed> {
     if model.binaries.iter().flatten().flatten().count() > MOST {
         return None;
     }
@@ -23,7 +28,7 @@ pub(super) fn without_dear(model: &Model, cutoff: f64, seconds: impl Fn() -> f64
         for (variant, binary) in binaries.iter().enumerate() {
             let Some(binary) = *binary else { continue };
             let Some(value) = live.value(&form, binary) else { continue };
-            if value > 0.999 {
+            if point[binary] > 0.5 || value > 0.999 {
                 continue; // the relaxation itself is such a plan as far as it knows
             }
             if seconds() <= 0.0 {
@@ -72,7 +77,10 @@ mod tests {
                 continue; // one as good stands for it
             }
             let model = Model::new(&prepared, &all);
-            let Some(left) = without_dear(&model, cost * 1.0001, || f64::INFINITY) else { continue };
+            let nowhere = vec![0.0; model.program.len()];
+            let Some(left) = without_dear(&model, &nowhere, cost * 1.0001, || f64::INFINITY) else {
+                continue;
+            };
             assert!(left.variants.iter().zip(&plan.variants).all(|(of, &chosen)| of[chosen]), "seed {seed}");
             assert!(left.variants.iter().all(|of| of.contains(&true)), "seed {seed}");
             let count = |allowed: &Allowed| allowed.variants.iter().flatten().filter(|is| **is).count();

@@ -1,12 +1,12 @@
 //! How the integer program is solved: candidate by candidate, or all variants in one.
 use super::cuts::strengthen;
-use super::dive::dive;
+use super::first_point::MANY_OPERATORS;
 use super::incumbent::incumbent;
 use super::live::{Live, NotLive};
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
 use super::probing::without_dear;
-use super::program::{Answer, Column, Effort, Point, Program, SolverForm};
+use super::program::{Answer, Effort, Point, Program, SolverForm};
 use super::variants::{Candidates, candidates};
 use crate::planner::{PlannerError, SearchLimits, Solver};
 use crate::problem::Problem;
@@ -20,21 +20,13 @@ const FEW_MEMORY: usize = 100;
 /// Nodes that the search of an incumbent may use, as a part of all.
 const INCUMBENT_PART: u64 = 100;
 
-/// Operators from which on a few of them are freed at a time.
-const MANY_OPERATORS: usize = 20;
-/// How many are freed, in how many nodes, and how often all are gone over.
-const FREED: usize = 6;
-const NODES_FREED: u64 = 40;
-const PASSES: usize = 3;
-/// Nodes of a program with mixed variants.
-const NODES_MIXED: u64 = 300;
 /// A point that is known already is good enough to begin with where the relaxation costs less by no more than this part.
 const NEAR: f64 = 0.1;
+/// Part of the gap by which a plan must be cheaper for which no variant is left out.
+const PART_OF_PROBING: f64 = 0.7;
 /// Nodes after which it is worth to find out which variants can be left out.
 const NODES_BEFORE_PROBING: u64 = 150;
 
-/// Part of what a point may cost more than its relaxation that one search may leave.
-const PART_OF_ENOUGH: f64 = 0.99;
 /// Part of the cost by which equal costs may differ.
 const ROUNDING: f64 = 1e-9;
 
@@ -93,43 +85,6 @@ impl Search {
     pub(super) fn forget(&mut self) {
         self.known = None;
         self.has_heuristics = false;
-    }
-
-    /// A good point with those variants, without a bound; one that costs no more than `enough` is not improved.
-    pub(super) fn with_variants(
-        &mut self,
-        prepared: &Prepared<'_>,
-        variants: &[usize],
-        enough: f64,
-    ) -> Option<(Model, Point)> {
-        let mut model = Model::new(prepared, &Allowed::only(prepared, variants));
-        let root = self.root(prepared, &mut model);
-        let Ok(root) = root else { return None };
-        let gap = (enough - root.cost) / enough * PART_OF_ENOUGH;
-        let near = if gap > 0.0 {
-            let mut best = self.dived(&model, &model.program, &root);
-            if best.as_ref().is_none_or(|point| point.cost > enough) {
-                let start = best.as_ref().map(|point| point.values.clone());
-                let effort = Effort { gap, start: start.as_deref(), ..self.incumbent_effort() };
-                self.improve(&model.program, &effort, &mut best);
-            }
-            best
-        } else {
-            None
-        };
-        let point = near.or_else(|| self.first_point(prepared, &model, &root));
-        point.map(|point| self.polished(model, point))
-    }
-
-    /// A point by rounding the relaxation of a program with these columns: variants first, then workers.
-    fn dived(&self, model: &Model, program: &Program, root: &Point) -> Option<Point> {
-        let binaries = model.binaries.iter().flatten().flatten().copied().collect();
-        let counts = model.counts.iter().flatten().map(|(_, column)| *column).collect();
-        let others = (0..program.len()).filter(|column| program.is_integer(*column)).collect();
-        let (time, wall) = (self.time, self.limits.wall_seconds);
-        let values = dive(program, &[binaries, counts, others], || time.left_of(wall))?;
-        let cost = model.program.cost_of(&values);
-        Some(Point { values, cost, bound: root.bound, nodes: 0, by_time: false })
     }
 
     pub(super) fn best(
@@ -275,7 +230,7 @@ impl Search {
         }
         // Where there was a search before this one, the problem is not an easy one.
         let is_large = model.binaries.len() >= MANY_OPERATORS;
-        let nodes = if best.is_some() || is_large { 1 } else { NODES_BEFORE_PROBING };
+        let nodes = if best.is_some() { 1 } else { NODES_BEFORE_PROBING };
         let few = Effort { nodes: self.limits.nodes.min(nodes), ..self.effort(1.0) };
         let is_near = |point: &Point| point.cost - root.bound <= NEAR * point.cost;
         if is_large || !best.as_ref().is_some_and(is_near) {
@@ -290,7 +245,10 @@ impl Search {
                 self.improve(&model.program.with_integers_of(&values), &effort, &mut best);
             }
         }
-        let (mut best, mut bound) = self.all_of(prepared, &model, best, root.bound, &few);
+        let (mut best, mut bound) = match best {
+            Some(point) if is_large => (Some(point), root.bound),
+            best => self.all_of(prepared, &model, best, root.bound, &few),
+        };
         let gap = self.limits.gap + ROUNDING;
         let is_settled =
             best.as_ref().map_or(bound == f64::INFINITY, |point| point.cost - bound <= gap * point.cost);
@@ -311,13 +269,11 @@ impl Search {
         point: Point,
         bound: f64,
     ) -> Found {
-        let cutoff = point.cost * (1.0 - 0.5 * self.limits.gap);
+        let cutoff = point.cost * (1.0 - PART_OF_PROBING * self.limits.gap);
         let (time, wall) = (self.time, self.limits.wall_seconds);
-        let near = without_dear(&model, cutoff, || time.left_of(wall)).and_then(|allowed| {
+        let near = without_dear(&model, &point.values, cutoff, || time.left_of(wall)).and_then(|allowed| {
             let all = model.binaries.iter().flatten().zip(allowed.variants.iter().flatten());
-            // Those of the point stay: it is where the search begins.
-            let is_out = |binary: &Column| point.values[*binary] < 0.5;
-            let out = all.filter_map(|(binary, is_allowed)| binary.filter(|_| !is_allowed).filter(is_out));
+            let out = all.filter_map(|(binary, is_allowed)| binary.filter(|_| !is_allowed));
             let mut near = Model { program: model.program.without(out), ..model.clone() };
             let root = self.root(prepared, &mut near).ok()?;
             Some((near, root.bound))
@@ -390,96 +346,6 @@ impl Search {
         Ok(point(live.values(&form), live.cost(&form)))
     }
 
-    /// A point near the relaxation: first by rounding it, then by a search among the variants that it uses (relaxation
-    /// enforced neighbourhood search), then, in large programs, by freeing a few operators at a time.
-    fn first_point(&mut self, prepared: &Prepared<'_>, model: &Model, root: &Point) -> Option<Point> {
-        let binaries: Vec<Column> = model.binaries.iter().flatten().flatten().copied().collect();
-        let unused = binaries.iter().filter(|&&binary| root.values[binary] <= 1e-6);
-        let near = Model { program: model.program.without(unused.copied()), ..model.clone() };
-        let mut best = self.dived(model, &near.program, root);
-        let gap = self.limits.gap;
-        let is_close = |best: &Option<Point>| {
-            best.as_ref().is_some_and(|point| point.cost - root.bound <= gap * point.cost)
-        };
-        if is_close(&best) {
-            return best;
-        }
-        let effort = self.incumbent_effort();
-        let is_large = model.binaries.len() >= MANY_OPERATORS && !binaries.is_empty();
-        if let Some(point) = &best {
-            // The same variants, numbers of workers free.
-            let given = binaries.iter().map(|&binary| (binary, point.values[binary].round()));
-            let given = model.program.with(given);
-            let start = point.values.clone();
-            let gap = 0.2 * effort.gap;
-            self.improve(&given, &Effort { start: Some(&start), gap, ..effort.clone() }, &mut best);
-        }
-        for from in [&near.program, &model.program] {
-            if !is_close(&best) && is_large {
-                self.workers_first(model, from, &mut best);
-            }
-        }
-        if is_large && !is_close(&best) {
-            self.free_some(model, &mut best, &is_close);
-        }
-        if !is_close(&best) {
-            let start = best.as_ref().map(|point| point.values.clone());
-            if let Answer::Found(point) = self.integral_with(prepared, &near, &effort, start.as_deref())
-                && best.as_ref().is_none_or(|other| point.cost < other.cost)
-            {
-                best = Some(point);
-            }
-        }
-        best
-    }
-
-    /// Whole numbers of workers first, with variants still mixed: that costs little. Then the variants for these numbers,
-    /// then the numbers for these variants.
-    fn workers_first(&mut self, model: &Model, from: &Program, best: &mut Option<Point>) {
-        let binaries = || model.binaries.iter().flatten().flatten().copied();
-        let counts = || model.counts.iter().flatten().map(|(_, column)| *column);
-        let mixed = from.with_real(binaries());
-        let effort = Effort { nodes: NODES_MIXED, ..self.effort(0.2) };
-        let Answer::Found(point) = self.solve(&mixed, &effort) else { return };
-        let given = from.with(counts().map(|count| (count, point.values[count].round())));
-        let others = (0..given.len()).filter(|column| given.is_integer(*column));
-        let (time, wall) = (self.time, self.limits.wall_seconds);
-        let stages = [binaries().collect(), others.collect()];
-        let Some(values) = dive(&given, &stages, || time.left_of(wall)) else { return };
-        let given = model.program.with(binaries().map(|binary| (binary, values[binary].round())));
-        let effort = Effort { start: Some(&values), nodes: NODES_MIXED, ..self.effort(0.1) };
-        self.improve(&given, &effort, best);
-    }
-
-    /// Frees the variants of a few operators that follow each other, and all numbers of workers (large neighbourhood
-    /// search), until a pass over all of them finds nothing better.
-    fn free_some(
-        &mut self,
-        model: &Model,
-        best: &mut Option<Point>,
-        is_close: &impl Fn(&Option<Point>) -> bool,
-    ) {
-        let operators = model.binaries.len();
-        for _ in 0..PASSES {
-            let mut is_better = false;
-            for first in (0..operators).step_by(FREED / 2) {
-                let Some(start) = best.as_ref().map(|point| point.values.clone()) else { return };
-                if is_close(best) || self.time.left_of(self.limits.wall_seconds) <= 0.0 {
-                    return;
-                }
-                let is_free = |operator: usize| (first..first + FREED).contains(&operator);
-                let others = (0..operators).filter(|&operator| !is_free(operator));
-                let given = others.flat_map(|operator| model.binaries[operator].iter().flatten());
-                let program = model.program.with(given.map(|&binary| (binary, start[binary].round())));
-                let effort = Effort { start: Some(&start), nodes: NODES_FREED, ..self.effort(0.1) };
-                is_better |= self.improve(&program, &effort, best);
-            }
-            if !is_better {
-                return;
-            }
-        }
-    }
-
     /// Keeps the better of the best point so far and what a restricted program has.
     pub(super) fn improve(
         &mut self,
@@ -495,7 +361,7 @@ impl Search {
         is_better
     }
 
-    fn incumbent_effort(&self) -> Effort<'static> {
+    pub(super) fn incumbent_effort(&self) -> Effort<'static> {
         let effort = self.effort(0.5);
         Effort { nodes: (effort.nodes / INCUMBENT_PART).max(1), seconds: effort.seconds / 3.0, ..effort }
     }
@@ -511,7 +377,7 @@ impl Search {
     }
 
     /// Solves a model; where waits can be chosen, first with one wait everywhere, as a start for all.
-    fn integral_with(
+    pub(super) fn integral_with(
         &mut self,
         prepared: &Prepared<'_>,
         model: &Model,
