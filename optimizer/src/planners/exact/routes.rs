@@ -537,7 +537,7 @@ mod tests {
     /// What no plan undercuts with the variants of the cheapest plan, and that routes with them are found.
     #[test]
     fn the_relaxation_over_routes_is_below_the_cheapest_plan() {
-        let mut compared = 0;
+        let (mut compared, mut asked) = (0, 0);
         for seed in 1..=60 {
             let problem = small_problem_with_latency(seed);
             let outcome = Exhaustive.plan(&problem, &SearchLimits::default()).expect("it takes the problem");
@@ -550,8 +550,13 @@ mod tests {
             };
             assert!(least <= cost + 1e-6 * cost.max(1.0), "seed {seed}: {least} above {cost}");
             assert!(!routes.known.is_empty());
+            // The same, asked whether it costs so much.
+            let (all, more) = (routes.all_workers(), least * 1.001 + 1e-6);
+            assert!(!routes.costs(&all, more, &|| f64::INFINITY), "seed {seed}: not {more}");
+            asked += usize::from(routes.costs(&all, 0.999 * least, &|| f64::INFINITY));
             compared += 1;
         }
         assert!(compared > 10, "{compared} compared");
+        assert!(asked * 10 > compared * 9, "{asked} of {compared} known to cost so much");
     }
 }
