@@ -39,7 +39,7 @@ impl Search {
         } else {
             None
         };
-        let point = near.or_else(|| self.first_point(prepared, &model, &root));
+        let point = near.or_else(|| self.first_point(prepared, &model, &root).0);
         point.map(|point| self.polished(model, point))
     }
 
@@ -55,13 +55,14 @@ impl Search {
     }
 
     /// A point near the relaxation: first by rounding it, then by a search among the variants that it uses (relaxation
-    /// enforced neighbourhood search), then, in large programs, by freeing a few operators at a time.
+    /// enforced neighbourhood search), then, in large programs, by freeing a few operators at a time; whether a first search
+    /// around it found nothing better.
     pub(super) fn first_point(
         &mut self,
         prepared: &Prepared<'_>,
         model: &Model,
         root: &Point,
-    ) -> Option<Point> {
+    ) -> (Option<Point>, bool) {
         let binaries: Vec<Column> = model.binaries.iter().flatten().flatten().copied().collect();
         let unused = binaries.iter().filter(|&&binary| root.values[binary] <= 1e-6);
         let near = Model { program: model.program.without(unused.copied()), ..model.clone() };
@@ -71,7 +72,7 @@ impl Search {
             best.as_ref().is_some_and(|point| point.cost - root.bound <= gap * point.cost)
         };
         if is_close(&best) {
-            return best;
+            return (best, true);
         }
         let effort = self.incumbent_effort();
         let is_large = model.binaries.len() >= MANY_OPERATORS && !binaries.is_empty();
@@ -89,10 +90,10 @@ impl Search {
                 self.workers_first(model, from, &mut best);
             }
         }
-        // Where that finds nothing better the point is near the best, and a search from there is quicker.
+        // Where that finds nothing better it is the bound that is far.
         let is_better = best.as_ref().map(|point| point.cost) < before;
         if is_large && before.is_some() && !is_better {
-            return best;
+            return (best, true);
         }
         if is_large && !is_close(&best) {
             self.free_some(model, &mut best, &is_close);
@@ -105,7 +106,7 @@ impl Search {
                 best = Some(point);
             }
         }
-        best
+        (best, false)
     }
 
     /// Whole numbers of workers first, with variants still mixed: that costs little. Then the variants for these numbers,

@@ -4,6 +4,8 @@ use super::live::{Live, NotLive};
 use super::model::{Allowed, Model};
 use super::program::SolverForm;
 
+/// Seconds for one of them, usually some milliseconds: on few the solver loses its way.
+const LONGEST: f64 = 1.0;
 /// Most variants that are tried.
 const MOST: usize = 300;
 
@@ -21,7 +23,7 @@ pub(super) fn without_dear(
     let mut program = model.program.clone();
     program.cheaper_than(cutoff);
     let form = SolverForm::of(&program, true)?;
-    let mut live = Live::new(&form, seconds()).ok()?;
+    let mut live = Live::new(&form, seconds().min(LONGEST)).ok()?;
     let mut allowed = model.allowed.clone();
     let mut is_smaller = false;
     for (operator, binaries) in model.binaries.iter().enumerate() {

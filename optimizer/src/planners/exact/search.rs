@@ -233,8 +233,10 @@ impl Search {
         let nodes = if best.is_some() { 1 } else { NODES_BEFORE_PROBING };
         let few = Effort { nodes: self.limits.nodes.min(nodes), ..self.effort(1.0) };
         let is_near = |point: &Point| point.cost - root.bound <= NEAR * point.cost;
+        let mut is_bound_far = false;
         if is_large || !best.as_ref().is_some_and(is_near) {
-            let first = self.first_point(prepared, &model, &root);
+            let first;
+            (first, is_bound_far) = self.first_point(prepared, &model, &root);
             best = best.into_iter().chain(first).min_by(|a, b| a.cost.total_cmp(&b.cost));
         }
         if best.is_none() {
@@ -246,7 +248,7 @@ impl Search {
             }
         }
         let (mut best, mut bound) = match best {
-            Some(point) if is_large => (Some(point), root.bound),
+            Some(point) if is_large && is_bound_far => (Some(point), root.bound),
             best => self.all_of(prepared, &model, best, root.bound, &few),
         };
         let gap = self.limits.gap + ROUNDING;
