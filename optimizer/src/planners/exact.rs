@@ -232,8 +232,8 @@ fn plans(
                         return Ok(());
                     }
                 }
-                let enough = found.bound / (1.0 - search.limits.gap);
                 // Often the same variants fit with another worker or none more, at a cost within the gap.
+                let enough = found.bound / (1.0 - search.limits.gap);
                 let variants = model.joint(&point.values);
                 let small = too_small(problem, &extract::placement(&prepared, &model, &point.values));
                 if let Some((total, solution)) = fitted(problem, &rules, &variants, small, enough, search)? {

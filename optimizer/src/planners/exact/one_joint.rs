@@ -11,7 +11,7 @@ use super::model::{Allowed, Model};
 use super::prepared::Prepared;
 use super::program::{Answer, Effort, Point};
 use super::routes::{KnownRoutes, Prices, Routes, Workers};
-use super::search::Search;
+use super::search::{ROUNDING, Search};
 use super::{Best, too_small};
 use crate::planner::{PlannerError, Solver};
 use std::rc::Rc;
@@ -35,8 +35,6 @@ const CLOSER: f64 = 0.25;
 const MORE_NODES: u64 = 20;
 /// Nodes that `microlp` gets where it is to be quick, and first where HiGHS is asked for.
 const FEW_NODES: u64 = 150;
-/// Part by which what is equal may differ.
-const ROUNDING: f64 = 1e-9;
 /// By how much more than a program's point the relaxation over routes must cost for its prices to become a row.
 const VIOLATED: f64 = 1e-5;
 /// Passes over all workers by probing, and the part of the time for it.
@@ -224,7 +222,8 @@ impl<'a> OneJoint<'a> {
     ) -> Result<(), PlannerError> {
         let gap = search.limits.gap;
         let mut part_of_open = PART_OF_OPEN;
-        for _ in 0..if is_quick { QUICK_PROGRAMS } else { PROGRAMS } {
+        let most = if is_quick { QUICK_PROGRAMS } else { PROGRAMS };
+        for _ in 0..most {
             let (cutoff, before) = (found.cutoff(gap), self.bound);
             if self.bound >= cutoff || search.time.left_of(search.limits.wall_seconds) <= 0.0 {
                 break;

@@ -31,7 +31,7 @@ pub(super) fn without_dear(
             let Some(binary) = *binary else { continue };
             let Some(value) = live.value(&form, binary) else { continue };
             if point[binary] > 0.5 || value > 0.999 {
-                continue; // the relaxation itself is such a plan as far as it knows
+                continue; // it stays; or the relaxation itself is such a plan as far as it knows
             }
             if seconds() <= 0.0 {
                 return None;

@@ -42,7 +42,8 @@ impl Search {
         let numbers = routes.slots.iter().map(|&(class, operator)| f64::from(count(class, operator)));
         let numbers: Vec<f64> = numbers.collect();
         // Where the last keys are dear to serve, not at the first price.
-        for of_unserved in [most, f64::INFINITY] {
+        let prices = if most.is_finite() { &[most, f64::INFINITY][..] } else { &[most] };
+        for &of_unserved in prices {
             let workers = Workers::exactly(numbers.clone(), of_unserved);
             if routes.generate(&workers, most, &|| time.left_of(wall)).is_none_or(|cost| cost >= most) {
                 return None;

@@ -29,7 +29,6 @@ const MOST_ROWS: usize = 150;
 const PRICING: Look = Look { labels: 4_000, taken: 4 };
 /// A share of the keys that is not served costs so much, in $/h: more than any plan.
 const UNSERVED: f64 = 1e6;
-
 /// The same as a multiple of what plans cost, where one is known: prices that are not as high are found sooner.
 const UNSERVED_OF_MOST: f64 = 50.0;
 

@@ -28,7 +28,7 @@ const PART_OF_PROBING: f64 = 0.7;
 const NODES_BEFORE_PROBING: u64 = 150;
 
 /// Part of the cost by which equal costs may differ.
-const ROUNDING: f64 = 1e-9;
+pub(super) const ROUNDING: f64 = 1e-9;
 
 /// Counts what a search has used.
 #[derive(Debug)]
