@@ -2,7 +2,7 @@
 # once `make setup` has run.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long bench profiles lint book check-aarch64 check-highs
+.PHONY: help setup demo test test-long bench profiles lint book check-aarch64
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,3 @@ book: setup ## build the book into target/book
 
 check-aarch64: setup ## compile everything for 64-bit ARM, without linking
 	@scripts/check-aarch64.sh
-
-check-highs: setup ## compile and test with HiGHS (--solver highs)
-	@scripts/check-highs.sh

@@ -18,8 +18,8 @@ rust_version() { rustc --version 2>/dev/null | awk '{print $2}'; }
 rust_is_enough() { local v; v=$(rust_version) && [ -n "$v" ] && at_least "$v" "$needed"; }
 
 # --- system packages, all in one go, so that sudo asks once at most
-onnxruntime=$(sed -n 's/^VERSION=//p' scripts/fetch-onnxruntime.sh)
-library=.tidemill/lib/libonnxruntime.so.$onnxruntime
+onnxruntime=.tidemill/lib/$(scripts/fetch-library.sh onnxruntime --file)
+highs=.tidemill/lib/$(scripts/fetch-library.sh highs --file)
 packages=()
 if can_compile; then
   line ok "C compiler and linker"
@@ -39,11 +39,11 @@ if command -v python3 >/dev/null; then
   line ok "python3 $(python3 -c 'import platform; print(platform.python_version())')"
 else
   packages+=(python3)
-  line get "python3: unpacks the ONNX Runtime library and runs the tests' table"
+  line get "python3: unpacks libraries and runs the tests' table"
 fi
-if [ ! -s "$library" ] && ! has_pip; then
+if { [ ! -s "$onnxruntime" ] || [ ! -s "$highs" ]; } && ! has_pip; then
   packages+=(python3-pip)
-  line get "python3-pip: fetches the ONNX Runtime library"
+  line get "python3-pip: fetches the libraries of ONNX Runtime and HiGHS"
 fi
 if [ ${#packages[@]} -gt 0 ]; then
   by_hand="install them yourself, then call make again: ${packages[*]}"
@@ -127,18 +127,28 @@ else
   line -- "cargo-nextest is not there: scripts/run_tests.py runs the tests the same way"
 fi
 
-# --- ONNX Runtime, the fast backend. Without it the built-in one runs the same models.
-if [ -n "${TIDEMILL_ONNXRUNTIME:-}" ]; then
-  line ok "onnxruntime: yours, from TIDEMILL_ONNXRUNTIME"
-else
-  [ -s "$library" ] || line get "onnxruntime $onnxruntime (24 MB): runs the models faster than the built-in backend"
-  had=$([ -s "$library" ] && echo yes || echo no)
-  if words=$(scripts/fetch-onnxruntime.sh 2>&1); then
-    [ "$had" = no ] || line ok "onnxruntime $onnxruntime"
+# --- libraries that are loaded when they are needed
+# library NAME FILE VARIABLE PURPOSE WITHOUT
+library() {
+  if [ -n "${!3:-}" ]; then
+    line ok "$1: yours, from $3"
+    return
+  fi
+  local words had=yes
+  if [ ! -s "$2" ]; then
+    had=no
+    line get "${2##*/}: $4"
+  fi
+  if words=$(scripts/fetch-library.sh "$1" 2>&1); then
+    [ $had = no ] || line ok "${2##*/}"
   elif [ "${CI:-}" = true ]; then
-    stop "$words" "a CI run tests both backends, so this is an error here"
+    stop "$words" "a CI run tests with it, so this is an error here"
   else
     line '!!' "$words"
-    line -- "models run on the built-in backend rten; the tests that compare the two backends need the library"
+    line -- "$5"
   fi
-fi
+}
+library onnxruntime "$onnxruntime" TIDEMILL_ONNXRUNTIME "runs the models faster than the built-in backend (24 MB)" \
+  "models run on the built-in backend rten; the tests that compare the two backends need the library"
+library highs "$highs" TIDEMILL_HIGHS "proves plans that the built-in solver leaves open (5 MB)" \
+  "plans are made with the built-in solver microlp; the tests that compare the two solvers need the library"

@@ -9,10 +9,11 @@ use anyhow::Context;
 use clap::Args;
 use std::fmt::Write;
 use std::path::Path;
+use tidemill_inference::backend::library::{self, Found};
 use tidemill_optimizer::generator::{
     PublishedSetting, Size, fastest_path_seconds, published_vqa_problem, workflow_problem,
 };
-use tidemill_optimizer::planner::{Planner, SearchLimits, Solver};
+use tidemill_optimizer::planner::{Highs, Planner, SearchLimits, Solver};
 use tidemill_optimizer::planners::{beam::Beam, exact::Exact};
 use tidemill_optimizer::problem::{LatencyLimit, Problem};
 use tidemill_optimizer::solution::{Outcome, Status};
@@ -89,7 +90,7 @@ fn plan(
 ) -> anyhow::Result<Outcome> {
     let seconds = match solver {
         Solver::Microlp => setting.longest,
-        Solver::Highs => setting.longest_highs.unwrap_or(setting.longest),
+        Solver::Highs(_) => setting.longest_highs.unwrap_or(setting.longest),
     };
     let limits =
         SearchLimits { gap: setting.gap, wall_seconds: Some(seconds), solver, ..SearchLimits::default() };
@@ -135,7 +136,7 @@ fn series(
             table,
             "\n## {}{}\n\n| problem | cost, $/h | bound, $/h | unproven | processor time |\n|---|---|---|---|---|\n{rows}",
             setting.name,
-            if solver == Solver::Highs { ", HiGHS" } else { "" }
+            if solver.is_highs() { ", HiGHS" } else { "" }
         )?;
     }
     Ok(series)
@@ -206,6 +207,15 @@ fn settings(options: &Options) -> anyhow::Result<Vec<Setting>> {
     Ok(settings)
 }
 
+/// HiGHS, where its library is found.
+fn highs() -> Option<Highs> {
+    let candidates = match library::find(&library::HIGHS, Path::new(".")) {
+        Found::Named { path, .. } => vec![path],
+        Found::Searched { candidates, .. } => candidates,
+    };
+    candidates.iter().find_map(|path| Highs::open(path).ok())
+}
+
 pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Answer> {
     let mut measurements = Vec::new();
     let mut table = format!(
@@ -214,6 +224,7 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Answer> {
         options.longest
     );
     let beam = Beam::default();
+    let highs = highs();
     let mut add = |setting: &Setting| -> anyhow::Result<(Series, Option<Series>)> {
         let is_listed = setting.problems.len() <= options.seeds as usize;
         let exact = series(&Exact, setting, Solver::Microlp, is_listed.then_some(&mut table))?;
@@ -225,8 +236,8 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Answer> {
         });
         let unproven = format!("{name}: {MICROLP}, left unproven");
         measurements.push(Measurement::new(unproven, "% of the cost", exact.gaps.clone()));
-        if let Some(seconds) = setting.longest_highs.filter(|_| Solver::Highs.is_built()) {
-            let series = series(&Exact, setting, Solver::Highs, is_listed.then_some(&mut table))?;
+        if let Some((seconds, highs)) = setting.longest_highs.zip(highs) {
+            let series = series(&Exact, setting, Solver::Highs(highs), is_listed.then_some(&mut table))?;
             let time = Measurement::new(format!("{name}: {HIGHS}"), "ms CPU", series.milliseconds);
             measurements.push(time.goal(1000.0 * seconds));
             measurements.push(Measurement::new(

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
-use tidemill_inference::backend::library;
+use tidemill_inference::backend::library::cache_folder;
 
 /// How a thing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -61,7 +61,8 @@ impl Finding {
 /// Looks at everything and reports.
 pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     if arguments.fix {
-        install_onnxruntime(terminal)?;
+        install("onnxruntime", "models run on the built-in backend `rten` without it", terminal)?;
+        install("highs", "plans are made with the built-in solver `microlp` without it", terminal)?;
     }
     let mut findings = machine::look();
     findings.extend(programs::look());
@@ -106,18 +107,16 @@ fn write_findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
 }
 
 /// The script that also `make setup` runs; it checks the digest and changes nothing if the library is there.
-const FETCH: &str = include_str!("../../scripts/fetch-onnxruntime.sh");
+const FETCH: &str = include_str!("../../scripts/fetch-library.sh");
 
-/// Puts the library into the user's cache, where every project finds it.
-fn install_onnxruntime(terminal: &Terminal) -> Result<(), Failure> {
+/// Puts a library into the user's cache, where every project finds it; `without` says what is lost if that fails.
+fn install(library: &str, without: &str, terminal: &Terminal) -> Result<(), Failure> {
     let failed = |text: String| {
-        Failure::new(Exit::Unavailable, format!("ONNX Runtime was not installed: {text}"))
-            .with_help("models run on the built-in backend `rten` without it")
+        Failure::new(Exit::Unavailable, format!("{library} was not installed: {text}")).with_help(without)
     };
-    let folder =
-        library::cache_folder().ok_or_else(|| failed("neither HOME nor XDG_CACHE_HOME is set".to_owned()))?;
+    let folder = cache_folder().ok_or_else(|| failed("neither HOME nor XDG_CACHE_HOME is set".to_owned()))?;
     let mut child = Command::new("bash")
-        .args(["-s", "--"])
+        .args(["-s", "--", library])
         .arg(folder.join("lib"))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -11,6 +11,7 @@ mod explain;
 mod fetch;
 mod figures;
 mod graph;
+mod highs;
 mod init;
 mod interrupt;
 mod letters;

@@ -204,6 +204,6 @@ pub(crate) fn status_word(status: Status) -> &'static str {
 pub(crate) fn engine(outcome: &Outcome, solver: Solver) -> Option<&'static str> {
     (outcome.planner == "exact").then_some(match solver {
         Solver::Microlp => "microlp",
-        Solver::Highs => "HiGHS",
+        Solver::Highs(_) => "HiGHS",
     })
 }

@@ -2,6 +2,7 @@
 use crate::arguments::{LevelSetting, PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice};
 use crate::choice;
 use crate::exit::{Exit, Failure};
+use crate::highs;
 use crate::preparation::load;
 use crate::terminal::Terminal;
 use std::collections::BTreeSet;
@@ -90,16 +91,8 @@ impl Case {
         let options = options(arguments);
         let solver = match arguments.solver {
             SolverChoice::Microlp => Solver::Microlp,
-            SolverChoice::Highs => Solver::Highs,
+            SolverChoice::Highs => Solver::Highs(highs::open(Path::new("."))?),
         };
-        if !solver.is_built() {
-            return Err(Failure::new(Exit::Usage, "this build has no HiGHS")
-                .with_help(
-                    "take `--solver microlp`, or build with `cargo build --release -p tidemill --features highs` (it needs \
-                     cmake, a C++ compiler and libclang)",
-                )
-                .into());
-        }
         let limits = SearchLimits {
             gap: arguments.gap,
             wall_seconds: Some(arguments.time_limit.0 as f64 / 1e9),

@@ -1,6 +1,7 @@
 //! The trait that every planner implements.
 use crate::problem::{Problem, ProblemError};
 use crate::solution::Outcome;
+pub use tidemill_highs::{Highs, HighsError};
 
 /// Searches a plan.
 pub trait Planner {
@@ -38,14 +39,14 @@ pub enum Solver {
     /// `microlp`, in Rust: in every build.
     #[default]
     Microlp,
-    /// HiGHS, in C++: in builds with the cargo feature `highs`. It proves more where latency is limited or memory binds.
-    Highs,
+    /// HiGHS, in C++: where its library was found. It proves more where latency is limited or memory binds.
+    Highs(Highs),
 }
 
 impl Solver {
-    /// Whether this build has it.
-    pub fn is_built(self) -> bool {
-        self == Self::Microlp || cfg!(feature = "highs")
+    /// Whether it is HiGHS.
+    pub fn is_highs(self) -> bool {
+        matches!(self, Self::Highs(_))
     }
 }
 

@@ -1,5 +1,5 @@
 //! The physical plan, `plan.yaml` version 1: the one contract between optimizer, engine, simulator,
-//! deployment and cluster (architecture section 4).
+//! deployment and cluster (`docs/architecture.md`).
 //!
 //! ```
 //! use tidemill_spec::{plan::Plan, units::TimeSpan};

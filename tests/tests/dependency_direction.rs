@@ -9,6 +9,7 @@ use crate::repository::root;
 
 const ALL: &[&str] = &[
     "tidemill-spec",
+    "tidemill-highs",
     "tidemill-optimizer",
     "tidemill-simulator",
     "tidemill-operators",
@@ -22,7 +23,8 @@ const ALL: &[&str] = &[
 /// and a new edge a reason in docs/decisions/.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-spec", &[]),
-    ("tidemill-optimizer", &["tidemill-spec"]),
+    ("tidemill-highs", &[]),
+    ("tidemill-optimizer", &["tidemill-spec", "tidemill-highs"]),
     ("tidemill-simulator", &["tidemill-spec", "tidemill-optimizer"]),
     ("tidemill-operators", &["tidemill-spec"]),
     ("tidemill-inference", &["tidemill-spec", "tidemill-operators"]),
@@ -54,6 +56,7 @@ const WRAPPED: &[(&str, &str)] = &[
     ("rten", "tidemill-inference"),
     ("serde-saphyr", "tidemill-spec"),
     ("microlp", "tidemill-optimizer"),
+    ("libloading", "tidemill-highs"),
     ("cel", "tidemill-operators"),
     ("clap", "tidemill"),
 ];

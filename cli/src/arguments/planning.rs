@@ -203,9 +203,9 @@ pub(crate) struct PlanningArguments {
 /// What solves linear and integer programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SolverChoice {
-    /// In every build.
+    /// Built in.
     Microlp,
-    /// Proves more under latency limits; in builds with `--features highs`.
+    /// Proves more where memory or latency binds; needs its library, which `doctor --fix` fetches.
     Highs,
 }
 

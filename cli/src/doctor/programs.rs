@@ -2,12 +2,13 @@
 use super::Finding;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tidemill_inference::backend::library::{self, Found};
+use tidemill_inference::backend::library::{self, Found, ONNXRUNTIME};
 use tidemill_inference::backend::onnxruntime::OnnxRuntime;
 
 pub(super) fn look() -> Vec<Finding> {
     let mut findings =
         vec![Finding::ok("rten", "built in: models run without any library"), onnxruntime(Path::new("."))];
+    findings.push(highs(Path::new(".")));
     findings.extend(python());
     findings.push(program(
         "espeak-ng",
@@ -24,7 +25,7 @@ pub(super) fn look() -> Vec<Finding> {
 
 fn onnxruntime(directory: &Path) -> Finding {
     let name = "ONNX Runtime";
-    let found = library::find(directory);
+    let found = library::find(&ONNXRUNTIME, directory);
     match (OnnxRuntime::open(directory), found) {
         (Ok(runtime), _) => {
             let version = tidemill_inference::backend::Backend::version(&runtime);
@@ -46,8 +47,18 @@ fn onnxruntime(directory: &Path) -> Finding {
     }
 }
 
+fn highs(directory: &Path) -> Finding {
+    match crate::highs::find(directory) {
+        Ok(highs) => Finding::ok("HiGHS", format!("{}, {}", highs.version(), highs.path().display())),
+        Err(why) => {
+            let without = "Plans are made with `microlp`, which proves less where memory or latency binds";
+            Finding::note("HiGHS", format!("{why}. {without}")).mend("tidemill doctor --fix")
+        }
+    }
+}
+
 fn python() -> Vec<Finding> {
-    let purpose = "only needed to fetch models and ONNX Runtime";
+    let purpose = "only needed to fetch models, ONNX Runtime and HiGHS";
     let install = "sudo apt-get install python3 python3-venv python3-pip";
     let Some(path) = in_path("python3") else {
         return vec![Finding::note("python3", format!("not in PATH; {purpose}")).mend(install)];

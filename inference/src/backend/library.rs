@@ -1,8 +1,20 @@
-//! Where the ONNX Runtime library may be.
+//! Where libraries that are loaded at run time may be.
 use std::path::{Path, PathBuf};
 
-/// Environment variables that name the library file, strongest first.
-pub const VARIABLES: [&str; 2] = ["TIDEMILL_ONNXRUNTIME", "ORT_DYLIB_PATH"];
+/// A library by the names of its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Library {
+    /// What its file names begin with: `libhighs` for `libhighs.so.1.15.1`.
+    pub stem: &'static str,
+    /// Environment variables that name the library file, strongest first.
+    pub variables: &'static [&'static str],
+}
+
+/// ONNX Runtime, which runs models.
+pub const ONNXRUNTIME: Library =
+    Library { stem: "libonnxruntime", variables: &["TIDEMILL_ONNXRUNTIME", "ORT_DYLIB_PATH"] };
+/// HiGHS, which solves the programs of the exact planner.
+pub const HIGHS: Library = Library { stem: "libhighs", variables: &["TIDEMILL_HIGHS"] };
 
 /// What a search gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +35,13 @@ pub enum Found {
     },
 }
 
-/// Looks for the library: the variables, `.tidemill/lib` of `directory`, of the current directory and of
+/// Looks for a library: its variables, `.tidemill/lib` of `directory`, of the current directory and of
 /// the folders above each, `lib` of [`cache_folder`] and of the user's data (`~/.local/share/tidemill/lib`),
 /// the folder of the program and the `lib` and `lib/tidemill` beside it, `LD_LIBRARY_PATH`, and the system's
 /// folders. In a folder, newer versions come first.
-pub fn find(directory: &Path) -> Found {
+pub fn find(library: &Library, directory: &Path) -> Found {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    for name in VARIABLES {
+    for name in library.variables {
         if let Some(path) = variable(name) {
             return Found::Named { variable: name, path: path.into() };
         }
@@ -50,7 +62,7 @@ pub fn find(directory: &Path) -> Found {
         folders.push(folder.into());
         folders.push(format!("{folder}/{}-linux-gnu", std::env::consts::ARCH).into());
     }
-    search(folders)
+    search(library, folders)
 }
 
 /// Tidemill's folder for what can be had again: `$TIDEMILL_CACHE`, `$XDG_CACHE_HOME/tidemill` or
@@ -88,21 +100,21 @@ fn beside(program: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn search(folders: Vec<PathBuf>) -> Found {
+fn search(library: &Library, folders: Vec<PathBuf>) -> Found {
     let mut seen = std::collections::HashSet::new();
     let folders: Vec<PathBuf> = folders.into_iter().filter(|folder| seen.insert(folder.clone())).collect();
-    let candidates = folders.iter().flat_map(|folder| libraries(folder)).collect();
+    let candidates = folders.iter().flat_map(|folder| libraries(library, folder)).collect();
     Found::Searched { candidates, folders }
 }
 
 /// The library files of a folder, newest version first.
-fn libraries(folder: &Path) -> Vec<PathBuf> {
+fn libraries(library: &Library, folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut files: Vec<(Vec<u64>, PathBuf)> = entries
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name();
-            let version = version_of(name.to_str()?)?;
+            let version = version_of(library.stem, name.to_str()?)?;
             entry.path().is_file().then(|| (version, entry.path()))
         })
         .collect();
@@ -112,11 +124,12 @@ fn libraries(folder: &Path) -> Vec<PathBuf> {
 
 /// The version in a library's file name: `libonnxruntime.so.1.31.1` is `[1, 31, 1]`, without one `[]`;
 /// `None` for other files.
-fn version_of(name: &str) -> Option<Vec<u64>> {
-    if name == "libonnxruntime.dylib" {
+fn version_of(stem: &str, name: &str) -> Option<Vec<u64>> {
+    let rest = name.strip_prefix(stem)?;
+    if rest == ".dylib" {
         return Some(Vec::new());
     }
-    let rest = name.strip_prefix("libonnxruntime.so")?;
+    let rest = rest.strip_prefix(".so")?;
     if rest.is_empty() {
         return Some(Vec::new());
     }
@@ -136,12 +149,12 @@ mod tests {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         std::fs::write(folder.path().join("libonnxruntime.so.1.31.1.partial"), "").unwrap();
-        let names: Vec<String> = libraries(folder.path())
+        let names: Vec<String> = libraries(&ONNXRUNTIME, folder.path())
             .iter()
             .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
             .collect();
         assert_eq!(names, ["libonnxruntime.so.1.31.1", "libonnxruntime.so.1.9.0", "libonnxruntime.so"]);
-        assert!(libraries(Path::new("/no/such/folder")).is_empty());
+        assert!(libraries(&HIGHS, Path::new("/no/such/folder")).is_empty());
     }
 
     #[test]
@@ -159,7 +172,9 @@ mod tests {
         std::fs::write(&library, "").unwrap();
         let deep = folder.path().join("a/b");
         let folders = deep.ancestors().map(|f| f.join(".tidemill/lib")).collect();
-        let Found::Searched { candidates, .. } = search(folders) else { panic!("no variable was read") };
+        let Found::Searched { candidates, .. } = search(&ONNXRUNTIME, folders) else {
+            panic!("no variable was read")
+        };
         assert_eq!(candidates.first(), Some(&library));
     }
 }

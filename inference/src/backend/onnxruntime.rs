@@ -39,7 +39,7 @@ impl OnnxRuntime {
         if let Some(runtime) = &*loaded {
             return Ok(runtime.clone());
         }
-        let runtime = Self::load_first(library::find(directory))
+        let runtime = Self::load_first(library::find(&library::ONNXRUNTIME, directory))
             .map_err(|reason| BackendError::Unavailable { backend: NAME, reason, mend: MEND.to_owned() })?;
         tracing::debug!(library = %runtime.library.display(), version = runtime.version, "ONNX Runtime loaded");
         Ok(loaded.insert(runtime).clone())

@@ -24,7 +24,6 @@ mod dive;
 mod equal_cost;
 mod extract;
 mod first_point;
-#[cfg(feature = "highs")]
 mod highs;
 mod incumbent;
 mod joints;
@@ -99,12 +98,6 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
-        if !limits.solver.is_built() {
-            return Err(PlannerError::Unsupported {
-                planner: NAME.to_owned(),
-                reason: "this build has no HiGHS; build with `--features highs`, or take microlp".to_owned(),
-            });
-        }
         let mut search = Search::new(limits, SearchTime::begin());
         let mut found = Best { plan: None, bound: 0.0, is_refused: false };
         if problem.limits.latency.is_empty() {

@@ -1,5 +1,5 @@
 //! Which way a record goes: class and lane from its key, once, at the source; then the class decides at every
-//! hop (architecture section 4).
+//! hop (`docs/architecture.md`).
 //!
 //! Keys that end in a number (`camera-7`, `000123`, 42) are spread by the golden-ratio sequence, whose share in
 //! any interval of n consecutive numbers deviates by O(log n / n) instead of a hash's O(1 / sqrt n); so short runs

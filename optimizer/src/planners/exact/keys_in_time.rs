@@ -13,7 +13,7 @@ use super::variants::{Candidates, candidates};
 use super::{Best, fault, realised_placement};
 use crate::check::check;
 use crate::cost::cost;
-use crate::planner::{PlannerError, Solver};
+use crate::planner::PlannerError;
 use crate::problem::Problem;
 use crate::realise::Placement;
 use crate::solution::Solution;
@@ -73,7 +73,7 @@ pub(super) fn keys_in_time(
         }
         variants = Some(joint);
         // Without HiGHS one integer program takes what time there is.
-        let is_last = search.limits.solver != Solver::Highs;
+        let is_last = !search.limits.solver.is_highs();
         if is_last || !search.refine_by_numbers(&mut prepared, &model, &point) {
             break;
         }
@@ -157,7 +157,7 @@ impl Search {
         excluded: &[Vec<usize>],
         known: Option<&Solution>,
     ) -> Result<Found, PlannerError> {
-        if self.limits.solver != Solver::Highs {
+        if !self.limits.solver.is_highs() {
             return self.best(prepared, excluded);
         }
         let Candidates::Many(allowed) = candidates(prepared, excluded, 0) else {

@@ -358,7 +358,7 @@ impl<'a> OneJoint<'a> {
         if is_quick {
             return search.solve(&model.program, &few);
         }
-        if effort.solver != Solver::Highs || self.is_hard {
+        if !effort.solver.is_highs() || self.is_hard {
             return search.solve(&model.program, effort);
         }
         let answer = search.solve(&model.program, &few);

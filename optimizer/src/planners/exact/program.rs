@@ -121,7 +121,6 @@ impl Program {
     }
 
     /// Columns and rows.
-    #[cfg(any(test, feature = "highs"))]
     pub(super) fn parts(&self) -> (&[ColumnFacts], &[Row]) {
         (&self.columns, &self.rows)
     }
@@ -224,9 +223,8 @@ impl Program {
     pub(super) fn solve(&self, effort: &Effort<'_>) -> Answer {
         let begun = SearchTime::begin();
         let answer = match effort.solver {
-            #[cfg(feature = "highs")]
-            Solver::Highs => super::highs::solve(self, effort),
-            _ => self.solve_by_microlp(effort, false),
+            Solver::Highs(highs) => super::highs::solve(self, effort, highs),
+            Solver::Microlp => self.solve_by_microlp(effort, false),
         };
         // Among numbers of very different size a solver sometimes ends with an internal error: on another way through the
         // same program it hardly ever does. That there is no point would then be no proof.

@@ -8,7 +8,7 @@ use super::prepared::Prepared;
 use super::probing::without_dear;
 use super::program::{Answer, Effort, Point, Program, SolverForm};
 use super::variants::{Candidates, candidates};
-use crate::planner::{PlannerError, SearchLimits, Solver};
+use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
 use crate::solution::Solution;
@@ -213,7 +213,7 @@ impl Search {
         start: Option<&[f64]>,
     ) -> Result<Found, PlannerError> {
         let mut model = Model::new(prepared, allowed);
-        if self.limits.solver == Solver::Highs {
+        if self.limits.solver.is_highs() {
             return Ok(self.at_once(model, 1.0, None));
         }
         let root = match self.root(prepared, &mut model) {

@@ -56,7 +56,7 @@ pub(super) fn under_latency(
         within(search, PART_OF_BUDGETS, |search| within_budgets(problem, excluded, search, found))?;
     }
     if let Some(variants) = variants.filter(|_| !is_listed && !found.is_close(gap)) {
-        let part = if solver == Solver::Highs { PART_OF_ROUTES_HIGHS } else { PART_OF_ROUTES };
+        let part = if solver.is_highs() { PART_OF_ROUTES_HIGHS } else { PART_OF_ROUTES };
         within(search, part, |search| by_routes(problem, excluded, variants, &mut joints, search, found))?;
     }
     if !found.is_close(gap)
@@ -68,7 +68,7 @@ pub(super) fn under_latency(
         within_budgets(problem, excluded, search, found)?;
     }
     if !found.is_close(gap) && !is_listed {
-        let part = if solver == Solver::Highs { PART_OF_BOUND_HIGHS } else { PART_OF_BOUND };
+        let part = if solver.is_highs() { PART_OF_BOUND_HIGHS } else { PART_OF_BOUND };
         let relaxed = within(search, part, |search| {
             search.limits.solver = solver;
             let relaxed = keys_in_time(problem, excluded, &mut joints, search, found);

@@ -21,7 +21,7 @@ use timely::dataflow::{Scope, Stream};
 use timely::scheduling::Activator;
 
 /// timely's container: one batch a message. It counts rows, not batches: a container that counts batches breaks
-/// frontiers once a batch is split (engine study, section 3).
+/// frontiers once a batch is split.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rows(Option<RecordBatch>);
 

@@ -1,5 +1,5 @@
 //! Runs a [`Stateful`] operator: epochs are applied when they are complete, in order, with the watermark of
-//! each; so the state is always "all of the epochs before e" (engine study, section 7.2). An operator that has more
+//! each; so the state is always "all of the epochs before e". An operator that has more
 //! results than fit into one epoch gives the others in the next ones: where it has more, there is no empty epoch.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};

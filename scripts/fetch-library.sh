@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Fetches a library that Tidemill loads when it needs it and that is not needed to run.
+#
+#   scripts/fetch-library.sh onnxruntime|highs [DIR]        default: .tidemill/lib of this repository
+#
+# onnxruntime runs models faster than the built-in backend `rten`; highs proves plans that the built-in solver leaves open.
+# The libraries are those inside packages of the Python package index, because these are the only prebuilt ones that pip
+# mirrors carry too; Python itself is not needed afterwards. A second call does nothing.
+set -euo pipefail
+
+say() { printf 'fetch-library: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+case "${1:-}" in
+  onnxruntime)
+    package=onnxruntime version=1.31.1 megabytes=24
+    member=onnxruntime/capi/libonnxruntime.so.$version
+    sha256_x86_64=fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3
+    sha256_aarch64=
+    yourself="install ONNX Runtime 1.24 or newer and set TIDEMILL_ONNXRUNTIME to its library file"
+    without="models run on the backend rten there"
+    ;;
+  highs)
+    package=highspy version=1.15.1 megabytes=5
+    member=highspy/libhighs.so.$version
+    sha256_x86_64=4964579253b67b4525fbe4985725560732dac3b8f178356e6699f9411e64d93a
+    sha256_aarch64=48d420a9a3cc7ad373651aa1eba675a3f1daf297483402fe13c65172ca09511b
+    yourself="install HiGHS 1.7 or newer and set TIDEMILL_HIGHS to its library file"
+    without="plans are made with microlp there"
+    ;;
+  *) fail "which library? write 'onnxruntime' or 'highs'" ;;
+esac
+# For scripts that want to know.
+if [ "${2:-}" = --file ]; then
+  basename "$member"
+  exit 0
+fi
+
+# Without a name the script came through a pipe, and DIR says where to.
+here=$(cd "$(dirname "${BASH_SOURCE[0]:-.}")/.." && pwd)
+directory=${2:-$here/.tidemill/lib}
+library=$directory/$(basename "$member")
+
+[ "$(uname -s)" = Linux ] || fail "no recipe for $(uname -s): $yourself"
+case "$(uname -m)" in
+  x86_64) platform=manylinux_2_28_x86_64 expected=$sha256_x86_64 ;;
+  aarch64 | arm64) platform=manylinux_2_28_aarch64 expected=$sha256_aarch64 ;;
+  *) fail "no package for $(uname -m): $without" ;;
+esac
+
+# Succeeds when the file is the pinned one; where no digest is pinned, when it is not empty.
+is_right() {
+  [ -s "$1" ] || return 1
+  [ -z "$expected" ] || printf '%s  %s\n' "$expected" "$1" | sha256sum --check --status -
+}
+
+if is_right "$library"; then
+  say "$library is already there"
+  exit 0
+fi
+
+command -v python3 >/dev/null || fail "python3 is missing (it downloads and unpacks the package): apt-get install python3-pip"
+python3 -m pip --version >/dev/null 2>&1 || fail "python3 has no pip: apt-get install python3-pip"
+
+mkdir -p "$directory"
+work=$(mktemp -d "$directory/.fetch-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+say "downloading $package $version for $platform (about $megabytes MB)"
+python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+  --python-version 311 --implementation cp --abi cp311 --platform "$platform" \
+  --dest "$work" "$package==$version" ||
+  fail "pip could not download $package $version; check the network and pip's index settings"
+
+python3 - "$work" "$package" "$member" <<'PYTHON' || fail "the package does not hold the library it should"
+import pathlib, shutil, sys, zipfile
+
+work, package, member = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+wheel, = work.glob(f"{package}-*.whl")
+with zipfile.ZipFile(wheel) as archive:
+    with archive.open(member) as source, open(work / "library", "wb") as target:
+        shutil.copyfileobj(source, target)
+PYTHON
+
+is_right "$work/library" ||
+  fail "the library's sha256 is $(sha256sum "$work/library" | cut -d' ' -f1), expected $expected: not installed"
+chmod 644 "$work/library"
+mv "$work/library" "$library"  # a rename, so that a half-written library is never found
+say "installed $library"
