@@ -240,7 +240,8 @@ pub enum SourceRead {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourcePosition(pub String);
 
-/// Reads records. Runs on a reader thread of its own and may block on files.
+/// Reads records. Runs on reader threads, now on this one and now on that, and may block on files; one that may wait for
+/// longer has a thread of its own ([`BoundSource::may_wait`]).
 pub trait Source: Send {
     /// Reads up to `rows` records, fewer when their payload passes `bytes` (but at least one).
     /// Two reads from the same position with the same number of records give the same records.
@@ -279,6 +280,9 @@ pub struct BoundSource {
     pub out_of_order_microseconds: i64,
     /// Whether it is a live source (its edges default to `latest`).
     pub live: bool,
+    /// Whether opening or reading it may wait for longer than a file takes (a pipe, a camera). It is then read by a
+    /// thread of its own; all others share a few.
+    pub may_wait: bool,
     /// Makes one reader.
     pub make: MakeSource,
 }

@@ -1,6 +1,6 @@
 //! No two things of a workflow write one file, and nothing writes a file that the workflow reads.
 use crate::api::BoundSink;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::manifest::Manifest;
@@ -20,28 +20,53 @@ impl Use {
         let file = real(path);
         Self { number: number(&file), file, who }
     }
+}
 
-    /// Whether writing `other` would change this.
-    fn is_hit_by(&self, other: &Self) -> bool {
-        self.file == other.file
-            || (self.number.is_some() && self.number == other.number)
-            // What lies in a folder that a source reads is its input.
-            || (self.file.is_dir() && other.file.parent() == Some(&self.file))
+/// Files in use; the first use of each is the one that is told.
+#[derive(Default)]
+struct Uses {
+    who: Vec<String>,
+    files: HashMap<PathBuf, usize>,
+    numbers: HashMap<(u64, u64), usize>,
+    folders: HashMap<PathBuf, usize>,
+}
+
+impl Uses {
+    fn add(&mut self, used: Use) {
+        let place = self.who.len();
+        self.who.push(used.who);
+        if let Some(number) = used.number {
+            self.numbers.entry(number).or_insert(place);
+        }
+        if used.file.is_dir() {
+            self.folders.entry(used.file.clone()).or_insert(place);
+        }
+        self.files.entry(used.file).or_insert(place);
+    }
+
+    /// Who would find a file changed once `new` is written.
+    fn hit_by(&self, new: &Use) -> Option<&str> {
+        let same = self.files.get(&new.file);
+        let linked = new.number.and_then(|number| self.numbers.get(&number));
+        // What lies in a folder that a source reads is its input.
+        let around = new.file.parent().and_then(|folder| self.folders.get(folder));
+        let first = [same, linked, around].into_iter().flatten().min()?;
+        Some(&self.who[*first])
     }
 }
 
 /// The files that a workflow reads and writes so far.
 pub(super) struct Files {
-    read: Vec<Use>,
-    written: Vec<Use>,
+    read: Uses,
+    written: Uses,
 }
 
 impl Files {
     /// Everything that is read: the workflow itself, what sources name as `path`, manifests and the files beside
     /// them, ground truth.
     pub(super) fn of(workflow: &Workflow) -> Self {
-        let mut read = Vec::new();
-        let mut add = |path: &Path, who: String| read.push(Use::of(path, who));
+        let mut read = Uses::default();
+        let mut add = |path: &Path, who: String| read.add(Use::of(path, who));
         if let Some(source) = workflow.name.span.source() {
             add(Path::new(source.name()), "it is the workflow itself".to_owned());
         }
@@ -66,7 +91,7 @@ impl Files {
                 add(&workflow.resolve(&truth.path.value), format!("it is the ground truth of `{}`", sink.id));
             }
         }
-        Self { read, written: Vec::new() }
+        Self { read, written: Uses::default() }
     }
 
     /// Takes note that `who` writes a file.
@@ -77,16 +102,16 @@ impl Files {
             return;
         }
         let message = |why: &str| format!("{who} cannot write `{}`: {why}", path.display());
-        let clash = if let Some(reader) = self.read.iter().find(|other| other.is_hit_by(&new)) {
-            Some((message(&reader.who), "that would delete what is read: write another file"))
+        let clash = if let Some(reader) = self.read.hit_by(&new) {
+            Some((message(reader), "that would delete what is read: write another file"))
         } else {
-            let other = self.written.iter().find(|other| other.is_hit_by(&new));
-            other.map(|o| (message(&format!("{} writes it too", o.who)), "give each a file of its own"))
+            let other = self.written.hit_by(&new);
+            other.map(|who| (message(&format!("{who} writes it too")), "give each a file of its own"))
         };
         if let Some((message, help)) = clash {
             errors.push(Diagnostic::error("E0611", message).at(span.clone()).with_help(help));
         }
-        self.written.push(new);
+        self.written.add(new);
     }
 }
 
@@ -102,14 +127,18 @@ pub fn check_written(
     beside: &[(&Path, &str)],
 ) -> Result<(), Diagnostics> {
     let (mut files, mut errors) = (Files::of(workflow), Diagnostics::new());
-    files.read.extend(read.iter().map(|(path, who)| Use::of(path, format!("{who} reads it"))));
+    for (path, who) in read {
+        files.read.add(Use::of(path, format!("{who} reads it")));
+    }
     let letters = workflow.run.dead_letters.as_ref().map(|path| workflow.resolve(&path.value));
     for sink in sinks.values() {
         for file in &sink.files {
-            files.written.push(Use::of(file, format!("sink `{}`", sink.id)));
+            files.written.add(Use::of(file, format!("sink `{}`", sink.id)));
         }
     }
-    files.written.extend(letters.map(|file| Use::of(&file, "`run: dead_letters`".to_owned())));
+    if let Some(file) = letters {
+        files.written.add(Use::of(&file, "`run: dead_letters`".to_owned()));
+    }
     for (path, who) in beside {
         files.write(path, who, &Span::nowhere(), &mut errors);
     }
@@ -156,10 +185,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pictures = folder.path().join("pictures");
         std::fs::create_dir(&pictures).unwrap();
-        let used = |path: &Path| Use::of(path, String::new());
-        assert!(used(&pictures).is_hit_by(&used(&pictures.join("1.jpg"))));
-        assert!(used(&pictures).is_hit_by(&used(&pictures.join("../pictures/new.jsonl"))));
-        assert!(!used(&pictures).is_hit_by(&used(&folder.path().join("out.jsonl"))));
-        assert!(!used(&pictures).is_hit_by(&used(&pictures.join("out/new.jsonl"))), "deeper is not read");
+        let used = |path: &Path| Use::of(path, path.display().to_string());
+        let mut read = Uses::default();
+        read.add(used(&pictures));
+        assert!(read.hit_by(&used(&pictures.join("1.jpg"))).is_some());
+        assert!(read.hit_by(&used(&pictures.join("../pictures/new.jsonl"))).is_some());
+        assert!(read.hit_by(&used(&folder.path().join("out.jsonl"))).is_none());
+        assert!(read.hit_by(&used(&pictures.join("out/new.jsonl"))).is_none(), "deeper is not read");
+    }
+
+    #[test]
+    fn the_first_use_of_a_file_under_any_of_its_names_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["first.csv", "second.csv"].map(|name| folder.path().join(name));
+        std::fs::write(&first, "").unwrap();
+        std::fs::hard_link(&first, &second).unwrap();
+        let mut read = Uses::default();
+        read.add(Use::of(&first, "a".to_owned()));
+        read.add(Use::of(&second, "b".to_owned()));
+        read.add(Use::of(folder.path(), "c".to_owned()));
+        assert_eq!(read.hit_by(&Use::of(&second, String::new())), Some("a"));
+        assert_eq!(read.hit_by(&Use::of(&folder.path().join("new.csv"), String::new())), Some("c"));
     }
 }

@@ -68,6 +68,7 @@ impl Folder {
             rate_per_second: None,
             out_of_order_microseconds: 0,
             live: false,
+            may_wait: false,
             make: Arc::new(move || {
                 let files = self
                     .list()

@@ -147,6 +147,7 @@ pub(super) fn bind<F: Format + 'static>(
     let output = StreamType::new(columns.clone());
     let limit = options.max_line.0.clamp(1, LINE_LIMIT) as usize;
     let table = Arc::new(Table { path: context.path(&options.path), columns, limit, time });
+    let may_wait = std::fs::metadata(&table.path).is_ok_and(|file| !file.is_file());
     let schema = payload_schema(&output);
     let make = {
         let table = Arc::clone(&table);
@@ -165,6 +166,7 @@ pub(super) fn bind<F: Format + 'static>(
         rate_per_second: None,
         out_of_order_microseconds: i64::try_from(options.out_of_order.0.div_ceil(1000)).unwrap_or(i64::MAX),
         live: false,
+        may_wait,
         make: Arc::new(move || match make() {
             Ok(reader) => Ok(Box::new(reader) as Box<dyn Source>),
             Err((message, help)) => Err(OperatorError::new(format!("{message}: {help}"))),

@@ -106,6 +106,20 @@ pub(crate) struct SlotPlan {
     pub(crate) processor: Arc<ProcessorTime>,
 }
 
+impl SlotPlan {
+    /// The instances that receive what each instance gives without leaving the slot.
+    pub(crate) fn behind(&self) -> Vec<Vec<usize>> {
+        let mut behind = vec![Vec::new(); self.instances.len()];
+        for (at, instance) in self.instances.iter().enumerate() {
+            for (from, ..) in instance.ports.iter().flat_map(|port| &port.local) {
+                behind[*from].push(at);
+            }
+        }
+        behind.iter_mut().for_each(Vec::dedup);
+        behind
+    }
+}
+
 /// The plan as threads and channels.
 #[derive(Clone, Default)]
 pub(crate) struct Graph {
@@ -143,15 +157,29 @@ impl Program {
             .collect()
     }
 
+    /// Stages and partitions of each source, operator and sink.
+    pub(crate) fn copies(&self) -> BTreeMap<&str, u32> {
+        let mut copies = BTreeMap::new();
+        for stage in &self.plan.stages {
+            *copies.entry(stage.operator.as_str()).or_default() += stage.partitions.max(1);
+        }
+        copies
+    }
+
+    /// Stages by id.
+    fn stages(&self) -> BTreeMap<&str, &Stage> {
+        self.plan.stages.iter().map(|stage| (stage.id.as_str(), stage)).collect()
+    }
+
     /// Whether every operator with several stages or partitions gives what one would.
     ///
     /// # Errors
     /// [`RunError::Plan`] with the operator, why not, and what to write instead.
     pub fn check_spread(&self) -> Result<(), RunError> {
+        let copies = self.copies();
         for stage in &self.plan.stages {
             let Some(bound) = self.operators.get(&stage.id) else { continue };
-            let copies = self.plan.stages.iter().filter(|other| other.operator == stage.operator);
-            if copies.map(|stage| stage.partitions.max(1)).sum::<u32>() < 2 {
+            if copies[stage.operator.as_str()] < 2 {
                 continue;
             }
             match &bound.spread {
@@ -247,30 +275,45 @@ impl Program {
         })
     }
 
-    /// Stages so that every stage comes after those it receives from.
+    /// Stages so that every stage comes after those it receives from: first those that receive nothing, then those that
+    /// only receive from these, and so on, each time in the order of the plan.
     fn topological(&self) -> Result<Vec<&Stage>, RunError> {
-        let mut rest: Vec<&Stage> = self.plan.stages.iter().collect();
-        let mut placed: BTreeSet<&str> = BTreeSet::new();
-        let mut order = Vec::with_capacity(rest.len());
-        while !rest.is_empty() {
-            let (ready, waiting): (Vec<&Stage>, Vec<&Stage>) = rest.into_iter().partition(|stage| {
-                self.plan.edges.iter().filter(|e| e.to == stage.id).all(|e| placed.contains(e.from.as_str()))
-            });
-            if ready.is_empty() {
-                return Err(plan_error(format!("its edges form a cycle through stage '{}'", waiting[0].id)));
+        let stages = &self.plan.stages;
+        let places: BTreeMap<&str, usize> =
+            stages.iter().enumerate().map(|(at, stage)| (stage.id.as_str(), at)).collect();
+        let mut behind = vec![Vec::new(); stages.len()];
+        let mut missing = vec![0usize; stages.len()];
+        for edge in &self.plan.edges {
+            let Some(to) = places.get(edge.to.as_str()) else { continue };
+            missing[*to] += 1;
+            if let Some(from) = places.get(edge.from.as_str()) {
+                behind[*from].push(*to);
             }
-            placed.extend(ready.iter().map(|stage| stage.id.as_str()));
-            order.extend(ready);
-            rest = waiting;
         }
-        Ok(order)
+        let mut ready: Vec<usize> = (0..stages.len()).filter(|at| missing[*at] == 0).collect();
+        let mut order = Vec::with_capacity(stages.len());
+        while !ready.is_empty() {
+            let mut next = Vec::new();
+            for to in ready.iter().flat_map(|at| &behind[*at]) {
+                missing[*to] -= 1;
+                if missing[*to] == 0 {
+                    next.push(*to);
+                }
+            }
+            next.sort_unstable();
+            order.append(&mut ready);
+            ready = next;
+        }
+        match missing.iter().position(|missing| *missing > 0) {
+            Some(waiting) => {
+                Err(plan_error(format!("its edges form a cycle through stage '{}'", stages[waiting].id)))
+            }
+            None => Ok(order.into_iter().map(|at| &stages[at]).collect()),
+        }
     }
 
-    fn freshness_of(&self, edge: &PlanEdge) -> Freshness {
-        let live = || {
-            let stage = self.plan.stages.iter().find(|stage| stage.id == edge.from);
-            stage.and_then(|stage| self.sources.get(&stage.operator)).is_some_and(|source| source.live)
-        };
+    fn freshness_of(&self, edge: &PlanEdge, from: &Stage) -> Freshness {
+        let live = || self.sources.get(&from.operator).is_some_and(|source| source.live);
         edge.freshness.unwrap_or_else(|| if live() { Freshness::Latest } else { Freshness::Block })
     }
 }
@@ -300,6 +343,13 @@ pub(crate) fn build(
     program.check_spread()?;
     let mut graph = Graph::default();
     let order = program.topological()?;
+    let stages = program.stages();
+    let mut inputs: BTreeMap<&str, usize> = BTreeMap::new();
+    for edge in &program.plan.edges {
+        let number = inputs.entry(edge.to.as_str()).or_default();
+        *number = (*number).max(edge.input as usize + 1);
+    }
+    let mut slots: BTreeMap<String, usize> = BTreeMap::new();
     // Where each instance is: slot and index in it.
     let mut places: BTreeMap<(String, u32), (usize, usize)> = BTreeMap::new();
     for stage in &order {
@@ -307,13 +357,11 @@ pub(crate) fn build(
         let stage_metrics = Arc::clone(metrics.stages.entry(stage.id.clone()).or_default());
         for partition in 0..stage.partitions.max(1) {
             let name = slot_name(stage, partition);
-            let slot = graph.slots.iter().position(|slot| slot.name == name).unwrap_or_else(|| {
-                graph.slots.push(SlotPlan { name, ..SlotPlan::default() });
+            let slot = *slots.entry(name).or_insert_with_key(|name| {
+                graph.slots.push(SlotPlan { name: name.clone(), ..SlotPlan::default() });
                 graph.slots.len() - 1
             });
             let instance = instance_name(stage, partition);
-            let inputs =
-                program.plan.edges.iter().filter(|e| e.to == stage.id).map(|e| e.input as usize + 1).max();
             let context = StageContext {
                 stage: stage.id.clone(),
                 instance: instance.clone(),
@@ -325,7 +373,7 @@ pub(crate) fn build(
             let plan = InstancePlan {
                 context,
                 work: work(stage, &instance, &stage_metrics)?,
-                ports: vec![Port::default(); inputs.unwrap_or(0)],
+                ports: vec![Port::default(); inputs.get(stage.id.as_str()).copied().unwrap_or(0)],
                 outputs: Vec::new(),
             };
             let slot_plan = &mut graph.slots[slot];
@@ -335,7 +383,7 @@ pub(crate) fn build(
         }
     }
     for edge in &program.plan.edges {
-        connect(program, metrics, &mut graph, &places, edge, carrier)?;
+        connect(program, metrics, &mut graph, &stages, &places, edge, carrier)?;
     }
     for slot in &graph.slots {
         let ends =
@@ -355,16 +403,17 @@ fn connect(
     program: &Program,
     metrics: &mut MetricsTable,
     graph: &mut Graph,
+    stages: &BTreeMap<&str, &Stage>,
     places: &BTreeMap<(String, u32), (usize, usize)>,
     edge: &PlanEdge,
     carrier: &dyn Fn(&PlanEdge) -> Option<Arc<dyn Link>>,
 ) -> Result<(), RunError> {
     let find = |id: &str| {
-        let stage = program.plan.stages.iter().find(|stage| stage.id == id);
+        let stage = stages.get(id).copied();
         stage.ok_or_else(|| plan_error(format!("an edge names the stage '{id}', which is not there")))
     };
     let (from, to) = (find(&edge.from)?, find(&edge.to)?);
-    let freshness = program.freshness_of(edge);
+    let freshness = program.freshness_of(edge, from);
     let output = program.output_of(from).ok_or_else(|| {
         plan_error(format!("stage '{}' gives nothing, yet an edge leads out of it", from.id))
     })?;

@@ -15,6 +15,7 @@ mod failure;
 pub mod frame;
 mod freshness;
 mod graph;
+mod histogram;
 mod letters;
 pub mod link;
 mod metrics;

@@ -233,15 +233,18 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
     let ended = *facts.ended.lock().unwrap_or_else(PoisonError::into_inner);
     let seconds = (ended.unwrap_or_else(|| facts.clock.now()) - facts.started) as f64 / 1e9;
     let plan = &facts.program.plan;
+    // The slowest way into a stage is what the record waits for.
+    let mut transfers: BTreeMap<&str, LatencySummary> = BTreeMap::new();
+    for ((_, to, _), edge) in &facts.metrics.edges {
+        let way = edge.transfer.summary();
+        let slowest = transfers.entry(to.as_str()).or_insert(way);
+        if way.mean_ms > slowest.mean_ms {
+            *slowest = way;
+        }
+    }
     let stages = plan.stages.iter().map(|stage| {
         let empty = StageMetrics::default();
         let metrics = facts.metrics.stages.get(&stage.id).map_or(&empty, |metrics| metrics);
-        let into = facts.metrics.edges.iter().filter(|((_, to, _), _)| *to == stage.id);
-        // The slowest way in is what the record waits for.
-        let transfer = into
-            .map(|(_, edge)| edge.transfer.summary())
-            .max_by(|a, b| a.mean_ms.total_cmp(&b.mean_ms))
-            .unwrap_or_default();
         StageReport {
             stage: stage.id.clone(),
             operator: stage.operator.clone(),
@@ -252,7 +255,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             batches: metrics.batches.load(Ordering::Relaxed),
             queue: metrics.queue.summary(),
             compute: metrics.compute.summary(),
-            transfer,
+            transfer: transfers.get(stage.id.as_str()).copied().unwrap_or_default(),
             drops: metrics.drops.counts(),
             notes: metrics.notes.counts(),
             dead_letters: metrics.dead_letters.counts(),

@@ -17,7 +17,7 @@ use crate::letters::{LetterWriter, Letters};
 use crate::metrics::{SinkMetrics, StageMetrics};
 use crate::node::inference::Batching;
 use crate::node::sink::{SharedSink, SinkCell};
-use crate::node::source::Schedule;
+use crate::node::source::{ReaderPool, Schedule};
 use crate::report::{Observer, Progress, RunFacts, RunReport, SlotFacts, report};
 use crate::routing::{ClassTable, Selector};
 use crate::samples::{SampleOptions, Sampler};
@@ -158,6 +158,7 @@ impl Run {
             letters: Arc::clone(&letters),
             sampler: sampler.clone(),
             stop: Arc::new(AtomicBool::new(false)),
+            readers: Arc::new(ReaderPool::new()),
             keep_epochs: options.keep_epoch_log,
         });
         let facts = Arc::new(RunFacts {
@@ -254,9 +255,9 @@ fn quiet_slot_panics() {
 }
 
 fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {
+    let copies = program.copies();
     for sink in program.sinks.keys() {
-        let stages = program.plan.stages.iter().filter(|stage| stage.operator == *sink);
-        let copies: u32 = stages.map(|stage| stage.partitions.max(1)).sum();
+        let copies = copies.get(sink.as_str()).copied().unwrap_or(0);
         if copies != 1 {
             return Err(RunError::Plan(format!(
                 "sink '{sink}' has {copies} stages or partitions; this version runs exactly one of each sink"

@@ -11,7 +11,7 @@ use crate::link::{LinkReceiver, LinkSender};
 use crate::node::egress::Egress;
 use crate::node::ingress::Ingress;
 use crate::node::sink::SinkNode;
-use crate::node::source::Schedule;
+use crate::node::source::{ReaderPool, Schedule};
 use crate::node::{Node, Processing};
 use crate::processor::ThreadMeter;
 use crate::samples::Sampler;
@@ -95,6 +95,8 @@ pub(crate) struct SlotShared {
     pub(crate) letters: Arc<Letters>,
     pub(crate) sampler: Option<Arc<Sampler>>,
     pub(crate) stop: Arc<AtomicBool>,
+    /// Reads the files of all sources.
+    pub(crate) readers: Arc<ReaderPool>,
     /// Keep the whole epoch log, for a later replay.
     pub(crate) keep_epochs: bool,
 }
@@ -104,6 +106,15 @@ const STEPS: usize = 64;
 /// Token of the slot's own waker in epoll.
 const OWN: u64 = u64::MAX;
 
+/// Who stops where there is no room: a source, an ingress or a stateful stage.
+struct Taker {
+    node: usize,
+    /// The instance that it feeds.
+    feeds: usize,
+    room: Room,
+    is_source: bool,
+}
+
 struct Slot {
     context: Rc<SlotContext>,
     start: SlotStart,
@@ -111,8 +122,9 @@ struct Slot {
     epoll: OwnedFd,
     nodes: Vec<(Rc<RefCell<dyn Node>>, Activator)>,
     flags: Vec<(Arc<AtomicBool>, usize)>,
-    /// Who stops where there is no room: sources, ingresses and stateful stages, with the instance that they feed.
-    takers: Vec<(usize, usize, Room)>,
+    takers: Vec<Taker>,
+    /// The instances of this slot that receive what each gives.
+    behind: Vec<Vec<usize>>,
     /// Queues of each instance: of its channels, and its own where it is a model.
     accounts: Vec<Vec<Account>>,
     sources: Vec<usize>,
@@ -125,6 +137,8 @@ struct Slot {
     /// Tracks with the instance that they feed or belong to.
     tracks: Vec<(usize, Track)>,
     durable: Vec<Durable>,
+    /// What was durable behind the slot at the last look; see [`Slot::durable_behind`].
+    seen: Vec<Epoch>,
     /// The last to go, so that the end of everything else counts.
     processor: ThreadMeter,
 }
@@ -187,6 +201,7 @@ impl Slot {
         epoll::add(&epoll, start.waker.as_fd(), epoll::EventData::new_u64(OWN), flags).map_err(system)?;
         shared.clock.on_jump(&start.waker);
         let durable = start.resume_at.iter().map(|epoch| Rc::new(Cell::new(*epoch))).collect();
+        let behind = start.plan.behind();
         Ok(Self {
             context,
             start,
@@ -195,6 +210,7 @@ impl Slot {
             nodes: Vec::new(),
             flags: Vec::new(),
             takers: Vec::new(),
+            behind,
             accounts: Vec::new(),
             sources: Vec::new(),
             egresses: BTreeMap::new(),
@@ -203,6 +219,7 @@ impl Slot {
             restorable: BTreeMap::new(),
             tracks: Vec::new(),
             durable,
+            seen: Vec::new(),
             processor,
         })
     }
@@ -242,11 +259,11 @@ impl Slot {
     fn wake_takers(&self, progressed: bool) -> bool {
         let mut any = false;
         let ahead = progressed && self.context.ahead.replace(false);
-        for (node, _, room) in &self.takers {
-            let fed = room.is_ready(self.context.budget);
-            if fed || ahead && self.sources.contains(node) {
-                room.starved.set(false);
-                self.nodes[*node].1.activate();
+        for taker in &self.takers {
+            let fed = taker.room.is_ready(self.context.budget);
+            if fed || ahead && taker.is_source {
+                taker.room.starved.set(false);
+                self.nodes[taker.node].1.activate();
                 any = true;
             }
         }
@@ -269,7 +286,8 @@ impl Slot {
 
     fn activate_due(&mut self) {
         for (flag, node) in &self.flags {
-            if flag.swap(false, Ordering::AcqRel) {
+            // Of many sources few have something: reading the flag costs less than taking it.
+            if flag.load(Ordering::Acquire) && flag.swap(false, Ordering::AcqRel) {
                 self.nodes[*node].1.activate();
             }
         }
@@ -349,8 +367,19 @@ impl Slot {
         Ok(None)
     }
 
+    /// What the channels, sinks and states say is durable: all that the stages before them follow.
+    fn durable_behind(&self) -> impl Iterator<Item = Epoch> {
+        let sent = self.egresses.values().map(|egress| egress.borrow().durable());
+        let written = self.sinks.values().map(|sink| sink.borrow().committed());
+        sent.chain(written).chain(self.restorable.values().map(|epoch| epoch.get()))
+    }
+
     /// Finds out how much is durable behind each stage and passes it on.
     fn advance_durable(&mut self) -> Result<bool, RunError> {
+        if !self.seen.is_empty() && self.durable_behind().eq(self.seen.iter().copied()) {
+            return Ok(false);
+        }
+        self.seen = self.durable_behind().collect();
         let every = self.context.checkpoint_every;
         let mut progressed = false;
         let instances = &self.start.plan.instances;
@@ -360,9 +389,7 @@ impl Slot {
             let channels = instance.outputs.iter().filter_map(|out| self.egresses.get(&out.id));
             let sent = channels.map(|egress| egress.borrow().durable());
             let written = self.sinks.get(&at).map(|sink| sink.borrow().committed());
-            let behind = (at + 1..instances.len())
-                .filter(|next| instances[*next].ports.iter().any(|port| port.local.iter().any(|l| l.0 == at)))
-                .map(|next| self.durable[next].get());
+            let behind = self.behind[at].iter().map(|next| self.durable[*next].get());
             let durable = match sent.chain(written).chain(behind).min().unwrap_or(CLOSED) {
                 CLOSED => CLOSED,
                 epoch => {

@@ -1,8 +1,10 @@
 //! Emits the records of a source: by an open-loop schedule or as fast as the slot takes them, cut into epochs
 //! that depend on the records alone and are logged, so that a replay repeats them.
+mod pool;
 mod reader;
 mod schedule;
 
+pub(crate) use pool::ReaderPool;
 pub(crate) use schedule::Schedule;
 
 use self::reader::{Chunk, Reader};
@@ -38,6 +40,8 @@ pub(crate) struct SourceSettings {
     pub(crate) lead: u64,
     /// Epochs of a former run to repeat.
     pub(crate) replay: Option<EpochLog>,
+    /// Who reads it.
+    pub(crate) readers: Arc<ReaderPool>,
 }
 
 pub(crate) struct SourceNode {
@@ -87,7 +91,7 @@ impl SourceNode {
         let emitted_before = slot.epochs.emitted(&stage.instance);
         let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
         let processor = Arc::clone(&stage.metrics.processor);
-        let reader = Reader::start(&settings.bound, cut.as_ref(), notifier, processor);
+        let reader = Reader::start(&settings.bound, cut.as_ref(), notifier, processor, &settings.readers);
         let (sequence, newest, watermark) =
             cut.map_or((0, EventTime::MIN, EventTime::MIN), |cut| (cut.sequence, cut.newest, cut.watermark));
         if watermark > EventTime::MIN {

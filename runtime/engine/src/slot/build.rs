@@ -1,5 +1,5 @@
 //! Builds the dataflow of a slot: its stages, the channels into and out of it, and who waits for whom.
-use super::{Slot, timely_worker};
+use super::{Slot, Taker, timely_worker};
 use crate::context::{Account, Room};
 use crate::executor::Notifier;
 use crate::failure::RunError;
@@ -128,7 +128,7 @@ impl Slot {
         let name = format!("into {}", instance.context.instance);
         let (stream, activator) = install(scope, &name, Vec::new(), 0, Rc::clone(&node));
         self.nodes.push((node, activator));
-        self.takers.push((index, at, room));
+        self.takers.push(Taker { node: index, feeds: at, room, is_source: false });
         (stream, Track::meet(tracks))
     }
 
@@ -154,7 +154,7 @@ impl Slot {
                 let track = Track::own();
                 let notifier = self.notifier(index);
                 let room = Room::default();
-                self.takers.push((index, at, room.clone()));
+                self.takers.push(Taker { node: index, feeds: at, room: room.clone(), is_source: true });
                 self.sources.push(index);
                 let schedule = Schedule { rate: bound.rate_per_second, ..shared.schedule.clone() };
                 room.patient.set(!schedule.is_open_loop() && !bound.live);
@@ -166,6 +166,7 @@ impl Slot {
                     selector: selector.clone(),
                     lead: 2 * shared.checkpoint_every.max(1),
                     replay: replay.clone(),
+                    readers: Arc::clone(&shared.readers),
                 };
                 let node = SourceNode::new(
                     slot,
@@ -196,7 +197,7 @@ impl Slot {
                     return Err(RunError::System(text));
                 }
                 let (output, room) = (Track::own(), Room::default());
-                self.takers.push((index, at, room.clone()));
+                self.takers.push(Taker { node: index, feeds: at, room: room.clone(), is_source: false });
                 let node = StatefulNode::new(slot, stage, operator, input, output.clone(), done, room, index)
                     .map_err(failed)?;
                 self.restorable.insert(at, node.restorable());
@@ -231,23 +232,17 @@ impl Slot {
 
     /// Tells every taker which queues its records can reach in this slot.
     fn share_accounts(&self) {
-        let instances = &self.start.plan.instances;
-        let mut reach: Vec<Vec<usize>> = vec![Vec::new(); instances.len()];
-        // Backwards, so that what comes behind an instance is known before it.
-        for at in (0..instances.len()).rev() {
-            let mut reached = vec![at];
-            for next in at + 1..instances.len() {
-                if instances[next].ports.iter().any(|port| port.local.iter().any(|local| local.0 == at)) {
-                    reached.extend(&reach[next]);
+        for taker in &self.takers {
+            let mut reached = vec![false; self.behind.len()];
+            let mut open = vec![taker.feeds];
+            let mut accounts = Vec::new();
+            while let Some(at) = open.pop() {
+                if !std::mem::replace(&mut reached[at], true) {
+                    accounts.extend(self.accounts[at].iter().cloned());
+                    open.extend(&self.behind[at]);
                 }
             }
-            reached.sort_unstable();
-            reached.dedup();
-            reach[at] = reached;
-        }
-        for (_, at, room) in &self.takers {
-            let accounts = reach[*at].iter().flat_map(|instance| self.accounts[*instance].iter().cloned());
-            *room.accounts.borrow_mut() = accounts.collect();
+            *taker.room.accounts.borrow_mut() = accounts;
         }
     }
 }

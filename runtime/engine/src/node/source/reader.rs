@@ -1,15 +1,18 @@
-//! Reads a source ahead on a thread of its own, so that files never block a slot.
+//! Reads a source ahead on other threads, so that files never block a slot.
 use super::bytes_per_record;
+use super::pool::{ReaderPool, Turns};
 use crate::executor::Notifier;
 use crate::failure::panic_text;
 use crate::processor::{ProcessorTime, ThreadMeter};
 use crate::store::Cut;
 use arrow_array::RecordBatch;
-use crossbeam_channel::{Receiver, TryRecvError, bounded};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use tidemill_operators::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tidemill_operators::api::{
+    BoundSource, DeadLetter, MakeSource, OperatorError, Source, SourcePosition, SourceRead,
+};
 use tidemill_operators::record::EventTime;
 
 /// Records asked for at once.
@@ -78,84 +81,147 @@ impl Chunk {
 enum Message {
     Chunk(Box<Chunk>),
     Failed(OperatorError),
-    /// Only this is the end: a reader that is gone without it has died.
     End,
 }
 
-pub(super) struct Reader {
-    messages: Receiver<Message>,
-    has_times: bool,
+/// What was read and not taken yet.
+#[derive(Default)]
+struct Ahead {
+    messages: VecDeque<Message>,
+    /// Waits here while enough is read ahead, so that it holds up no thread.
+    parked: Option<Box<Reading>>,
 }
 
-fn read_all(
-    source: &mut dyn Source,
-    mut skip: u64,
-    mut send: impl FnMut(Chunk) -> bool,
-) -> Result<(), OperatorError> {
-    loop {
+#[derive(Default)]
+struct Feed(Mutex<Ahead>);
+
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, Ahead> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A source on its way to its end, one chunk a turn.
+struct Reading {
+    /// Gone: nobody takes what is read any more.
+    feed: Weak<Feed>,
+    make: MakeSource,
+    /// Where to begin.
+    position: Option<SourcePosition>,
+    source: Option<Box<dyn Source>>,
+    /// Records that were emitted before.
+    skip: u64,
+    notifier: Notifier,
+    processor: Arc<ProcessorTime>,
+}
+
+impl Reading {
+    /// One read. None: it gave nothing that is new.
+    fn read(&mut self) -> Result<Option<Message>, OperatorError> {
+        // Taken out meanwhile: what a panic leaves behind is not used again.
+        let mut source = match self.source.take() {
+            Some(source) => source,
+            None => {
+                let mut source = (self.make)()?;
+                if let Some(position) = self.position.take() {
+                    source.seek(&position)?;
+                }
+                source
+            }
+        };
         let position = source.position();
         let SourceRead::Rows { payload, times, dead_letters, offsets } =
             source.read(RECORDS_PER_READ, BYTES_PER_READ)?
         else {
-            return Ok(());
+            return Ok(Some(Message::End));
         };
+        self.source = Some(source);
         let mut chunk = Chunk::new(position, payload, times, dead_letters, offsets);
-        if chunk.records == 0 {
-            continue;
-        }
-        chunk.skip = skip.min(chunk.records);
-        skip -= chunk.skip;
-        if chunk.skip < chunk.records && !send(chunk) {
-            return Ok(());
-        }
+        chunk.skip = self.skip.min(chunk.records);
+        self.skip -= chunk.skip;
+        Ok((chunk.skip < chunk.records).then(|| Message::Chunk(Box::new(chunk))))
     }
 }
 
+impl Turns for Reading {
+    fn turn(mut self: Box<Self>) -> Option<Box<dyn Turns>> {
+        if self.feed.strong_count() == 0 {
+            return None;
+        }
+        let meter = ThreadMeter::begin(Arc::clone(&self.processor));
+        let read = catch_unwind(AssertUnwindSafe(|| self.read()));
+        drop(meter);
+        let message = match read {
+            Ok(Ok(None)) => return Some(self),
+            Ok(Ok(Some(message))) => message,
+            Ok(Err(error)) => Message::Failed(error),
+            Err(payload) => {
+                Message::Failed(OperatorError::new(format!("it panicked: {}", panic_text(payload.as_ref()))))
+            }
+        };
+        let feed = self.feed.upgrade()?;
+        let notifier = self.notifier.clone();
+        let goes_on = matches!(message, Message::Chunk(_));
+        let mut ahead = feed.lock();
+        ahead.messages.push_back(message);
+        let again: Option<Box<dyn Turns>> = match goes_on {
+            false => None,
+            true if ahead.messages.len() < CHUNKS_AHEAD => Some(self),
+            true => {
+                ahead.parked = Some(self);
+                None
+            }
+        };
+        drop(ahead);
+        notifier.notify();
+        again
+    }
+}
+
+/// Whether reading a source may wait for longer than a file takes, so that it must not hold up the readers of others.
+fn wants_own_thread(source: &BoundSource) -> bool {
+    source.live || source.may_wait
+}
+
+pub(super) struct Reader {
+    feed: Arc<Feed>,
+    pool: Arc<ReaderPool>,
+    has_times: bool,
+}
+
+fn no_thread(error: &std::io::Error) -> OperatorError {
+    OperatorError::new(format!("no thread to read with: {error}"))
+}
+
 impl Reader {
-    /// Starts reading at a cut, or at the beginning; what that takes is added to `processor`.
+    /// Starts reading at a cut, or at the beginning; what that takes is added to `processor`. Files are read by the
+    /// threads of `pool`.
     pub(super) fn start(
         source: &BoundSource,
         cut: Option<&Cut>,
         notifier: Notifier,
         processor: Arc<ProcessorTime>,
+        pool: &Arc<ReaderPool>,
     ) -> Self {
-        let (sender, messages) = bounded(CHUNKS_AHEAD);
-        let make = source.make.clone();
-        let cut = cut.cloned();
-        let thread_notifier = notifier.clone();
-        let failed = sender.clone();
-        let spawned = std::thread::Builder::new().name(format!("tm-read-{}", source.id)).spawn(move || {
-            let mut meter = ThreadMeter::begin(processor);
-            let read = || {
-                let mut source = make()?;
-                if let Some(cut) = &cut {
-                    source.seek(&cut.position)?;
-                }
-                read_all(&mut *source, cut.as_ref().map_or(0, |cut| cut.skip), |chunk| {
-                    meter.look();
-                    let sent = sender.send(Message::Chunk(Box::new(chunk))).is_ok();
-                    thread_notifier.notify();
-                    sent
-                })
-            };
-            let last = match catch_unwind(AssertUnwindSafe(read)) {
-                Ok(Ok(())) => Message::End,
-                Ok(Err(error)) => Message::Failed(error),
-                Err(payload) => Message::Failed(OperatorError::new(format!(
-                    "it panicked: {}",
-                    panic_text(payload.as_ref())
-                ))),
-            };
-            drop(meter);
-            let _ = sender.send(last);
-            thread_notifier.notify();
-        });
-        if let Err(error) = spawned {
-            let _ =
-                failed.send(Message::Failed(OperatorError::new(format!("no thread to read with: {error}"))));
+        let pool = match wants_own_thread(source) {
+            true => Arc::new(ReaderPool::of_one(&source.id)),
+            false => Arc::clone(pool),
+        };
+        let feed = Arc::new(Feed::default());
+        let reading = Reading {
+            feed: Arc::downgrade(&feed),
+            make: source.make.clone(),
+            position: cut.map(|cut| cut.position.clone()),
+            source: None,
+            skip: cut.map_or(0, |cut| cut.skip),
+            notifier: notifier.clone(),
+            processor,
+        };
+        if let Err(error) = pool.submit(Box::new(reading)) {
+            feed.lock().messages.push_back(Message::Failed(no_thread(&error)));
             notifier.notify();
         }
-        Self { messages, has_times: false }
+        Self { feed, pool, has_times: false }
     }
 
     /// Whether the records carry event times of their own.
@@ -165,15 +231,21 @@ impl Reader {
 
     /// The next chunk; `Ok(None)`: not read yet; `Err(None)`: the end; `Err(Some(_))`: a failure.
     pub(super) fn next(&mut self) -> Result<Option<Chunk>, Option<OperatorError>> {
-        match self.messages.try_recv() {
-            Ok(Message::Chunk(chunk)) => {
+        let mut ahead = self.feed.lock();
+        let message = ahead.messages.pop_front();
+        let parked = ahead.parked.take();
+        drop(ahead);
+        if let Some(parked) = parked {
+            self.pool.submit(parked).map_err(|error| Some(no_thread(&error)))?;
+        }
+        match message {
+            Some(Message::Chunk(chunk)) => {
                 self.has_times |= chunk.times.is_some();
                 Ok(Some(*chunk))
             }
-            Ok(Message::Failed(error)) => Err(Some(error)),
-            Err(TryRecvError::Empty) => Ok(None),
-            Ok(Message::End) => Err(None),
-            Err(TryRecvError::Disconnected) => Err(Some(OperatorError::new("its reader died"))),
+            Some(Message::Failed(error)) => Err(Some(error)),
+            Some(Message::End) => Err(None),
+            None => Ok(None),
         }
     }
 }

@@ -1,0 +1,184 @@
+//! Threads that read sources ahead. Files share a few of them; a source that may wait for long has one of its own.
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// More than one thread for each processor, since a thread may wait for the disk.
+const THREADS_PER_PROCESSOR: usize = 2;
+
+/// Work that is done in turns. A turn must not panic.
+pub(super) trait Turns: Send {
+    /// One turn; gives itself back where it wants another one at once.
+    fn turn(self: Box<Self>) -> Option<Box<dyn Turns>>;
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Box<dyn Turns>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that wait for work.
+    idle: usize,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes turns, first what waits longest, so that nothing fast keeps others waiting.
+    fn work(&self) {
+        let mut queue = self.lock();
+        while !queue.closed {
+            let Some(next) = queue.waiting.pop_front() else {
+                queue.idle += 1;
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.idle -= 1;
+                continue;
+            };
+            drop(queue);
+            let again = next.turn();
+            queue = self.lock();
+            queue.waiting.extend(again);
+        }
+    }
+}
+
+/// A few threads that take turns at the work of many. They start when there is work for them and end with the pool.
+pub(crate) struct ReaderPool {
+    shared: Arc<Shared>,
+    name: String,
+    most: usize,
+    /// Whether the end of the pool waits for the turns that go on.
+    joined: bool,
+}
+
+impl ReaderPool {
+    /// For work that does not wait for long: at most two threads for each processor.
+    pub(crate) fn new() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::with_threads(THREADS_PER_PROCESSOR * processors)
+    }
+
+    fn with_threads(most: usize) -> Self {
+        Self { shared: Arc::default(), name: "tm-read".to_owned(), most, joined: true }
+    }
+
+    /// One thread for work that may wait for ever; nobody waits for its end.
+    pub(super) fn of_one(name: &str) -> Self {
+        Self { shared: Arc::default(), name: format!("tm-read-{name}"), most: 1, joined: false }
+    }
+
+    /// Has the work done.
+    ///
+    /// # Errors
+    /// When there is no thread and none can be started.
+    pub(super) fn submit(&self, work: Box<dyn Turns>) -> std::io::Result<()> {
+        let mut queue = self.shared.lock();
+        if queue.idle <= queue.waiting.len() && queue.threads.len() < self.most {
+            let shared = Arc::clone(&self.shared);
+            match std::thread::Builder::new().name(self.name.clone()).spawn(move || shared.work()) {
+                Ok(thread) => queue.threads.push(thread),
+                Err(error) if queue.threads.is_empty() => return Err(error),
+                Err(error) => tracing::debug!("no further thread to read with: {error}"),
+            }
+        }
+        queue.waiting.push_back(work);
+        drop(queue);
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for ReaderPool {
+    fn drop(&mut self) {
+        let (threads, left) = {
+            let mut queue = self.shared.lock();
+            queue.closed = true;
+            (std::mem::take(&mut queue.threads), std::mem::take(&mut queue.waiting))
+        };
+        self.shared.changed.notify_all();
+        drop(left);
+        for thread in threads.into_iter().filter(|_| self.joined) {
+            // A turn does not panic; if one did, its work is lost and has no one to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Says its name at each turn.
+    struct Caller {
+        name: usize,
+        turns: usize,
+        heard: Sender<usize>,
+    }
+
+    impl Turns for Caller {
+        fn turn(mut self: Box<Self>) -> Option<Box<dyn Turns>> {
+            let _ = self.heard.send(self.name);
+            self.turns -= 1;
+            if self.turns > 0 { Some(self) } else { None }
+        }
+    }
+
+    /// Holds a thread until it is let go.
+    struct Gate(Receiver<()>);
+
+    impl Turns for Gate {
+        fn turn(self: Box<Self>) -> Option<Box<dyn Turns>> {
+            let _ = self.0.recv();
+            None
+        }
+    }
+
+    #[test]
+    fn work_that_always_wants_another_turn_keeps_nothing_waiting() {
+        let pool = ReaderPool::with_threads(1);
+        let (heard, calls) = unbounded();
+        let (open, gate) = bounded(1);
+        pool.submit(Box::new(Gate(gate))).expect("a thread");
+        for name in 0..3 {
+            let turns = [1000, 3, 1000][name];
+            pool.submit(Box::new(Caller { name, turns, heard: heard.clone() })).expect("a thread");
+        }
+        open.send(()).expect("it waits");
+        let first: Vec<usize> = calls.iter().take(11).collect();
+        assert_eq!(first, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 2]);
+        assert_eq!(calls.iter().take(2003 - 11).filter(|name| *name == 0).count(), 996);
+    }
+
+    #[test]
+    fn threads_start_as_they_are_needed_and_end_with_the_pool() {
+        struct Counted(Arc<AtomicUsize>);
+        impl Turns for Counted {
+            fn turn(self: Box<Self>) -> Option<Box<dyn Turns>> {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Some(self)
+            }
+        }
+        let pool = ReaderPool::with_threads(3);
+        assert_eq!(pool.shared.lock().threads.len(), 0);
+        let turns = Arc::new(AtomicUsize::new(0));
+        for _ in 0..100 {
+            pool.submit(Box::new(Counted(Arc::clone(&turns)))).expect("a thread");
+        }
+        assert_eq!(pool.shared.lock().threads.len(), 3);
+        while turns.load(Ordering::Relaxed) < 1000 {
+            std::thread::yield_now();
+        }
+        drop(pool);
+        assert_eq!(Arc::strong_count(&turns), 1, "all work was given up, no thread is left");
+    }
+}
