@@ -14,7 +14,7 @@ mod simulation;
 pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 
 use crate::emulate::Wanted;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_spec::units::{Rate, TimeSpan};
@@ -212,14 +212,14 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "OPERATOR=VARIANT", value_parser = parse_setting, conflicts_with = "plan")]
     pub(crate) set: Vec<Setting>,
     /// End the sources after so much time, such as `10s`.
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub(crate) duration: Option<Duration>,
     /// End each source after so many records.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) records: Option<u64>,
     /// Rate of every source, such as `40/s`, or `max`. Default: its own; with `--plan` the rate that the plan was made
     /// for.
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     pub(crate) rate: Option<RateChoice>,
     /// Copies of one model that may run at once. A further one starts during the run when a model holds up the others
     /// and processors are idle; it takes the model's memory once more. Default: as many as there are processors, with
@@ -339,12 +339,13 @@ Exit codes: 0 all are there; 1 a wrong checksum; 69 no Python, network or space,
     /// Check manifests against their model files: digest, types, shapes, a trial run on each backend.
     #[command(after_help = "Examples:
   tidemill models verify models/
-  tidemill models verify models/vqa/answerer-large.yaml
+  tidemill models verify models/vqa/answerer-large.yaml models/vqa/answerer-small.yaml
 
 Exit code 1 if a model cannot be used.")]
     Verify {
-        /// A manifest, or a folder with manifests.
-        path: PathBuf,
+        /// Manifests, or folders with manifests.
+        #[arg(value_name = "PATH", required = true)]
+        paths: Vec<PathBuf>,
         /// Form of the answer.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
@@ -358,7 +359,8 @@ Exit code 1 if a model cannot be used.")]
     Inspect {
         /// An ONNX file or a manifest.
         file: PathBuf,
-        /// Print a manifest to start from instead: what the file knows and its shapes suggest; the rest is in capitals.
+        /// Print a manifest to start from instead: what the file knows and its shapes suggest; what is left to fill in is
+        /// in capitals.
         #[arg(long, conflicts_with = "output")]
         manifest: bool,
         /// Form of the answer.
@@ -506,6 +508,13 @@ pub(crate) enum RateChoice {
     PerSecond(f64),
 }
 
+/// Whether the answer of the verb is to be JSON: what goes wrong is told in that form too.
+pub(crate) fn wants_json(matches: &ArgMatches) -> bool {
+    let here = matches.try_get_raw("output").ok().flatten();
+    here.into_iter().flatten().any(|form| form == "json")
+        || matches.subcommand().is_some_and(|(_, deeper)| wants_json(deeper))
+}
+
 fn parse_setting(text: &str) -> Result<Setting, String> {
     match text.split_once('=') {
         Some((operator, variant)) if !operator.is_empty() && !variant.is_empty() => {
@@ -515,7 +524,27 @@ fn parse_setting(text: &str) -> Result<Setting, String> {
     }
 }
 
+/// Options that take values with a sign would take a following option for theirs.
+fn is_value(text: &str) -> Result<(), String> {
+    match text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| !c.is_ascii_digit())) {
+        true => Err("this is an option, the value before it is missing".to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    is_value(text)?;
+    let number = text.replace('_', "");
+    number.parse().map_err(|_| match number.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.fract() == 0.0 && value < 1e18 => {
+            format!("write all digits of a whole number, `{value}`")
+        }
+        _ => "write a whole number of 0 or more, such as `1000`".to_owned(),
+    })
+}
+
 fn parse_time(text: &str) -> Result<Duration, String> {
+    is_value(text)?;
     let span: TimeSpan = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
     if span.0 == 0 {
         return Err("a run of no length; write a time such as `10s`".to_owned());
@@ -527,6 +556,7 @@ fn parse_rate(text: &str) -> Result<RateChoice, String> {
     if text == "max" {
         return Ok(RateChoice::Max);
     }
+    is_value(text)?;
     let rate: Rate = text.parse().map_err(|error: tidemill_spec::units::UnitError| explained(&error))?;
     if rate.0 > 0.0 { Ok(RateChoice::PerSecond(rate.0)) } else { Err("a rate is above 0".to_owned()) }
 }
@@ -566,6 +596,14 @@ mod tests {
     }
 
     #[test]
+    fn json_is_seen_at_every_verb_that_has_it() {
+        let wants = |text: &str| wants_json(&Arguments::command().get_matches_from(text.split(' ')));
+        assert!(wants("tidemill run w.yaml --output json") && wants("tidemill run w.yaml -o json"));
+        assert!(wants("tidemill models ls --output json") && wants("tidemill plan diff a b -o json"));
+        assert!(!wants("tidemill run w.yaml") && !wants("tidemill graph w.yaml"));
+    }
+
+    #[test]
     fn values_have_units() {
         assert_eq!(parse_rate("40/s"), Ok(RateChoice::PerSecond(40.0)));
         assert_eq!(parse_rate("max"), Ok(RateChoice::Max));
@@ -573,5 +611,29 @@ mod tests {
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
         assert!(parse_time("0s").is_err());
         assert!(parse_setting("features").is_err());
+        assert_eq!(parse_count("1000"), Ok(1000));
+        assert!(parse_count("1e3").is_err_and(|text| text.contains("`1000`")));
+        for wrong in ["1k", "-5", "1.5", ""] {
+            assert!(
+                parse_count(wrong).is_err_and(|text| text.contains("whole number of 0 or more")),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_negative_is_said_to_be() {
+        let said = |words: &[&str]| {
+            let words = ["tidemill", "run", "workflow.yaml"].iter().chain(words);
+            Arguments::try_parse_from(words).unwrap_err().to_string()
+        };
+        for words in [["--rate", "-5/s"], ["--for", "-5s"]] {
+            let text = said(&words);
+            assert!(text.contains("is negative") && !text.contains("use '-- "), "{text}");
+        }
+        let text = said(&["--records", "-5"]);
+        assert!(text.contains("whole number of 0 or more"), "{text}");
+        let text = said(&["--rate", "--require-slo"]);
+        assert!(text.contains("the value before it is missing"), "{text}");
     }
 }

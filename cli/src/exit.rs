@@ -1,6 +1,8 @@
 //! Exit codes, and errors that know theirs.
 use crate::terminal::Terminal;
+use serde_json::{Value, json};
 use std::fmt;
+use std::io::Write;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Span;
 
@@ -65,6 +67,14 @@ impl Failure {
         self.help = Some(help.into());
         self
     }
+
+    /// As a finding, if it is about a place in a file.
+    fn placed(&self) -> Option<Diagnostic> {
+        self.place.source()?;
+        let mut finding = Diagnostic::error("E0701", &self.message).at(self.place.clone());
+        finding.help.clone_from(&self.help);
+        Some(finding)
+    }
 }
 
 impl fmt::Display for Failure {
@@ -75,13 +85,43 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Says on stderr what went wrong and gives the exit code.
-pub(crate) fn explain(error: &anyhow::Error, terminal: &Terminal) -> Exit {
+/// Whether somebody closed stdout, who read enough.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let pipe = |cause: &(dyn std::error::Error + 'static)| {
         let io = cause.downcast_ref::<std::io::Error>();
         io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
     };
-    if error.chain().any(pipe) {
+    error.chain().any(pipe)
+}
+
+/// Writes what went wrong as JSON, for verbs whose answer would be JSON: `findings`, each as `validate` gives them. Those that
+/// are about no file have no code and no place.
+pub(crate) fn write_json(error: &anyhow::Error, out: &mut dyn Write) {
+    if is_closed_pipe(error) {
+        return;
+    }
+    let findings = match (error.downcast_ref::<Diagnostics>(), error.downcast_ref::<Failure>()) {
+        (Some(findings), _) => json!(findings),
+        (None, Some(failure)) => match failure.placed() {
+            Some(finding) => json!([finding]),
+            None => json!([nowhere(&failure.message, failure.help.as_deref())]),
+        },
+        (None, None) => json!([nowhere(&format!("{error:#}"), None)]),
+    };
+    // Nobody can be told that stdout is gone; the text on stderr follows.
+    let _ = writeln!(out, "{:#}", json!({"version": 1, "ok": false, "findings": findings}));
+}
+
+fn nowhere(message: &str, help: Option<&str>) -> Value {
+    json!({
+        "code": null, "severity": "error", "message": message, "file": null, "line": null, "column": null,
+        "snippet": null, "help": help,
+    })
+}
+
+/// Says on stderr what went wrong and gives the exit code.
+pub(crate) fn explain(error: &anyhow::Error, terminal: &Terminal) -> Exit {
+    if is_closed_pipe(error) {
         return Exit::Success;
     }
     if let Some(findings) = error.downcast_ref::<Diagnostics>() {
@@ -89,12 +129,9 @@ pub(crate) fn explain(error: &anyhow::Error, terminal: &Terminal) -> Exit {
         return Exit::Configuration;
     }
     if let Some(failure) = error.downcast_ref::<Failure>() {
-        if failure.place.source().is_some() {
-            let mut finding = Diagnostic::error("E0701", &failure.message).at(failure.place.clone());
-            finding.help.clone_from(&failure.help);
-            terminal.findings(&finding.into());
-        } else {
-            terminal.error(&failure.message, failure.help.as_deref());
+        match failure.placed() {
+            Some(finding) => terminal.findings(&finding.into()),
+            None => terminal.error(&failure.message, failure.help.as_deref()),
         }
         return failure.exit;
     }

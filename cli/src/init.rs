@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 /// Writes the files of a template; nothing that is there is touched.
 pub(crate) fn init(arguments: &InitArguments) -> anyhow::Result<Exit> {
     let directory = &arguments.directory;
-    let files = templates::files(arguments.template);
+    let mut files = templates::files(arguments.template);
+    let has_readme = directory.join(templates::README).symlink_metadata().is_ok();
+    files.retain(|file| file.path != templates::README || !has_readme);
     let in_the_way: Vec<String> = files
         .iter()
         .map(|file| directory.join(&file.path))

@@ -43,14 +43,15 @@ mod validate;
 mod version;
 
 use arguments::{Arguments, Verb};
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use exit::Exit;
 use std::io::Write;
 use terminal::Terminal;
 
 fn main() -> ! {
     // A usage error leaves with 2, `--help` with 0.
-    let arguments = Arguments::parse();
+    let matches = Arguments::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let terminal = Terminal::new(arguments.color, arguments.quiet);
     terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
     let result = match arguments.verb {
@@ -70,7 +71,12 @@ fn main() -> ! {
         Verb::Completions(arguments) => manual::completions(&arguments),
         Verb::Man(arguments) => manual::manual(&arguments),
     };
-    let exit = result.unwrap_or_else(|error| exit::explain(&error, &terminal));
+    let exit = result.unwrap_or_else(|error| {
+        if arguments::wants_json(&matches) {
+            exit::write_json(&error, &mut std::io::stdout());
+        }
+        exit::explain(&error, &terminal)
+    });
     // Verbs that can be interrupted have flushed what they say; a sink's thread may still hold stdout then.
     if exit != Exit::Interrupted {
         // Whoever closed stdout does not want the rest.

@@ -8,6 +8,7 @@ use crate::skeleton;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tidemill_inference::backend;
@@ -23,11 +24,16 @@ pub(crate) fn models(verb: &ModelsVerb, terminal: &Terminal) -> anyhow::Result<E
     match verb {
         ModelsVerb::Ls { folder, output } => list(folder, *output, terminal),
         ModelsVerb::Fetch { names, output } => fetch(names, *output, terminal),
-        ModelsVerb::Verify { path, output } => verify_all(path, *output, terminal),
+        ModelsVerb::Verify { paths, output } => verify_all(paths, *output, terminal),
         ModelsVerb::Inspect { file, manifest: true, .. } => print_skeleton(file),
         ModelsVerb::Inspect { file, output, .. } => inspect_file(file, *output),
     }
 }
+
+/// What to do where there are no manifests to list or check.
+const FOLDERS: &str = "models are listed by their manifests (YAML), of `models` in the current folder unless another folder \
+                       is named, such as `tidemill models ls my-project/models`; `tidemill init pictures --template vqa` \
+                       starts a project with two models";
 
 /// A manifest file, and what is in it.
 type Found = (PathBuf, Result<Manifest, Diagnostics>);
@@ -39,6 +45,7 @@ fn manifests(folder: &Path) -> Result<Vec<Found>, Failure> {
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder).map_err(|error| {
             Failure::new(Exit::Configuration, format!("cannot read the folder {}: {error}", folder.display()))
+                .with_help(FOLDERS)
         })?;
         for entry in entries.flatten() {
             let path = entry.path();
@@ -56,7 +63,7 @@ fn manifests(folder: &Path) -> Result<Vec<Found>, Failure> {
     found.sort_by(|a, b| a.0.cmp(&b.0));
     if found.is_empty() {
         return Err(Failure::new(Exit::Configuration, format!("no model manifest in {}", folder.display()))
-            .with_help("name the folder, such as `tidemill models ls models/vqa`"));
+            .with_help(FOLDERS));
     }
     Ok(found)
 }
@@ -76,12 +83,13 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
         ("metric (95 % interval)", Side::Left),
         ("here", Side::Left),
     ]);
-    let (mut documents, mut absent) = (Vec::new(), Vec::new());
+    let (mut documents, mut absent, mut wrong) = (Vec::new(), Vec::new(), Diagnostics::new());
     for (path, manifest) in manifests(folder)? {
         let manifest = match manifest {
             Ok(manifest) => manifest,
             Err(findings) => {
                 terminal.findings(&findings);
+                wrong.append(findings);
                 continue;
             }
         };
@@ -117,7 +125,8 @@ fn list(folder: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Resul
             "fetch": command,
         }));
     }
-    let exit = print(output, &json!({"version": 1, "models": documents}), |out| table.write(out))?;
+    let document = json!({"version": 1, "models": documents, "findings": wrong});
+    let exit = print(output, &document, |out| table.write(out))?;
     if !absent.is_empty() {
         let commands = location::commands(&absent).join("\n");
         terminal.note(&format!("\nto get what is not here: {commands}"));
@@ -131,19 +140,23 @@ fn is_absent(file: &Path) -> Option<Manifest> {
     (location::command(&manifest).is_some() && location::bytes(&manifest, file).is_none()).then_some(manifest)
 }
 
-fn verify_all(path: &Path, output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let files = if path.is_dir() {
-        manifests(path)?.into_iter().map(|(path, _)| path).collect()
-    } else {
-        vec![path.to_path_buf()]
-    };
+fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
+    // Of a folder, models that were not fetched are passed over; who names one wants it checked.
+    let (mut files, mut seen) = (Vec::new(), HashSet::new());
+    for path in paths {
+        let is_folder = path.is_dir();
+        let found = match is_folder {
+            true => manifests(path)?.into_iter().map(|(path, _)| path).collect(),
+            false => vec![path.clone()],
+        };
+        files
+            .extend(found.into_iter().filter(|file| seen.insert(file.clone())).map(|file| (file, is_folder)));
+    }
     let mut table = Table::new(&[("model", Side::Left), ("", Side::Left), ("backends", Side::Left)]);
     let (mut documents, mut all_usable) = (Vec::new(), true);
     let mut reasons = Diagnostics::new();
-    for file in files {
-        if path.is_dir()
-            && let Some(manifest) = is_absent(&file)
-        {
+    for (file, of_folder) in files {
+        if of_folder && let Some(manifest) = is_absent(&file) {
             let obtained = location::obtained(&manifest).unwrap_or("here");
             table.row([manifest.id.value.clone(), format!("not {obtained}"), String::new()]);
             documents.push(json!({"manifest": file, "id": manifest.id.value, "fetched": false}));

@@ -82,7 +82,10 @@ fn merge(
         Some(path) => {
             OutputFile::create(path)?.write(|out| out.write_all(text.as_bytes()))?;
             terminal.note(&format!("{} profiles in {}", files.len(), path.display()));
-            Ok(Exit::Success)
+            match output {
+                OutputForm::Table => Ok(Exit::Success),
+                OutputForm::Json => print(output, &show::document(&profile), |_| Ok(())),
+            }
         }
         None => print(output, &show::document(&profile), |out| out.write_all(text.as_bytes())),
     }

@@ -1,7 +1,7 @@
 //! `tidemill run`: everything in one process.
 use crate::arguments::{OutputForm, RateChoice, RunArguments};
 use crate::emulate::{Account, Emulated};
-use crate::exit::{Exit, Failure, explain};
+use crate::exit::{Exit, Failure, explain, write_json};
 use crate::figures::grouped;
 use crate::interrupt::Interrupt;
 use crate::letters::letter_writer;
@@ -179,8 +179,15 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         let letters = grouped(report.dead_letters);
         terminal.alarm(&format!("no record reached a sink: there are {letters} dead letters and no results"));
     }
-    let failure = failure.map(|error| failed(&error, &prepared.workflow));
-    let told = failure.into_iter().chain(unwritten).map(|failure| explain(&failure.into(), terminal));
+    let failure = failure.map(|error| anyhow::Error::from(failed(&error, &prepared.workflow)));
+    if let Some(failure) = &failure
+        && arguments.output == OutputForm::Json
+        && !takes_stdout(&prepared)
+    {
+        write_json(failure, &mut io::stdout());
+    }
+    let unwritten = unwritten.into_iter().map(anyhow::Error::from);
+    let told = failure.into_iter().chain(unwritten).map(|failure| explain(&failure, terminal));
     if let Some(exit) = told.reduce(|first, _| first) {
         return Ok(exit);
     }
@@ -247,6 +254,11 @@ fn watch(
     }
 }
 
+/// Whether a sink of the workflow writes to stdout.
+fn takes_stdout(prepared: &Prepared) -> bool {
+    prepared.program.sinks.values().any(|sink| sink.kind == "stdout")
+}
+
 /// The report goes to stdout, unless that belongs to a sink.
 fn show(
     document: &RunDocument<'_>,
@@ -254,7 +266,7 @@ fn show(
     prepared: &Prepared,
     terminal: &Terminal,
 ) -> io::Result<()> {
-    let taken = prepared.program.sinks.values().any(|sink| sink.kind == "stdout");
+    let taken = takes_stdout(prepared);
     if taken && terminal.is_quiet() {
         return Ok(());
     }

@@ -59,14 +59,20 @@ pub(crate) fn manifest(facts: &ModelFacts, directory: &Path) -> String {
     let tried = shapes.as_ref().and_then(|shapes| tried(facts, shapes, directory));
     text.push_str("inputs:\n");
     for (port, guess) in facts.inputs.iter().zip(&guesses) {
-        input(&mut text, port, guess);
+        input(&mut text, port, guess, &column(port, &facts.inputs));
     }
     text.push_str("outputs:\n");
     for (index, port) in facts.outputs.iter().enumerate() {
         let shape = tried.as_ref().and_then(|shapes| shapes.get(index));
-        output(&mut text, port, shape.map(Vec::as_slice), alphabets[index].as_ref());
+        let column = column(port, &facts.outputs);
+        output(&mut text, port, shape.map(Vec::as_slice), alphabets[index].as_ref(), &column);
     }
     text
+}
+
+/// The blank for a port's column; of several ports each has its own, as columns have names of their own.
+fn column(port: &Port, all: &[Port]) -> String {
+    if all.len() == 1 { "COLUMN".to_owned() } else { format!("COLUMN-{}", identifier(&port.name)) }
 }
 
 /// As ids are written: it starts with a letter.
@@ -137,11 +143,7 @@ fn alphabet_of<'a>(port: &Port, facts: &'a ModelFacts) -> Option<Alphabet<'a>> {
     })
 }
 
-fn input(text: &mut String, port: &Port, guess: &Guess) {
-    let batch = match port.shape.as_ref().and_then(|shape| shape.first()) {
-        Some(Dimension::Fixed(size)) => size.to_string(),
-        _ => "batch".to_owned(),
-    };
+fn input(text: &mut String, port: &Port, guess: &Guess, column: &str) {
     let normalize = "normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}";
     let _ = match guess {
         Guess::Picture { height, width, free } => {
@@ -149,7 +151,7 @@ fn input(text: &mut String, port: &Port, guess: &Guess) {
             writeln!(
                 text,
                 "  - name: {}\n    column: image\n    type: image\n    dtype: float32\n    \
-                 shape: [{batch}, 3, {height}, {width}]{any}\n    \
+                 shape: [batch, 3, {height}, {width}]{any}\n    \
                  # a guess: its maker knows the mean and std, and whether it wants `bgr: {{}}` before them\n    \
                  preprocess: [resize: {{width: {width}, height: {height}}}, {normalize}]",
                 port.name
@@ -158,30 +160,42 @@ fn input(text: &mut String, port: &Port, guess: &Guess) {
         Guess::Line { height, width } => writeln!(
             text,
             "  - name: {}\n    column: image\n    type: image\n    dtype: float32\n    \
-             shape: [{batch}, 3, {height}, {width}] # width of the longest line that you expect\n    \
+             shape: [batch, 3, {height}, {width}] # width of the longest line that you expect\n    \
              # a guess: its maker knows the mean and std, and whether it wants `bgr: {{}}`\n    \
              preprocess: [fit_height: {{height: {height}, width: {width}}}, bgr: {{}}, {normalize}]",
             port.name
         ),
         Guess::Tensor => writeln!(
             text,
-            "  - name: {}\n    column: COLUMN\n    type: tensor\n    dtype: {}\n    shape: {}",
+            "  - name: {}\n    column: {column}\n    type: tensor\n    dtype: {}\n    shape: {}{}",
             port.name,
             element(port),
-            shape_text(port)
+            shape_text(port),
+            note(port)
         ),
     };
 }
 
-fn output(text: &mut String, port: &Port, tried: Option<&[usize]>, alphabet: Option<&Alphabet<'_>>) {
-    let shape = match tried {
+fn output(
+    text: &mut String,
+    port: &Port,
+    tried: Option<&[usize]>,
+    alphabet: Option<&Alphabet<'_>>,
+    column: &str,
+) {
+    let shape = match tried.filter(|_| counts_records(port)) {
         Some([_, rest @ ..]) => {
             let all = rest.iter().map(|size| format!(", {size}"));
             format!("[batch{}]", all.collect::<String>())
         }
-        _ => shape_text(port),
+        // A model that takes one record at a time gives one: `batch` of 1.
+        _ => format!(
+            "{}{}",
+            shape_text(port).replacen("[1,", "[batch,", 1).replacen("[1]", "[batch]", 1),
+            note(port)
+        ),
     };
-    let (column, kind) = if alphabet.is_some() { ("text", "text") } else { ("COLUMN", "tensor") };
+    let (column, kind) = if alphabet.is_some() { ("text", "text") } else { (column, "tensor") };
     let _ = writeln!(
         text,
         "  - name: {}\n    column: {column}\n    type: {kind}\n    dtype: {}\n    shape: {shape}",
@@ -203,6 +217,27 @@ fn element(port: &Port) -> String {
     match &port.element {
         PortElement::Known(_) => port.element.to_string(),
         PortElement::Other(name) => format!("float32 # the file has {name}, which cannot be fed"),
+    }
+}
+
+/// Whether the first dimension can be that of the batch.
+fn counts_records(port: &Port) -> bool {
+    match port.shape.as_deref() {
+        Some([]) => false,
+        Some([Dimension::Fixed(size), ..]) => *size == 1,
+        Some([Dimension::Free(_), ..]) | None => true,
+    }
+}
+
+/// What a person has to know of a shape, as a comment behind it.
+fn note(port: &Port) -> &'static str {
+    let open = |(at, size): (usize, &Dimension)| at > 0 && matches!(size, Dimension::Free(_));
+    if !counts_records(port) {
+        " # its first dimension does not count records: such a model has to be exported anew"
+    } else if port.shape.iter().flatten().enumerate().any(open) {
+        " # the file leaves sizes open: write those of your records"
+    } else {
+        ""
     }
 }
 
@@ -251,7 +286,49 @@ mod tests {
         assert!(text.contains("type: image") && text.contains("resize: {width: 8, height: 8}"), "{text}");
         assert!(text.contains("shape: [batch, 3]\n"), "{text}");
         let text = skeleton("fixed_batch.onnx");
-        assert!(text.contains("column: COLUMN") && text.contains("shape: [1, 4]"), "{text}");
+        assert!(text.contains("column: COLUMN\n") && text.contains("shape: [1, 4]"), "{text}");
+    }
+
+    #[test]
+    fn what_is_left_to_a_person_is_said_and_found_again() {
+        let text = skeleton("counter.onnx");
+        let source = tidemill_spec::span::SourceFile::new("m.yaml", text.clone());
+        let manifest: tidemill_spec::manifest::Manifest =
+            tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap();
+        assert!(manifest.check().is_empty(), "columns of two outputs differ: {}", manifest.check());
+        let text = skeleton("parrot_encoder.onnx");
+        assert!(text.contains("SIZE-OF-n] # the file leaves sizes open"), "{text}");
+        let found = tidemill_spec::manifest::Manifest::parse(&text, "m.yaml").unwrap_err();
+        assert!(
+            found.iter().all(|finding| finding.message == "`SIZE-OF-n` is still to be filled in"),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn a_batch_that_is_not_first_is_named() {
+        let port = |shape: Vec<Dimension>| Port {
+            name: "state".to_owned(),
+            element: PortElement::Known(ElementType::Float32),
+            shape: Some(shape),
+        };
+        let free = || Dimension::Free("batch".to_owned());
+        for shape in [vec![Dimension::Fixed(2), free(), Dimension::Fixed(128)], Vec::new()] {
+            assert!(note(&port(shape)).contains("does not count records"));
+        }
+        assert_eq!(note(&port(vec![free(), Dimension::Fixed(128)])), "");
+        assert_eq!(note(&port(vec![Dimension::Fixed(1), Dimension::Fixed(128)])), "");
+        let mut picture = port([1, 3, 8, 8].map(Dimension::Fixed).into());
+        picture.name = "x".to_owned();
+        let mut text = String::new();
+        input(&mut text, &picture, &guess(&picture, false), "COLUMN");
+        assert!(
+            text.contains("shape: [batch, 3, 8, 8]\n"),
+            "steps give as many as there are records: {text}"
+        );
+        let mut text = String::new();
+        output(&mut text, &port(vec![Dimension::Fixed(1), Dimension::Fixed(81_920)]), None, None, "COLUMN");
+        assert!(text.contains("shape: [batch, 81920]\n"), "manifests write `batch` for it: {text}");
     }
 
     #[test]

@@ -58,6 +58,8 @@ const TRUTH: &str = include_str!("../../examples/vqa/data/truth.csv");
 const READINGS: &str = include_str!("../../examples/quickstart/readings.csv");
 const QUICKSTART: &str = include_str!("../templates/quickstart/workflow.yaml");
 const VQA: &str = include_str!("../templates/vqa/workflow.yaml");
+/// What tells people what the project is; a project that has one keeps its own.
+pub(crate) const README: &str = "README.md";
 
 /// The files of a new project, in the order in which they are listed.
 pub(crate) fn files(template: Template) -> Vec<ProjectFile> {
@@ -74,6 +76,11 @@ pub(crate) fn files(template: Template) -> Vec<ProjectFile> {
         let path = format!(".tidemill/{}.schema.json", kind.name());
         files.push(ProjectFile::new(path, schema::text(*kind).into_bytes()));
     }
+    let readme = match template {
+        Template::Quickstart => include_str!("../templates/quickstart/README.md"),
+        Template::Vqa => include_str!("../templates/vqa/README.md"),
+    };
+    files.push(ProjectFile::new(README, readme.as_bytes()));
     files.push(ProjectFile::new(".gitignore", &b"out/\n"[..]));
     files
 }

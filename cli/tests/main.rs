@@ -11,6 +11,7 @@ mod fetching;
 mod full_disk;
 mod graphs;
 mod help;
+mod json_errors;
 mod live;
 mod losses;
 mod manual;

@@ -1,5 +1,5 @@
 //! `tidemill models`.
-use crate::command::{Place, tidemill};
+use crate::command::{Place, command, tidemill};
 
 #[test]
 fn models_are_listed_with_what_matters() {
@@ -14,6 +14,96 @@ fn models_are_listed_with_what_matters() {
     let text = tidemill(&["models", "ls", "models/vqa"]).expect(0).stdout;
     assert!(text.lines().any(|line| line.starts_with("speech-small ") && line.contains("audio -> question")));
     tidemill(&["models", "ls", "spec/src"]).expect(78);
+}
+
+#[test]
+fn where_there_are_no_models_it_is_said_what_is_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = command(&["models", "ls"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("cannot read the folder models"), "{told}");
+    assert!(told.contains("`models` in the current folder unless another folder is named"), "{told}");
+}
+
+#[test]
+fn several_models_are_checked_at_once() {
+    let [one, two] = ["models/vqa/answerer-small.yaml", "models/vqa/speech-small.yaml"];
+    let document = tidemill(&["models", "verify", one, two, one, "--output", "json"]).expect(0).json();
+    let ids: Vec<_> = document["models"].as_array().unwrap().iter().map(|model| &model["id"]).collect();
+    assert_eq!(ids, ["answerer-small", "speech-small"], "each once");
+    tidemill(&["models", "verify"]).expect(2);
+}
+
+/// A project whose answerer looks letters up beyond the end of its table, which ONNX Runtime refuses.
+#[test]
+fn what_onnx_runtime_says_goes_into_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let project = folder.path().join("project");
+    tidemill(&["init", project.to_str().unwrap(), "--template", "vqa"]).expect(0);
+    let change = |file: &str, from: &str, to: &str| {
+        let path = project.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(path, text.replacen(from, to, 1)).unwrap();
+    };
+    change("models/answerer-small.yaml", "' abc", "'0123456789!#$%&()*+,-./:;<=>@[]^_{|}~ abc");
+    change(
+        "workflow.yaml",
+        "models/answerer-small.yaml]\n    backend: rten",
+        "models/answerer-small.yaml]\n    backend: ort",
+    );
+    let workflow = project.join("workflow.yaml");
+    let run = ["run", workflow.to_str().unwrap(), "--rate", "max", "--records", "3"];
+    let quiet = tidemill(&run).expect(0);
+    let letters = std::fs::read_to_string(project.join("out/dead_letters.jsonl")).unwrap();
+    assert!(letters.lines().count() == 3 && letters.contains("model_failed"), "{letters}");
+    assert!(letters.contains("indices element out of data bounds"), "it is reported: {letters}");
+    for sign in ["\u{1b}", "onnxruntime, ", "[E:"] {
+        assert!(!quiet.stderr.contains(sign), "{}", quiet.stderr);
+    }
+    let told = tidemill(&[&run[..], &["--log-level", "info"]].concat()).expect(0).stderr;
+    let line = told.lines().find(|line| line.contains("indices element out of data bounds"));
+    assert!(line.is_some_and(|line| line.contains(" WARN ort:") && !line.contains('\u{1b}')), "{told}");
+}
+
+#[test]
+fn a_model_is_not_its_manifest() {
+    let place = Place::example("vqa");
+    place.change("workflow.yaml", "answerer-small.yaml", "answerer-small.onnx");
+    let told = tidemill(&["validate", &place.argument("workflow.yaml")]).expect(78).stderr;
+    assert!(told.contains("error[E0117]") && told.contains("answerer-small.onnx` is a model"), "{told}");
+    assert!(told.contains("workflow.yaml:") && told.contains("--manifest > model.yaml"), "{told}");
+}
+
+#[test]
+fn an_input_that_is_not_fed_is_shown_where_it_belongs() {
+    let place = Place::empty("models");
+    let manifest = std::fs::read_to_string(place.path("../../models/vqa/answerer-small.yaml")).unwrap();
+    let (before, rest) = manifest.split_once("  - name: question\n").unwrap();
+    let (_, after) = rest.split_once("outputs:\n").unwrap();
+    let text = format!("{before}outputs:\n{after}").replace("file: ", "file: ../../models/vqa/");
+    place.write("m.yaml", text);
+    let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(1).stderr;
+    assert!(told.contains("error[E0553]") && told.contains("reads `question`"), "{told}");
+    assert!(told.contains("m.yaml:17:"), "at the last input: {told}");
+}
+
+#[test]
+fn one_output_gives_its_label_and_its_scores() {
+    let place = Place::empty("models");
+    let manifest = std::fs::read_to_string(place.path("../../models/vqa/answerer-small.yaml")).unwrap();
+    let scores =
+        "  - {name: logits, column: scores, type: tensor, dtype: float32, shape: [batch, 34]}\nmetric:";
+    let text = manifest.replace("metric:", scores).replace("file: ", "file: ../../models/vqa/");
+    place.write("m.yaml", text);
+    let document = tidemill(&["models", "verify", &place.argument("m.yaml"), "-o", "json"]).expect(0).json();
+    let model = &document["models"][0];
+    assert_eq!(model["output"], "{answer: text, scores: tensor<float32>[34]}");
+    assert!(
+        model["backends"].as_array().unwrap().iter().all(|backend| backend["error"].is_null()),
+        "{model}"
+    );
 }
 
 #[test]

@@ -83,10 +83,25 @@ fn the_quickstart_is_valid_and_runs() {
     let listed: BTreeSet<String> =
         document["files"].as_array().unwrap().iter().map(|file| file.as_str().unwrap().to_owned()).collect();
     assert_eq!(listed, files_below(folder.path()));
+    // The README names every file of the project.
+    let readme = std::fs::read_to_string(folder.path().join("README.md")).unwrap();
+    assert!(
+        ["workflow.yaml", "readings.csv", ".tidemill/"].iter().all(|file| readme.contains(file)),
+        "{readme}"
+    );
     elsewhere(folder.path(), &["validate", "workflow.yaml"]).expect(0);
     let run = elsewhere(folder.path(), &["run", "workflow.yaml"]).expect(0);
     assert!(!rows(&run.stdout).is_empty());
     assert!(run.stderr.contains("quickstart: complete"), "{}", run.stderr);
+}
+
+#[test]
+fn a_readme_that_is_there_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("README.md"), "mine").unwrap();
+    let told = elsewhere(folder.path(), &["init", "--output", "json"]).expect(0).json();
+    assert!(!told["files"].as_array().unwrap().contains(&"README.md".into()), "{told}");
+    assert_eq!(std::fs::read_to_string(folder.path().join("README.md")).unwrap(), "mine");
 }
 
 #[test]

@@ -299,6 +299,9 @@ fn profiles_are_shown_and_merged() {
     let merged = tidemill(&["profile", "merge", golden, other, "--out", both.to_str().unwrap()]).expect(0);
     assert!(merged.stderr.contains("`medium` is another machine than before"), "{}", merged.stderr);
     assert_eq!(Profile::load(&both), Profile::load(other));
+    let written = ["profile", "merge", golden, other, "--out", both.to_str().unwrap(), "--output", "json"];
+    let document = tidemill(&written).expect(0).json();
+    assert_eq!(document["profile"]["services"][0]["batches"][0]["mean"], "11ms", "{document}");
     let printed = tidemill(&["profile", "merge", golden]).expect(0).stdout;
     assert_eq!(Profile::parse(&printed, "printed"), Profile::load(golden));
     std::fs::write(other, "version: 1\nworkflow: {name: another}\n").unwrap();

@@ -16,7 +16,7 @@ const PAGES: &[(&str, &str, &str)] = &[
         "infrastructure",
         "Infrastructure reference",
         "All keys of an infrastructure file: which machines there are, what they cost, how they are linked. \
-         `tidemill validate` checks such a file; nothing reads it yet, the planner will.",
+         `tidemill validate` checks such a file; `profile`, `plan`, `explain`, `simulate` and `run --emulate` work with it.",
     ),
     (
         "model",

@@ -147,6 +147,37 @@ fn misses_are_plain_to_see() {
     has(&page.text(Some("levels")), &["missed"]);
 }
 
+#[test]
+fn the_tile_is_of_the_sink_that_is_furthest_from_its_level() {
+    let place = Place::example("quickstart");
+    place.write(
+        "workflow.yaml",
+        "version: 1
+name: two
+sources: [{id: readings, kind: csv, rate: 200/s, options: {path: readings.csv, columns: {time: int64, sensor: text}, event_time: time}}]
+operators: [{id: counted, kind: window, input: readings, options: {size: 10s, aggregates: [{function: count, as: n}]}}]
+sinks:
+  - {id: quick, kind: jsonl, input: readings, options: {path: out/quick.jsonl}}
+  - {id: slow, kind: jsonl, input: counted, options: {path: out/slow.jsonl}}
+slo: {latency: {percentile: p90, below: 1us}}
+",
+    );
+    let (page, outcome) = Page::and_outcome(&place, &["--output", "json"], 0);
+    let report = outcome.json();
+    let measured = report["slo"][0]["measured"].as_str().unwrap().strip_prefix("p90 ").unwrap();
+    let document = page.document();
+    let classed = |class| document.descendants().filter(move |node| node.attribute("class") == Some(class));
+    let text = |node: Node<'_, '_>| node.descendants().filter_map(|n| n.text()).collect::<String>();
+    let tile = classed("tile").map(text).find(|text| text.starts_with("Latency, p90")).unwrap();
+    // The figure that the verdict is about, and whose it is.
+    assert!(tile.contains(measured), "{tile} instead of {measured}");
+    assert!(tile.ends_with("wanted below 1us"), "{tile}");
+    assert!(tile.contains("at quick, ") || tile.contains("at slow, "), "{tile}");
+    // Labels and bars are told together, so that they stay together on a narrow screen.
+    let rows: Vec<_> = classed("row").collect();
+    assert!(rows.len() > 3 && rows.iter().all(|row| row.children().filter(Node::is_element).count() == 3));
+}
+
 /// Rows of which some are refused, with values that would break a careless page.
 fn hostile() -> Place {
     let place = Place::empty("hostile");

@@ -255,6 +255,23 @@ impl<'a> Comparison<'a> {
         shape_span: &Span,
     ) {
         let Some((_, port)) = self.port(role, name, name_span) else { return };
+        if !matches!(shape.first(), Some(manifest::Dimension::Batch | manifest::Dimension::Fixed(1))) {
+            let found = match shape.first() {
+                Some(first) => format!("its first dimension is {first}, which does not count records"),
+                None => "it has no dimension that counts records".to_owned(),
+            };
+            let message = format!(
+                "{found}: that is `batch`, or 1 where the file takes one record at a time; a model with its batch \
+                 elsewhere has to be exported anew"
+            );
+            self.errors.push(ModelError::Steps {
+                role,
+                name: name.to_owned(),
+                message,
+                span: shape_span.clone(),
+            });
+            return;
+        }
         if !fits(element, shape, port) {
             let dimensions: Vec<String> = shape.iter().map(ToString::to_string).collect();
             self.errors.push(ModelError::PortType {
@@ -293,7 +310,12 @@ impl<'a> Comparison<'a> {
                 }),
                 (Some(_), PortElement::Other(_)) => {}
                 (None, _) => {
-                    self.errors.push(ModelError::NotFed { name: port.name.clone(), found: port.type_text() });
+                    let last = manifest.inputs.last().map(|input| input.name.span.clone());
+                    self.errors.push(ModelError::NotFed {
+                        name: port.name.clone(),
+                        found: port.type_text(),
+                        span: last.unwrap_or_else(|| manifest.file.span.clone()),
+                    });
                 }
             }
         }
@@ -419,10 +441,8 @@ fn fits(element: ElementType, shape: &[manifest::Dimension], port: &Port) -> boo
     if port.element != PortElement::Known(element) {
         return false;
     }
-    let first_is_batch =
-        matches!(shape.first(), Some(manifest::Dimension::Batch | manifest::Dimension::Fixed(1)));
     let batch_only_first = !shape.iter().skip(1).any(|d| *d == manifest::Dimension::Batch);
-    if !first_is_batch || !batch_only_first {
+    if !batch_only_first {
         return false;
     }
     let Some(found) = &port.shape else { return true };

@@ -72,6 +72,8 @@ pub enum ModelError {
         name: String,
         /// Its type in the file.
         found: String,
+        /// Where the manifest lists inputs.
+        span: Span,
     },
     /// An input or output has another type or shape than the manifest says.
     #[error("{role} `{name}`: expected {expected}, found {found} in the model file")]
@@ -187,6 +189,7 @@ impl ModelError {
             ModelError::File { span, .. }
             | ModelError::Checksum { span, .. }
             | ModelError::NoPort { span, .. }
+            | ModelError::NotFed { span, .. }
             | ModelError::PortType { span, .. }
             | ModelError::Steps { span, .. }
             | ModelError::Loop { span, .. }
@@ -213,7 +216,9 @@ impl ModelError {
             ModelError::NoPort { .. } | ModelError::PortType { .. } => {
                 Some("`tidemill models inspect FILE` shows what the file has")
             }
-            ModelError::NotFed { .. } => Some("add it to `inputs` or to `loop` in the manifest"),
+            ModelError::NotFed { .. } => Some(
+                "add it to `inputs` or to `loop` in the manifest; `tidemill models inspect FILE --manifest` writes the lines",
+            ),
             ModelError::NotAllowed { .. } => {
                 Some("choose one of those, or add it to `backends` in the manifest")
             }

@@ -274,10 +274,13 @@ fn image_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsEr
     for step in &input.preprocess {
         match &step.value {
             Preprocess::Resize { width: w, height: h } if resize.is_none() && normalize.is_none() => {
-                if (*w as usize, *h as usize) != (width, height)
-                    || *w > image::MAX_SIDE
-                    || *h > image::MAX_SIDE
-                {
+                let most = image::MAX_SIDE;
+                if *w > most || *h > most {
+                    return wrong(format!(
+                        "resize gives {w}x{h}; width and height are at most {most} pixels"
+                    ));
+                }
+                if (*w as usize, *h as usize) != (width, height) {
                     return wrong(format!("resize gives {w}x{h}, the shape says {width}x{height}"));
                 }
                 resize = Some((*w, *h));

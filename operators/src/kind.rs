@@ -151,6 +151,10 @@ impl InputPort {
                 "put a `map` between them: options: {{columns: {{{name}: \"{function}({name})\"}}}}, \
                  or connect `{receiver}` to an operator that sends {expected}"
             ),
+            // No source sends tensors.
+            _ if expected.starts_with("tensor") => format!(
+                "tensors come from models: connect `{receiver}` to an operator of kind `ml` with an output of {expected}"
+            ),
             _ => format!("connect `{receiver}` to a source or operator that sends {expected}"),
         }
     }
@@ -314,6 +318,20 @@ impl<T: TypedSinkKind> SinkKind for T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tensors_are_not_looked_for_at_sources() {
+        let port = InputPort {
+            from: "readings".into(),
+            stream: StreamType::new([Column::new("v", ColumnType::Int64)]),
+            span: Span::nowhere(),
+        };
+        let tensor = |t: &ColumnType| matches!(t, ColumnType::Tensor { .. });
+        let error = port.column("emb", 0, &"v".into(), "tensor<int64>[8]", tensor).unwrap_err();
+        let help = error.help.unwrap();
+        assert!(help.contains("operator of kind `ml` with an output of tensor<int64>[8]"), "{help}");
+        assert!(!help.contains("source"), "{help}");
+    }
 
     #[test]
     fn a_column_of_another_type_names_both_ports_and_a_fix() {

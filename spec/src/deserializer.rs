@@ -143,6 +143,7 @@ impl<'a> Reader<'a> {
                 Node::Text(Text { written: Some(written), .. }) if failure.place.is_none() => {
                     failure.without_value(written)
                 }
+                Node::Float(_) if failure.place.is_none() => failure.with_number(self.value.span.text()),
                 _ => failure,
             };
             failure.at(id_of(self.value), &self.value.span)

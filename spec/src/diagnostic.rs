@@ -322,7 +322,11 @@ pub fn suggestion<'a>(
         Some(found) => format!("did you mean `{found}`?"),
         None => {
             let all: Vec<String> = candidates.into_iter().take(40).map(|c| format!("`{c}`")).collect();
-            if all.is_empty() { format!("there is no {what}") } else { format!("{what}: {}", all.join(", ")) }
+            if all.is_empty() {
+                format!("there are no {what}")
+            } else {
+                format!("{what}: {}", all.join(", "))
+            }
         }
     }
 }

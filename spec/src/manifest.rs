@@ -212,7 +212,8 @@ pub enum InputType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Preprocess {
-    /// Image: scale to this size in pixels.
+    /// Image: scale to this size in pixels, with a bilinear filter that averages when it shrinks (as `BILINEAR` of
+    /// Pillow's `Image.resize`). Pictures are turned as their EXIF orientation says before any step.
     Resize {
         /// Width in pixels.
         width: u32,
@@ -220,7 +221,8 @@ pub enum Preprocess {
         height: u32,
     },
     /// Image: scale to this height and keep the ratio of the sides, as for lines of text. It stands on the left, the
-    /// rest of the width is 0 after all steps; an image that would be wider is squeezed to the width.
+    /// rest of the width is 0 after all steps; an image that would be wider is squeezed to the width. The filter is that of
+    /// `resize`.
     FitHeight {
         /// Height in pixels.
         height: u32,
@@ -237,7 +239,9 @@ pub enum Preprocess {
         std: Vec<f64>,
     },
     /// Audio: bring a sound of any rate to this one; the first step. Without it the sound must have the rate of
-    /// `log_mel`.
+    /// `log_mel`. The results are those of `scipy.signal.resample_poly` with its defaults (a sinc with a Kaiser window,
+    /// beta 5, over 10 periods of the lower rate to each side); a model that was trained with another filter may give
+    /// scores that differ.
     Resample {
         /// Samples per second that the model was trained with.
         sample_rate: u32,
@@ -284,7 +288,7 @@ pub enum Preprocess {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelOutput {
-    /// Name of the model's output.
+    /// Name of the model's output; several columns may come from one output, such as a label and its scores.
     pub name: Located<String>,
     /// Column of the operator's output stream.
     pub column: Located<String>,

@@ -19,6 +19,7 @@ mod codec;
 mod parse;
 mod print;
 
+pub(crate) use parse::shown;
 use serde::{Deserialize, Serialize};
 
 /// A quantity of data in bytes. Written `64MiB`, `1.5GB`, `300kB`, `12B`.

@@ -2,11 +2,12 @@
 //!
 //! Limits hold before and while parsing, so that hostile files fail fast: 4 MiB of text, 64 levels of nesting,
 //! 250 000 nodes, 1 000 aliases that repeat at most 100 000 events.
-use crate::diagnostic::{Diagnostic, Diagnostics, nearest};
+use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, nearest};
 use crate::span::{Located, SourceFile, Span};
 use crate::value::{Entry, Node, Text, Value};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{Location, Spanned};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -20,11 +21,15 @@ mod syntax;
 
 /// Largest file that is read.
 pub const LARGEST_FILE: u64 = 4 << 20;
+/// Most levels of nesting.
+const DEEPEST: usize = 64;
+/// Most values, beginnings and ends of lists and maps that all aliases together repeat.
+const MOST_REPEATED: usize = 100_000;
 
 /// Reads a file.
 ///
 /// # Errors
-/// `E0102` if it cannot be read or is not UTF-8, `E0108` if it is larger than [`LARGEST_FILE`].
+/// `E0102` if it cannot be read or is not UTF-8, `E0108` if it is larger than [`LARGEST_FILE`], `E0117` for a model.
 pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
     let name = path.display().to_string();
     let unreadable = |error: &dyn fmt::Display| {
@@ -38,6 +43,17 @@ pub fn read(path: &Path) -> Result<Arc<SourceFile>, Diagnostics> {
     if metadata.is_dir() {
         let folder = Diagnostic::error("E0102", format!("`{name}` is a folder, a YAML file is needed"));
         return Err(folder.with_help(files_of(path)).into());
+    }
+    if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("onnx")) {
+        let model = Diagnostic::error(
+            "E0117",
+            format!("`{name}` is a model; its manifest, a YAML file, is needed here"),
+        );
+        return Err(model
+            .with_help(format!(
+                "write a manifest with `tidemill models inspect {name} --manifest > model.yaml` and name that"
+            ))
+            .into());
     }
     let size = metadata.len();
     if size > LARGEST_FILE {
@@ -133,30 +149,35 @@ fn too_large(name: &str, size: u64) -> Diagnostic {
 /// Parses one document.
 ///
 /// # Errors
-/// `E0101` for text that is not YAML, `E0107` for a key given twice, `E0108` for too much text, `E0109` for other limits.
+/// `E0101` for text that is not YAML, `E0105` for numbers that are not finite, `E0107` for a key given twice, `E0108` for
+/// too much text, `E0109` for other limits.
 pub fn parse(source: &Arc<SourceFile>) -> Result<Value, Diagnostics> {
     if source.text().len() as u64 > LARGEST_FILE {
         return Err(too_large(source.name(), source.text().len() as u64).into());
     }
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_depth: 64,
-            flow_nesting_limit: 64,
+            max_depth: DEEPEST,
+            flow_nesting_limit: DEEPEST,
             max_documents: 1,
             max_aliases: 1_000,
             max_anchors: 1_000,
         },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MOST_REPEATED },
+        // `not_finite` says it with the key.
+        non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
         strict_booleans: true,
         with_snippet: false,
     };
     match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(source.text(), options) {
         Ok(Some(raw)) => {
             let value = positioned(raw, source);
-            match source.text().contains(" !").then(|| tag(&value)).flatten() {
-                Some(slip) => Err(slip.into()),
-                None => Ok(value),
+            if let Some(slip) = source.text().contains(" !").then(|| tag(&value)).flatten() {
+                return Err(slip.into());
             }
+            let mut found = Diagnostics::new();
+            not_finite(&value, None, &mut found);
+            found.into_result(value)
         }
         Ok(None) => Ok(Value { node: Node::Null, span: Span::new(source, 0, 0) }),
         Err(error) => Err(syntax_error(&error, source).into()),
@@ -184,8 +205,18 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
                 "a file holds one: take out the line `---`, or put what follows it into a file of its own",
             )
         }
+        serde_saphyr::Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => too_deep(),
+        // What the scanner refuses itself has no kind of its own.
+        other if other.to_string().contains("recursion limit exceeded") => too_deep(),
+        serde_saphyr::Error::AliasReplayLimitExceeded { .. } => Diagnostic::error(
+            "E0109",
+            format!("the aliases of this file repeat more than {MOST_REPEATED} values"),
+        )
+        .with_help(
+            "an alias such as `*a` stands for everything under its anchor `&a`, with the aliases in it: write out what is \
+             needed, or repeat smaller parts",
+        ),
         serde_saphyr::Error::Budget { .. }
-        | serde_saphyr::Error::AliasReplayLimitExceeded { .. }
         | serde_saphyr::Error::AliasExpansionLimitExceeded { .. }
         | serde_saphyr::Error::AliasReplayStackDepthExceeded { .. } => Diagnostic::error(
             "E0109",
@@ -195,6 +226,34 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
         other => return syntax::explained(&first_line(other.to_string()), span, source),
     }
     .at(span)
+}
+
+fn too_deep() -> Diagnostic {
+    Diagnostic::error("E0109", format!("lists and maps are nested more than {DEEPEST} levels deep"))
+        .with_help("is a bracket left open? Files need some ten levels")
+}
+
+/// Numbers that are none (`.nan`) or that no 64-bit float holds (`.inf`, `1e999`): nothing here can be either. `key` is
+/// the one that the value belongs to.
+fn not_finite(value: &Value, key: Option<&str>, found: &mut Diagnostics) {
+    match &value.node {
+        Node::Float(number) if !number.is_finite() && found.len() < ENOUGH => {
+            let written = value.span.text().map_or_else(|| number.to_string(), str::to_owned);
+            let written = crate::units::shown(&written);
+            let of = key.map(|key| format!("`{key}`: ")).unwrap_or_default();
+            let why = match written.contains(|c: char| c.is_ascii_digit()) {
+                true => format!("{of}`{written}` is larger than any number that can be used (1.8e308)"),
+                false => format!("{of}`{written}` is not a finite number"),
+            };
+            let help = "write a finite number such as `0.5`; put quotes around it if text is meant";
+            found.push(value.error("E0105", why).with_help(help));
+        }
+        Node::List(items) => items.iter().for_each(|item| not_finite(item, key, found)),
+        Node::Map(entries) => {
+            entries.iter().for_each(|entry| not_finite(&entry.value, Some(entry.key.value.as_str()), found));
+        }
+        _ => {}
+    }
 }
 
 fn at(location: Location, source: &Arc<SourceFile>) -> Span {
@@ -294,7 +353,10 @@ fn positioned(raw: Spanned<Raw>, source: &Arc<SourceFile>) -> Value {
         Raw::Bool(b) => Node::Bool(b),
         Raw::Integer(i) => Node::Integer(i),
         Raw::Float(x) => Node::Float(x),
-        Raw::Text(text) => Node::Text(Text { value: text, written: None }),
+        Raw::Text(text) => {
+            let node = Node::Text(Text { value: text, written: None });
+            return Value { node, span: without_end(&span) };
+        }
         Raw::List(items) => {
             let items = items.into_iter().map(|item| positioned(item, source)).collect();
             return Value { node: Node::List(items), span: first_line(&span) };
@@ -320,6 +382,13 @@ fn tag(value: &Value) -> Option<Diagnostic> {
         Node::Map(entries) => entries.iter().find_map(|entry| tag(&entry.value)),
         _ => syntax::dropped_tag(&value.span),
     }
+}
+
+/// The library ends a block of text (`|`, `>`) where the next key begins.
+fn without_end(span: &Span) -> Span {
+    let (Some(source), Some(text)) = (span.source(), span.text()) else { return span.clone() };
+    let start = span.range().start;
+    Span::new(source, start, start + text.trim_end().len())
 }
 
 /// A list or map is shown by its first line: the whole of it would bury the message.

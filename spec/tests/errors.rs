@@ -71,6 +71,16 @@ fn workflow() {
         ),
         (&[("max_batch: 8", "max_batch: 0")], &["E0211"], "1 or more"),
         (&[("tick: 50ms", "tick: 0ms")], &["E0211"], "a tick of length 0"),
+        (
+            &[("checkpoint_every: 20", "checkpoint_every: 99999999999999999999")],
+            &["E0105"],
+            "from 0 to 9223372036854775807, found the number `99999999999999999999`",
+        ),
+        (&[("checkpoint_every: 20", "checkpoint_every: 2e1")], &["E0105"], "found the number `2e1`"),
+        (&[("checkpoint_every: 20", "checkpoint_every: 2.50")], &["E0105"], "found the number `2.50`"),
+        (&[("rate: 40/s", "rate: 4e1/s")], &["E0106"], "write `40` for `4e1`"),
+        (&[("rate: 40/s", "rate: 1e308/s")], &["E0106"], "write all digits, as in `40/s`"),
+        (&[("tick: 50ms", "tick: 5E-2s")], &["E0106"], "write `0.05` for `5E-2`"),
         (&[("path: data/images", "path: ${NO_SUCH_VARIABLE}")], &["E0101"], "flow"),
         (
             &[("path: data/images", "path: \"${NO_SUCH_VARIABLE}\"")],
@@ -101,7 +111,54 @@ fn empty_workflows() {
     }
     let found = Workflow::parse("version: 1\nname: a\nsources: []\nsinks: []\n", "w").expect_err("nothing");
     expect(&found, &["E0201", "E0202"], "no sources");
+    let json = r#"{"version": 1, "name": "x", "sources": [], "sinks": []}"#;
+    let found = Workflow::parse(json, "w").expect_err("nothing");
+    let places: Vec<Option<usize>> = found.iter().map(|finding| finding.column()).collect();
+    assert_eq!(places, [Some(29), Some(44)], "at the two keys: {found}");
 }
+
+/// What no file can mean, with the key that it stands at.
+#[test]
+fn numbers_that_are_not_finite() {
+    for (written, words) in [
+        (".nan", "`vcpu`: `.nan` is not a finite number"),
+        (".inf", "`vcpu`: `.inf` is not a finite number"),
+        ("-.inf", "`vcpu`: `-.inf` is not a finite number"),
+        ("1e999", "`vcpu`: `1e999` is larger than any number that can be used"),
+        ("[1, .nan]", "`vcpu`: `.nan` is not a finite number"),
+    ] {
+        let text = with(INFRASTRUCTURE, &[("vcpu: 2", &format!("vcpu: {written}"))]);
+        let found = Infrastructure::parse(&text, "i.yaml").expect_err(written);
+        expect(&found, &["E0105"], words);
+    }
+    let text = with(WORKFLOW, &[("name: vqa", "name: \".nan\"")]);
+    assert!(Workflow::parse(&text, "w").is_err_and(|found| found.iter().all(|one| one.code == "E0115")));
+}
+
+#[test]
+fn what_goes_beyond_the_limits() {
+    let said = |text: &str| {
+        let found = Workflow::parse(text, "w.yaml").expect_err("beyond the limits");
+        expect(&found, &["E0109"], "");
+        found.render(false)
+    };
+    for deep in ["[".repeat(20_000), format!("a: {}", "{b: ".repeat(70)), (0..99).map(|n| " ".repeat(n) + "a:\n").collect()] {
+        assert!(said(&deep).contains("nested more than 64 levels deep"), "{}", said(&deep));
+    }
+    let mut bomb = format!("a: &a [{}]\n", ["x"; 100].join(","));
+    for (name, before) in [("b", "a"), ("c", "b"), ("d", "c")] {
+        bomb.push_str(&format!("{name}: &{name} [{}]\n", [format!("*{before}").as_str(); 20].join(",")));
+    }
+    assert!(said(&bomb).contains("aliases of this file repeat more than 100000 values"), "{}", said(&bomb));
+}
+
+/// A block of text ends with its last line, not where the next key begins.
+#[test]
+fn blocks_of_text_are_shown_alone() {
+    let text = "version: 1\nname: |\n  Two\n  lines\n\nsources: []\nsinks: []\n";
+    let found = Workflow::parse(text, "w.yaml").expect_err("no name");
+    let name = found.iter().find(|finding| finding.code == "E0115").unwrap_or_else(|| panic!("{found}"));
+    assert_eq!(name.span.text(), Some("Two\n  lines"), "{found}");
 
 /// Independent mistakes anywhere in a file are all reported, in the order of the file.
 #[test]
@@ -141,6 +198,11 @@ fn infrastructure() {
         (&[("count: 2", "count: 0")], &["E0307"], "1 or more"),
         (&[("count: 2", "count: -2")], &["E0105"], "not negative"),
         (&[("count: 2", "count: two")], &["E0105"], "a whole number"),
+        (
+            &[("count: 2", "count: 4000000000000")],
+            &["E0105"],
+            "from 0 to 4294967295, found the number `4000000000000`",
+        ),
         (&[("id: hub", "id: edge")], &["E0302", "E0305", "E0305"], "the first one"),
         (&[("[north, south]", "[north, north]")], &["E0308"], "given twice"),
         (&[("type: accelerated", "type: large")], &["E0304", "E0309"], "`count`"),
@@ -280,6 +342,7 @@ fn model() {
         (&[("name: sound", "name: image")], &["E0508"], "given twice"),
         (&[("input: token", "input: image")], &["E0508"], "given twice"),
         (&[("column: colour", "column: _colour")], &["E0508"], "belong to the engine"),
+        (&[("[batch, 256]", "[batch, SIZE-OF-n]")], &["E0105"], "`SIZE-OF-n` is still to be filled in"),
         (&[("max_steps: 32", "max_steps: 0")], &["E0509"], "0 steps"),
         (&[("end: 2", "end: 4")], &["E0509"], "has no label"),
         (&[("interval: [0.85, 0.89]", "interval: [0.88, 0.89]")], &["E0510"], "not in its interval"),
@@ -302,7 +365,7 @@ fn model() {
 fn profile() {
     let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
     let cases: &[Case<'_>] = &[
-        (&[("p90: 7ms", "p90: 5ms")], &["E0804"], "p90 is less than p75"),
+        (&[("p90: 7ms", "p90: 5ms")], &["E0804"], "p90 is less than p75: 5ms and 6ms"),
         (&[("p90: 7ms", "p90: 7")], &["E0106"], "write `7ms` or `7s`"),
         (&[("[4ms, 6ms, 9ms]", "[4ms, 9ms, 6ms]")], &["E0804"], "not in order"),
         (&[("[4ms, 6ms, 9ms]", "[4ms]")], &["E0803"], "one point"),
@@ -357,6 +420,9 @@ fn profile() {
         };
         expect(&found, codes, words);
     }
+    let found = ProfileFile::parse(&with(PROFILE, &[("p90: 7ms", "p90: 5ms")]), "p.yaml").expect_err("p90 < p75");
+    let places: Vec<_> = found.iter().map(|finding| finding.span.text()).collect();
+    assert_eq!(places, [Some("5ms")], "{found}");
 }
 
 #[test]

@@ -123,7 +123,7 @@ that nine in ten of those times are within (of fewer than nine: all) stands at a
         /// Write it to this file instead of stdout.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
-        /// Form of the answer on stdout: `table` is YAML.
+        /// Form of the answer on stdout: `table` is YAML, or nothing with `--out`; `json` is that of `profile show`.
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },

@@ -26,12 +26,14 @@ const STYLE: &str = "\
 .tm-graph .tm-id{font-size:14px;font-weight:650}.tm-graph .tm-soft{fill:#5c6878}\
 .tm-graph .tm-value{font-variant-numeric:tabular-nums;font-weight:600}\
 .tm-graph .tm-label{fill:#5c6878;font-size:11px;stroke:#f7f8fa;stroke-width:4px;paint-order:stroke;stroke-linejoin:round}\
+.tm-graph .tm-caption{stroke:#eef1f5;stroke-width:5px;paint-order:stroke;stroke-linejoin:round}\
 .tm-source{fill:#0d8284}.tm-operator{fill:#4657c9}.tm-sink{fill:#8947b8}\
 .tm-wire{fill:none;stroke:#8b97a8;stroke-width:1.6}.tm-loses{stroke-dasharray:5 4}.tm-tip{fill:#8b97a8}\
 .tm-mark{fill:none;stroke:#8b97a8;stroke-width:1.4}.tm-chosen{fill:#4657c9;stroke:#4657c9}\
 @media screen and (prefers-color-scheme:dark){\
 .tm-ground{fill:#12171e}.tm-lane{fill:#181f28;stroke:#2c3642}.tm-card{fill:#1e2630;stroke:#374352}\
 .tm-graph text{fill:#e7ecf2}.tm-graph .tm-soft{fill:#9aa7b7}.tm-graph .tm-label{fill:#9aa7b7;stroke:#12171e}\
+.tm-graph .tm-caption{stroke:#181f28}\
 .tm-source{fill:#3dbab8}.tm-operator{fill:#8c9bff}.tm-sink{fill:#c48cf0}\
 .tm-wire{stroke:#73808f}.tm-tip{fill:#73808f}.tm-mark{stroke:#73808f}.tm-chosen{fill:#8c9bff;stroke:#8c9bff}}";
 
@@ -43,8 +45,8 @@ pub(crate) fn file(picture: &Picture) -> String {
     markup.finish()
 }
 
-/// The drawing as an `svg` element.
-pub(crate) fn write(picture: &Picture, markup: &mut Markup) {
+/// The drawing as an `svg` element; gives its width in pixels, at which text is as large as in [`STYLE`].
+pub(crate) fn write(picture: &Picture, markup: &mut Markup) -> f64 {
     let layout = lay_out(picture);
     let (width, height) = (layout.width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN);
     let view = format!("0 0 {} {}", Short(width), Short(height));
@@ -68,12 +70,14 @@ pub(crate) fn write(picture: &Picture, markup: &mut Markup) {
             group.break_line();
             lanes(picture, &layout, group);
             wires(picture, &layout, group);
+            captions(picture, &layout, group);
             for (card, rectangle) in picture.cards.iter().zip(&layout.boxes) {
                 draw_card(card, rectangle, group);
                 group.break_line();
             }
         });
     });
+    width
 }
 
 fn lay_out(picture: &Picture) -> Layout {
@@ -115,7 +119,18 @@ fn lanes(picture: &Picture, layout: &Layout, group: &mut Markup) {
                 ("rx", &12),
             ],
         );
-        let at: [Attribute<'_>; 3] = [("class", &"tm-soft"), ("x", &PADDING), ("y", &Short(top + 22.0))];
+        group.break_line();
+    }
+}
+
+/// The names of lanes, over the wires that pass from lane to lane.
+fn captions(picture: &Picture, layout: &Layout, group: &mut Markup) {
+    for (lane, (top, _)) in picture.lanes.iter().zip(&layout.lanes) {
+        if lane.title.is_empty() {
+            continue;
+        }
+        let at: [Attribute<'_>; 3] =
+            [("class", &"tm-soft tm-caption"), ("x", &PADDING), ("y", &Short(top + 22.0))];
         group.leaf("text", &at, &lane.title);
         group.break_line();
     }

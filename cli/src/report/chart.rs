@@ -45,6 +45,8 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 30.0;
+/// Width of a letter of the limit's name, where text is largest.
+const LETTER: f64 = 8.0;
 
 impl Chart<'_> {
     /// Draws it. A chart without points says so.
@@ -97,16 +99,61 @@ impl Chart<'_> {
             {
                 let y = place_y(*value);
                 line(svg, "limit-line", (LEFT, y), (WIDTH - RIGHT, y));
-                let below = if y < TOP + 14.0 { 15.0 } else { -6.0 };
+                let (x, below, anchor) = self.place_of_name(name, y, &place_x, &place_y);
                 let at: [Attribute<'_>; 4] = [
                     ("class", &"limit"),
-                    ("x", &Short(WIDTH - RIGHT)),
+                    ("x", &Short(x)),
                     ("y", &Short(y + below)),
-                    ("text-anchor", &"end"),
+                    ("text-anchor", &anchor),
                 ];
                 svg.leaf("text", &at, name);
             }
         });
+    }
+
+    /// Where the name of the limit, drawn at height `y`, hides least of the curves: x, how far below the limit, and which
+    /// end of the text that is.
+    fn place_of_name(
+        &self,
+        name: &str,
+        y: f64,
+        place_x: &dyn Fn(f64) -> f64,
+        place_y: &dyn Fn(f64) -> f64,
+    ) -> (f64, f64, &'static str) {
+        let length = name.chars().count() as f64 * LETTER;
+        let mut places = Vec::new();
+        for (x, anchor, from) in [
+            (WIDTH - RIGHT, "end", WIDTH - RIGHT - length),
+            (LEFT + 6.0, "start", LEFT + 6.0),
+            ((LEFT + WIDTH - RIGHT) / 2.0, "middle", (LEFT + WIDTH - RIGHT - length) / 2.0),
+        ] {
+            for below in [-6.0, 15.0] {
+                let (top, bottom) = (y + below - 12.0, y + below + 4.0);
+                let inside =
+                    |x: f64, y: f64| (from..=from + length).contains(&x) && (top..=bottom).contains(&y);
+                let hidden: usize = self
+                    .curves
+                    .iter()
+                    .map(|curve| {
+                        let points: Vec<_> =
+                            curve.points.iter().map(|(x, y)| (place_x(*x), place_y(*y))).collect();
+                        // Between two points the line is straight; a few places on it are enough.
+                        let between = points.windows(2).flat_map(|pair| {
+                            let ((x, y), (to_x, to_y)) = (pair[0], pair[1]);
+                            (0..8)
+                                .map(move |n| f64::from(n) / 8.0)
+                                .map(move |part| (x + part * (to_x - x), y + part * (to_y - y)))
+                        });
+                        between.filter(|(x, y)| inside(*x, *y)).count()
+                    })
+                    .sum();
+                if top >= 0.0 && bottom <= HEIGHT - BOTTOM {
+                    places.push((hidden, (x, below, anchor)));
+                }
+            }
+        }
+        let best = places.into_iter().min_by_key(|(hidden, _)| *hidden);
+        best.map_or((WIDTH - RIGHT, -6.0, "end"), |(_, place)| place)
     }
 
     /// The lowest and the highest value drawn, and the values with a line of the grid.
@@ -249,6 +296,28 @@ mod tests {
             let texts = document.descendants().filter(|node| node.has_tag_name("text")).count();
             prop_assert!(texts <= 26, "{texts} texts would not fit");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_limit_keeps_off_the_curves() {
+        let drawn = |points: Vec<(f64, f64)>| {
+            let mut markup = Markup::new();
+            chart(points, Scale::Linear, Some(50.0)).draw(&mut markup);
+            let text = markup.finish();
+            let document = roxmltree::Document::parse(&text).unwrap();
+            let name = document.descendants().find(|node| node.attribute("class") == Some("limit")).unwrap();
+            let line =
+                document.descendants().find(|node| node.attribute("class") == Some("limit-line")).unwrap();
+            let y =
+                |node: roxmltree::Node<'_, '_>, name| node.attribute(name).unwrap().parse::<f64>().unwrap();
+            (name.attribute("text-anchor").unwrap().to_owned(), y(name, "y") < y(line, "y1"))
+        };
+        let rising = |to: f64| (0..=50).map(|n| (f64::from(n), f64::from(n) * to / 50.0)).collect::<Vec<_>>();
+        assert_eq!(drawn(rising(10.0)), ("end".to_owned(), true), "nothing is near");
+        assert_eq!(drawn(rising(52.0)).1, true);
+        assert_ne!(drawn(rising(52.0)).0, "end", "the curve passes on the right");
+        let flat = (0..=50).map(|n| (f64::from(n), 52.0)).collect();
+        assert_eq!(drawn(flat), ("end".to_owned(), false), "just above the limit all along");
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub(crate) struct Page<'a> {
     pub(crate) options: Vec<(&'static str, String)>,
 }
 
+/// Name, value and what there is more to say of it.
+type Tile = (String, String, String);
+
 /// Id, name and text of a part of the page.
 type Part = (&'static str, &'static str, Markup);
 
@@ -227,57 +230,75 @@ impl Page<'_> {
         let program = self.document.program;
         // The sink that most came to stands for all.
         let Some(sink) = report.sinks.iter().max_by_key(|sink| sink.records) else { return };
-        let mut tiles: Vec<(&str, String, String)> = Vec::new();
+        let mut tiles: Vec<Tile> = Vec::new();
         let all: u64 = report.sinks.iter().map(|sink| sink.records).sum();
         let committed = if self.end == End::Complete { "" } else { "committed " };
         let sinks = match report.sinks.len() {
             1 => format!("{committed}at {}", sink.sink),
             n => format!("{committed}at {n} sinks"),
         };
-        tiles.push(("Results", grouped(all), sinks));
+        tiles.push(("Results".into(), grouped(all), sinks));
         match sink_rate(sink, report, program) {
-            Some(measured) => tiles.push(("Throughput", rate(measured), format!("at {}", sink.sink))),
+            Some(measured) => tiles.push(("Throughput".into(), rate(measured), format!("at {}", sink.sink))),
             None if is_short(report, program) => {
-                tiles.push(("Throughput", "–".to_owned(), "the run was too short".to_owned()));
+                tiles.push(("Throughput".into(), "–".to_owned(), "the run was too short".to_owned()));
             }
             None => {}
         }
-        if sink.latency.count > 0 {
-            tiles.push((
-                "Latency, median",
-                milliseconds(sink.latency.p50_ms),
-                "from due to arrived".to_owned(),
-            ));
-            let worst = format!("largest {}", milliseconds(sink.latency.max_ms));
-            tiles.push(("Latency, p99", milliseconds(sink.latency.p99_ms), worst));
-        }
+        tiles.extend(self.latency_tiles().into_iter().flatten());
         for judged in report.sinks.iter().filter(|sink| sink.scored > 0) {
             let text = accuracy_text(judged.correct, judged.scored);
             let (share, interval) = text.split_once(" (").unwrap_or((&text, ""));
-            tiles.push(("Accuracy", share.to_owned(), interval.trim_end_matches(')').to_owned()));
+            tiles.push(("Accuracy".into(), share.to_owned(), interval.trim_end_matches(')').to_owned()));
         }
         let dropped: u64 = sections::drops(report).map(|(.., records)| records).sum();
         let letters = format!("{} dead letters", grouped(report.dead_letters));
-        tiles.push(("Lost", grouped(report.dead_letters + dropped), letters));
+        tiles.push(("Lost".into(), grouped(report.dead_letters + dropped), letters));
         if report.seconds > 0.0 {
             let used = self.document.processor_seconds;
             let stretched = self.document.emulation.map_or(1.0, crate::emulate::Account::factor);
             let cores = used / (report.seconds * stretched);
-            tiles.push(("Processor", format!("{cores:.2} cores"), format!("{} in all", seconds(used))));
+            tiles.push((
+                "Processor".into(),
+                format!("{cores:.2} cores"),
+                format!("{} in all", seconds(used)),
+            ));
         }
         if let Some(peak) = Usage::look().peak {
-            tiles.push(("Memory, peak", bytes(peak), "of the whole process".to_owned()));
+            tiles.push(("Memory, peak".into(), bytes(peak), "of the whole process".to_owned()));
         }
         main.element("div", &[("class", &"tiles")], |grid| {
             for (name, value, more) in tiles {
                 grid.element("div", &[("class", &"tile")], |tile| {
-                    tile.leaf("div", &[("class", &"name")], name);
+                    tile.leaf("div", &[("class", &"name")], &name);
                     tile.leaf("div", &[("class", &"value")], &value);
                     tile.leaf("div", &[("class", &"more")], &more);
                 });
             }
         });
         main.break_line();
+    }
+
+    /// Of the sink that is furthest from its level: the slowest at the percentile of the level, without one at p99.
+    fn latency_tiles(&self) -> Option<[Tile; 2]> {
+        let sinks = &self.document.report.sinks;
+        let level = self.prepared.workflow.slo.latency.as_ref();
+        let percentile = level.map_or(99.0, |level| level.percentile.0);
+        let measured = sinks.iter().filter(|sink| sink.latency.count > 0).filter_map(|sink| {
+            Some((sink, self.observer.sink(&sink.sink)?.latency.percentile_ms(percentile)))
+        });
+        let (sink, slowest) = measured.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        let place = if sinks.len() > 1 { format!("at {}, ", sink.sink) } else { String::new() };
+        let more = match level {
+            Some(level) => format!("{place}wanted below {}", level.below.value),
+            None => format!("{place}largest {}", milliseconds(sink.latency.max_ms)),
+        };
+        let median = (
+            "Latency, median".to_owned(),
+            milliseconds(sink.latency.p50_ms),
+            format!("{place}from due to arrived"),
+        );
+        Some([median, (format!("Latency, p{percentile}"), milliseconds(slowest), more)])
     }
 
     fn facts(&self, part: &mut Markup) {

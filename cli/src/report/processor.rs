@@ -50,17 +50,19 @@ pub(super) fn threads(report: &RunReport, program: &Program, whole: f64, part: &
     );
     part.element("div", &[("class", &"split threads")], |split| {
         for share in &shares {
-            split.element("div", &[("class", &"thread")], |name| {
-                name.leaf("span", &[("class", &"id")], &share.name);
-                name.text(" ");
-                name.leaf("span", &[("class", &"soft")], &share.what);
+            split.element("div", &[("class", &"row")], |row| {
+                row.element("div", &[("class", &"thread")], |name| {
+                    name.leaf("span", &[("class", &"id")], &share.name);
+                    name.text(" ");
+                    name.leaf("span", &[("class", &"soft")], &share.what);
+                });
+                row.element("div", &[("class", &"bar")], |bar| {
+                    let width = format!("width:{:.2}%", share.seconds * 100.0 / longest);
+                    bar.leaf("span", &[("class", &"b1"), ("style", &width)], "");
+                });
+                let percent = share.seconds * 100.0 / whole.max(share.seconds);
+                row.leaf("div", &[("class", &"n")], &format!("{} · {percent:.0} %", seconds(share.seconds)));
             });
-            split.element("div", &[("class", &"bar")], |bar| {
-                let width = format!("width:{:.2}%", share.seconds * 100.0 / longest);
-                bar.leaf("span", &[("class", &"b1"), ("style", &width)], "");
-            });
-            let percent = share.seconds * 100.0 / whole.max(share.seconds);
-            split.leaf("div", &[("class", &"n")], &format!("{} · {percent:.0} %", seconds(share.seconds)));
         }
     });
 }

@@ -74,7 +74,13 @@ pub(super) fn workflow(prepared: &Prepared, report: &RunReport, part: &mut Marku
         "What ran, with what was measured: records, the median time of a computation, and on the arrows records per \
          second over the whole run. A filled dot is the model that was chosen.",
     );
-    part.element("div", &[("class", &"graph")], |graph| svg::write(&measured(prepared, report), graph));
+    let mut drawing = Markup::new();
+    let width = svg::write(&measured(prepared, report), &mut drawing);
+    // The page scales it by this, within what can be read.
+    let style = format!("--width:{width:.0}px");
+    part.element("div", &[("class", &"graph"), ("tabindex", &"0")], |graph| {
+        graph.element("div", &[("style", &style)], |inner| inner.nest(&drawing));
+    });
 }
 
 fn measured(prepared: &Prepared, report: &RunReport) -> Picture {
@@ -165,16 +171,18 @@ pub(super) fn stages(report: &RunReport, part: &mut Markup) {
     });
     part.element("div", &[("class", &"split")], |split| {
         for stage in &shown {
-            split.leaf("div", &[("class", &"id")], &stage.stage);
-            split.element("div", &[("class", &"bar")], |bar| {
-                let parts = [("b2", &stage.transfer), ("b3", &stage.queue), ("b1", &stage.compute)];
-                for (class, summary) in parts.into_iter().filter(|(_, summary)| summary.mean_ms > 0.0) {
-                    let width = format!("width:{:.2}%", summary.mean_ms * 100.0 / longest.max(1e-9));
-                    let title = milliseconds(summary.mean_ms);
-                    bar.leaf("span", &[("class", &class), ("style", &width), ("title", &title)], "");
-                }
+            split.element("div", &[("class", &"row")], |row| {
+                row.leaf("div", &[("class", &"id")], &stage.stage);
+                row.element("div", &[("class", &"bar")], |bar| {
+                    let parts = [("b2", &stage.transfer), ("b3", &stage.queue), ("b1", &stage.compute)];
+                    for (class, summary) in parts.into_iter().filter(|(_, summary)| summary.mean_ms > 0.0) {
+                        let width = format!("width:{:.2}%", summary.mean_ms * 100.0 / longest.max(1e-9));
+                        let title = milliseconds(summary.mean_ms);
+                        bar.leaf("span", &[("class", &class), ("style", &width), ("title", &title)], "");
+                    }
+                });
+                row.leaf("div", &[("class", &"n")], &milliseconds(total(stage)));
             });
-            split.leaf("div", &[("class", &"n")], &milliseconds(total(stage)));
         }
     });
     let columns = [
@@ -419,7 +427,13 @@ fn write_pair(pair: &Pair, list: &mut Markup) {
 pub(super) fn models(models: &[ChosenModel], part: &mut Markup) {
     table(
         part,
-        &[("Stage", false), ("Model", false), ("Why", false), ("Runs on", false), ("Why", false)],
+        &[
+            ("Stage", false),
+            ("Model", false),
+            ("Why this model", false),
+            ("Runs on", false),
+            ("Why there", false),
+        ],
         |body| {
             for model in models {
                 body.element("tr", &[], |row| {

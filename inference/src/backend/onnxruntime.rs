@@ -6,11 +6,12 @@ use super::{Backend, BackendError, Session, model_name};
 use crate::facts::ModelFacts;
 use crate::tensor::{Tensor, TensorData};
 use ort::environment::Environment;
+use ort::logging::LogLevel;
 use ort::session::Session as OrtSession;
 use ort::session::builder::GraphOptimizationLevel;
 use ort::value::{DynValue, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Name in manifests and plans.
 pub const NAME: &str = "ort";
@@ -90,9 +91,10 @@ impl OnnxRuntime {
             .map_err(|error| error.to_string())?
             .with_name("tidemill")
             .with_telemetry(false)
+            .with_logger(Arc::new(|level, category, _, place, message| log(level, category, place, message)))
             .build()
             .map_err(|error| error.to_string())?;
-        environment.set_log_level(ort::logging::LogLevel::Error);
+        environment.set_log_level(LogLevel::Error);
         let version = path
             .file_name()
             .and_then(|name| name.to_str())
@@ -125,6 +127,18 @@ impl Backend for OnnxRuntime {
             outputs: names(&facts.outputs),
             name: model_name(&facts.path),
         }))
+    }
+}
+
+/// What ONNX Runtime has to say goes into our log, one level lower than it thinks: its errors come back from the call
+/// that failed too, which reports them.
+fn log(level: LogLevel, category: &str, place: &str, message: &str) {
+    match level {
+        LogLevel::Fatal => tracing::error!(target: "ort", category, place, "{message}"),
+        LogLevel::Error => tracing::warn!(target: "ort", category, place, "{message}"),
+        LogLevel::Warning => tracing::info!(target: "ort", category, place, "{message}"),
+        LogLevel::Info => tracing::debug!(target: "ort", category, place, "{message}"),
+        LogLevel::Verbose => tracing::trace!(target: "ort", category, place, "{message}"),
     }
 }
 

@@ -67,10 +67,13 @@ impl FitSteps {
             steps.bgr |= this == 2;
             if let Some((width, height, scaling)) = given {
                 steps.scaling = scaling;
-                if (width, height) != (steps.width, steps.height)
-                    || width > image::MAX_SIDE
-                    || height > image::MAX_SIDE
-                {
+                if width > image::MAX_SIDE || height > image::MAX_SIDE {
+                    let most = image::MAX_SIDE;
+                    return wrong(format!(
+                        "the step gives {width}x{height}; width and height are at most {most} pixels"
+                    ));
+                }
+                if (width, height) != (steps.width, steps.height) {
                     let (w, h) = (steps.width, steps.height);
                     return wrong(format!("the step gives {width}x{height}, the shape says {w}x{h}"));
                 }
@@ -144,13 +147,16 @@ mod tests {
     use ::image::{ImageFormat, Rgb};
     use std::io::Cursor;
 
-    fn steps(text: &str, width: u32) -> Result<Option<FitSteps>, StepsError> {
+    fn input(text: &str, width: u32) -> ModelInput {
         let text = format!(
             "{{name: x, column: image, type: image, dtype: float32, shape: [batch, 3, 4, {width}], preprocess: [{text}]}}"
         );
         let source = tidemill_spec::span::SourceFile::new("input.yaml", text);
-        let input: ModelInput = tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap();
-        FitSteps::of(&input, &[3, 4, width as usize])
+        tidemill_spec::yaml::parse(&source).unwrap().deserialize_into().unwrap()
+    }
+
+    fn steps(text: &str, width: u32) -> Result<Option<FitSteps>, StepsError> {
+        FitSteps::of(&input(text, width), &[3, 4, width as usize])
     }
 
     fn png(width: u32, height: u32, colour: [u8; 3]) -> Vec<u8> {
@@ -202,6 +208,10 @@ mod tests {
         ] {
             assert!(steps(text, 6).is_err(), "{text}");
         }
+        let large =
+            FitSteps::of(&input("fit_height: {height: 20000, width: 20000}", 20_000), &[3, 20_000, 20_000]);
+        let message = large.unwrap_err().message;
+        assert!(message.contains("20000x20000") && message.contains("at most 16384 pixels"), "{message}");
         let unscaled = steps("bgr: {}", 6).unwrap().unwrap();
         assert_eq!(appended(&unscaled, &png(5, 4, [0; 3])).unwrap_err().reason, "image_wrong_size");
         assert_eq!(appended(&unscaled, &png(6, 4, [0; 3])).unwrap().len(), 72);

@@ -3,7 +3,8 @@ use super::Rejected;
 use super::completeness::{jpeg_is_complete, png_is_complete};
 use image::error::ImageError;
 use image::imageops::FilterType;
-use image::{ImageFormat, ImageReader, Limits, RgbImage};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 use std::io::Cursor;
 
 /// Longest side that is decoded, pixels.
@@ -13,8 +14,8 @@ pub const MAX_PIXELS: u64 = 64 << 20;
 /// Most memory that decoding one image may take, bytes.
 pub const MAX_DECODE_BYTES: u64 = 512 << 20;
 
-/// Decodes JPEG or PNG bytes to 8-bit RGB. Transparency is dropped, 16-bit values are rounded; the
-/// orientation in EXIF is not applied.
+/// Decodes JPEG or PNG bytes to 8-bit RGB, turned and mirrored as its EXIF orientation says. Transparency is dropped,
+/// 16-bit values are rounded.
 ///
 /// # Errors
 /// `image_invalid`, `image_truncated` or `image_too_large`. The size is read from the header before
@@ -56,8 +57,17 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_DECODE_BYTES);
     let mut reader = reader();
-    reader.limits(limits);
-    Ok(reader.decode().map_err(|error| rejected(&error))?.into_rgb8())
+    reader.limits(limits.clone());
+    let mut decoder = reader.into_decoder().map_err(|error| rejected(&error))?;
+    // The pixels count towards the memory that the decoder may take.
+    limits.reserve(decoder.total_bytes()).map_err(|error| rejected(&error))?;
+    decoder.set_limits(limits).map_err(|error| rejected(&error))?;
+    // Pictures with unreadable metadata are taken as they are stored.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let stored = DynamicImage::from_decoder(decoder).map_err(|error| rejected(&error))?;
+    let mut image = DynamicImage::ImageRgb8(stored.into_rgb8());
+    image.apply_orientation(orientation);
+    Ok(image.into_rgb8())
 }
 
 fn rejected(error: &ImageError) -> Rejected {
@@ -112,6 +122,60 @@ mod tests {
         let jpeg = decode(&encoded(20, 10, ImageFormat::Jpeg)).unwrap();
         assert_eq!(jpeg.dimensions(), (20, 10));
         assert!(jpeg.get_pixel(2, 3).0[2].abs_diff(128) < 12);
+    }
+
+    /// EXIF data that says nothing but an orientation: a TIFF header and a directory of one entry.
+    fn exif(orientation: u8) -> Vec<u8> {
+        let mut bytes = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+        bytes.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+
+    fn png_with_exif(orientation: u8) -> Vec<u8> {
+        let bytes = encoded(4, 3, ImageFormat::Png);
+        // Behind the signature and the header, of 8 and 25 bytes.
+        let (start, rest) = bytes.split_at(33);
+        let mut chunk = b"eXIf".to_vec();
+        chunk.extend(exif(orientation));
+        let length = u32::try_from(chunk.len() - 4).unwrap().to_be_bytes();
+        [start, &length, &chunk, &checksum(&chunk).to_be_bytes(), rest].concat()
+    }
+
+    #[test]
+    fn pictures_are_turned_as_their_metadata_say() {
+        let stored = decode(&encoded(4, 3, ImageFormat::Png)).unwrap();
+        for orientation in 0..=9 {
+            let shown = decode(&png_with_exif(orientation)).unwrap();
+            let size = if (5..=8).contains(&orientation) { (3, 4) } else { (4, 3) };
+            assert_eq!(shown.dimensions(), size, "{orientation}");
+            for (x, y, pixel) in shown.enumerate_pixels() {
+                // Where the pixel is stored, by the definition of the eight values; others mean nothing.
+                let (from_x, from_y) = match orientation {
+                    2 => (3 - x, y),
+                    3 => (3 - x, 2 - y),
+                    4 => (x, 2 - y),
+                    5 => (y, x),
+                    6 => (y, 2 - x),
+                    7 => (3 - y, 2 - x),
+                    8 => (3 - y, x),
+                    _ => (x, y),
+                };
+                assert_eq!(pixel, stored.get_pixel(from_x, from_y), "{orientation} at {x}, {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_photo_taken_upright_stands_upright() {
+        let stored =
+            RgbImage::from_fn(32, 16, |x, _| image::Rgb(if x < 16 { [250, 0, 0] } else { [0, 0, 250] }));
+        let mut bytes = Vec::new();
+        let mut encoder = image::codecs::jpeg::JpegEncoder::new(&mut bytes);
+        image::ImageEncoder::set_exif_metadata(&mut encoder, exif(6)).unwrap();
+        stored.write_with_encoder(encoder).unwrap();
+        let shown = decode(&bytes).unwrap();
+        assert_eq!(shown.dimensions(), (16, 32));
+        assert!(shown.get_pixel(8, 4).0[0] > 200 && shown.get_pixel(8, 28).0[2] > 200);
     }
 
     #[test]

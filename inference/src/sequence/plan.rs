@@ -179,6 +179,11 @@ impl Comparison {
         })
     }
 
+    fn not_fed(&mut self, port: &Port, span: &Span) {
+        let (name, found, span) = (port.name.clone(), port.type_text(), span.clone());
+        self.errors.push(ModelError::NotFed { name, found, span });
+    }
+
     fn encoder_feeds(
         &mut self,
         manifest: &Manifest,
@@ -192,7 +197,10 @@ impl Comparison {
             } else if decoder.mask.as_ref().is_some_and(|mask| mask.encoder.value == port.name) {
                 feeds.push(EncoderFeed::Mask);
             } else {
-                self.errors.push(ModelError::NotFed { name: port.name.clone(), found: port.type_text() });
+                self.not_fed(
+                    port,
+                    manifest.inputs.last().map_or(&manifest.file.span, |input| &input.name.span),
+                );
             }
         }
         feeds
@@ -219,7 +227,7 @@ impl Comparison {
                 feeds.push(DecoderFeed::Cache(tensors.len()));
                 tensors.extend(self.cache_tensor(cache, port, rest, facts));
             } else {
-                self.errors.push(ModelError::NotFed { name: port.name.clone(), found: port.type_text() });
+                self.not_fed(port, &decoder.file.span);
             }
         }
         if tensors.is_empty() {

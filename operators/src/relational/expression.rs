@@ -101,7 +101,15 @@ impl Expression {
         check_size(text)?;
         let program = ENVIRONMENT.compile(text).map_err(|errors| {
             let first = errors.errors.first();
-            let place = first.map_or(String::new(), |e| format!("at character {}", e.pos.1.max(1)));
+            let place = first.map_or(String::new(), |error| {
+                let (line, character) = error.pos;
+                let line = if text.trim_end().contains('\n') {
+                    format!(" of line {}", line.max(1))
+                } else {
+                    String::new()
+                };
+                format!("at character {}{line}", character.max(1))
+            });
             let what = first.map_or("it does not parse", |e| e.msg.as_str());
             not_parsed(text, what, &place)
         })?;
@@ -251,6 +259,9 @@ impl VariableResolver for Row<'_> {
 
 /// What is wrong with a text that does not parse; `what` and `place` are those of the parser.
 fn not_parsed(text: &str, what: &str, place: &str) -> ExpressionError {
+    // Messages and advice are of one line; line breaks of an expression mean nothing.
+    let text = &text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let text = text.trim_end();
     if let Some((ours, changes)) = super::slips::mended(text)
         && ENVIRONMENT.compile(&ours).is_ok()
     {
@@ -432,6 +443,18 @@ mod tests {
             let error = Expression::compile(text, &input()).map(|e| e.kind).unwrap_err();
             assert!(error.message.contains(message), "{text}: {error}");
             assert!(error.help.clone().unwrap_or_default().contains(help), "{text}: {:?}", error.help);
+        }
+        // An expression over several lines: its line is named, and the message stays on one.
+        for (text, message) in [
+            ("n > 0 &&\n  b < 3\n", "there is no column `b` (in line 2 of the expression, `b < 3`)"),
+            ("b < 3\n", "there is no column `b` (in `b < 3`)"),
+            (
+                "n > 0 &&\n  n + + < 3\n",
+                "`n > 0 && n + + < 3` is not an expression: '+' does not fit at character 5 of line 2",
+            ),
+        ] {
+            let error = Expression::compile(text, &input()).map(|e| e.kind).unwrap_err();
+            assert!(error.message.contains(message) && !error.message.contains('\n'), "{error}");
         }
         let deep = format!("{}n{}", "(".repeat(5000), ")".repeat(5000));
         assert!(Expression::compile(&deep, &input()).is_err());

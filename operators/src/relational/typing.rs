@@ -110,6 +110,21 @@ pub(crate) struct Typing<'a> {
     used: BTreeSet<usize>,
 }
 
+/// Where in an expression: as a character when it is not at its beginning, in a text of several lines as the line.
+fn place(text: &str, start: usize) -> String {
+    let text = text.trim_end();
+    if text.contains('\n') {
+        let before: String = text.chars().take(start).collect();
+        let line = before.matches('\n').count();
+        let shown = text.lines().nth(line).unwrap_or_default().trim();
+        return format!("in line {} of the expression, `{shown}`", line + 1);
+    }
+    match start {
+        0 => format!("in `{text}`"),
+        _ => format!("at character {} of `{text}`", start + 1),
+    }
+}
+
 impl<'a> Typing<'a> {
     pub(crate) fn new(text: &'a str, input: &'a StreamType, places: &'a SourceInfo) -> Self {
         Self { text, input, places, used: BTreeSet::new() }
@@ -121,12 +136,8 @@ impl<'a> Typing<'a> {
     }
 
     fn wrong(&self, node: &IdedExpr, message: impl fmt::Display) -> ExpressionError {
-        // Where in the expression, as a character, when it is not at its beginning.
-        let place = match self.places.offset_for(node.id) {
-            Some((start, _)) if start > 0 => format!(" (at character {} of `{}`)", start + 1, self.text),
-            _ => format!(" (in `{}`)", self.text),
-        };
-        ExpressionError::new(format!("{message}{place}"))
+        let start = self.places.offset_for(node.id).map_or(0, |(start, _)| start as usize);
+        ExpressionError::new(format!("{message} ({})", place(self.text, start)))
     }
 
     fn wrong_pattern(&self, here: &IdedExpr, pattern: &str, error: &regex::Error) -> ExpressionError {

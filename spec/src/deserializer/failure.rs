@@ -2,6 +2,7 @@
 use super::NodeId;
 use crate::diagnostic::suggestion;
 use crate::span::Span;
+use crate::units::shown;
 use serde::de;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -48,6 +49,22 @@ impl Failure {
         failure
     }
 
+    /// A whole number beyond those that the type, by serde's name, has.
+    fn too_large(unexpected: de::Unexpected<'_>, expected: &str, found: &str) -> Option<Self> {
+        let (least, most) = whole_numbers(expected)?;
+        let beyond = match unexpected {
+            de::Unexpected::Unsigned(number) => i128::from(number) > most,
+            de::Unexpected::Signed(number) => least < 0 && i128::from(number) < least,
+            // The parser gives whole numbers of more than 64 bits as floats.
+            de::Unexpected::Float(number) => {
+                number.fract() == 0.0 && (number > most as f64 || least < 0 && number < least as f64)
+            }
+            _ => false,
+        };
+        let range = format!("a whole number from {least} to {most}");
+        beyond.then(|| Self::mismatch(range.clone(), found, format!("write {range} here")))
+    }
+
     /// Fixes the place unless an inner node has done so already.
     pub(super) fn at(mut self, node: NodeId, span: &Span) -> Self {
         self.place.get_or_insert_with(|| (node, span.clone()));
@@ -63,6 +80,16 @@ impl Failure {
             None => format!("what `{written}` gives does not fit here"),
         };
         self.help = Some("check the value of the variable".to_string());
+        self
+    }
+}
+
+impl Failure {
+    /// The same with the number as the file writes it: a float has lost digits and zeros.
+    pub(super) fn with_number(mut self, written: Option<&str>) -> Self {
+        if let (Some(expected), Some(written)) = (&self.expected, written) {
+            self.message = format!("expected {expected}, found the number `{}`", shown(written));
+        }
         self
     }
 }
@@ -105,6 +132,9 @@ impl de::Error for Failure {
     fn invalid_type(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let found = in_words(unexpected);
         let expected = expected.to_string();
+        if let Some(failure) = Failure::too_large(unexpected, &expected, &found) {
+            return failure;
+        }
         let help = match unexpected {
             de::Unexpected::Signed(_)
             | de::Unexpected::Unsigned(_)
@@ -120,7 +150,11 @@ impl de::Error for Failure {
     }
 
     fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        let (found, expected) = (in_words(unexpected), plainly(&expected.to_string()));
+        let found = in_words(unexpected);
+        if let Some(failure) = Failure::too_large(unexpected, &expected.to_string(), &found) {
+            return failure;
+        }
+        let expected = plainly(&expected.to_string());
         let help = format!("write {expected} here");
         Failure::mismatch(expected, &found, help)
     }
@@ -155,6 +189,21 @@ fn in_words(unexpected: de::Unexpected<'_>) -> String {
         de::Unexpected::Bool(b) => format!("`{b}`"),
         other => other.to_string(),
     }
+}
+
+/// The least and the largest number of a type of whole numbers that files can write: they have no more than 64 bits, one of
+/// which is the sign.
+fn whole_numbers(expected: &str) -> Option<(i128, i128)> {
+    let most = i128::from(i64::MAX);
+    Some(match expected {
+        "u8" => (0, i128::from(u8::MAX)),
+        "u16" => (0, i128::from(u16::MAX)),
+        "u32" => (0, i128::from(u32::MAX)),
+        "u64" | "usize" => (0, most),
+        "i32" => (i128::from(i32::MIN), i128::from(i32::MAX)),
+        "i64" => (i128::from(i64::MIN), most),
+        _ => return None,
+    })
 }
 
 /// Serde's words for Rust types in the words of YAML.

@@ -62,7 +62,6 @@ impl Manifest {
             );
         }
         unique("input", self.inputs.iter().map(|input| &input.name), found);
-        unique("output", self.outputs.iter().map(|output| &output.name), found);
         let collected = self.repeat.iter().map(|repeat| &repeat.collect.column);
         let collected = collected.chain(self.decoder.iter().map(|decoder| &decoder.column));
         unique("output column", self.outputs.iter().map(|output| &output.column).chain(collected), found);

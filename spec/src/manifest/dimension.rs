@@ -1,4 +1,5 @@
 //! One dimension of a model's tensor: `batch`, a number or `any`.
+use crate::deserializer::coded;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -48,6 +49,12 @@ impl<'de> Deserialize<'de> for Dimension {
                 match text {
                     "batch" => Ok(Dimension::Batch),
                     "any" => Ok(Dimension::Any),
+                    // What `tidemill models inspect --manifest` writes for a size that the file leaves open.
+                    blank if blank.starts_with("SIZE") => Err(E::custom(coded(
+                        "E0105",
+                        format!("`{blank}` is still to be filled in"),
+                        "the model file leaves this size open: write the size that your records have, 1 or more",
+                    ))),
                     other => Err(E::invalid_value(Unexpected::Str(other), &self)),
                 }
             }

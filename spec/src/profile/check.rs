@@ -178,8 +178,15 @@ impl<'a> Check<'a> {
         }
         for pair in named.windows(2) {
             if pair[0].1 > pair[1].1 {
-                let message = format!("p{} is less than p{}", pair[1].0, pair[0].0);
-                self.report(at, "E0804", message, "percentiles grow: check the figures");
+                let ((low, before), (high, after)) = (pair[0], pair[1]);
+                let message = format!("p{high} is less than p{low}: {after} and {before}");
+                let place = format!("p{high}");
+                self.report(
+                    &[at[0], at[1], at[2], at[3], Key(&place)],
+                    "E0804",
+                    message,
+                    "percentiles grow: check the two figures",
+                );
             }
         }
         if times.points.len() == 1 {

@@ -100,7 +100,7 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 ];
 
 /// `text` without an infinitely long tail, for messages.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     if text.chars().count() <= 60 {
         text.to_string()
     } else {
@@ -124,7 +124,27 @@ fn split<'a>(text: &'a str, what: &str, example: &str) -> Result<(&'a str, &'a s
             format!("write a number and a unit, such as `{example}`"),
         );
     }
+    if let Some(length) = exponent(&text[end..]) {
+        let number = &text[..end + length];
+        // In full where that is still readable.
+        let full = number.parse::<f64>().ok().map(|value| value.to_string()).filter(|full| full.len() <= 20);
+        return error(
+            format!("`{}` has an exponent, which numbers with a unit do not take", shown(text)),
+            match full {
+                Some(full) => format!("write `{full}` for `{number}`"),
+                None => format!("write all digits, as in `{example}`"),
+            },
+        );
+    }
     Ok((&text[..end], text[end..].trim_start()))
+}
+
+/// Bytes of the exponent (`e6`, `E-3`) that `text` starts with; no unit looks like one.
+fn exponent(text: &str) -> Option<usize> {
+    let rest = text.strip_prefix(['e', 'E'])?;
+    let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+    let count = digits.bytes().take_while(u8::is_ascii_digit).count();
+    (count > 0).then_some(text.len() - digits.len() + count)
 }
 
 /// A whole number of base units.

@@ -31,10 +31,26 @@ impl Workflow {
         let directory = WorkflowDirectory(path.parent().map(Path::to_path_buf).unwrap_or_default());
         let tree = yaml::read(path).and_then(|source| Self::tree(&source, &variables::environment));
         let tree = tree.map_err(|found| (found, None))?;
-        match document::convert_partly(&tree, Self::check) {
+        match document::convert_partly(&tree, |workflow: &Self| workflow.check_in(&tree)) {
             Ok(workflow) => Ok(Self { directory, ..workflow }),
             Err((found, rest)) => Err((found, rest.map(|rest| Box::new(Self { directory, ..rest })))),
         }
+    }
+
+    /// As [`Workflow::check`]; that a list is empty is said where the list stands in the file.
+    fn check_in(&self, tree: &Value) -> Diagnostics {
+        let key = |code: &str| match code {
+            "E0201" => tree.entry("sources"),
+            "E0202" => tree.entry("sinks"),
+            _ => None,
+        };
+        let found = self.check().into_iter();
+        found
+            .map(|finding| match key(finding.code) {
+                Some(entry) => finding.at(entry.key.span.clone()),
+                None => finding,
+            })
+            .collect()
     }
 
     fn tree(source: &Arc<SourceFile>, lookup: Lookup<'_>) -> Result<Value, Diagnostics> {
@@ -61,7 +77,8 @@ impl Workflow {
     }
 
     fn from_source(source: &Arc<SourceFile>, lookup: Lookup<'_>) -> Result<Self, Diagnostics> {
-        document::convert(&Self::tree(source, lookup)?, Self::check)
+        let tree = Self::tree(source, lookup)?;
+        document::convert(&tree, |workflow: &Self| workflow.check_in(&tree))
     }
 
     /// A path of the workflow file, seen from the current directory.

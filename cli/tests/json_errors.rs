@@ -1,0 +1,93 @@
+//! Verbs whose answer is JSON tell errors as JSON too.
+use crate::command::{Place, root, tidemill};
+
+/// A file of any kind that is wrong.
+fn wrong() -> Place {
+    let place = Place::example("quickstart");
+    place.change("workflow.yaml", "    kind: csv\n", "    kind: csv\n    raet: 40/s\n");
+    place
+}
+
+#[test]
+fn wrong_files_are_told_as_validate_tells_them() {
+    let place = wrong();
+    let file = place.argument("workflow.yaml");
+    let validated = tidemill(&["validate", &file, "--output", "json"]).expect(78).json();
+    let infrastructure = root().join("spec/tests/golden/infrastructure.yaml");
+    let infrastructure = infrastructure.to_str().unwrap();
+    let profile = root().join("spec/tests/golden/profile.yaml");
+    let profile = profile.to_str().unwrap();
+    for arguments in [
+        &["run", &file][..],
+        &["plan", &file, "--infra", infrastructure, "--profiles", profile],
+        &["explain", &file, "--infra", infrastructure, "--profiles", profile],
+        &["profile", &file, "--infra", infrastructure],
+    ] {
+        let outcome = tidemill(&[arguments, &["--output", "json"]].concat()).expect(78);
+        let document = outcome.json();
+        assert_eq!(document["ok"], false);
+        assert_eq!(document["findings"], validated["files"][0]["findings"], "{arguments:?}");
+        assert!(outcome.stderr.starts_with("error[E0103]"), "people read it too: {}", outcome.stderr);
+    }
+    for arguments in [
+        &["simulate", &file, &file][..],
+        &["plan", "diff", &file, &file],
+        &["profile", "show", &file],
+        &["profile", "diff", &file, &file],
+        &["profile", "merge", &file],
+        &["models", "inspect", &file],
+    ] {
+        let outcome = tidemill(&[arguments, &["--output", "json"]].concat()).expect(78);
+        let document = outcome.json();
+        let finding = &document["findings"][0];
+        assert!(finding["code"].is_string() && finding["line"].is_number(), "{arguments:?}: {document}");
+        assert_eq!(finding["severity"], "error");
+        // Without JSON there is nothing on stdout.
+        assert_eq!(tidemill(arguments).expect(78).stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_about_no_place_has_a_message_and_advice() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    for (arguments, words) in [
+        (["models", "ls", folder], "no model manifest"),
+        (["models", "verify", folder], "no model manifest"),
+        (["models", "inspect", "no.onnx"], "cannot read the model file"),
+    ] {
+        let document = tidemill(&[&arguments[..], &["-o", "json"]].concat()).expect(78).json();
+        let finding = &document["findings"][0];
+        assert!(finding["code"].is_null() && finding["line"].is_null(), "{document}");
+        assert!(finding["message"].as_str().unwrap().contains(words), "{document}");
+    }
+    let place = Place::example("quickstart");
+    let arguments = ["run", &place.argument("workflow.yaml"), "--set", "valid=x", "--output", "json"];
+    let outcome = tidemill(&arguments).expect(2);
+    assert_eq!(outcome.json()["findings"][0]["help"], "there are no operators with variants");
+}
+
+#[test]
+fn a_run_that_fails_says_so_and_rows_on_stdout_stay_rows() {
+    let place = Place::example("quickstart");
+    std::fs::create_dir_all(place.path("out")).unwrap();
+    place.write(
+        "workflow.yaml",
+        "version: 1
+name: full
+sources: [{id: readings, kind: csv, options: {path: readings.csv, columns: {time: int64, sensor: text}}}]
+sinks: [{id: full, kind: csv, input: readings, options: {path: /dev/full}}]
+",
+    );
+    let file = place.argument("workflow.yaml");
+    let outcome = tidemill(&["run", &file, "--output", "json"]).expect(69);
+    let document = outcome.json();
+    let message = document["findings"][0]["message"].as_str().unwrap();
+    assert!(message.contains("No space left"), "{document}");
+    assert_eq!(document["findings"][0]["line"], 4, "{document}");
+    // Where stdout belongs to a sink, the error is on stderr only.
+    place.change("workflow.yaml", "sinks: [", "sinks: [{id: rows, kind: stdout, input: readings}, ");
+    let outcome = tidemill(&["run", &file, "--output", "json"]).expect(69);
+    assert!(!outcome.stdout.contains("findings"), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains("No space left"), "{}", outcome.stderr);
+}
