@@ -13,6 +13,9 @@ pub(crate) struct Waiting {
     pub(crate) batch: RecordBatch,
     pub(crate) bytes: usize,
     pub(crate) arrived: Nanoseconds,
+    /// When it arrived, or the first of those whose place it took: a stream of replacements must not put off the
+    /// receiver for ever.
+    pub(crate) since: Nanoseconds,
 }
 
 /// A queue with a freshness policy.
@@ -41,40 +44,44 @@ impl FreshnessQueue {
     ) -> u64 {
         let mut dropped = 0;
         let mut batch = batch;
+        let mut since = now;
         if self.policy == Freshness::Latest && (congested || !self.items.is_empty()) {
-            dropped += self.drop_sources_of(&batch);
+            for superseded in self.take_superseded(&batch) {
+                dropped += superseded.batch.num_rows() as u64;
+                since = since.min(superseded.since);
+            }
             let (newest, older) = newest_of_each_source(batch);
             batch = newest;
             dropped += older;
         }
         let bytes = batch_bytes(&batch);
         self.bytes += bytes;
-        self.items.push_back(Waiting { epoch, batch, bytes, arrived: now });
+        self.items.push_back(Waiting { epoch, batch, bytes, arrived: now, since });
         if self.policy == Freshness::DropOldest {
             while self.bytes > self.limit && self.items.len() > 1 {
-                if let Some(oldest) = self.items.pop_front() {
-                    self.bytes -= oldest.bytes;
+                if let Some(oldest) = self.pop() {
                     dropped += oldest.batch.num_rows() as u64;
+                    if let Some(next) = self.items.front_mut() {
+                        next.since = next.since.min(oldest.since);
+                    }
                 }
             }
         }
         dropped
     }
 
-    fn drop_sources_of(&mut self, batch: &RecordBatch) -> u64 {
+    /// Takes out what has only sources that the batch has too.
+    fn take_superseded(&mut self, batch: &RecordBatch) -> VecDeque<Waiting> {
         let sources = Metadata::of(batch).sources;
-        let mut dropped = 0;
-        let bytes = &mut self.bytes;
-        self.items.retain(|item| {
+        let is_superseded = |item: &Waiting| {
             let waiting = Metadata::of(&item.batch).sources;
-            let superseded = waiting.values().iter().all(|source| sources.values().contains(source));
-            if superseded {
-                *bytes -= item.bytes;
-                dropped += item.batch.num_rows() as u64;
-            }
-            !superseded
-        });
-        dropped
+            waiting.values().iter().all(|source| sources.values().contains(source))
+        };
+        let (superseded, kept): (VecDeque<_>, _) =
+            std::mem::take(&mut self.items).into_iter().partition(is_superseded);
+        self.items = kept;
+        self.bytes -= superseded.iter().map(|item| item.bytes).sum::<usize>();
+        superseded
     }
 
     /// Whether nothing is ever dropped.
@@ -82,8 +89,14 @@ impl FreshnessQueue {
         self.policy == Freshness::Block
     }
 
-    pub(crate) fn front(&self) -> Option<&Waiting> {
-        self.items.front()
+    /// Since when something waits, itself or what it replaced; none where nothing does.
+    pub(crate) fn waits_since(&self) -> Option<Nanoseconds> {
+        match self.policy {
+            // In the order of arrival, also where the first ones were dropped.
+            Freshness::Block | Freshness::DropOldest => self.items.front().map(|item| item.since),
+            // The place of one that was replaced may be the last one.
+            Freshness::Latest => self.items.iter().map(|item| item.since).min(),
+        }
     }
 
     pub(crate) fn pop(&mut self) -> Option<Waiting> {

@@ -152,12 +152,12 @@ impl InferenceNode {
                 self.submit(vec![waiting]);
                 return;
             }
-            let Some(oldest) = self.queue.front() else { return };
+            let Some(since) = self.queue.waits_since() else { return };
             let rows = self.queue.rows();
             let now = self.slot.now();
             match self.in_flight.len() - self.ended.len() {
                 running if running < self.executor.copies().max(1) => {
-                    let due = oldest.arrived + self.batching.budget;
+                    let due = since + self.batching.budget;
                     if rows < self.target() && now < due {
                         self.slot.wake_at(due, self.index);
                         return;
@@ -309,7 +309,7 @@ impl InferenceNode {
             if portion.alone {
                 let bytes = batch_bytes(&portion.batch);
                 self.account.hold(bytes);
-                self.alone.push_back(Waiting { epoch, batch: portion.batch, bytes, arrived });
+                self.alone.push_back(Waiting { epoch, batch: portion.batch, bytes, arrived, since: arrived });
                 continue;
             }
             let dropped = self.queue.push(epoch, portion.batch, arrived, !self.in_flight.is_empty());

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 use super::*;
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::executor::Notifier;
 use crate::letters::Letters;
 use crate::store::{EpochLogs, SnapshotStore};
@@ -77,8 +77,21 @@ fn rows(from: u64, to: u64) -> RecordBatch {
 }
 
 fn node(executor: &Arc<ByHand>, account: &Account) -> InferenceNode {
+    let batching = Batching { max_batch: 4, budget: 0 };
+    let queue = FreshnessQueue::new(Freshness::Block, usize::MAX);
+    node_with(executor, account, batching, queue, &Arc::new(ManualClock::new()))
+}
+
+fn node_with(
+    executor: &Arc<ByHand>,
+    account: &Account,
+    batching: Batching,
+    queue: FreshnessQueue,
+    clock: &Arc<ManualClock>,
+) -> InferenceNode {
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
     let slot = SlotContext {
-        clock: Arc::new(ManualClock::new()),
+        clock,
         checkpoint_every: 1,
         snapshots: Arc::new(SnapshotStore::default()),
         epochs: Arc::new(EpochLogs::default()),
@@ -97,8 +110,6 @@ fn node(executor: &Arc<ByHand>, account: &Account) -> InferenceNode {
         suspects: Arc::default(),
         on_panic: OnPanic::Stop,
     };
-    let batching = Batching { max_batch: 4, budget: 0 };
-    let queue = FreshnessQueue::new(Freshness::Block, usize::MAX);
     let executor: Arc<dyn ModelExecutor> = Arc::<ByHand>::clone(executor);
     InferenceNode::new(Rc::new(slot), stage, executor, 0, batching, queue, account.clone(), 0)
 }
@@ -176,4 +187,37 @@ fn a_record_that_comes_again_in_another_epoch_ends_its_batch() {
     node.receive(0, 1, rows(1, 2), &mut emit);
     node.run(2, &mut emit);
     assert_eq!(executor.jobs(), [(0, 2, 1), (1, 1, 1)]);
+}
+
+/// A model of 50 ms a call, with a budget of 20 ms, into which a record comes every millisecond while it is free:
+/// when it is given its next batch, and the records of that.
+fn first_batch_under(queue: FreshnessQueue) -> (Nanoseconds, Vec<u64>, u64) {
+    const MS: Nanoseconds = 1_000_000;
+    let (executor, account) = (Arc::new(ByHand::default()), Account::default());
+    let clock = Arc::new(ManualClock::new());
+    let batching = Batching { max_batch: 64, budget: 20 * MS };
+    let mut node = node_with(&executor, &account, batching, queue, &clock);
+    node.service = 50.0 * MS as f64;
+    node.interval = MS as f64;
+    for sequence in 0..200 {
+        clock.advance(MS);
+        node.receive(0, 0, rows(sequence, sequence + 1), &mut Emit::default());
+        node.run(0, &mut Emit::default());
+        if let Some(job) = executor.submitted.lock().unwrap().first() {
+            let sequences = job.parts.iter().flat_map(|part| Metadata::of(part).sequences.values().to_vec());
+            let drops = node.stage.metrics.drops.counts();
+            return (clock.now() / MS, sequences.collect(), drops.get("freshness").copied().unwrap_or(0));
+        }
+    }
+    panic!("the model was never given anything; {:?}", node.stage.metrics.drops.counts());
+}
+
+#[test]
+fn the_budget_counts_from_the_first_arrival_whatever_replaces_it() {
+    let bytes = batch_bytes(&rows(0, 1));
+    let of = |policy, limit| first_batch_under(FreshnessQueue::new(policy, limit));
+    // Due 20 ms after the first record, which came at 1 ms.
+    assert_eq!(of(Freshness::Block, usize::MAX), (21, (0..21).collect(), 0));
+    assert_eq!(of(Freshness::Latest, usize::MAX), (21, vec![20], 20));
+    assert_eq!(of(Freshness::DropOldest, 3 * bytes), (21, vec![18, 19, 20], 18));
 }
