@@ -11,6 +11,7 @@ mod fetching;
 mod full_disk;
 mod graphs;
 mod help;
+mod latency;
 mod live;
 mod losses;
 mod manual;

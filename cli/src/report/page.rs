@@ -112,7 +112,8 @@ impl Page<'_> {
         if document.report.sinks.iter().any(|sink| sink.latency.count > 0) {
             let slo = &self.prepared.workflow.slo;
             add("latency", "Latency", &|part| {
-                curves::latency(document.report, observer, self.recorder, slo, part);
+                let plan = &document.program.plan;
+                curves::latency((document.report, plan), observer, self.recorder, slo, part);
             });
         }
         if document.report.stages.iter().any(|stage| stage.compute.count > 0) {
@@ -246,7 +247,7 @@ impl Page<'_> {
             tiles.push((
                 "Latency, median",
                 milliseconds(sink.latency.p50_ms),
-                "from due to arrived".to_owned(),
+                "from due to visible in the sink".to_owned(),
             ));
             let worst = format!("largest {}", milliseconds(sink.latency.max_ms));
             tiles.push(("Latency, p99", milliseconds(sink.latency.p99_ms), worst));
