@@ -28,6 +28,7 @@ mod planning;
 mod preparation;
 mod profile;
 mod progress;
+mod publication;
 mod report;
 mod run;
 mod schema;

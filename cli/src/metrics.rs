@@ -302,12 +302,23 @@ impl RunCollector {
         let mut latency = Family::histogram_family(
             encoder,
             "tidemill_end_to_end_latency_seconds",
-            "Time from the intended emission at the source to the arrival at a sink",
+            "Time from the intended emission at the source until readers of a sink can see the record",
         )?;
         for sink in &report.sinks {
             let labels = vec![("workflow", self.workflow.clone()), ("sink", sink.sink.clone())];
             if let Some(metrics) = self.observer.sink(&sink.sink) {
                 latency.latencies(&labels, &metrics.latency)?;
+            }
+        }
+        let mut arrival = Family::histogram_family(
+            encoder,
+            "tidemill_sink_arrival_seconds",
+            "Time from the intended emission at the source to the arrival at a sink, before it is published",
+        )?;
+        for sink in &report.sinks {
+            let labels = vec![("workflow", self.workflow.clone()), ("sink", sink.sink.clone())];
+            if let Some(metrics) = self.observer.sink(&sink.sink) {
+                arrival.latencies(&labels, &metrics.arrival)?;
             }
         }
         Ok(())

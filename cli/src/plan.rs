@@ -16,12 +16,13 @@ use crate::preparation::check_plan;
 use crate::simulate::{Contradiction, Expectation, expectation};
 use crate::terminal::Terminal;
 use std::io::{self, Write};
-use tidemill_optimizer::assemble::Assembly;
+use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::explain::{Relaxation, relaxations};
 use tidemill_optimizer::physical::{physical, worker_names};
 use tidemill_optimizer::planner::Solver;
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_optimizer::summary::Summary;
+use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::profile::How;
 
@@ -118,7 +119,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
     if let Some(Front::CostAccuracyLatency) = arguments.pareto {
         return surface::surface(arguments, &mut case, terminal);
     }
-    let assembly = case.assemble()?;
+    let mut assembly = case.assemble()?;
     tell(&assembly.notes, terminal);
     if let Some(trace) = &arguments.load.trace {
         return load::load(arguments, trace, &case, &assembly, terminal);
@@ -127,7 +128,20 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
     if let Some(Front::CostAccuracy) = arguments.pareto {
         return front::front(arguments, &case, &assembly);
     }
-    let outcome = planner(arguments.planner)?.plan(&assembly.problem, &case.limits).map_err(failed)?;
+    let planner = planner(arguments.planner)?;
+    let mut outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
+    if outcome.status == Status::Infeasible
+        && let Some(sooner) = with_most_checkpoints(&case, &assembly)?
+    {
+        let found = planner.plan(&sooner.problem, &case.limits).map_err(failed)?;
+        if found.solution.is_some() {
+            terminal.note(&format!(
+                "no plan keeps the levels with a checkpoint every {} ticks; with one every tick this does",
+                assembly.checkpoint_every
+            ));
+            (assembly, outcome) = (sooner, found);
+        }
+    }
     let mut planned = match &outcome.solution {
         Some(solution) => Some(Planned::new(&case, &assembly, solution)?),
         None => None,
@@ -173,6 +187,17 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         terminal.note(&format!("the plan is in {}", path.display()));
     }
     Ok(if planned.is_some() { Exit::Success } else { Exit::No })
+}
+
+/// The problem with a checkpoint every tick, where that leaves paths more of the latency that is allowed.
+fn with_most_checkpoints(case: &Case, assembly: &Assembly) -> Result<Option<Assembly>, Diagnostics> {
+    if assembly.problem.limits.latency.is_empty() || assembly.checkpoint_every <= 1 {
+        return Ok(None);
+    }
+    let options = Options { checkpoint_every: Some(1), ..case.options.clone() };
+    let sooner = assemble(&case.inputs(), &options)?;
+    let seconds = |assembly: &Assembly| assembly.problem.limits.publication_seconds;
+    Ok((seconds(&sooner) < seconds(assembly)).then_some(sooner))
 }
 
 /// What would have to give way where it is proven that there is no plan.

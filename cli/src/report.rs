@@ -12,6 +12,7 @@ pub(crate) use sections::table;
 use crate::emulate::Account;
 use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
 use crate::levels::Origin;
+use crate::publication::told;
 use crate::slo::{SHORT_TICKS, Verdict, accuracy_text, is_short, sink_rate};
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
@@ -113,6 +114,9 @@ impl RunDocument<'_> {
             ]);
         }
         table.write(out)?;
+        for line in self.report.sinks.iter().filter_map(|sink| told(sink, &self.program.plan)) {
+            writeln!(out, "{line}")?;
+        }
         if is_short(self.report, self.program) {
             let ticks = milliseconds(f64::from(SHORT_TICKS) * self.program.plan.tick.0 as f64 / 1e6);
             writeln!(out, "no rate: the run was shorter than {SHORT_TICKS} ticks ({ticks})")?;
@@ -237,7 +241,11 @@ impl RunDocument<'_> {
             ]);
         }
         writeln!(out)?;
-        table.write(out)
+        table.write(out)?;
+        for remedy in self.slo.iter().filter_map(|verdict| verdict.remedy.as_ref()) {
+            writeln!(out, "{remedy}")?;
+        }
+        Ok(())
     }
 }
 

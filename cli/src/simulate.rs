@@ -23,6 +23,7 @@ use tidemill_simulator::{
     simulate_watched,
 };
 use tidemill_spec::plan::{Plan, PlanFile};
+use tidemill_spec::publication::Publication;
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::LatencySlo;
 
@@ -54,6 +55,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     if found.has_errors() {
         return Err(found.into());
     }
+    case.options.checkpoint_every = Some(file.plan.checkpoint_every);
     // Figures that only matter for latency are left out of a problem without a limit on it; the plan may need them.
     let has_limit = case.options.latency.is_some()
         || (case.workflow.slo.latency.is_some() && !case.options.without.contains(&Level::Latency));
@@ -122,12 +124,17 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
 fn options(case: &Case, assembly: &Assembly, plan: &Plan) -> Options {
     let sinks = case.workflow.sinks.iter().filter_map(|sink| {
         let operator = assembly.hosts.get(&sink.input.from.value)?;
-        Some(Sink { name: sink.id.value.clone(), operator: *operator })
+        Some(Sink {
+            name: sink.id.value.clone(),
+            operator: *operator,
+            publication: Publication::of_kind(&sink.kind.value),
+        })
     });
-    let lead = plan.checkpoint_every.saturating_mul(2);
+    let most = |ticks: u64| u32::try_from(ticks).unwrap_or(u32::MAX);
     Options {
         sinks: sinks.collect(),
-        lead_ticks: u32::try_from(lead).unwrap_or(u32::MAX),
+        lead_ticks: most(plan.checkpoint_every.saturating_mul(2)),
+        checkpoint_every: most(plan.checkpoint_every),
         ..Options::of(&assembly.problem)
     }
 }

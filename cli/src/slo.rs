@@ -1,6 +1,7 @@
 //! Service levels: what was asked for, what was measured.
 use crate::figures::{grouped, milliseconds, rate, wilson_percent};
 use crate::levels::Origin;
+use crate::publication::remedy;
 use serde::Serialize;
 use tidemill_engine::{Observer, Program, RunReport, SinkReport};
 use tidemill_spec::workflow::Slo;
@@ -24,6 +25,9 @@ pub(crate) struct Verdict {
     pub(crate) of: Option<Origin>,
     /// What was measured, with its unit; none if nothing could be measured.
     pub(crate) measured: Option<String>,
+    /// Of a latency that is missed only because readers see records later than they come: why, and what to write instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) remedy: Option<String>,
     /// Windows (of a second, or of ten records of a slow rate) of the run that were looked at.
     pub(crate) windows: u64,
     /// Those of them in which it was missed.
@@ -70,6 +74,7 @@ pub(crate) fn verdicts(
             met: Some(measured.is_some_and(is_met)),
             wanted: format!("at least {}", wanted.value),
             measured: measured.map(text),
+            remedy: None,
             of: None,
             windows: 0,
             windows_missed: 0,
@@ -86,24 +91,31 @@ pub(crate) fn verdicts(
             ),
             wanted: format!("at least {}", wanted.value),
             measured: worst.map(|sink| accuracy_text(sink.correct, sink.scored)),
+            remedy: None,
             of: None,
             windows: 0,
             windows_missed: 0,
         });
     }
     if let Some(wanted) = &slo.latency {
-        let percentile = wanted.percentile.0;
+        let (percentile, below) = (wanted.percentile.0, wanted.below.0 as f64 / 1e6);
         let sinks = report.sinks.iter().filter(|sink| sink.latency.count > 0);
         let slowest = sinks
-            .filter_map(|sink| observer.sink(&sink.sink))
-            .map(|sink| sink.latency.percentile_ms(percentile))
-            .max_by(f64::total_cmp);
+            .filter_map(|sink| Some((sink, observer.sink(&sink.sink)?)))
+            .map(|(sink, metrics)| (metrics.latency.percentile_ms(percentile), sink, metrics))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let is_met = slowest.as_ref().is_some_and(|(measured, ..)| *measured < below);
+        let missed = slowest.as_ref().filter(|_| !is_met);
         all.push(Verdict {
             slo: "latency",
-            met: Some(slowest.is_some_and(|measured| measured < wanted.below.0 as f64 / 1e6)),
+            met: Some(is_met),
             wanted: format!("{} below {}", wanted.percentile.value, wanted.below.value),
             measured: slowest
-                .map(|measured| format!("{} {}", wanted.percentile.value, milliseconds(measured))),
+                .as_ref()
+                .map(|(measured, ..)| format!("{} {}", wanted.percentile.value, milliseconds(*measured))),
+            remedy: missed.and_then(|(_, sink, metrics)| {
+                remedy(sink, metrics.arrival.percentile_ms(percentile), below, &program.plan)
+            }),
             of: None,
             windows: 0,
             windows_missed: 0,

@@ -12,6 +12,7 @@ mod full_disk;
 mod graphs;
 mod help;
 mod json_errors;
+mod latency;
 mod live;
 mod losses;
 mod manual;

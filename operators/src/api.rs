@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_spec::publication::Publication;
 use tidemill_spec::types::StreamType;
 
 /// Why a record could not be processed. The code is stable and bounded (it becomes a metrics label).
@@ -299,6 +300,11 @@ pub trait Sink: Send {
     fn close(&mut self) -> Result<(), OperatorError>;
     /// Whether `commit`/`rollback` give exactly once; otherwise at least once with the stable record id.
     fn exactly_once(&self) -> bool;
+    /// When readers see what was committed. Default: with the commit, which an exactly-once sink gets per checkpoint and
+    /// another one per epoch. A sink whose file appears when it is closed says [`Publication::AtEnd`].
+    fn publication(&self) -> Publication {
+        if self.exactly_once() { Publication::EachCheckpoint } else { Publication::EachEpoch }
+    }
     /// Whether nobody takes what it writes any more (a closed pipe). A run all of whose sinks are closed ends.
     fn is_closed(&self) -> bool {
         false

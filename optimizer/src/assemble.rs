@@ -8,11 +8,13 @@
 //! | service times of variants on machines | `services` |
 //! | rows of accuracy | `accuracy` |
 //! | what the links cut off | `reach` |
+//! | when readers see results, checkpoints | `publication` |
 //!
 //! What is not known is not guessed: a combination of variant and machine without figures is left out and named in
 //! [`Assembly::notes`]; a workflow of which too little is known for any plan is refused with what to measure.
 mod accuracy;
 mod machines;
+mod publication;
 mod reach;
 mod services;
 mod streams;
@@ -75,6 +77,8 @@ pub struct Options {
     pub one_operator_per_worker: bool,
     /// Percentile of service times that the guarantee uses.
     pub percentile: Percentile,
+    /// Ticks between checkpoints; none: the workflow's, or fewer where a bound on latency leaves no time for so many.
+    pub checkpoint_every: Option<u64>,
 }
 
 impl Default for Options {
@@ -89,6 +93,7 @@ impl Default for Options {
             return_traffic: limits.return_traffic,
             one_operator_per_worker: limits.one_operator_per_worker,
             percentile: default_percentile(),
+            checkpoint_every: None,
         }
     }
 }
@@ -125,6 +130,8 @@ pub struct Assembly {
     pub hosts: BTreeMap<String, usize>,
     /// Records per second that leave each source and operator of the workflow.
     pub outputs: BTreeMap<String, f64>,
+    /// Ticks between checkpoints.
+    pub checkpoint_every: u64,
     /// Sites, by position of the problem's locations.
     pub sites: Vec<Site>,
     /// What was left out or taken for granted, a line each.
@@ -163,8 +170,11 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
     let (Some(services), Some(streams)) = (services, streams) else {
         return Err(found);
     };
-    let limits = limits(inputs.workflow, options);
+    let mut limits = limits(inputs.workflow, options);
     let operators = streams.operators(services);
+    let checkpoint_every = publication::checkpoint_every(inputs.workflow, options, &limits, &mut notes);
+    limits.publication_seconds =
+        publication::seconds(inputs.workflow, checkpoint_every, (&operators, &streams.edges, &streams.hosts));
     let accuracy = accuracy::model(inputs, &streams, &operators, limits.accuracy, &mut notes, &mut found);
     let problem = Problem {
         name: inputs.workflow.name.value.clone(),
@@ -190,6 +200,7 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
         rate,
         hosts: streams.hosts,
         outputs: streams.outputs,
+        checkpoint_every,
         sites: machines.sites,
         notes,
     })

@@ -91,7 +91,7 @@ pub fn physical(
         workflow: PlanWorkflow { name: workflow.name.value.clone(), digest: Some(workflow.digest()) },
         plan_version: 1,
         tick: workflow.run.tick.value,
-        checkpoint_every: workflow.run.checkpoint_every.value,
+        checkpoint_every: assembly.checkpoint_every,
         percentile: if percentile.0 > 0.0 { percentile } else { default_percentile() },
         workers: placement.used_workers(&stages),
         stages,

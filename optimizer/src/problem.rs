@@ -205,6 +205,9 @@ pub struct Limits {
     pub percentile: f64,
     /// Seconds of a tick: what a stateful operator adds to a path. Default: 0.05.
     pub tick_seconds: f64,
+    /// Seconds from the end of a path until readers of the sink see the record, at most: what a sink adds to a path. Default:
+    /// 0.
+    pub publication_seconds: f64,
     /// Seconds of waiting time in front of a worker that a planner may choose from under a latency limit, rising.
     /// Default: 0.02, 0.06, 0.2.
     pub wait_levels: Vec<f64>,
@@ -220,12 +223,21 @@ impl Default for Limits {
             return_traffic: ReturnTraffic::Priced,
             percentile: 75.0,
             tick_seconds: 0.05,
+            publication_seconds: 0.0,
             wait_levels: vec![0.02, 0.06, 0.2],
         }
     }
 }
 
-/// A bound on the sum of stage percentiles along every path from a source to a sink.
+impl Limits {
+    /// Seconds that a limit leaves for a path; below 0 where publication alone takes longer.
+    pub fn path_seconds(&self, limit: &LatencyLimit) -> f64 {
+        limit.seconds - self.publication_seconds
+    }
+}
+
+/// A bound on the sum of stage percentiles along every path from a source to a sink, and of the time until readers of the
+/// sink see the record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatencyLimit {
     /// Percentile that is bounded, in percent: of the waiting time; service times come at [`Limits::percentile`].

@@ -73,6 +73,8 @@ pub struct PathLatency {
     pub transfer: f64,
     /// Ticks of stateful operators.
     pub ticks: f64,
+    /// From the end of the path until readers of the sink see the record.
+    pub publication: f64,
     /// Whether the waiting is known: if not, the sum holds for idle workers only.
     pub is_bounded: bool,
 }
@@ -80,7 +82,7 @@ pub struct PathLatency {
 impl PathLatency {
     /// The sum of the parts.
     pub fn total(&self) -> f64 {
-        self.service + self.waiting + self.batching + self.transfer + self.ticks
+        self.service + self.waiting + self.batching + self.transfer + self.ticks + self.publication
     }
 }
 
@@ -169,6 +171,7 @@ pub fn paths(problem: &Problem, solution: &Solution) -> Vec<PathLatency> {
             for last in problem.last_operators() {
                 let Some(mut path) = at[last].clone() else { continue };
                 (path.source, path.class) = (source, index);
+                path.publication = problem.limits.publication_seconds;
                 let same = |other: &&mut PathLatency| {
                     other.source == source && other.operators.last() == Some(&last)
                 };

@@ -1,9 +1,10 @@
-//! Epochs and frontiers: when a stateful stage may take an epoch, as in the engine.
+//! Epochs and frontiers: when a stateful stage may take an epoch and a sink may publish it, as in the engine.
 //!
 //! The frontier of a stage is the lowest epoch of which records may still leave it: the lowest of what it holds, of what
 //! is on the way to it, and of the frontiers of those before it. A source's is the epoch of its next record. That a
 //! source or stage has passed an epoch is known at once behind it, however long the records take.
 use crate::network::{Network, is_join};
+use crate::options::Sink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidemill_optimizer::problem::{Problem, Producer};
 use tidemill_optimizer::solution::Solution;
@@ -70,18 +71,23 @@ struct Node {
     is_dirty: bool,
 }
 
-/// Frontiers of all stages that stand before a stateful one, or are one. Stages come first, then the sources: those that
-/// feed the same operators are one node.
+/// Frontiers of all stages that stand before a stateful one or a sink, or are one. Stages come first, then the sources:
+/// those that feed the same operators are one node. The sinks are last.
 #[derive(Debug)]
 pub(crate) struct Frontiers {
     nodes: Vec<Node>,
     of_source: Vec<Option<u32>>,
+    /// Number of the first sink.
+    first_sink: usize,
     dirty: Vec<u32>,
 }
 
 impl Frontiers {
-    pub(crate) fn new(problem: &Problem, solution: &Solution, network: &Network<'_>) -> Self {
-        let waits = |operator: usize| problem.operators[operator].stateful || is_join(problem, operator);
+    pub(crate) fn new(problem: &Problem, solution: &Solution, network: &Network<'_>, sinks: &[Sink]) -> Self {
+        let waits = |operator: usize| {
+            let has_sink = sinks.iter().any(|sink| sink.operator == operator);
+            has_sink || problem.operators[operator].stateful || is_join(problem, operator)
+        };
         let mut tracked: Vec<bool> = (0..problem.operators.len()).map(waits).collect();
         // Edges never lead back, so consumers are known before their producers.
         for operator in (0..problem.operators.len()).rev() {
@@ -123,6 +129,11 @@ impl Frontiers {
             });
             of_source.push(Some(node));
         }
+        let first_sink = nodes.len();
+        for (node, sink) in (first_sink..).zip(sinks) {
+            nodes.push(Node { is_tracked: true, ..Node::default() });
+            pairs.extend(solution.classes.iter().map(|class| (class.hostings[sink.operator], node)));
+        }
         for (from, to) in pairs {
             nodes[from].behind.push(to as u32);
             nodes[to].before.push(from as u32);
@@ -130,10 +141,15 @@ impl Frontiers {
         for node in &mut nodes {
             node.at_before_out = node.before.len();
         }
-        Self { nodes, of_source, dirty: Vec::new() }
+        Self { nodes, of_source, first_sink, dirty: Vec::new() }
     }
 
-    /// All epochs before it are complete at the stage.
+    /// The sink that a node is, by its position in the options.
+    pub(crate) fn sink(&self, node: usize) -> Option<usize> {
+        node.checked_sub(self.first_sink)
+    }
+
+    /// All epochs before it are complete at the stage or sink.
     pub(crate) fn input(&self, stage: usize) -> Epoch {
         self.nodes[stage].input
     }
@@ -190,7 +206,7 @@ impl Frontiers {
         }
     }
 
-    /// Moves one frontier on. A stage to which no more records of an epoch will come by that is added to `advanced`;
+    /// Moves one frontier on. A stage or sink to which no more records of an epoch will come by that is added to `advanced`;
     /// false if there is nothing to do any more.
     pub(crate) fn step(&mut self, advanced: &mut Vec<usize>) -> bool {
         let Some(index) = self.dirty.pop() else { return false };

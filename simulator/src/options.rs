@@ -1,5 +1,6 @@
 //! What a simulation may be told.
 use tidemill_optimizer::problem::Problem;
+use tidemill_spec::publication::Publication;
 
 /// Settings of a simulation. All times are plan time.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,7 +11,7 @@ pub struct Options {
     pub warm_up: f64,
     /// All random numbers follow from it. Default: 1.
     pub seed: u64,
-    /// Where latencies are counted. Default: behind each operator that nothing follows.
+    /// Where latencies are counted. Default: behind each operator that nothing follows, published with each epoch.
     pub sinks: Vec<Sink>,
     /// Whether all sources begin at 0, as in the engine. If not, each begins at a random time within its interval.
     /// Default: true.
@@ -21,6 +22,8 @@ pub struct Options {
     /// How many ticks a source may be ahead of its oldest record that is on the way; then it waits, and its records are
     /// late. Default: 40, two checkpoint intervals, as in the engine.
     pub lead_ticks: u32,
+    /// Ticks from one checkpoint to the next: sinks that are exactly once publish then. Default: 20, as in the engine.
+    pub checkpoint_every: u32,
     /// The simulation ends early after so many events. Default: none.
     pub most_events: Option<u64>,
     /// The simulation ends early when so many records are on the way. Default: 10 million, less than 1 GB.
@@ -34,13 +37,19 @@ pub struct Sink {
     pub name: String,
     /// Operator of the problem that it stands behind.
     pub operator: usize,
+    /// When readers see what has come.
+    pub publication: Publication,
 }
 
 impl Options {
     /// The defaults for a problem.
     pub fn of(problem: &Problem) -> Self {
         let last = problem.last_operators().into_iter();
-        let sink = |operator: usize| Sink { name: problem.operators[operator].id.clone(), operator };
+        let sink = |operator: usize| Sink {
+            name: problem.operators[operator].id.clone(),
+            operator,
+            publication: Publication::EachEpoch,
+        };
         Self {
             seconds: 600.0,
             warm_up: 0.0,
@@ -49,6 +58,7 @@ impl Options {
             aligned: true,
             calls_at_once: 1,
             lead_ticks: 40,
+            checkpoint_every: 20,
             most_events: None,
             most_records: 10_000_000,
         }

@@ -5,6 +5,7 @@ use crate::world::World;
 use tidemill_optimizer::cost::{Cost, CostError, cost};
 use tidemill_optimizer::problem::{LatencyLimit, Problem};
 use tidemill_optimizer::solution::Solution;
+use tidemill_spec::publication::Publication;
 
 /// What a simulation has found. All times are plan time, in seconds.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,9 +78,12 @@ pub struct SinkOutcome {
     pub rate: f64,
     /// Records per second of the counted time that would have come if everything that was due had come at once.
     pub due_rate: f64,
-    /// From when a record was due at its source until it came; of pairs, since the latest of its records was due.
+    /// From when a record was due at its source until readers of the sink can see it; of pairs, since the latest of its
+    /// records was due. Of a sink that publishes at the end of the run there are none.
     pub latency: Latency,
-    /// The same by route class, of those with records; classes from the 256th on are put together.
+    /// The same until the record came.
+    pub arrival: Latency,
+    /// Until readers can see a record, by route class, of those with records; classes from the 256th on are put together.
     pub classes: Vec<(usize, Latency)>,
     /// How well each limit of the problem that holds here was kept.
     pub limits: Vec<LimitOutcome>,
@@ -112,7 +116,7 @@ pub struct LimitOutcome {
     pub percentile: f64,
     /// The bound in seconds.
     pub limit: f64,
-    /// The percentile in seconds.
+    /// The percentile in seconds; infinite for a sink that publishes at the end of the run, however long that is.
     pub seconds: f64,
     /// Share of the records that took longer than the bound.
     pub over: f64,
@@ -238,7 +242,7 @@ impl Simulation {
             // A record takes some time even where none waits. What was due so long before the begin comes in the counted time,
             // what was due so long before the end comes after it. Of latencies only what cannot be a queue counts: joins and
             // windows wait for the end of a tick.
-            let natural = counts.all.at(50.0).min(counts.all.smallest() + 2.0 * world.tick_seconds());
+            let natural = counts.arrival.at(50.0).min(counts.arrival.smallest() + 2.0 * world.tick_seconds());
             let before = |time: Nanoseconds| {
                 arrivals.nominal_seconds(time.saturating_sub(nanoseconds(natural)), time) * rate
             };
@@ -246,21 +250,23 @@ impl Simulation {
             // Where everything may still be on the way, what the sources could not send is all that is known to be missing.
             let part = if to_come > 0.0 { counts.records as f64 / to_come } else { 1.0 - missing };
             let holds = |limit: &&LatencyLimit| limit.sink.is_none_or(|operator| operator == sink.operator);
+            let at_end = sink.publication == Publication::AtEnd;
             let limits = problem.limits.latency.iter().filter(holds).map(|limit| LimitOutcome {
                 percentile: limit.percentile,
                 limit: limit.seconds,
-                seconds: counts.all.at(limit.percentile),
-                over: counts.all.above(limit.seconds),
+                seconds: if at_end { f64::INFINITY } else { counts.visible.at(limit.percentile) },
+                over: if at_end { 1.0 } else { counts.visible.above(limit.seconds) },
             });
             let classes = counts.by_class.iter().enumerate();
             SinkOutcome {
                 name: sink.name.clone(),
                 operator: sink.operator,
-                records: counts.all.count(),
+                records: counts.arrival.count(),
                 in_time: counts.records,
                 rate: rate * load * part,
                 due_rate: rate * load,
-                latency: latency(&counts.all),
+                latency: latency(&counts.visible),
+                arrival: latency(&counts.arrival),
                 classes: classes.filter_map(|(class, of)| Some((class, latency(of.as_ref()?)))).collect(),
                 limits: limits.collect(),
             }

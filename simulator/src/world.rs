@@ -114,11 +114,15 @@ impl<'a> World<'a> {
             work: 0,
             calendar: Calendar::default(),
             groups: groups.collect(),
-            frontiers: Frontiers::new(problem, solution, network),
+            frontiers: Frontiers::new(problem, solution, network, &options.sinks),
             stages: network.stages.iter().map(StageState::new).collect(),
             workers: (0..network.workers).map(|_| Worker::new(options.calls_at_once.max(1))).collect(),
             links: network.links.iter().map(|_| LinkState::default()).collect(),
-            sinks: options.sinks.iter().map(|_| SinkCounts::new(network.ends.len())).collect(),
+            sinks: options
+                .sinks
+                .iter()
+                .map(|sink| SinkCounts::new(sink, options, network.ends.len()))
+                .collect(),
             sent: vec![0; problem.edges.len()],
             on_the_way: 0,
             most_on_the_way: 0,
@@ -180,13 +184,15 @@ impl<'a> World<'a> {
         true
     }
 
-    /// Lets frontiers go as far as they can, and stateful stages take the epochs that are complete by that.
+    /// Lets frontiers go as far as they can; stateful stages take the epochs that are complete by that, sinks publish them.
     fn settle(&mut self) {
         let mut advanced = Vec::new();
         while self.frontiers.step(&mut advanced) {
-            for stage in advanced.drain(..) {
-                if self.network.stages[stage].is_stateful {
-                    self.take_epochs(stage);
+            for node in advanced.drain(..) {
+                if let Some(sink) = self.frontiers.sink(node) {
+                    self.sinks[sink].publish(self.frontiers.input(node), self.now);
+                } else if self.network.stages[node].is_stateful {
+                    self.take_epochs(node);
                 }
             }
         }

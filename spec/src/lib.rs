@@ -40,6 +40,7 @@ pub mod infrastructure;
 pub mod manifest;
 pub mod plan;
 pub mod profile;
+pub mod publication;
 pub mod quota;
 pub mod schema;
 pub mod secret;

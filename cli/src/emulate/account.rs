@@ -92,8 +92,11 @@ impl<'a> Account<'a> {
         }
         writeln!(out)?;
         table.write(out)?;
-        for (reason, names) in self.reasons() {
+        for (reason, names) in self.reasons(Verdict::NoEvidence) {
             writeln!(out, "no evidence for {}: {reason}", names.join(", "))?;
+        }
+        for (reason, names) in self.reasons(Verdict::Differs) {
+            writeln!(out, "{} differs: {reason}", names.join(", "))?;
         }
         let by: Vec<&str> = self.enforced_by();
         if !by.is_empty() {
@@ -110,10 +113,10 @@ impl<'a> Account<'a> {
         Ok(())
     }
 
-    /// Why the run says nothing about some figures: the reason, and the figures.
-    fn reasons(&self) -> Vec<(&str, Vec<String>)> {
+    /// Why some figures have this verdict: the reason, and the figures.
+    fn reasons(&self, verdict: Verdict) -> Vec<(&str, Vec<String>)> {
         let mut all: Vec<(&str, Vec<String>)> = Vec::new();
-        for row in &self.comparison.rows {
+        for row in self.comparison.rows.iter().filter(|row| row.verdict == verdict) {
             let Some(reason) = row.reason.as_deref() else { continue };
             let own =
                 if row.of.is_empty() { name(row).to_owned() } else { format!("{} of {}", name(row), row.of) };
@@ -226,7 +229,10 @@ impl<'a> Account<'a> {
             1.0 => "The run was in real time.".to_owned(),
             factor => format!("The run was stretched {factor} times; all times are plan time."),
         };
-        for (reason, names) in self.reasons() {
+        for (reason, names) in self.reasons(Verdict::Differs) {
+            part.leaf("p", &[("class", &"note")], &format!("{} differs: {reason}.", names.join(", ")));
+        }
+        for (reason, names) in self.reasons(Verdict::NoEvidence) {
             part.leaf(
                 "p",
                 &[("class", &"note")],

@@ -70,6 +70,7 @@ fn latency(problem: &Problem, planned: &Planned) -> Value {
             "batching_ms": path.batching * 1e3,
             "transfer_ms": path.transfer * 1e3,
             "ticks_ms": path.ticks * 1e3,
+            "publication_ms": path.publication * 1e3,
             "sum_ms": path.total() * 1e3,
         })
     });

@@ -219,6 +219,7 @@ fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::R
         ("batching", Side::Right),
         ("transfer", Side::Right),
         ("ticks", Side::Right),
+        ("publication", Side::Right),
         ("sum", Side::Right),
     ]);
     for path in &planned.summary.paths {
@@ -233,6 +234,7 @@ fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::R
             time(path.batching),
             time(path.transfer),
             time(path.ticks),
+            time(path.publication),
             sum,
         ]);
     }

@@ -3,7 +3,9 @@ use super::chart::{Chart, Curve, Scale, time_marks};
 use super::series::{Recorder, Step};
 use crate::figures::{milliseconds, rate};
 use crate::markup::Markup;
+use crate::publication::told;
 use tidemill_engine::{Observer, RunReport, SinkReport};
+use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;
 
 /// Sinks with curves of their own.
@@ -13,7 +15,7 @@ const POINTS: usize = 160;
 
 /// Latency by percentile and over time.
 pub(crate) fn latency(
-    report: &RunReport,
+    (report, plan): (&RunReport, &Plan),
     observer: &Observer,
     recorder: &Recorder,
     slo: &Slo,
@@ -22,9 +24,12 @@ pub(crate) fn latency(
     part.leaf(
         "p",
         &[("class", &"note")],
-        "From when a source record was due (with a rate) or was read, to its arrival at the sink. A result of several \
-         records counts from the latest of them.",
+        "From when a source record was due (with a rate) or was read, until readers of the sink can see it. A result of \
+         several records counts from the latest of them.",
     );
+    for line in report.sinks.iter().filter_map(|sink| told(sink, plan)) {
+        part.leaf("p", &[("class", &"note")], &format!("{line}."));
+    }
     let mut sinks: Vec<&SinkReport> = report.sinks.iter().filter(|sink| sink.latency.count > 0).collect();
     sinks.sort_by(|a, b| b.latency.p99_ms.total_cmp(&a.latency.p99_ms));
     let limit = slo.latency.as_ref().map(|wanted| {

@@ -115,7 +115,8 @@ impl Page<'_> {
         if document.report.sinks.iter().any(|sink| sink.latency.count > 0) {
             let slo = &self.prepared.workflow.slo;
             add("latency", "Latency", &|part| {
-                curves::latency(document.report, observer, self.recorder, slo, part);
+                let plan = &document.program.plan;
+                curves::latency((document.report, plan), observer, self.recorder, slo, part);
             });
         }
         if document.report.stages.iter().any(|stage| stage.compute.count > 0) {
@@ -296,7 +297,7 @@ impl Page<'_> {
         let median = (
             "Latency, median".to_owned(),
             milliseconds(sink.latency.p50_ms),
-            format!("{place}from due to arrived"),
+            format!("{place}from due to visible"),
         );
         Some([median, (format!("Latency, p{percentile}"), milliseconds(slowest), more)])
     }

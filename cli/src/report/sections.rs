@@ -57,6 +57,9 @@ pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {
             });
         }
     });
+    for remedy in slo.iter().filter_map(|verdict| verdict.remedy.as_ref()) {
+        part.leaf("p", &[("class", &"note")], &format!("{remedy}."));
+    }
     let judged = match complete {
         true => "Judged over the whole run.",
         false => "Judged over what ran until the early end, which says little about a whole run.",

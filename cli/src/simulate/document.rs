@@ -35,7 +35,7 @@ impl Story<'_> {
                 json!({
                     "percentile": limit.percentile,
                     "below_ms": limit.limit * 1e3,
-                    "simulated_ms": limit.seconds * 1e3,
+                    "simulated_ms": limit.seconds.is_finite().then_some(limit.seconds * 1e3),
                     "share_above": limit.over,
                     "met": limit.is_kept(),
                 })
@@ -46,6 +46,7 @@ impl Story<'_> {
                 "rate_per_second": sink.rate,
                 "due_per_second": sink.due_rate,
                 "latency": latency(&sink.latency),
+                "arrival": latency(&sink.arrival),
                 "classes": classes.collect::<Vec<_>>(),
                 "limits": limits.collect::<Vec<_>>(),
             })

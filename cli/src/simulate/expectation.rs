@@ -83,6 +83,9 @@ impl Contradiction {
             Self::Rate { achieved } => {
                 format!("{:.1} % of the records that are due come in the simulation", 100.0 * achieved)
             }
+            Self::Latency { sink, expected, .. } if expected.is_infinite() => {
+                format!("readers of {sink} see records when the run ends")
+            }
             Self::Latency { sink, percentile, limit, expected } => format!(
                 "p{percentile} at {sink} is {} in the simulation, the level is {}",
                 milliseconds(1e3 * expected),
@@ -148,12 +151,16 @@ pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution,
             let contradictions = contradictions(&simulation, &names, &workers(problem, solution));
             let busy = simulation.workers.iter().map(|worker| worker.utilization);
             let utilization = names.into_iter().zip(busy).collect();
+            let came = simulation.sinks.iter().map(|sink| sink.arrival.count).max().unwrap_or(0);
             let sinks = simulation.sinks.into_iter();
             let worst = sinks.max_by(|a, b| a.latency.p99.total_cmp(&b.latency.p99));
             match worst.filter(|sink| sink.latency.count > 0) {
                 Some(sink) => {
                     let (sink, latency) = (sink.name, sink.latency);
                     Expectation::Known { sink, latency, seconds, utilization, contradictions }
+                }
+                None if came > 0 => {
+                    Expectation::Unknown("readers of the sink see records when the run ends".to_owned())
                 }
                 None => Expectation::Unknown("no record comes to a sink while it is simulated".to_owned()),
             }

@@ -6,6 +6,7 @@ use crate::table::{Side, Table};
 use std::io::{self, Write};
 use tidemill_optimizer::summary;
 use tidemill_simulator::{Latency, Spacing, StageOutcome};
+use tidemill_spec::publication::Publication;
 
 /// Said of the rate where no record could come before the end.
 const TOO_SHORT: &str = "too short to tell: it ended before a record came";
@@ -92,9 +93,32 @@ impl Story<'_> {
         for sink in &self.simulation.sinks {
             let counts = [grouped(sink.records), rate(sink.rate), rate(sink.due_rate)];
             let name = std::iter::once(sink.name.clone());
-            table.row(name.chain(counts).chain(percentiles(&sink.latency)));
+            let latency = match sink.latency.count {
+                0 => std::array::from_fn(|_| "-".to_owned()),
+                _ => percentiles(&sink.latency),
+            };
+            table.row(name.chain(counts).chain(latency));
         }
         table.write(out)?;
+        for (sink, of) in self.simulation.sinks.iter().zip(&self.options.sinks) {
+            if sink.arrival.count == 0 {
+                continue;
+            }
+            let tick = self.plan.tick;
+            let published = match of.publication {
+                Publication::EachEpoch => format!("at the end of its tick of {tick}"),
+                Publication::EachCheckpoint => {
+                    format!("with the checkpoint, every {} ticks of {tick}", self.plan.checkpoint_every)
+                }
+                Publication::AtEnd => "when the run ends".to_owned(),
+            };
+            let [mean, p50, p90, p99, max] = percentiles(&sink.arrival);
+            writeln!(
+                out,
+                "{}: at the sink after mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, max {max}; readers see it {published}",
+                sink.name
+            )?;
+        }
         writeln!(out)
     }
 
@@ -264,13 +288,16 @@ impl Story<'_> {
                     "latency".to_owned(),
                     verdict(limit.is_kept()),
                     format!("p{} below {}", limit.percentile, time(limit.limit)),
-                    format!(
-                        "p{} {} at {}, {} of the records above",
-                        limit.percentile,
-                        time(limit.seconds),
-                        sink.name,
-                        percent(limit.over)
-                    ),
+                    match limit.seconds.is_finite() {
+                        true => format!(
+                            "p{} {} at {}, {} of the records above",
+                            limit.percentile,
+                            time(limit.seconds),
+                            sink.name,
+                            percent(limit.over)
+                        ),
+                        false => format!("readers of {} see records when the run ends", sink.name),
+                    },
                 ]);
             }
         }

@@ -54,6 +54,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::publication::Publication;
 use tidemill_spec::types::ColumnType;
 
 /// Bytes of a row group, encoded; it waits in memory until it is full.
@@ -187,6 +188,10 @@ impl Sink for Writer {
 
     fn exactly_once(&self) -> bool {
         true
+    }
+
+    fn publication(&self) -> Publication {
+        Publication::AtEnd
     }
 }
 

@@ -18,7 +18,8 @@ pub(super) fn check(problem: &Problem, solution: &Solution, found: &mut Vec<Viol
                 .classes
                 .iter()
                 .map(|class| ends(problem, solution, &class.sources, &class.hostings)[sink])
-                .fold(0.0, f64::max);
+                .fold(0.0, f64::max)
+                + problem.limits.publication_seconds;
             if slowest > limit.seconds + 1e-6 {
                 found.push(Violation::Latency {
                     sink: problem.operators[sink].id.clone(),

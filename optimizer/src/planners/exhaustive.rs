@@ -274,7 +274,8 @@ fn extended(
     let is_last = problem.outputs_of(operator).is_empty();
     let mut limits = problem.limits.latency.iter();
     let is_late = limits.any(|limit| {
-        limit.sink.map_or(is_last, |sink| sink == operator) && end > limit.seconds * (1.0 + 1e-9)
+        limit.sink.map_or(is_last, |sink| sink == operator)
+            && end > problem.limits.path_seconds(limit) + limit.seconds * 1e-9
     });
     (!is_late).then_some(longer)
 }

@@ -204,7 +204,7 @@ fn longest_services(problem: &Problem, variants: &[usize], wait: Option<Wait>) -
             });
             behind[operator] = paths.chain(is_sink.then_some(0.0)).reduce(f64::max);
             if let Some(behind) = behind[operator] {
-                let left = limit.seconds - before[operator] - beside(operator) - behind;
+                let left = problem.limits.path_seconds(limit) - before[operator] - beside(operator) - behind;
                 longest[operator] = longest[operator].min(left + 1e-9);
             }
         }

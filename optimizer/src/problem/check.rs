@@ -192,6 +192,7 @@ impl Problem {
     fn check_limits(&self) -> Result<(), ProblemError> {
         number("the largest utilization", self.limits.max_utilization, f64::MIN_POSITIVE..=1.0)?;
         number("the tick", self.limits.tick_seconds, 0.0..=f64::MAX)?;
+        number("the time until publication", self.limits.publication_seconds, 0.0..=f64::MAX)?;
         for limit in &self.limits.latency {
             number("a latency limit", limit.seconds, 0.0..=f64::MAX)?;
             number("a percentile", limit.percentile, f64::MIN_POSITIVE..=100.0 - 1e-9)?;

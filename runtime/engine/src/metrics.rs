@@ -32,8 +32,13 @@ pub struct LatencySummary {
 impl Latencies {
     /// Adds `rows` records that took `elapsed` each.
     pub fn record(&self, elapsed: Nanoseconds, rows: u64) {
-        let micros = elapsed.max(0) as u64 / 1000;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(micros, rows);
+        self.record_all([(elapsed, rows)]);
+    }
+
+    /// Adds several at once: times and how many records took each.
+    pub fn record_all(&self, all: impl IntoIterator<Item = (Nanoseconds, u64)>) {
+        let mut latencies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.into_iter().for_each(|(elapsed, rows)| latencies.add(elapsed.max(0) as u64 / 1000, rows));
     }
 
     /// The value that a share `percentile` (0..100) of the records did not exceed, milliseconds.
@@ -188,8 +193,11 @@ pub struct EdgeMetrics {
 pub struct SinkMetrics {
     /// Records that arrived.
     pub records: AtomicU64,
-    /// From the intended emission at the source to the arrival at the sink.
+    /// From the intended emission at the source until readers of the sink can see the record: the commit that publishes it
+    /// has returned. Each record once, however often it was replayed.
     pub latency: Latencies,
+    /// From the intended emission to the arrival in the sink's memory (replays included).
+    pub arrival: Latencies,
     /// Engine time of the first arrival, nanoseconds; 0 before.
     pub first_arrival: AtomicI64,
     /// Engine time of the last arrival, nanoseconds.

@@ -4,13 +4,14 @@ use crate::emulation::{EmulationReport, Emulator};
 use crate::graph::{MetricsTable, Program, SlotPlan};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
-use crate::node::sink::{SharedSink, lock};
+use crate::node::sink::{Score, SharedSink, lock};
 use crate::processor::ProcessorTime;
 use crate::samples::{Sample, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_spec::publication::Publication;
 
 /// State of a run that reports need.
 pub(crate) struct RunFacts {
@@ -153,8 +154,12 @@ pub struct SinkReport {
     pub records: u64,
     /// Records per second between the first and the last arrival.
     pub rate_per_second: f64,
-    /// From the intended emission to the arrival at the sink.
+    /// When readers can see what arrived.
+    pub publication: Publication,
+    /// From the intended emission until readers of the sink can see the record.
     pub latency: LatencySummary,
+    /// From the intended emission to the arrival in the sink's memory (replays included).
+    pub arrival: LatencySummary,
     /// Share of exact matches in percent, where ground truth is given.
     pub accuracy_percent: Option<f64>,
     /// Exact matches.
@@ -303,9 +308,10 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
 
 fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
     let sinks = facts.metrics.sinks.iter().map(|(id, metrics)| {
-        let (rows, score) = facts.sinks.get(id).map_or_else(Default::default, |cell| {
+        let nothing = (0, Score::default(), Publication::EachCheckpoint);
+        let (rows, score, publication) = facts.sinks.get(id).map_or(nothing, |cell| {
             let cell = lock(cell);
-            (cell.rows, cell.score)
+            (cell.rows, cell.score, cell.sink.publication())
         });
         let arrivals = metrics.records.load(Ordering::Relaxed);
         let first = metrics.first_arrival.load(Ordering::Relaxed);
@@ -314,7 +320,9 @@ fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
             sink: id.clone(),
             records: rows,
             rate_per_second: if arrivals > 1 && span > 0.0 { (arrivals - 1) as f64 / span } else { 0.0 },
+            publication,
             latency: metrics.latency.summary(),
+            arrival: metrics.arrival.summary(),
             accuracy_percent: (score.scored > 0).then(|| score.correct as f64 * 100.0 / score.scored as f64),
             correct: score.correct,
             scored: score.scored,

@@ -109,7 +109,8 @@ impl Supervisor {
         for (id, cell) in &self.facts.sinks {
             let mut cell = lock(cell);
             let rolled_back = if complete { Ok(()) } else { cell.rollback() };
-            let closed = cell.sink.close();
+            let metrics = self.facts.metrics.sinks.get(id).map(AsRef::as_ref);
+            let closed = cell.close(|| self.facts.clock.now(), metrics);
             closing = closing.and(rolled_back.and(closed).map_err(|error| operator_error(id, error)));
         }
         closing =

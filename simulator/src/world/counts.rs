@@ -1,6 +1,10 @@
 //! What is counted of stages and sinks.
+use crate::frontier::{CLOSED, Epoch};
 use crate::network::Nanoseconds;
+use crate::options::{Options, Sink};
 use crate::statistics::{Distributed, OverTime};
+use std::collections::BTreeMap;
+use tidemill_spec::publication::Publication;
 
 /// Route classes with a histogram of their own; the others share the last one.
 const CLASSES: usize = 256;
@@ -10,30 +14,62 @@ const CLASSES: usize = 256;
 pub(crate) struct SinkCounts {
     /// Latencies by route class, where a record came.
     pub(crate) by_class: Vec<Option<Distributed>>,
-    pub(crate) all: Distributed,
+    /// Until readers see a record.
+    pub(crate) visible: Distributed,
+    /// Until it comes.
+    pub(crate) arrival: Distributed,
     /// Records that came in the window.
     pub(crate) records: u64,
+    /// Epochs that are published together; none: readers see nothing before the end of the run.
+    together: Option<Epoch>,
+    /// Records that readers do not see yet, as due and class, by the first of the epochs that are published together.
+    waiting: BTreeMap<Epoch, Vec<(Nanoseconds, u32)>>,
 }
 
 impl SinkCounts {
-    pub(crate) fn new(classes: usize) -> Self {
-        Self { by_class: vec![None; classes.min(CLASSES)], all: Distributed::new(3), records: 0 }
+    pub(crate) fn new(sink: &Sink, options: &Options, classes: usize) -> Self {
+        Self {
+            by_class: vec![None; classes.min(CLASSES)],
+            visible: Distributed::new(3),
+            arrival: Distributed::new(3),
+            records: 0,
+            together: match sink.publication {
+                Publication::EachEpoch => Some(1),
+                Publication::EachCheckpoint => Some(Epoch::from(options.checkpoint_every.max(1))),
+                Publication::AtEnd => None,
+            },
+            waiting: BTreeMap::new(),
+        }
     }
 
-    /// A record came at `now` that was due at `born`.
+    /// A record of an epoch came at `now` that was due at `born`.
     pub(crate) fn record(
         &mut self,
-        born: Nanoseconds,
-        class: u32,
+        (born, class, epoch): (Nanoseconds, u32, Epoch),
         now: Nanoseconds,
         (from, to): (Nanoseconds, Nanoseconds),
     ) {
         if born >= from {
-            let place = (class as usize).min(self.by_class.len() - 1);
-            self.all.record(now - born);
-            self.by_class[place].get_or_insert_with(|| Distributed::new(2)).record(now - born);
+            self.arrival.record(now - born);
+            if let Some(together) = self.together {
+                self.waiting.entry(epoch / together).or_default().push((born, class));
+            }
         }
         self.records += u64::from((from..=to).contains(&now));
+    }
+
+    /// No record of an epoch before the frontier comes any more: as the engine's sinks, it commits up to the last boundary
+    /// that the frontier has reached.
+    pub(crate) fn publish(&mut self, frontier: Epoch, now: Nanoseconds) {
+        let Some(together) = self.together else { return };
+        let complete = if frontier == CLOSED { CLOSED } else { frontier / together };
+        while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() < complete) {
+            for (born, class) in first.remove() {
+                let place = (class as usize).min(self.by_class.len() - 1);
+                self.visible.record(now - born);
+                self.by_class[place].get_or_insert_with(|| Distributed::new(2)).record(now - born);
+            }
+        }
     }
 }
 

@@ -200,7 +200,7 @@ impl World<'_> {
         let network = self.network;
         let stage = &network.stages[index];
         for sink in &stage.sinks {
-            self.sinks[*sink].record(record.born, record.class, self.now, self.window);
+            self.sinks[*sink].record((record.born, record.class, record.epoch), self.now, self.window);
         }
         for out in &stage.outs {
             self.send(stage.location, out, record);

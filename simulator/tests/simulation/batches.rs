@@ -18,7 +18,7 @@ fn batched(rate: f64) -> Case {
 fn a_light_load_has_batches_of_one() {
     let simulation = batched(10.0).simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
     assert_eq!(simulation.stages[0].batch(), 1.0);
-    assert!((simulation.sinks[0].latency.max - 0.010).abs() < 1e-6);
+    assert!((simulation.sinks[0].arrival.max - 0.010).abs() < 1e-6);
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_load_beyond_single_calls_fills_batches_and_is_served() {
     let simulation = batched(400.0).simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
     assert!((simulation.sinks[0].rate - 400.0).abs() < 1.0);
     assert!(simulation.stages[0].batch() > 4.0, "{}", simulation.stages[0].batch());
-    assert!(simulation.sinks[0].latency.p99 < 0.04, "{}", simulation.sinks[0].latency.p99);
+    assert!(simulation.sinks[0].arrival.p99 < 0.04, "{}", simulation.sinks[0].arrival.p99);
     assert_eq!(simulation.late_seconds, 0.0);
 }
 

@@ -10,7 +10,7 @@ fn a_join_takes_an_epoch_when_it_is_complete() {
     let mut case = pair([32.0, 32.0], [0.002, 0.004, 0.001]);
     case.problem.limits.tick_seconds = 0.0625;
     let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
-    let latency = simulation.sinks[0].latency;
+    let latency = simulation.sinks[0].arrival;
     assert_eq!(latency.count, 1920);
     // The later record of an epoch: 4 ms speech, then it is the second in the queue of the join: 2 ms. The earlier one:
     // 31.25 ms more, less the 1 ms of the other.
@@ -92,5 +92,5 @@ fn a_join_waits_for_what_is_on_a_link() {
     let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
     assert_eq!((simulation.on_the_way, simulation.unmatched), (0, 0));
     assert_eq!(simulation.sinks[0].records, simulation.sources[0].records);
-    assert!(simulation.sinks[0].latency.p50 > 3.0);
+    assert!(simulation.sinks[0].arrival.p50 > 3.0);
 }

@@ -7,5 +7,6 @@ mod overload;
 mod pauses;
 mod plans;
 mod properties;
+mod publication;
 mod theory;
 mod windows;

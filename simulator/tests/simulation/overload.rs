@@ -20,7 +20,7 @@ fn a_saturated_worker_gives_its_capacity() {
     // The queue is full of what sources may be ahead, and no fuller: 40 ticks of 50 ms at 100/s.
     let most = simulation.stages[0].queue_max;
     assert!((190..=215).contains(&most), "{most}");
-    assert!(simulation.sinks[0].latency.max > 50.0);
+    assert!(simulation.sinks[0].arrival.max > 50.0);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_burst_is_late_and_is_caught_up_with() {
     assert_eq!((simulation.sources[0].records, simulation.sources[0].due), (3000, 3000));
     assert_eq!(sink.records, 3000);
     // 25/s more come than are served for 10 s: the last ones wait for 2.5 s.
-    assert!((sink.latency.max - 2.5).abs() < 0.1, "{}", sink.latency.max);
+    assert!((sink.arrival.max - 2.5).abs() < 0.1, "{}", sink.arrival.max);
     assert!((0.1..6.0).contains(&simulation.late_seconds), "{}", simulation.late_seconds);
 }
 

@@ -17,7 +17,7 @@ fn with_pauses() -> ServiceTimes {
 fn a_call_after_a_pause_takes_longer() {
     let simulation =
         case(10.0, with_pauses()).simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
-    let latency = &simulation.sinks[0].latency;
+    let latency = &simulation.sinks[0].arrival;
     assert!((latency.p50 - 0.015).abs() < 1e-4 && (latency.max - 0.015).abs() < 1e-4, "{latency:?}");
     assert!((simulation.workers[0].utilization - 0.15).abs() < 1e-3);
 }
@@ -40,7 +40,7 @@ fn a_share_of_a_processor_serves_so_much_of_every_period() {
     for (needed, takes, busy) in [(0.004, 0.004, 0.08), (0.008, 0.013, 0.16)] {
         let simulation =
             case(10.0, half(needed)).simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
-        let latency = simulation.sinks[0].latency.p50;
+        let latency = simulation.sinks[0].arrival.p50;
         assert!((latency - takes).abs() < 1e-4, "{needed}: {latency}");
         assert!((simulation.workers[0].utilization - busy).abs() < 1e-3);
     }

@@ -35,7 +35,7 @@ proptest! {
         for stage in &simulation.stages {
             prop_assert!(stage.queue_mean <= stage.queue_max as f64);
         }
-        let latency = simulation.sinks[0].latency;
+        let latency = simulation.sinks[0].arrival;
         prop_assert!(latency.p50 <= latency.p90 && latency.p90 <= latency.p99 && latency.p99 <= latency.max);
         let least = seconds[0].max(seconds[1]) + seconds[2];
         prop_assert!(latency.count == 0 || latency.mean >= least * 0.999_999);
@@ -61,7 +61,7 @@ proptest! {
         let case = pair([50.0, 50.0], [0.01, 0.005, 0.002]);
         let run = |seed| case.simulate(&Arrivals::poisson(), |options| (options.seconds, options.seed) = (10.0, seed));
         prop_assert_eq!(run(seed), run(seed));
-        prop_assert_ne!(run(seed).sinks[0].latency.mean, run(seed + 1).sinks[0].latency.mean);
+        prop_assert_ne!(run(seed).sinks[0].arrival.mean, run(seed + 1).sinks[0].arrival.mean);
     }
 }
 

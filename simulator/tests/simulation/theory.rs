@@ -54,7 +54,7 @@ fn percentiles_are_those_of_an_m_m_1_queue() {
     let simulation = case.simulate(&Arrivals::poisson(), |options| {
         (options.seconds, options.warm_up, options.lead_ticks) = (20_000.0, 10.0, u32::MAX);
     });
-    let latency = simulation.sinks[0].latency;
+    let latency = simulation.sinks[0].arrival;
     let at = |percentile: f64| -(1.0 - percentile / 100.0).ln() * mean / (1.0 - rate * mean);
     for (percentile, found) in [(50.0, latency.p50), (90.0, latency.p90), (99.0, latency.p99)] {
         let expected = at(percentile);
@@ -83,7 +83,7 @@ fn a_link_takes_its_delay_and_the_time_of_the_bytes() {
     let route = Route { price: 0.0, bandwidth: Some(10_000.0), delay: 0.03 };
     let case = chain(5.0, &[Distribution::Mean(0.01), Distribution::Mean(0.02)]).with_route(route);
     let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 60.0);
-    let latency = simulation.sinks[0].latency;
+    let latency = simulation.sinks[0].arrival;
     // 1000 bytes at 10,000 bytes/s take 100 ms.
     for found in [latency.mean, latency.p50, latency.p99] {
         assert!((found - 0.16).abs() < 2e-4, "{found}");
@@ -102,6 +102,6 @@ fn a_link_is_a_server_with_a_queue() {
         (options.seconds, options.lead_ticks) = (10_000.0, u32::MAX);
     });
     let expected = 0.01 + pollaczek_khinchine(70.0, 0.01, 0.0);
-    let found = simulation.sinks[0].latency.mean;
+    let found = simulation.sinks[0].arrival.mean;
     assert!((found / expected - 1.0).abs() < 0.03, "{found} instead of {expected}");
 }

@@ -122,7 +122,7 @@ fn the_99th_percentile_does_not_depend_on_the_length() {
         let case = pair([rate, rate], [0.002, 0.004, 0.001]);
         let of = |seconds: f64| {
             let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = seconds);
-            simulation.sinks[0].latency.p99
+            simulation.sinks[0].arrival.p99
         };
         let all = [60.0, 125.0, 300.0, 600.0, 3600.0].map(of);
         let (least, most) = all.iter().fold((f64::MAX, 0.0f64), |(a, b), p99| (a.min(*p99), b.max(*p99)));

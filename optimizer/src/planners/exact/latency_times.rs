@@ -17,7 +17,8 @@ type Bits = u64;
 
 /// Points for a program with all choices of this problem; none where an operator has none.
 pub(super) fn grid(prepared: &Prepared<'_>) -> Option<TimeGrid> {
-    let longest = prepared.problem.limits.latency.iter().map(|limit| limit.seconds).fold(0.0, f64::max);
+    let limits = &prepared.problem.limits;
+    let longest = limits.latency.iter().map(|limit| limits.path_seconds(limit)).fold(0.0, f64::max);
     if longest <= 0.0 {
         return None;
     }

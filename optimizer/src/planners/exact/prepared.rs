@@ -510,7 +510,7 @@ fn own_deadlines(problem: &Problem) -> Vec<Option<f64>> {
             let looks_at =
                 |sink: Option<usize>| sink.map_or(last.contains(&operator), |sink| sink == operator);
             let limits = problem.limits.latency.iter().filter(|limit| looks_at(limit.sink));
-            limits.map(|limit| limit.seconds).reduce(f64::min)
+            limits.map(|limit| problem.limits.path_seconds(limit)).reduce(f64::min)
         })
         .collect()
 }

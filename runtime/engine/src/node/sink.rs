@@ -1,6 +1,10 @@
 //! Feeds a sink: rows wait until their epoch is complete, are written in a fixed order and committed per
-//! checkpoint.
+//! checkpoint. Only then can readers see them, and their latency ends.
+mod unpublished;
+
+use self::unpublished::Unpublished;
 use super::{Emit, Node, Processing};
+use crate::clock::Nanoseconds;
 use crate::context::{SlotContext, StageContext};
 use crate::frame::{CLOSED, Epoch};
 use crate::metrics::{SinkMetrics, count};
@@ -13,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::{GroundTruth, OperatorError, Sink};
 use tidemill_operators::ground_truth::{Verdict, judge};
 use tidemill_operators::record;
+use tidemill_spec::publication::Publication;
 
 /// Counts of exact matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub(crate) struct SinkCell {
     pub(crate) score: Score,
     staged_rows: u64,
     staged_score: Score,
+    /// Committed rows that show when the sink is closed.
+    unpublished: Unpublished,
 }
 
 impl SinkCell {
@@ -43,7 +50,36 @@ impl SinkCell {
             score: Score::default(),
             staged_rows: 0,
             staged_score: Score::default(),
+            unpublished: Unpublished::default(),
         }
+    }
+
+    /// Rows of a commit that has returned become visible at `now`, or wait for the end.
+    fn publish(&mut self, rows: &Unpublished, now: Nanoseconds, metrics: &SinkMetrics) {
+        if self.sink.is_closed() {
+            return;
+        }
+        match self.sink.publication() {
+            Publication::AtEnd => self.unpublished.append(rows),
+            Publication::EachEpoch | Publication::EachCheckpoint => {
+                metrics.latency.record_all(rows.times().map(|(intended, rows)| (now - intended, rows)));
+            }
+        }
+    }
+
+    /// Closes the sink; what shows only then is visible at the time that `now` tells afterwards.
+    pub(crate) fn close(
+        &mut self,
+        now: impl Fn() -> Nanoseconds,
+        metrics: Option<&SinkMetrics>,
+    ) -> Result<(), OperatorError> {
+        self.sink.close()?;
+        let rows = std::mem::take(&mut self.unpublished);
+        if let Some(metrics) = metrics {
+            let now = now();
+            metrics.latency.record_all(rows.times().map(|(intended, rows)| (now - intended, rows)));
+        }
+        Ok(())
     }
 
     /// Forgets what is not committed.
@@ -82,6 +118,8 @@ pub(crate) struct SinkNode {
     metrics: Arc<SinkMetrics>,
     truth: Option<GroundTruth>,
     pending: BTreeMap<Epoch, Vec<RecordBatch>>,
+    /// When rows were due that readers cannot see, by the first epoch of those that are committed together.
+    unpublished: BTreeMap<Epoch, Unpublished>,
     /// Copied from the cell, so that rows of committed epochs are recognised without a lock.
     committed: Epoch,
     exactly_once: bool,
@@ -107,6 +145,7 @@ impl SinkNode {
             metrics,
             truth,
             pending: BTreeMap::new(),
+            unpublished: BTreeMap::new(),
             committed,
             exactly_once,
             writing: false,
@@ -116,6 +155,14 @@ impl SinkNode {
     /// All epochs before it are durable.
     pub(crate) fn committed(&self) -> Epoch {
         self.committed
+    }
+
+    /// The first epoch of those that are committed together with this one.
+    fn first_of_commit(&self, epoch: Epoch) -> Epoch {
+        match self.exactly_once {
+            true => epoch / self.slot.checkpoint_every * self.slot.checkpoint_every,
+            false => epoch,
+        }
     }
 
     fn write_before(&mut self, epoch: Epoch) -> Result<(), OperatorError> {
@@ -133,6 +180,10 @@ impl SinkNode {
         }
         cell.commit(epoch, &self.metrics)?;
         self.committed = epoch;
+        let now = self.slot.now();
+        while let Some(first) = self.unpublished.first_entry().filter(|first| *first.key() < epoch) {
+            cell.publish(&first.remove(), now, &self.metrics);
+        }
         Ok(())
     }
 }
@@ -161,9 +212,13 @@ impl Node for SinkNode {
         count(&self.metrics.records, rows);
         let _ = self.metrics.first_arrival.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         self.metrics.last_arrival.store(now, Ordering::Relaxed);
-        for intended in record::Metadata::of(&batch).intended.values() {
-            self.metrics.latency.record(now - intended, 1);
-        }
+        let metadata = record::Metadata::of(&batch);
+        // Rows of a batch were often due at the same time.
+        let runs =
+            || metadata.intended.values().chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u64));
+        self.metrics.arrival.record_all(runs().map(|(intended, rows)| (now - intended, rows)));
+        let unpublished = self.unpublished.entry(self.first_of_commit(epoch)).or_default();
+        runs().for_each(|(intended, rows)| unpublished.add(intended, rows));
         if let Some(sampler) = &self.slot.sampler {
             sampler.arrived(&self.stage.operator, &batch, now, self.truth.as_ref());
         }
@@ -171,11 +226,9 @@ impl Node for SinkNode {
     }
 
     fn run(&mut self, frontier: Epoch, _out: &mut Emit) {
-        let every = self.slot.checkpoint_every;
         let upto = match frontier {
             CLOSED => CLOSED,
-            epoch if self.exactly_once => epoch / every * every,
-            epoch => epoch,
+            epoch => self.first_of_commit(epoch),
         };
         if upto <= self.committed {
             return;

@@ -5,6 +5,7 @@ mod determinism;
 mod emulation;
 mod failures;
 mod freshness;
+mod latency;
 mod mistakes;
 mod parts;
 mod recovery;

@@ -10,6 +10,7 @@ use tidemill_engine::{OnPanic, Program, Run, RunError, RunReport};
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
 use tidemill_spec::plan::*;
+use tidemill_spec::publication::Publication;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::units::{Bytes, Percentile, TimeSpan};
 
@@ -333,7 +334,7 @@ struct CollectSink {
     staged: Vec<String>,
     committed: Collected,
     before_commit: BeforeCommit,
-    exactly_once: bool,
+    publication: Publication,
 }
 
 impl Sink for CollectSink {
@@ -359,7 +360,11 @@ impl Sink for CollectSink {
     }
 
     fn exactly_once(&self) -> bool {
-        self.exactly_once
+        self.publication != Publication::EachEpoch
+    }
+
+    fn publication(&self) -> Publication {
+        self.publication
     }
 }
 
@@ -371,6 +376,16 @@ pub(crate) fn sink(id: &str) -> (BoundSink, Collected) {
 pub(crate) fn sink_with(
     id: &str,
     exactly_once: bool,
+    before_commit: impl Fn(u64) + Send + Sync + 'static,
+) -> (BoundSink, Collected) {
+    let publication = if exactly_once { Publication::EachCheckpoint } else { Publication::EachEpoch };
+    sink_that_publishes(id, publication, before_commit)
+}
+
+/// A sink whose rows are visible at these times.
+pub(crate) fn sink_that_publishes(
+    id: &str,
+    publication: Publication,
     before_commit: impl Fn(u64) + Send + Sync + 'static,
 ) -> (BoundSink, Collected) {
     let collected = Collected::default();
@@ -387,7 +402,7 @@ pub(crate) fn sink_with(
                 staged: vec![],
                 committed: Arc::clone(&committed),
                 before_commit: Arc::clone(&before_commit),
-                exactly_once,
+                publication,
             }))
         }),
     };

@@ -1,0 +1,86 @@
+//! When readers of the sinks see results, and how often checkpoints come.
+//!
+//! A sink publishes the epochs between two boundaries together, once all records of them have come: with each epoch, or,
+//! exactly once, with each checkpoint (`runtime/engine/src/node/sink.rs`). Let `K` ticks of length `t` lie between two
+//! boundaries and let no record of these epochs take longer than `L` on its way, time on ticks not counted. A record
+//! that is due at `d`, after the boundary `b <= d`, is then visible at `b + K t + L` at the latest, as its last
+//! companion is due before `b + K t`: its latency is at most `K t + L`. A stateful operator gives the records of an epoch
+//! when that is complete, which lies within the same `K t`, so the ticks that every path counts for its stateful operators
+//! are taken off again. As with the ticks of stateful operators, `L` stands for the slowest companion.
+use super::{Options, seconds as in_seconds};
+use crate::problem::{Edge, Limits, Operator, Producer};
+use std::collections::BTreeMap;
+use tidemill_spec::publication::Publication;
+use tidemill_spec::units::TimeSpan;
+use tidemill_spec::workflow::{Sink, Workflow};
+
+/// Share of a bound on latency that the time between checkpoints may take before they come more often.
+const SHARE: f64 = 0.5;
+
+fn publication(sink: &Sink) -> Publication {
+    Publication::of_kind(&sink.kind.value)
+}
+
+/// Ticks between checkpoints: the workflow's, but where sinks publish with them and latency is bounded, at most so many that
+/// half of the bound is left.
+pub(super) fn checkpoint_every(
+    workflow: &Workflow,
+    options: &Options,
+    limits: &Limits,
+    notes: &mut Vec<String>,
+) -> u64 {
+    let Some(bound) = limits.latency.iter().map(|limit| limit.seconds).reduce(f64::min) else {
+        return options.checkpoint_every.unwrap_or(workflow.run.checkpoint_every.value);
+    };
+    for sink in workflow.sinks.iter().filter(|sink| publication(sink) == Publication::AtEnd) {
+        notes.push(format!(
+            "{}: what `{}` sinks write is visible when the run ends, so no plan can keep the latency level there; what the \
+             plan bounds is the time until records come to the sink. A `jsonl` or `csv` sink is visible at every checkpoint",
+            sink.id, sink.kind
+        ));
+    }
+    let asked = workflow.run.checkpoint_every.value;
+    let tick = workflow.run.tick.value;
+    let waiting = workflow.sinks.iter().find(|sink| publication(sink) == Publication::EachCheckpoint);
+    let every = match (options.checkpoint_every, waiting) {
+        (Some(every), _) => every,
+        (None, None) => asked,
+        (None, Some(_)) => asked.min((SHARE * bound / in_seconds(tick)) as u64).max(1),
+    };
+    if let Some(sink) = waiting.filter(|_| every < asked) {
+        notes.push(format!(
+            "checkpoints come every {every} ticks of {tick} instead of {asked}: what comes to `{}` is visible with the next \
+             checkpoint, and {asked} ticks are {} of the {} that the latency level allows",
+            sink.id,
+            TimeSpan(tick.0.saturating_mul(asked)),
+            TimeSpan((bound * 1e9) as u64)
+        ));
+    }
+    every
+}
+
+/// Seconds from the end of a path until readers see the record at the latest, over all sinks that publish before the end of
+/// the run.
+pub(super) fn seconds(
+    workflow: &Workflow,
+    checkpoint_every: u64,
+    (operators, edges, hosts): (&[Operator], &[Edge], &BTreeMap<String, usize>),
+) -> f64 {
+    let tick = workflow.run.tick.value;
+    // Stateful operators that every path to the end of an operator has.
+    let mut counted: Vec<u32> = Vec::new();
+    for (index, operator) in operators.iter().enumerate() {
+        let before = edges.iter().filter(|edge| edge.to == index).map(|edge| match edge.from {
+            Producer::Source(_) => 0,
+            Producer::Operator(producer) => counted[producer],
+        });
+        let least = before.min().unwrap_or(0);
+        counted.push(least + u32::from(operator.stateful));
+    }
+    let waits = workflow.sinks.iter().filter_map(|sink| {
+        let operator = hosts.get(&sink.input.from.value)?;
+        let longest = in_seconds(publication(sink).longest_wait(tick, checkpoint_every)?);
+        Some(longest - f64::from(counted[*operator]) * in_seconds(tick))
+    });
+    waits.fold(0.0, f64::max)
+}

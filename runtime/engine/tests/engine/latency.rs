@@ -1,0 +1,89 @@
+//! Latency counts to the moment at which readers of the sink can see a row.
+use crate::parts::*;
+use std::sync::Arc;
+use tidemill_engine::clock::ManualClock;
+use tidemill_engine::{Run, RunOptions, RunReport};
+use tidemill_spec::plan::LinkKind;
+use tidemill_spec::publication::Publication;
+
+/// Rows, one a millisecond; an epoch is 10 ms, a checkpoint 50 ms.
+const ROWS: u64 = 300;
+const MILLISECOND: i64 = 1_000_000;
+
+/// Rows that readers see once everything that is due `at` ms after the start has come to the sink: those of groups whose
+/// last row is among them.
+fn visible(publication: Publication, at: u64) -> u64 {
+    match publication {
+        _ if at + 1 >= ROWS && publication != Publication::AtEnd => ROWS,
+        Publication::EachEpoch => (at + 1) / 10 * 10,
+        Publication::EachCheckpoint => (at + 1) / 50 * 50,
+        Publication::AtEnd => 0,
+    }
+}
+
+/// Runs on a clock that goes on by a millisecond when all that follows from the time before has happened. The slot of
+/// the sink is killed after so many milliseconds.
+fn run(link: LinkKind, publication: Publication, kill_at: Option<u64>) -> RunReport {
+    let clock = Arc::new(ManualClock::new());
+    let mut b = Builder::new(link, &[1.0]);
+    let (out, collected) = sink_that_publishes("out", publication, |_| {});
+    b.source(rows_source("src", numbered(ROWS as usize), Some(1000.0), Some(0), 40), "a");
+    b.sink(out, "b").edge("src", "out", 0);
+    let options = RunOptions { clock: clock.clone(), ..RunOptions::default() };
+    let run = Run::start(b.program, options).expect("starts");
+    let metrics = run.observer().sink("out").expect("it is there");
+    let mut again = 0;
+    let until = |what: &dyn Fn() -> bool| {
+        while !what() {
+            std::thread::yield_now();
+        }
+    };
+    for at in 0..ROWS {
+        let seen = || metrics.records.load(std::sync::atomic::Ordering::Relaxed);
+        until(&|| seen() == at + 1 + again && metrics.latency.summary().count == visible(publication, at));
+        if kill_at == Some(at) {
+            run.kill_slot("w/b");
+            until(&|| run.report().restarts == 1);
+            again = at + 1 - collected.lock().expect("not poisoned").len() as u64;
+            assert!(again > 0, "something was rolled back");
+        }
+        if at + 1 < ROWS {
+            clock.advance(MILLISECOND);
+        }
+    }
+    let report = ended(&run, 30);
+    assert_eq!(sorted(&collected).len() as u64, ROWS);
+    report
+}
+
+/// `(p50, max)` in whole milliseconds. The last row of a group waits for nothing, the first one for all others.
+fn milliseconds(report: &RunReport) -> (u64, u64) {
+    let latency = &report.sinks[0].latency;
+    assert_eq!(latency.count, ROWS);
+    assert!(report.sinks[0].arrival.max_ms < 0.01, "{:?}", report.sinks[0].arrival);
+    (latency.p50_ms.round() as u64, latency.max_ms.round() as u64)
+}
+
+#[test]
+fn rows_wait_for_the_checkpoint_the_epoch_or_the_end() {
+    for link in LINKS {
+        let report = run(link, Publication::EachCheckpoint, None);
+        assert_eq!(milliseconds(&report), (24, 49));
+        let report = run(link, Publication::EachEpoch, None);
+        assert_eq!(milliseconds(&report), (4, 9));
+        let report = run(link, Publication::AtEnd, None);
+        assert_eq!(milliseconds(&report), (149, 299));
+        assert_eq!(report.sinks[0].publication, Publication::AtEnd);
+    }
+}
+
+/// Rows that wait are rolled back and come again: each counts once, since it was due.
+#[test]
+fn rows_that_come_again_count_once() {
+    for link in LINKS {
+        let report = run(link, Publication::EachCheckpoint, Some(70));
+        assert_eq!((milliseconds(&report), report.restarts), ((24, 49), 1));
+        let report = run(link, Publication::AtEnd, Some(70));
+        assert_eq!((milliseconds(&report), report.restarts), ((149, 299), 1));
+    }
+}

@@ -1,0 +1,51 @@
+//! When a reader of a sink can see what was written to it.
+use crate::units::TimeSpan;
+use serde::{Deserialize, Serialize};
+
+/// When rows that have arrived at a sink become visible to whoever reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Publication {
+    /// With the end of their epoch: sinks that are not exactly once.
+    EachEpoch,
+    /// With the next checkpoint: sinks that are exactly once.
+    EachCheckpoint,
+    /// When the run ends: formats that cannot be read before they are whole.
+    AtEnd,
+}
+
+impl Publication {
+    /// That of a kind of sink as workflows name it; kinds that are not known commit at checkpoints.
+    pub fn of_kind(kind: &str) -> Self {
+        match kind {
+            "stdout" => Self::EachEpoch,
+            "parquet" => Self::AtEnd,
+            _ => Self::EachCheckpoint,
+        }
+    }
+
+    /// How long a row waits at most until it is visible, from its intended emission on and without the time that rows
+    /// take on their way: rows are published in groups of so many ticks, so the first row of a group waits for the
+    /// whole group. None: until the run ends.
+    pub fn longest_wait(self, tick: TimeSpan, checkpoint_every: u64) -> Option<TimeSpan> {
+        match self {
+            Self::EachEpoch => Some(tick),
+            Self::EachCheckpoint => Some(TimeSpan(tick.0.saturating_mul(checkpoint_every.max(1)))),
+            Self::AtEnd => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_row_of_a_group_waits_for_the_last() {
+        let tick = TimeSpan(50);
+        assert_eq!(Publication::of_kind("stdout").longest_wait(tick, 20), Some(tick));
+        assert_eq!(Publication::of_kind("jsonl").longest_wait(tick, 20), Some(TimeSpan(1000)));
+        assert_eq!(Publication::of_kind("csv").longest_wait(tick, 0), Some(tick));
+        assert_eq!(Publication::of_kind("parquet").longest_wait(tick, 20), None);
+    }
+}
