@@ -3,7 +3,7 @@ pub mod csv;
 pub mod jsonl;
 mod lock;
 pub mod parquet;
-mod rows;
+pub(crate) mod rows;
 pub(crate) mod staging;
 pub mod stdout;
 mod text_file;
