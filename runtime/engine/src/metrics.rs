@@ -216,10 +216,14 @@ pub struct SinkMetrics {
     pub first_arrival: AtomicI64,
     /// Engine time of the last arrival, nanoseconds.
     pub last_arrival: AtomicI64,
+    /// Records committed (each once), those left out that nobody took.
+    pub committed: AtomicU64,
     /// Committed records with ground truth.
     pub scored: AtomicU64,
     /// Those of them that are right.
     pub correct: AtomicU64,
+    /// Committed records whose key has no ground truth.
+    pub without_truth: AtomicU64,
     /// Nobody takes what the sink writes any more.
     pub closed: AtomicBool,
 }

@@ -63,6 +63,8 @@ impl SinkCell {
         self.score.unknown += staged.unknown;
         metrics.correct.store(self.score.correct, Ordering::Relaxed);
         metrics.scored.store(self.score.scored, Ordering::Relaxed);
+        metrics.without_truth.store(self.score.unknown, Ordering::Relaxed);
+        metrics.committed.store(self.rows, Ordering::Relaxed);
         metrics.closed.store(self.sink.is_closed(), Ordering::Release);
         Ok(())
     }
@@ -126,7 +128,7 @@ impl SinkNode {
             }
             let Some(batch) = order::join(first.remove()).map(order::by_origin) else { continue };
             cell.sink.write(&batch)?;
-            cell.staged_rows += batch.num_rows() as u64;
+            cell.staged_rows += (batch.num_rows() as u64).saturating_sub(cell.sink.refused());
             if let Some(truth) = &self.truth {
                 score(truth, &batch, &mut cell.staged_score);
             }

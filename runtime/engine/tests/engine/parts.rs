@@ -381,6 +381,7 @@ pub(crate) fn sink_with(
         input: stream(),
         ground_truth: None,
         files: vec![],
+        is_standard_output: false,
         make: Arc::new(move || {
             Ok(Box::new(CollectSink {
                 staged: vec![],
