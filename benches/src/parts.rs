@@ -135,6 +135,7 @@ pub(crate) fn chain(
         input: stream(),
         ground_truth: None,
         files: vec![],
+        is_standard_output: false,
         make: Arc::new(|| Ok(Box::new(Nothing))),
     };
     let (n, computation) = match middle {

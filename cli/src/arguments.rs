@@ -14,6 +14,7 @@ mod simulation;
 pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 
 use crate::emulate::Wanted;
+use crate::letters::LetterLimit;
 use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -199,6 +200,7 @@ pub(crate) struct ValidateArguments {
                                                     as on the plan's machines and links
   tidemill run workflow.yaml --report report.html   and a page to look at
   tidemill run workflow.yaml --require-slo --output json    for scripts: exit code 1 if an SLO is missed
+  tidemill run workflow.yaml --max-dead-letters 1%    exit code 1 if more of the records cannot be used
 
 Ctrl-C ends the run; what the last complete checkpoint committed stays. A second Ctrl-C leaves at once.")]
 pub(crate) struct RunArguments {
@@ -247,6 +249,10 @@ pub(crate) struct RunArguments {
     /// Exit with 1 if a service level of the workflow is missed.
     #[arg(long)]
     pub(crate) require_slo: bool,
+    /// Exit with 1 if there are more dead letters: a number, which ends the run as soon as it is passed, or a share of
+    /// the records read, such as `0.5%`, which is looked at in the end.
+    #[arg(long, value_name = "N|P%")]
+    pub(crate) max_dead_letters: Option<LetterLimit>,
     /// Also write a report to look at to this file: one HTML page with the workflow drawn, curves, service levels,
     /// sample records and dead letters. It is also written when the run fails or is interrupted.
     #[arg(long, value_name = "FILE")]
@@ -254,10 +260,11 @@ pub(crate) struct RunArguments {
     /// Also write the report to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) report_json: Option<PathBuf>,
-    /// Write which record came in which epoch to this file, for `--replay`.
+    /// Write which record came in which epoch to this file, while the run goes on, for `--replay`.
     #[arg(long, value_name = "FILE")]
     pub(crate) epoch_log: Option<PathBuf>,
-    /// Repeat the epochs of such a file.
+    /// Repeat the epochs of such a file. If that run was interrupted or failed, this one stops after the last record
+    /// that it had read.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
     /// Form of the report. It is on stdout, but on stderr if a sink of the workflow writes to stdout (`--quiet`

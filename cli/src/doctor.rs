@@ -69,7 +69,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
     findings.extend(storage::look());
     findings.extend(limits::look());
     let problems = findings.iter().filter(|finding| finding.state == State::Problem).count();
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         OutputForm::Table => {
             write_findings(&mut out, &findings)?;

@@ -91,7 +91,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
         weak,
         percentiles: percentiles(&case)?,
     };
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         OutputForm::Table => story.write_table(&mut out)?,
         OutputForm::Json => {

@@ -5,7 +5,7 @@ use crate::drawing::{self, picture};
 use crate::exit::Exit;
 use crate::outline;
 use crate::preparation::{check, load_plan};
-use std::io::{self, Write};
+use std::io::Write;
 use tidemill_spec::workflow::Workflow;
 
 /// Prints a drawing.
@@ -33,7 +33,7 @@ pub(crate) fn graph(arguments: &GraphArguments) -> anyhow::Result<Exit> {
             })
         }
     };
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(Exit::Success)

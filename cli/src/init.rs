@@ -93,7 +93,7 @@ fn tell(arguments: &InitArguments, files: &[ProjectFile]) -> io::Result<()> {
     next.push("tidemill run workflow.yaml".to_owned());
     let template =
         arguments.template.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         OutputForm::Table => {
             let bytes: usize = files.iter().map(|file| file.content.len()).sum();

@@ -53,6 +53,12 @@ impl Interrupt {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
     }
 
+    /// The run has ended: a signal leaves at once, whatever is still being told.
+    pub(crate) fn is_over(&self) {
+        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.patient.store(false, Ordering::Release);
+    }
+
     /// From now on there is something that looks at [`Interrupt::is_wanted`] often and ends in order.
     pub(crate) fn is_watched(&self) {
         self.patient.store(true, Ordering::Release);

@@ -1,6 +1,10 @@
-//! Dead letters of a run, in the file that the workflow names.
+//! Dead letters of a run: in the file that the workflow names, and how many there may be.
 use crate::exit::{Exit, Failure};
-use tidemill_engine::LetterWriter;
+use crate::figures::grouped;
+use serde_json::{Value, json};
+use std::fmt;
+use std::str::FromStr;
+use tidemill_engine::{LetterWriter, Program, RunReport, StageReport};
 use tidemill_operators::api::{DeadLetter, OperatorError};
 use tidemill_operators::dead_letters::DeadLetterWriter;
 use tidemill_spec::workflow::Workflow;
@@ -30,5 +34,151 @@ impl LetterWriter for FileLetters {
 
     fn close(&mut self) -> Result<(), OperatorError> {
         self.0.close()
+    }
+}
+
+/// How many dead letters a run may have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum LetterLimit {
+    /// So many.
+    Count(u64),
+    /// Percent of the records that the sources read.
+    Share(f64),
+}
+
+impl FromStr for LetterLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is neither a number such as `0` or `100` nor a share such as `0.5%`");
+        let Some(share) = text.strip_suffix('%') else {
+            return text.parse().map(LetterLimit::Count).map_err(|_| wrong());
+        };
+        let share: f64 = share.trim_end().parse().map_err(|_| wrong())?;
+        match (0.0..=100.0).contains(&share) {
+            true => Ok(LetterLimit::Share(share)),
+            false => Err(format!("`{text}` is no share: it is from 0% to 100%")),
+        }
+    }
+}
+
+impl fmt::Display for LetterLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LetterLimit::Count(count) => f.write_str(&grouped(*count)),
+            LetterLimit::Share(share) => write!(f, "{share} %"),
+        }
+    }
+}
+
+impl LetterLimit {
+    /// Whether so many are too many, however the run goes on.
+    pub(crate) fn is_passed_for_good(self, dead_letters: u64) -> bool {
+        matches!(self, LetterLimit::Count(count) if dead_letters > count)
+    }
+
+    fn is_passed(self, dead_letters: u64, read: u64) -> bool {
+        match self {
+            LetterLimit::Count(count) => dead_letters > count,
+            LetterLimit::Share(share) => dead_letters as f64 * 100.0 > share * read as f64,
+        }
+    }
+}
+
+/// The dead letters of a run beside their limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LetterVerdict {
+    limit: LetterLimit,
+    dead_letters: u64,
+    /// Records that the sources read, those that could not be used included.
+    read: u64,
+    /// Too many.
+    pub(crate) is_passed: bool,
+}
+
+impl LetterVerdict {
+    /// What a run has, beside what it may have.
+    pub(crate) fn of(limit: LetterLimit, report: &RunReport, program: &Program) -> Self {
+        let read = sources(report, program).map(|(_, good, bad)| good + bad).sum();
+        let dead_letters = report.dead_letters;
+        Self { limit, dead_letters, read, is_passed: limit.is_passed(dead_letters, read) }
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "limit": self.limit.to_string(), "dead_letters": self.dead_letters, "records_read": self.read,
+            "passed": self.is_passed,
+        })
+    }
+
+    /// In a sentence.
+    pub(crate) fn text(&self) -> String {
+        let found = match self.limit {
+            LetterLimit::Count(_) => grouped(self.dead_letters),
+            LetterLimit::Share(_) => format!(
+                "{} of {} records ({:.1} %)",
+                grouped(self.dead_letters),
+                grouped(self.read),
+                self.dead_letters as f64 * 100.0 / self.read.max(1) as f64
+            ),
+        };
+        format!("dead letters: {found}, more than the {} of `--max-dead-letters`", self.limit)
+    }
+}
+
+/// Where the dead letters come from and why, with the first of each kind: `rows: bad_value: 12, such as ...`.
+pub(crate) fn causes(report: &RunReport) -> String {
+    let groups = report.dead_letter_groups.iter().map(|group| {
+        let sample = group.samples.first().map_or_else(String::new, |s| format!(", such as: {}", s.detail));
+        format!("{}: {}: {}{sample}", group.operator, group.reason, grouped(group.count))
+    });
+    groups.collect::<Vec<_>>().join("; ")
+}
+
+/// Sources all of whose records are dead letters, with how many.
+pub(crate) fn spoilt<'a>(
+    report: &'a RunReport,
+    program: &'a Program,
+) -> impl Iterator<Item = (&'a StageReport, u64)> {
+    sources(report, program).filter_map(|(stage, good, bad)| (good == 0 && bad > 0).then_some((stage, bad)))
+}
+
+/// Source stages with the records that were good and those that were not.
+fn sources<'a>(
+    report: &'a RunReport,
+    program: &'a Program,
+) -> impl Iterator<Item = (&'a StageReport, u64, u64)> {
+    let stages = report.stages.iter().filter(|stage| program.sources.contains_key(&stage.operator));
+    stages.map(|stage| (stage, stage.records_out, stage.dead_letters.values().sum()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_numbers_or_shares() {
+        for (text, limit) in [
+            ("0", LetterLimit::Count(0)),
+            ("17", LetterLimit::Count(17)),
+            ("0.5%", LetterLimit::Share(0.5)),
+            ("100 %", LetterLimit::Share(100.0)),
+        ] {
+            assert_eq!(text.parse(), Ok(limit));
+        }
+        for text in ["", "-1", "1.5", "%", "101%", "-1%", "nan%", "x%"] {
+            assert!(text.parse::<LetterLimit>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn more_than_the_limit_is_too_many() {
+        let (none, share) = (LetterLimit::Count(0), LetterLimit::Share(10.0));
+        assert!(!none.is_passed(0, 0) && none.is_passed(1, 100) && none.is_passed_for_good(1));
+        assert!(!share.is_passed(10, 100) && share.is_passed(11, 100));
+        assert!(!share.is_passed_for_good(11), "more good ones may come");
+        assert!(!share.is_passed(0, 0));
     }
 }

@@ -1,11 +1,13 @@
 //! The `tidemill` command: one binary, one verb a task.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+mod answer;
 mod arguments;
 mod choice;
 mod default_plan;
 mod doctor;
 mod drawing;
 mod emulate;
+mod epoch_file;
 mod exit;
 mod explain;
 mod fetch;
@@ -43,16 +45,16 @@ mod terminal;
 mod validate;
 mod version;
 
-use arguments::{Arguments, Verb};
+use arguments::{Arguments, ColorChoice, Verb};
 use clap::{CommandFactory, FromArgMatches};
 use exit::Exit;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use terminal::Terminal;
 
 fn main() -> ! {
-    // A usage error leaves with 2, `--help` with 0.
-    let matches = Arguments::command().get_matches();
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let told = |told: clap::Error| leave(without_verb(&told));
+    let matches = Arguments::command().try_get_matches().unwrap_or_else(told);
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(told);
     let terminal = Terminal::new(arguments.color, arguments.quiet);
     terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
     let result = match arguments.verb {
@@ -74,16 +76,22 @@ fn main() -> ! {
     };
     let exit = result.unwrap_or_else(|error| {
         if arguments::wants_json(&matches) {
-            exit::write_json(&error, &mut std::io::stdout());
+            exit::write_json(&error, &mut answer::out());
         }
         exit::explain(&error, &terminal)
     });
-    // Verbs that can be interrupted have flushed what they say; a sink's thread may still hold stdout then.
-    if exit != Exit::Interrupted {
-        // Whoever closed stdout does not want the rest.
-        let _ = std::io::stdout().flush();
+    leave(answer::end(exit, &terminal))
+}
+
+/// Wrong usage, or what `--help` and `--version` ask for.
+fn without_verb(told: &clap::Error) -> Exit {
+    if told.use_stderr() || std::io::stdout().is_terminal() {
+        // On a terminal it is in colour. Nobody can be told that stderr is gone.
+        let _ = told.print();
+        return if told.use_stderr() { Exit::Usage } else { Exit::Success };
     }
-    leave(exit)
+    let _ = write!(answer::out(), "{}", told.render());
+    answer::end(Exit::Success, &Terminal::new(ColorChoice::Auto, false))
 }
 
 /// Leaves at once, without the destructors of libraries: after an interrupt a thread may still compute in ONNX Runtime,

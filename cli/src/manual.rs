@@ -55,7 +55,7 @@ fn with_usage(mut command: Command) -> Command {
 }
 
 fn print(text: &[u8]) -> anyhow::Result<Exit> {
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     out.write_all(text)?;
     out.flush()?;
     Ok(Exit::Success)

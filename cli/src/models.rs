@@ -227,7 +227,7 @@ fn print_skeleton(file: &Path) -> anyhow::Result<Exit> {
             .into());
     }
     let text = skeleton::manifest(&facts(file)?, &file.with_file_name(""));
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(Exit::Success)
@@ -307,7 +307,7 @@ fn print(
     document: &Value,
     table: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<Exit> {
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match form {
         OutputForm::Table => table(&mut out)?,
         OutputForm::Json => {

@@ -15,7 +15,7 @@ use crate::planning::{Case, failed, planner, tell};
 use crate::preparation::check_plan;
 use crate::simulate::{Contradiction, Expectation, expectation};
 use crate::terminal::Terminal;
-use std::io::{self, Write};
+use std::io::Write;
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::explain::{Relaxation, relaxations};
 use tidemill_optimizer::physical::{physical, worker_names};
@@ -173,7 +173,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         expectation: expectation.as_ref(),
         relaxations: relaxations.as_deref(),
     };
-    let mut stdout = io::stdout().lock();
+    let mut stdout = crate::answer::out();
     match (arguments.output, &planned) {
         (PlanOutput::Yaml, Some(planned)) => stdout.write_all(planned.plan.to_yaml()?.as_bytes())?,
         (PlanOutput::Json, _) => {

@@ -104,7 +104,7 @@ fn print(
     document: &serde_json::Value,
     table: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<Exit> {
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match output {
         OutputForm::Table => table(&mut out)?,
         OutputForm::Json => writeln!(out, "{document:#}")?,

@@ -2,6 +2,7 @@
 use crate::figures::{grouped, rate, seconds};
 use crate::terminal::Terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidemill_engine::{Program, Progress};
 
@@ -12,7 +13,7 @@ const PLAIN_EVERY: f64 = 5.0;
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     terminal: Terminal,
-    expected: Expected,
+    expected: Arc<OnceLock<Expected>>,
     next_plain: f64,
     /// Records in at the last change, and when that was.
     moved: (u64, f64),
@@ -29,7 +30,7 @@ pub(crate) struct Expected {
 
 impl Expected {
     /// What sources and options say.
-    pub(crate) fn of(program: &Program, records: Option<u64>, duration: Option<Duration>) -> Self {
+    fn of(program: &Program, records: Option<u64>, duration: Option<Duration>) -> Self {
         let lengths = program.sources.values().map(|source| {
             let hint = (source.make)().ok().and_then(|source| source.len_hint());
             match (hint, records) {
@@ -38,6 +39,21 @@ impl Expected {
             }
         });
         Self { records: lengths.sum(), seconds: duration.map(|duration| duration.as_secs_f64()) }
+    }
+
+    /// The same once it is known: sources are opened for that, on a thread of its own, since that may take long.
+    pub(crate) fn later(
+        program: &Program,
+        records: Option<u64>,
+        duration: Option<Duration>,
+    ) -> Arc<OnceLock<Self>> {
+        let expected = Arc::new(OnceLock::new());
+        let (known, program) = (Arc::clone(&expected), program.clone());
+        // Without the thread nothing is expected.
+        let _ = std::thread::Builder::new()
+            .name("expected".into())
+            .spawn(move || known.set(Self::of(&program, records, duration)));
+        expected
     }
 
     /// Seconds until the end.
@@ -58,7 +74,7 @@ impl Expected {
 
 impl ProgressLine {
     /// Shows nothing yet.
-    pub(crate) fn new(terminal: Terminal, expected: Expected) -> Self {
+    pub(crate) fn new(terminal: Terminal, expected: Arc<OnceLock<Expected>>) -> Self {
         let bar = terminal.animates().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
             if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -96,7 +112,8 @@ impl ProgressLine {
 
     fn text(&self, progress: &Progress) -> String {
         let mut text = format!("{} records in", grouped(progress.emitted));
-        if let Some(records) = self.expected.records {
+        let expected = self.expected.get().copied().unwrap_or_default();
+        if let Some(records) = expected.records {
             text = format!("{} of {} records in", grouped(progress.emitted), grouped(records));
         }
         let per_second =
@@ -108,7 +125,7 @@ impl ProgressLine {
         text.push_str(&format!(", {}", seconds(progress.seconds)));
         // Where nothing moves there is nothing to reckon with.
         let stands = progress.seconds - self.moved.1 > PLAIN_EVERY;
-        if let Some(left) = self.expected.left(progress).filter(|_| !stands) {
+        if let Some(left) = expected.left(progress).filter(|_| !stands) {
             text.push_str(&format!(", about {} left", seconds(left)));
         }
         text

@@ -11,6 +11,7 @@ pub(crate) use sections::table;
 
 use crate::emulate::Account;
 use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
+use crate::letters::{LetterVerdict, spoilt};
 use crate::levels::Origin;
 use crate::publication::told;
 use crate::slo::{SHORT_TICKS, Verdict, accuracy_text, is_short, sink_rate};
@@ -33,6 +34,8 @@ pub(crate) struct RunDocument<'a> {
     pub(crate) slo: &'a [Verdict],
     /// Seconds of processor time of the whole process since the run began.
     pub(crate) processor_seconds: f64,
+    /// The dead letters beside what was allowed.
+    pub(crate) letters: Option<LetterVerdict>,
     /// What was emulated.
     pub(crate) emulation: Option<&'a Account<'a>>,
 }
@@ -56,6 +59,9 @@ impl RunDocument<'_> {
         }
         if let Some(account) = self.emulation {
             document["emulation"] = account.json(self.report);
+        }
+        if let Some(letters) = &self.letters {
+            document["max_dead_letters"] = letters.json();
         }
         for (sink, report) in list(&mut document, "sinks").iter_mut().zip(&self.report.sinks) {
             sink["rate_per_second"] = json!(sink_rate(report, self.report, self.program));
@@ -83,6 +89,15 @@ impl RunDocument<'_> {
             n => format!(", {n} restarts"),
         };
         writeln!(out, "{}: {end}, {}{restarts}\n", self.workflow, seconds(self.report.seconds))?;
+        for (stage, records) in spoilt(self.report, self.program) {
+            let reasons: Vec<&str> = stage.dead_letters.keys().map(String::as_str).collect();
+            let (all, reasons) = (grouped(records), reasons.join(", "));
+            writeln!(
+                out,
+                "{}: NO RECORD CAN BE USED: all {all} are dead letters ({reasons})\n",
+                stage.operator
+            )?;
+        }
         self.sinks(out)?;
         writeln!(out)?;
         self.stages(out)?;
@@ -120,6 +135,14 @@ impl RunDocument<'_> {
         if is_short(self.report, self.program) {
             let ticks = milliseconds(f64::from(SHORT_TICKS) * self.program.plan.tick.0 as f64 / 1e6);
             writeln!(out, "no rate: the run was shorter than {SHORT_TICKS} ticks ({ticks})")?;
+        }
+        for sink in self.report.sinks.iter().filter(|sink| sink.reader_gone) {
+            writeln!(
+                out,
+                "{}: its reader went away; {} records were written until then",
+                sink.sink,
+                grouped(sink.records)
+            )?;
         }
         for sink in self.report.sinks.iter().filter(|sink| sink.without_truth > 0) {
             let records = grouped(sink.without_truth);

@@ -1,10 +1,12 @@
 //! `tidemill run`: everything in one process.
+use crate::answer;
 use crate::arguments::{OutputForm, RateChoice, RunArguments};
 use crate::emulate::{Account, Emulated};
+use crate::epoch_file::{self, EpochFile};
 use crate::exit::{Exit, Failure, explain, write_json};
 use crate::figures::grouped;
 use crate::interrupt::Interrupt;
-use crate::letters::letter_writer;
+use crate::letters::{LetterLimit, LetterVerdict, causes, letter_writer};
 use crate::levels::{self, Origin};
 use crate::machine::{self, Usage};
 use crate::metrics::MetricsPort;
@@ -18,21 +20,22 @@ use crate::report::series::Recorder;
 use crate::slo::verdicts;
 use crate::slo_watch::{SloWatch, add_windows};
 use crate::terminal::Terminal;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_engine::clock::DilatedClock;
-use tidemill_engine::{EpochLog, Observer, Program, Run, RunError, RunOptions, RunReport};
+use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport};
 use tidemill_operators::bind::files::check_written;
+use tidemill_operators::kind::TypedSinkKind;
+use tidemill_operators::sinks::parquet::Parquet;
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 
 /// How often the progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Looks that an interrupted run gets to end in order: a little less than two seconds.
-const LOOKS_AFTER_INTERRUPT: u32 = 17;
+/// Looks that an interrupted run gets to end in order: about a second.
+const LOOKS_AFTER_INTERRUPT: u32 = 9;
 
 /// Runs a workflow to its end and reports.
 pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -55,12 +58,13 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let read: Vec<(&Path, &str)> =
         read.into_iter().filter_map(|(path, who)| Some((path.as_deref()?, who))).collect();
     check_written(&prepared.workflow, &prepared.program.sinks, &read, &beside)?;
-    let replay = arguments.replay.as_deref().map(|path| read_epoch_log(path, &prepared.program));
+    let replay = arguments.replay.as_deref().map(|path| epoch_file::read(path, &prepared.program));
     let replay = replay.transpose()?;
     let take = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::create).transpose();
     let page_file = take(&arguments.report)?;
     let report_file = take(&arguments.report_json)?;
-    let epoch_file = take(&arguments.epoch_log)?;
+    let epoch_file = arguments.epoch_log.as_deref();
+    let epoch_file = epoch_file.map(|path| EpochFile::create(path, &prepared.program)).transpose()?;
     let port = arguments.metrics.as_deref().map(MetricsPort::open).transpose()?;
     for line in &prepared.models {
         terminal.note(&line.to_string());
@@ -72,7 +76,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         duration: arguments.duration,
         letters: letter_writer(&prepared.workflow)?,
         replay,
-        keep_epoch_log: epoch_file.is_some(),
+        epochs: epoch_file.clone().map(|file| Box::new(file) as Box<dyn EpochWriter>),
         samples: page_file.is_some().then(|| sample_options(&prepared.workflow, &prepared.program)),
         model_copies: arguments.model_copies.map_or_else(
             || {
@@ -92,6 +96,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
             options.clock = Arc::new(DilatedClock::new(emulated.dilation.factor));
         }
     }
+    machine::open_enough_files(&prepared.program, terminal);
     let begun = machine::now();
     let run = Run::start(prepared.program.clone(), options)
         .map_err(|error| not_started(&error, &prepared.workflow))?;
@@ -110,20 +115,22 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         let name = prepared.workflow.name.value.clone();
         port.serve(name, prepared.program.plan.clone(), run.observer(), watchers.slo.violations())?;
     }
-    let expected = Expected::of(&prepared.program, arguments.records, arguments.duration);
+    let expected = Expected::later(&prepared.program, arguments.records, arguments.duration);
     let line = ProgressLine::new(*terminal, expected);
+    let ends = Ends { interrupt: &interrupt, letters: arguments.max_dead_letters, terminal };
     let (report, failure) =
-        match watch(&run, &interrupt, line, |is_last| watchers.look(&observer, &prepared, is_last)) {
+        match watch(&run, &ends, line, |is_last| watchers.look(&observer, &prepared, is_last)) {
             Ok(report) => (report, None),
-            Err(error) if is_broken_pipe(&error) => return Ok(Exit::Success),
             Err(error) => (run.report(), Some(error)),
         };
+    // From here on there is nothing to end in order.
+    let interrupted = interrupt.is_wanted();
+    interrupt.is_over();
     // One that cannot be written keeps nothing else from being told.
     let mut unwritten = Vec::new();
-    if let Some(file) = epoch_file {
-        let log = run.epoch_log();
-        unwritten.extend(file.write(|out| Ok(serde_json::to_writer(out, &log)?)).err());
-    }
+    unwritten.extend(epoch_file.and_then(|file| file.failure()));
+    let letters =
+        arguments.max_dead_letters.map(|limit| LetterVerdict::of(limit, &report, &prepared.program));
     let mut verdicts = verdicts(&slo, &report, &prepared.program, &observer);
     add_windows(&mut verdicts, &watchers.slo.violations());
     if prepared.is_planned {
@@ -149,7 +156,8 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let document = RunDocument {
         workflow: &prepared.workflow.name.value,
         program: &prepared.program,
-        interrupted: interrupt.is_wanted(),
+        interrupted,
+        letters,
         report: &report,
         slo: &verdicts,
         processor_seconds: Usage::look().processor_seconds - before,
@@ -167,10 +175,10 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         unwritten.extend(file.write(|out| out.write_all(page.as_bytes())).err());
     }
     if failure.is_none() {
-        show(&document, arguments.output, &prepared, terminal)?;
         if let Some(file) = report_file {
             unwritten.extend(file.write(|out| document.write_json(out)).err());
         }
+        show(&document, arguments.output, &prepared, terminal)?;
     }
     for warning in account.iter().flat_map(Account::warnings) {
         terminal.warning(&warning);
@@ -179,19 +187,23 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         let letters = grouped(report.dead_letters);
         terminal.alarm(&format!("no record reached a sink: there are {letters} dead letters and no results"));
     }
+    let too_many = letters.filter(|letters| letters.is_passed);
+    if let Some(letters) = too_many {
+        terminal.error(&letters.text(), Some(&causes(&report)));
+    }
     let failure = failure.map(|error| anyhow::Error::from(failed(&error, &prepared.workflow)));
     if let Some(failure) = &failure
         && arguments.output == OutputForm::Json
         && !takes_stdout(&prepared)
     {
-        write_json(failure, &mut io::stdout());
+        write_json(failure, &mut answer::out());
     }
     let unwritten = unwritten.into_iter().map(anyhow::Error::from);
     let told = failure.into_iter().chain(unwritten).map(|failure| explain(&failure, terminal));
     if let Some(exit) = told.reduce(|first, _| first) {
         return Ok(exit);
     }
-    Ok(match (interrupt.is_wanted(), arguments.require_slo && missed) {
+    Ok(match (interrupted, arguments.require_slo && missed || too_many.is_some()) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::No,
         (false, false) => Exit::Success,
@@ -228,10 +240,17 @@ fn told_options(arguments: &RunArguments) -> Vec<(&'static str, String)> {
     told
 }
 
+/// What may end a run before its sources do.
+struct Ends<'a> {
+    interrupt: &'a Interrupt,
+    letters: Option<LetterLimit>,
+    terminal: &'a Terminal,
+}
+
 /// Waits for the end, shows the progress meanwhile and lets others look, once more at the end.
 fn watch(
     run: &Run,
-    interrupt: &Interrupt,
+    ends: &Ends<'_>,
     mut line: ProgressLine,
     mut look: impl FnMut(bool),
 ) -> Result<RunReport, RunError> {
@@ -242,21 +261,34 @@ fn watch(
             line.finish();
             return result;
         }
-        line.show(&run.progress());
+        let progress = run.progress();
+        line.show(&progress);
         look(false);
-        if interrupt.is_wanted() {
-            if looks_left == 0 {
+        if ends.letters.is_some_and(|limit| limit.is_passed_for_good(progress.dead_letters)) {
+            run.stopper().abort();
+        }
+        if !ends.interrupt.is_wanted() {
+            continue;
+        }
+        match looks_left {
+            // Something is stuck where nothing can call it off: a disk, a model. What is committed is on the disk.
+            0 if !run.is_closing() => {
                 line.finish();
                 return Ok(run.report());
             }
-            looks_left -= 1;
+            0 => {}
+            1 if run.is_closing() => {
+                ends.terminal.note("finishing the output files; a second signal leaves at once");
+                looks_left = 0;
+            }
+            _ => looks_left -= 1,
         }
     }
 }
 
 /// Whether a sink of the workflow writes to stdout.
 fn takes_stdout(prepared: &Prepared) -> bool {
-    prepared.program.sinks.values().any(|sink| sink.kind == "stdout")
+    prepared.program.sinks.values().any(|sink| sink.is_standard_output)
 }
 
 /// The report goes to stdout, unless that belongs to a sink.
@@ -272,41 +304,13 @@ fn show(
     }
     let mut out: Box<dyn Write> = match taken {
         true => Box::new(io::stderr().lock()),
-        false => Box::new(io::stdout().lock()),
+        false => Box::new(answer::out()),
     };
     match form {
         OutputForm::Table => document.write_table(&mut out)?,
         OutputForm::Json => document.write_json(&mut out)?,
     }
     out.flush()
-}
-
-fn read_epoch_log(path: &Path, program: &Program) -> Result<BTreeMap<String, EpochLog>, Failure> {
-    let wrong = |error: String| {
-        Failure::new(Exit::Configuration, format!("{} is no epoch log: {error}", path.display()))
-            .with_help("`tidemill run --epoch-log FILE` writes one")
-    };
-    let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    let logs: BTreeMap<String, EpochLog> =
-        serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    // A stage of several partitions has a log for each, `stage#0`, `stage#1`.
-    let logged = |stage: &str| {
-        logs.keys()
-            .any(|key| key.strip_prefix(stage).is_some_and(|rest| rest.is_empty() || rest.starts_with('#')))
-    };
-    let mut sources =
-        program.plan.stages.iter().filter(|stage| program.sources.contains_key(&stage.operator));
-    if !sources.all(|stage| logged(&stage.id)) {
-        let found: Vec<&str> = logs.keys().map(String::as_str).collect();
-        let message = format!(
-            "{} is the epoch log of another workflow or plan: its sources are `{}`",
-            path.display(),
-            found.join("`, `")
-        );
-        return Err(Failure::new(Exit::Configuration, message)
-            .with_help("replay a log that `tidemill run --epoch-log FILE` wrote for this workflow"));
-    }
-    Ok(logs)
 }
 
 /// Before the first record was read: the files or the plan are wrong.
@@ -333,7 +337,12 @@ fn place(error: &RunError, workflow: &Workflow) -> Span {
 }
 
 fn failed(error: &RunError, workflow: &Workflow) -> Failure {
-    let kept = "what the last complete checkpoint committed is kept";
+    let kept = match error {
+        RunError::Operator { operator, .. } if has_no_part(operator, workflow) => {
+            "what the last complete checkpoint committed to other outputs is kept"
+        }
+        _ => "what the last complete checkpoint committed is kept",
+    };
     let failure = match error {
         // A source or sink lost its file or its disk.
         RunError::Operator { .. } | RunError::System(_) => {
@@ -345,8 +354,7 @@ fn failed(error: &RunError, workflow: &Workflow) -> Failure {
     failure.at(place(error, workflow))
 }
 
-/// Somebody read enough of what a sink writes to stdout.
-fn is_broken_pipe(error: &RunError) -> bool {
-    let RunError::Operator { text, .. } = error else { return false };
-    text.contains(&io::Error::from(io::ErrorKind::BrokenPipe).to_string()) || text.contains("Broken pipe")
+/// Whether this is a sink whose file is there whole or not at all.
+fn has_no_part(sink: &str, workflow: &Workflow) -> bool {
+    workflow.sinks.iter().any(|found| *found.id.value == *sink && found.kind.value == Parquet::KIND)
 }

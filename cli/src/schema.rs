@@ -3,13 +3,13 @@ use crate::arguments::{SchemaArguments, SchemaFile};
 use crate::exit::Exit;
 use crate::preparation::registry;
 use schemars::Schema;
-use std::io::{self, Write};
+use std::io::Write;
 use tidemill_operators::registry::Role;
 use tidemill_spec::schema::{self, Section};
 
 /// Prints a schema.
 pub(crate) fn print(arguments: &SchemaArguments) -> anyhow::Result<Exit> {
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     out.write_all(text(arguments.file).as_bytes())?;
     out.flush()?;
     Ok(Exit::Success)

@@ -13,7 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::planning::{Case, tell};
 use crate::status_line::StatusLine;
 use crate::terminal::Terminal;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use tidemill_optimizer::assemble::{Assembly, Level};
 use tidemill_optimizer::physical::{solution_of, worker_names};
@@ -101,7 +101,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
         simulation: &simulation,
         notes: uncertain(&assembly, &solution, &times),
     };
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         SimulationOutput::Table => story.write_table(&mut out)?,
         SimulationOutput::Json => {

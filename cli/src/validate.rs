@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::preparation::{check, check_plan, load, load_plan};
 use crate::terminal::Terminal;
 use serde_json::json;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
@@ -64,7 +64,7 @@ pub(crate) fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> an
         .collect();
     let mut wrong = Diagnostics::new();
     let (mut listed, mut any_wrong) = (Vec::new(), false);
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     for (file, kind) in &kinds {
         let result = match kind {
             Ok(kind) => check_file(file, *kind, &workflows, terminal).map(|summary| (*kind, summary)),

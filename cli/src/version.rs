@@ -2,7 +2,7 @@
 use crate::arguments::{OutputForm, VersionArguments};
 use crate::exit::Exit;
 use serde_json::{Map, Value, json};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use tidemill_inference::backend;
 
@@ -15,7 +15,7 @@ pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
             (name, found.map(|backend| backend.version()).map_err(|error| error.to_string()))
         })
         .collect();
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         OutputForm::Table => {
             writeln!(out, "tidemill {}", env!("CARGO_PKG_VERSION"))?;

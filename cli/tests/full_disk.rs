@@ -68,6 +68,11 @@ fn a_sink_keeps_what_it_committed_and_nothing_half() {
             assert!(told.contains(part), "{kind}: {told}");
         }
         if kind == "parquet" {
+            for part in
+                ["Parquet cannot be read without its end, so there is no file", "to other outputs is kept"]
+            {
+                assert!(told.contains(part), "{told}");
+            }
             assert!(place.files("left").is_empty(), "{:?}", place.files("left"));
             continue;
         }
@@ -78,6 +83,18 @@ fn a_sink_keeps_what_it_committed_and_nothing_half() {
         assert!(kept.ends_with('\n') && kept.lines().skip(header).all(whole), "{kind}: a line is cut off");
         assert!(kept.lines().count() > 100, "{kind}: {} lines", kept.lines().count());
     }
+}
+
+#[test]
+fn a_parquet_file_of_the_run_before_stays_where_the_disk_is_full() {
+    let place = place(ALL, "kind: parquet, options: {path: disk/results}", "dead.jsonl");
+    let Some(outcome) = run(&place, "echo old > disk/results", "") else { return };
+    let told = outcome.expect(69).stderr;
+    assert!(told.contains("so the file of the run before stays"), "{told}");
+    assert_eq!(
+        (place.files("left"), place.read("left/results")),
+        (vec!["results".to_owned()], "old\n".to_owned())
+    );
 }
 
 #[test]
@@ -98,7 +115,7 @@ fn dead_letters_are_as_careful() {
 fn a_report_leaves_the_old_one_and_the_results() {
     let place = place(ALL, "kind: jsonl, options: {path: results.jsonl}", "dead.jsonl");
     let fill = "echo old > disk/report.html && head -c 57000 /dev/zero > disk/filler";
-    let reports = "--report disk/report.html --report-json disk/report.json --epoch-log disk/epochs.json";
+    let reports = "--report disk/report.html --report-json disk/report.json --epoch-log disk/epochs.jsonl";
     let Some(outcome) = run(&place, fill, &format!("--records 400 {reports}")) else { return };
     let outcome = outcome.expect(69);
     assert!(outcome.stdout.contains("full: complete"), "the run itself is told:\n{}", outcome.stdout);

@@ -28,13 +28,13 @@ run: {tick: 20ms, checkpoint_every: 5, dead_letters: out/dead.jsonl}
     place
 }
 
-fn interrupt(child: &Child) {
+pub(crate) fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
 /// Waits until something holds; the limit is only a watch-dog.
 #[track_caller]
-fn until(holds: impl Fn() -> bool) {
+pub(crate) fn until(holds: impl Fn() -> bool) {
     for _ in 0..600 {
         if holds() {
             return;
@@ -50,7 +50,7 @@ fn until_committed(place: &Place) {
 }
 
 /// Waits for the end; the limit is only a watch-dog.
-fn end(mut child: Child) -> (Option<i32>, String, String) {
+pub(crate) fn end(mut child: Child) -> (Option<i32>, String, String) {
     for _ in 0..200 {
         if child.try_wait().unwrap().is_some() {
             let output = child.wait_with_output().unwrap();

@@ -19,6 +19,7 @@ mod manual;
 mod mistakes;
 mod model_verbs;
 mod new_project;
+mod outputs;
 mod planning;
 mod profiling;
 mod reference;

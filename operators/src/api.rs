@@ -309,7 +309,19 @@ pub trait Sink: Send {
     fn is_closed(&self) -> bool {
         false
     }
+    /// Rows of the last `write` that nobody took: the reader went away, or writing was called off.
+    fn refused(&self) -> u64 {
+        0
+    }
+    /// Ends a `write` that waits for whoever reads, and all later ones, from another thread. None where writing waits
+    /// for nobody.
+    fn call_off(&self) -> Option<CallOff> {
+        None
+    }
 }
+
+/// See [`Sink::call_off`].
+pub type CallOff = Arc<dyn Fn() + Send + Sync>;
 
 /// Makes a sink.
 pub type MakeSink = Arc<dyn Fn() -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
@@ -338,6 +350,8 @@ pub struct BoundSink {
     pub ground_truth: Option<GroundTruth>,
     /// Files it will write, for checks before the run.
     pub files: Vec<PathBuf>,
+    /// It writes to standard output, so that nothing else should.
+    pub is_standard_output: bool,
     /// Makes the sink.
     pub make: MakeSink,
 }

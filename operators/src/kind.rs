@@ -49,6 +49,7 @@ impl EndContext<'_> {
             input: input.stream.clone(),
             ground_truth: None,
             files,
+            is_standard_output: false,
             make,
         }
     }

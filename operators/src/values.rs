@@ -46,6 +46,11 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
+/// A text as long as one of a record is shown.
+pub(crate) fn shortened_text(text: &str) -> String {
+    shortened(text, TEXT)
+}
+
 fn values<'a>(
     columns: impl ExactSizeIterator<Item = (&'a std::sync::Arc<Field>, &'a ArrayRef)>,
     row: usize,

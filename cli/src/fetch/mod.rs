@@ -199,7 +199,7 @@ fn heard(said: Said, terminal: &Terminal) -> Option<Outcome> {
 }
 
 fn show(outcomes: &[Outcome], form: OutputForm) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match form {
         OutputForm::Json => {
             let models: Vec<Value> = outcomes.iter().map(Outcome::document).collect();

@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::figures::milliseconds;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use tidemill_spec::plan::{Plan, PredictedValue};
 use tidemill_spec::units::TimeSpan;
@@ -22,7 +22,7 @@ struct Change {
 pub(super) fn diff(old: &Path, new: &Path, form: OutputForm) -> anyhow::Result<Exit> {
     let (old, new) = (Plan::load(old)?, Plan::load(new)?);
     let changes = changes(&old, &new);
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match form {
         OutputForm::Json => {
             let all: Vec<Value> = changes

@@ -7,7 +7,7 @@ use crate::output_file::OutputFile;
 use crate::planning::{Case, failed, planner};
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io::Write;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::{FrontPoint, accuracy_front};
 use tidemill_optimizer::problem::Problem;
@@ -33,7 +33,7 @@ pub(super) fn front(arguments: &PlanArguments, case: &Case, assembly: &Assembly)
         let text = drawn(&case.workflow.name.value, &points);
         file.write(|out| out.write_all(text.as_bytes()))?;
     }
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         PlanOutput::Json => {
             let all: Vec<Value> = points

@@ -12,7 +12,7 @@ use crate::preparation::check_plan;
 use crate::simulate::{Expectation, expectation};
 use crate::terminal::Terminal;
 use candidates::{Candidate, Candidates};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::planner::PlannerError;
@@ -124,7 +124,7 @@ pub(super) fn load(
         fixed,
     };
     folder.write(&plan)?;
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         PlanOutput::Table => plan.write_table(file, &mut out)?,
         PlanOutput::Json => {
@@ -177,7 +177,7 @@ fn without_plan(
         expectation: None,
         relaxations: relaxations.as_deref(),
     };
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         PlanOutput::Json => {
             serde_json::to_writer_pretty(&mut out, &plan_document::document(&answer))?;

@@ -58,7 +58,7 @@ pub(super) fn surface(
         let text = drawing::drawn(&case.workflow.name.value, &surface, percentile.0);
         file.write(|out| out.write_all(text.as_bytes()))?;
     }
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         PlanOutput::Json => {
             let document = document(case, &assembly.problem, &surface, percentile.0);

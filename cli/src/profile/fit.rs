@@ -68,7 +68,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
         let text = written(&fitting)?;
         target.write(|out| out.write_all(text.as_bytes()))?;
     }
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         OutputForm::Table => table(&fit, arguments, &mut out)?,
         OutputForm::Json => writeln!(out, "{:#}", document(&fit, arguments))?,

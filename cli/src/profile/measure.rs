@@ -97,7 +97,7 @@ pub(super) fn ended(error: ProfileError, kept: &str, terminal: &Terminal) -> any
 
 /// What came out, on stdout.
 fn tell(finished: &Finished, file: &Path, skipped: &[String], output: OutputForm) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     let profile = &finished.profile;
     let rows = profile.accuracy.as_ref().map_or(0, |accuracy| accuracy.end_to_end.len());
     match output {

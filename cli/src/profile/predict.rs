@@ -68,7 +68,7 @@ pub(super) fn predict(arguments: &PredictArguments, terminal: &Terminal) -> anyh
         let text = written(&predicted.profile)?;
         target.write(|out| out.write_all(text.as_bytes()))?;
     }
-    let mut out = io::stdout().lock();
+    let mut out = crate::answer::out();
     match arguments.output {
         OutputForm::Table => table(arguments, &predictor, &predicted, &mut out)?,
         OutputForm::Json => writeln!(out, "{:#}", document(arguments, &predictor, &predicted))?,

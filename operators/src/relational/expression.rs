@@ -14,6 +14,8 @@
 //! | numbers | `math.abs(x)`, `math.ceil(x)`, `math.floor(x)`, `math.round(x)` |
 //! | conversions | `int(x)`, `double(x)`, `string(x)`, `bool(t)` |
 //!
+//! Floats are compared as IEEE 754 has it: with NaN on a side `<`, `<=`, `>`, `>=` and `==` are false, `!=` is true.
+//!
 //! An empty value (`null`) fails every operator but `==`, `!=` and the side of `&&`, `||`, `?:` that is not needed.
 //! A row on which the expression fails (division by zero, overflow, an empty value) is reported by the operator that
 //! uses it; it never stops the run. So is one for which a text would become longer than 8 MiB, on the way to the result
@@ -28,8 +30,8 @@
 //! let wrong = Expression::compile("temprature > 20", &readings).unwrap_err();
 //! assert_eq!(wrong.help.as_deref(), Some("did you mean `temperature`?"));
 //! ```
-use super::text_length;
 use super::typing::{Kind, Typing};
+use super::{float_order, text_length};
 use crate::record::METADATA_COLUMNS;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
@@ -56,6 +58,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
         .add_extension(cel::extensions::strings)
         .and_then(|()| environment.add_extension(cel::extensions::math))
         .and_then(|()| environment.add_extension(text_length::functions))
+        .and_then(|()| environment.add_extension(float_order::functions))
         .expect("the extensions of the language fit together");
     Arc::new(environment)
 });
@@ -381,6 +384,42 @@ mod tests {
         assert_eq!(results("7 / n")[1], "!division by zero");
         assert_eq!(results("n + 1")[2], "!the result does not fit into int64");
         assert_eq!(results("site + '!'"), ["'north!'", "'South!'", "!column `site` is empty (null)"]);
+    }
+
+    #[test]
+    fn nan_compares_as_in_ieee_754() {
+        let stream = StreamType::new([Column::new("v", ColumnType::Float64)]);
+        let plain = batch(&stream, &vec![json!({"v": 0.0}); 4]);
+        let values = [f64::NAN, f64::INFINITY, -0.0, 1.5];
+        let mut columns = plain.columns().to_vec();
+        columns[METADATA_COLUMNS] = Arc::new(Float64Array::from(values.to_vec()));
+        let rows = RecordBatch::try_new(plain.schema(), columns).unwrap();
+        let found = |text: &str| {
+            let mut all = Vec::new();
+            Expression::compile(text, &stream).unwrap().evaluate(&rows, |_, cell| match cell {
+                Ok(Cell::Bool(value)) => all.push(value),
+                other => panic!("{text}: {other:?}"),
+            });
+            all
+        };
+        for (sign, compare) in [
+            ("<", f64::lt as fn(&f64, &f64) -> bool),
+            ("<=", f64::le),
+            (">", f64::gt),
+            (">=", f64::ge),
+            ("==", f64::eq),
+            ("!=", f64::ne),
+        ] {
+            // NaN comes out of the data and out of expressions, beside floats and whole numbers.
+            for (text, other) in [("1.5", 1.5), ("1", 1.0), ("(0.0 / 0.0)", f64::NAN)] {
+                let expected = values.map(|value| compare(&value, &other));
+                assert_eq!(found(&format!("v {sign} {text}")), expected, "v {sign} {text}");
+                assert_eq!(found(&format!("!(v {sign} {text})")), expected.map(|it| !it));
+            }
+            let expected = values.map(|value| compare(&value, &value));
+            assert_eq!(found(&format!("v {sign} v")), expected, "v {sign} v");
+        }
+        assert_eq!(found("v in [1.5, 2.0]"), [false, false, false, true]);
     }
 
     #[test]

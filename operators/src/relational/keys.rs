@@ -2,9 +2,11 @@
 use crate::columns::ScalarBuilder;
 use crate::record::METADATA_COLUMNS;
 use crate::relational::expression::Cell;
+use crate::values::shortened_text;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use serde_json::Value;
 use std::sync::Arc;
 use tidemill_spec::types::ColumnType;
 
@@ -35,6 +37,16 @@ impl KeyPart {
             KeyPart::Text(text) => Cell::Text(text),
         };
         builder.append_cell(cell).expect("key parts keep the type of their column");
+    }
+
+    /// The part as a value to look at.
+    pub(crate) fn shown(&self) -> Value {
+        match self {
+            KeyPart::Null => Value::Null,
+            KeyPart::Bool(b) => (*b).into(),
+            KeyPart::Int(i) => (*i).into(),
+            KeyPart::Text(text) => shortened_text(text).into(),
+        }
     }
 
     /// Adds the part to bytes from which no other sequence of parts is made.

@@ -3,6 +3,7 @@ mod aggregate;
 pub mod exact_sum;
 pub mod expression;
 pub mod filter;
+mod float_order;
 pub mod join;
 mod join_state;
 mod keys;

@@ -1,7 +1,7 @@
 //! Static types of expressions: every node gets a type from the columns below it, and whole numbers beside floats
 //! are turned into floats in the tree (CEL has no such conversions and would fail at run time).
 use super::expression::ExpressionError;
-use super::{slips, text_length};
+use super::{float_order, slips, text_length};
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators as op};
 use cel::common::types::CelDouble;
@@ -281,7 +281,12 @@ impl<'a> Typing<'a> {
                 })
             }
             (op::LESS | op::LESS_EQUALS | op::GREATER | op::GREATER_EQUALS, [a, b]) => {
-                self.numbers_or_texts(here, &name, a, b).map(|_| Kind::Bool)
+                if self.numbers_or_texts(here, &name, a, b)? == Kind::Float
+                    && let Some(computed) = float_order::computed(&name)
+                {
+                    call.func_name = computed.into();
+                }
+                Ok(Kind::Bool)
             }
             (op::SUBSTRACT | op::MULTIPLY | op::DIVIDE, [a, b]) => {
                 let (ka, kb) = (self.check(a)?, self.check(b)?);
@@ -469,7 +474,7 @@ fn asked(name: &str) -> &str {
     match name {
         text_length::REPLACE => "replace",
         text_length::JOIN => op::ADD,
-        other => other,
+        other => float_order::written(other).unwrap_or(other),
     }
 }
 

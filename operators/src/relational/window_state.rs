@@ -6,7 +6,7 @@ use super::panes::Windows;
 use super::snapshot;
 use crate::api::{DeadLetter, OperatorError, Output, Stateful};
 use crate::columns::ScalarBuilder;
-use crate::record::{EventTime, Metadata, RecordId, arrow_type};
+use crate::record::{EventTime, METADATA_COLUMNS, Metadata, RecordId, arrow_type};
 use crate::values::Values;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
@@ -50,6 +50,13 @@ impl Setup {
         let mut hasher = Xxh3::new();
         hasher.update(&bytes);
         hasher.digest128().to_le_bytes()
+    }
+
+    /// Window and group, as they would stand in the result.
+    fn values(&self, start: EventTime, key: &Key) -> Values {
+        let ends = [start, start + self.windows.size].map(|time| time.div_euclid(1000).into());
+        let names = self.output.fields().iter().skip(METADATA_COLUMNS).map(|field| field.name().clone());
+        names.zip(ends.into_iter().chain(key.iter().map(KeyPart::shown))).collect()
     }
 
     fn snapshot_schema(&self) -> SchemaRef {
@@ -202,7 +209,7 @@ impl Running {
                     time: Some(start + setup.windows.size - 1),
                     reason: "sum_overflow",
                     detail,
-                    values: Values::new(),
+                    values: setup.values(*start, key),
                 }),
             }
         }

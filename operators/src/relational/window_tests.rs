@@ -110,6 +110,8 @@ fn a_sum_that_does_not_fit_is_a_dead_letter() {
         [json!({"window_start": 0, "window_end": 1, "colour": "blue", "sum_n": 1})]
     );
     assert_eq!((output.dead_letters[0].reason, output.dead_letters[0].time), ("sum_overflow", Some(999)));
+    let values = serde_json::Value::Object(output.dead_letters[0].values.clone());
+    assert_eq!(values, json!({"window_start": 0, "window_end": 1, "colour": "red"}));
 }
 
 #[test]

@@ -71,6 +71,19 @@ impl TextFormat for CommaSeparated {
         }
         writer.flush().map_err(broken)
     }
+
+    /// A line break between quotes is part of a text; a quote in a text is written twice.
+    fn rows_in(&self, text: &[u8]) -> u64 {
+        let (mut rows, mut is_quoted) = (0, false);
+        for byte in text {
+            match byte {
+                b'"' => is_quoted = !is_quoted,
+                b'\n' if !is_quoted => rows += 1,
+                _ => {}
+            }
+        }
+        rows
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +114,14 @@ mod tests {
         sink.close().unwrap();
         let text = std::fs::read_to_string(folder.path().join("a.csv")).unwrap();
         assert_eq!(text, "v\n1.5\n\"\"\n\"\"\n");
+    }
+
+    #[test]
+    fn rows_of_a_part_are_counted() {
+        let text = b"\"a\"\"\n\"\"b\",1\nc,2\n\"d\n";
+        let counts: Vec<u64> = (0..=text.len()).map(|end| CommaSeparated.rows_in(&text[..end])).collect();
+        let at = |ends: usize| counts.iter().position(|count| *count == ends as u64);
+        assert_eq!((at(1), at(2), at(3)), (Some(12), Some(16), None));
     }
 
     #[test]

@@ -8,7 +8,11 @@
 //!
 //! Exactly once: rows become part of the file at checkpoints, where the file is synced; until then they wait in
 //! memory or in a nameless file on the same disk. A new run replaces the file of the run before; with `overwrite: false` an
-//! existing file is an error. Missing folders are created.
+//! existing file is an error. Missing folders are created. A process that is killed or a machine that stops in a commit
+//! can leave a last line without a line break: it is not whole, everything before it is.
+//!
+//! `path: "-"` is standard output. There, and where the path is a pipe or a device, rows are written at once as by
+//! [`super::stdout`].
 //!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};

@@ -14,8 +14,8 @@
 //!
 //! A Parquet file is readable only when its end is written. So the file appears when the run ends, whole, in the place
 //! of an older one; also when the run is stopped or fails, with what the last complete checkpoint committed. A run
-//! that is killed leaves the older file, or an empty one where there was none. Rows are in it once, also after restarts
-//! of parts of the run. In memory are the rows of one checkpoint and one row group, which ends at
+//! that is killed, or whose disk is full, leaves the older file as it was, and none where there was none. Rows are in it
+//! once, also after restarts of parts of the run. In memory are the rows of one checkpoint and one row group, which ends at
 //! 32 MiB or 1,048,576 rows.
 //!
 //! ```
@@ -53,7 +53,7 @@ use parquet::schema::types::ColumnPath;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::publication::Publication;
 use tidemill_spec::types::ColumnType;
 
@@ -77,6 +77,12 @@ impl TypedSinkKind for Parquet {
         input: &InputPort,
         options: FileOptions,
     ) -> Result<BoundSink, Diagnostics> {
+        if options.path == "-" {
+            return Err(Diagnostic::error("E0606", "a Parquet file cannot be written to standard output")
+                .at(options.path.span.clone())
+                .with_help("write the path of a file, or take a `jsonl` or `csv` sink")
+                .into());
+        }
         let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;
         let (path, overwrite) = (context.path(&options.path), options.overwrite);
         let files = vec![path.clone()];
@@ -153,6 +159,15 @@ fn failure(path: &Path, error: &ParquetError) -> OperatorError {
     }
 }
 
+/// What is left when the file gets no end.
+fn without_end(path: &Path, error: &OperatorError) -> OperatorError {
+    let left = match path.exists() {
+        true => "the file of the run before stays",
+        false => "there is no file",
+    };
+    OperatorError::new(format!("{}; Parquet cannot be read without its end, so {left}", error.message))
+}
+
 impl Sink for Writer {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
         let arrays = self.rows.arrays(batch);
@@ -168,7 +183,7 @@ impl Sink for Writer {
             if let Err(error) = open.writer.write(&batch) {
                 // Half a row group may be on the disk: no footer can make a file of it.
                 self.open = None;
-                return Err(failure(&self.path, &error));
+                return Err(without_end(&self.path, &failure(&self.path, &error)));
             }
         }
         Ok(())
@@ -182,8 +197,8 @@ impl Sink for Writer {
     fn close(&mut self) -> Result<(), OperatorError> {
         self.staged.clear();
         let Some(Open { file, writer }) = self.open.take() else { return Ok(()) };
-        writer.close().map_err(|e| failure(&self.path, &e))?;
-        file.finish()
+        let closed = writer.close().map_err(|e| failure(&self.path, &e));
+        closed.and_then(|_| file.finish()).map_err(|e| without_end(&self.path, &e))
     }
 
     fn exactly_once(&self) -> bool {

@@ -5,6 +5,7 @@
 //! full disk), the target is cut back to what was committed before. While a run writes it, no other one can.
 use super::lock::lock;
 use crate::api::OperatorError;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ const MEMORY_LIMIT: usize = 8 << 20;
 pub(crate) struct Staging {
     path: PathBuf,
     target: File,
+    /// Not a pipe or a device: those have no length and cannot be synced.
+    is_file: bool,
     /// Length of the target that is committed.
     committed: u64,
     memory: Vec<u8>,
@@ -39,13 +42,15 @@ impl Staging {
         }
         let target = options.open(path).map_err(failed)?;
         lock(&target, path)?;
-        // Only now: what another run is writing is left alone. A device has no length.
-        if target.metadata().is_ok_and(|found| found.is_file()) {
+        let is_file = target.metadata().is_ok_and(|found| found.is_file());
+        // Only now: what another run is writing is left alone.
+        if is_file {
             target.set_len(0).map_err(failed)?;
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let spill_path = path.with_file_name(format!(".{name}.staged"));
-        Ok(Self { path: path.into(), target, committed: 0, memory: Vec::new(), spill_path, spill: None })
+        let path = path.into();
+        Ok(Self { path, target, is_file, committed: 0, memory: Vec::new(), spill_path, spill: None })
     }
 
     /// Staged bytes in memory; append here, then call [`Staging::spill`].
@@ -80,19 +85,24 @@ impl Staging {
         if self.memory.is_empty() && self.spill.is_none() {
             return Ok(());
         }
-        if let Err(error) = self.append() {
-            let failure = write_error(&self.path, &error);
-            // Best effort: the failure itself is what has to be told.
-            let _ = self.target.set_len(self.committed);
-            return Err(failure);
+        match self.append() {
+            Ok(committed) => self.committed = committed,
+            Err(error) => {
+                let failure = write_error(&self.path, &error);
+                // Best effort: the failure itself is what has to be told.
+                let _ = self.target.set_len(self.committed);
+                return Err(failure);
+            }
         }
-        self.committed = self.target.stream_position().map_err(|e| write_error(&self.path, &e))?;
         self.forget();
         Ok(())
     }
 
-    fn append(&mut self) -> io::Result<()> {
-        self.target.seek(SeekFrom::Start(self.committed))?;
+    /// Gives the new length of the target.
+    fn append(&mut self) -> io::Result<u64> {
+        if self.is_file {
+            self.target.seek(SeekFrom::Start(self.committed))?;
+        }
         if let Some(spill) = &mut self.spill {
             spill.seek(SeekFrom::Start(0))?;
             let mut chunk = vec![0; 1 << 20];
@@ -105,11 +115,11 @@ impl Staging {
             }
         }
         self.target.write_all(&self.memory)?;
-        // A device such as /dev/null cannot be synced, which is no failure.
-        match self.target.sync_data() {
-            Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(()),
-            other => other,
+        if !self.is_file {
+            return Ok(0);
         }
+        self.target.sync_data()?;
+        self.target.stream_position()
     }
 
     /// Forgets everything staged.
@@ -134,6 +144,9 @@ impl Staging {
 /// What to do about a file that cannot be written.
 pub(crate) fn write_error(path: &Path, error: &io::Error) -> OperatorError {
     let help = match error.kind() {
+        _ if matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE)) => {
+            "this process has as many files open as it may: allow more, such as `ulimit -n 4096`"
+        }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space or write to another disk",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             "allow writing to the folder or choose another path"

@@ -1,6 +1,7 @@
 //! What file sinks share: their options, and for text formats all but the format.
 use super::rows::Rows;
 use super::staging::Staging;
+use super::stream::{Printer, Stream};
 use crate::api::{BoundSink, OperatorError, Sink};
 use crate::kind::{EndContext, InputPort};
 use arrow_array::RecordBatch;
@@ -14,7 +15,7 @@ use tidemill_spec::span::Located;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileOptions {
-    /// The file, relative to the workflow file.
+    /// The file, relative to the workflow file; `-` is standard output, where rows are text.
     pub(super) path: Located<String>,
     /// Columns to write, in this order. Default: all.
     #[serde(default)]
@@ -40,6 +41,25 @@ pub(super) trait TextFormat: Send + Sync {
     }
     /// Appends the rows of a batch.
     fn append(&self, rows: &Rows, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError>;
+    /// Whole rows in the beginning of a text that `append` made.
+    fn rows_in(&self, text: &[u8]) -> u64 {
+        text.iter().filter(|byte| **byte == b'\n').count() as u64
+    }
+}
+
+/// A sink that prints rows in this format.
+pub(super) fn print(
+    kind: &str,
+    rows: Rows,
+    format: Arc<dyn TextFormat>,
+    context: &EndContext<'_>,
+    input: &InputPort,
+) -> BoundSink {
+    let make = move || {
+        let printer = Printer::new(rows.clone(), Arc::clone(&format), Stream::standard_output()?);
+        Ok(Box::new(printer) as Box<dyn Sink>)
+    };
+    BoundSink { is_standard_output: true, ..context.sink(kind, input, Vec::new(), Arc::new(make)) }
 }
 
 /// A sink that writes a file in this format.
@@ -51,10 +71,17 @@ pub(super) fn bind(
     options: &FileOptions,
 ) -> Result<BoundSink, Diagnostics> {
     let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;
-    let (path, overwrite) = (context.path(&options.path), options.overwrite);
     let format: Arc<dyn TextFormat> = Arc::new(format);
+    if options.path == "-" {
+        return Ok(print(kind, rows, format, context, input));
+    }
+    let (path, overwrite) = (context.path(&options.path), options.overwrite);
     let files = vec![path.clone()];
     let make = move || {
+        if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            let printer = Printer::new(rows.clone(), Arc::clone(&format), Stream::open(&path)?);
+            return Ok(Box::new(printer) as Box<dyn Sink>);
+        }
         let mut staging = Staging::create(&path, overwrite)?;
         // Not staged: a rollback must not take the header away.
         format.header(&rows, staging.buffer())?;

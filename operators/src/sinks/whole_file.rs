@@ -1,8 +1,9 @@
 //! A file that appears at once, whole, when it is finished; until then an older one stays as it is.
 //!
 //! What is written goes to a file without a name on the same disk, so that nothing is left of a run that is killed.
-//! (A file system without such files gets a hidden one, which the next run takes over.) The path itself is there from
-//! the start, empty if it was not there before: it holds the lock against other runs.
+//! (A file system without such files gets a hidden one, which the next run takes over.) The lock against other runs is on
+//! the older file; where there is none it is on a hidden empty file, `.NAME.lock`. That is all that a killed run can
+//! leave: nothing that looks like a result. The next run takes it over and removes it.
 use super::lock::lock;
 use super::staging::write_error;
 use crate::api::OperatorError;
@@ -18,10 +19,8 @@ pub struct WholeFile {
     named: Option<PathBuf>,
     /// Where a nameless file gets its first name.
     step: PathBuf,
-    /// Made by this run, so that it goes if the run does not finish.
-    placeholder: bool,
     /// Keeps the lock.
-    _locked: File,
+    _lock: Lock,
 }
 
 impl WholeFile {
@@ -41,23 +40,19 @@ impl WholeFile {
                 path.display()
             )));
         }
-        let fresh = OpenOptions::new().write(true).create_new(true).open(&target);
-        let (locked, placeholder) = match fresh {
-            Ok(file) => (file, true),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && overwrite => {
-                (OpenOptions::new().write(true).open(&target).map_err(failed)?, false)
-            }
-            Err(error) => return Err(failed(error)),
-        };
-        lock(&locked, path)?;
         let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let lock = match target.try_exists().map_err(failed)? {
+            true if !overwrite => return Err(failed(ErrorKind::AlreadyExists.into())),
+            true => Lock::of_file(&target, path)?,
+            false => Lock::beside(target.with_file_name(format!(".{name}.lock")), path)?,
+        };
         let step = target.with_file_name(format!(".{name}.partial"));
         let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let (content, named) = match nameless(folder) {
             Some(file) => (file, None),
             None => (File::create(&step).map_err(|e| write_error(&step, &e))?, Some(step.clone())),
         };
-        Ok(Self { target, content, named, step, placeholder, _locked: locked })
+        Ok(Self { target, content, named, step, _lock: lock })
     }
 
     /// Where the content goes.
@@ -90,7 +85,7 @@ impl WholeFile {
             self.named = Some(self.step.clone());
         }
         std::fs::rename(&self.step, &self.target)?;
-        (self.named, self.placeholder) = (None, false);
+        self.named = None;
         Ok(())
     }
 }
@@ -101,10 +96,48 @@ impl Drop for WholeFile {
         if let Some(path) = &self.named {
             let _ = std::fs::remove_file(path);
         }
-        if self.placeholder {
-            let _ = std::fs::remove_file(&self.target);
+    }
+}
+
+/// One run at a time writes the file.
+struct Lock {
+    _file: File,
+    /// The hidden file, where there was no other to lock.
+    hidden: Option<PathBuf>,
+}
+
+impl Lock {
+    fn of_file(target: &Path, path: &Path) -> Result<Self, OperatorError> {
+        let file = OpenOptions::new().write(true).open(target).map_err(|e| write_error(path, &e))?;
+        lock(&file, path)?;
+        Ok(Self { _file: file, hidden: None })
+    }
+
+    fn beside(hidden: PathBuf, path: &Path) -> Result<Self, OperatorError> {
+        loop {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(&hidden);
+            let file = file.map_err(|e| write_error(path, &e))?;
+            lock(&file, path)?;
+            // Who had it may have removed it in between; then the lock is on what nobody else will find.
+            if is_same_file(&file, &hidden) {
+                return Ok(Self { _file: file, hidden: Some(hidden) });
+            }
         }
     }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(hidden) = &self.hidden {
+            let _ = std::fs::remove_file(hidden);
+        }
+    }
+}
+
+fn is_same_file(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let number = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().ok().map(number) == path.metadata().ok().map(number)
 }
 
 /// A file without a name in a folder, where the file system can do that.
@@ -167,8 +200,27 @@ mod tests {
     #[test]
     fn nothing_is_left_of_a_first_run_that_does_not_finish() {
         let folder = tempfile::tempdir().unwrap();
-        drop(WholeFile::create(&folder.path().join("out.bin"), true).unwrap());
+        let path = folder.path().join("out.bin");
+        let file = WholeFile::create(&path, true).unwrap();
+        assert!(!path.exists(), "nothing looks like a result");
+        let error = WholeFile::create(&path, true).err().unwrap();
+        assert!(error.message.contains("out.bin` is being written by"), "{error}");
+        drop(file);
         assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.bin");
+        for left in [".out.bin.lock", ".out.bin.partial"] {
+            std::fs::write(folder.path().join(left), "").unwrap();
+        }
+        let file = WholeFile::create(&path, true).unwrap();
+        file.content().unwrap().write_all(b"new").unwrap();
+        file.finish().unwrap();
+        assert_eq!(names(folder.path()), ["out.bin"]);
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What can go wrong in a run, and which records are suspected of it.
+use crate::frame::Epoch;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tidemill_operators::api::OperatorError;
 use tidemill_operators::record::{Metadata, RecordId};
@@ -76,11 +77,23 @@ pub(crate) struct Portion {
     pub(crate) alone: bool,
 }
 
-/// The suspects of one stage; outlives its slots.
+/// What is known of a suspect.
+#[derive(Debug)]
+struct Suspect {
+    suspicion: Suspicion,
+    /// Text of its last panic.
+    text: String,
+    /// No later epoch has it.
+    epoch: Epoch,
+}
+
+/// The suspects of one instance of a stage; outlives its slots.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects {
     any: AtomicBool,
-    records: Mutex<HashMap<RecordId, (Suspicion, String)>>,
+    /// The newest epoch of a batch so far.
+    newest: AtomicU64,
+    records: Mutex<HashMap<RecordId, Suspect>>,
 }
 
 impl Suspects {
@@ -98,14 +111,19 @@ impl Suspects {
             let metadata = Metadata::of(part);
             (0..part.num_rows()).map(move |row| metadata.id(row))
         });
+        let epoch = self.newest.load(Ordering::Acquire);
         for id in ids {
-            let entry = records.entry(id).or_insert_with(|| (Suspicion::Batches(0), text.to_owned()));
-            entry.1 = text.to_owned();
-            if let Suspicion::Batches(times) = entry.0 {
+            let entry = records.entry(id).or_insert_with(|| Suspect {
+                suspicion: Suspicion::Batches(0),
+                text: String::new(),
+                epoch,
+            });
+            text.clone_into(&mut entry.text);
+            if let Suspicion::Batches(times) = entry.suspicion {
                 // A batch of one has been "split" already, but it too gets its second try.
                 let guilty = alone && times >= 1;
                 found_guilty |= guilty;
-                entry.0 = if guilty { Suspicion::Guilty } else { Suspicion::Batches(times + 1) };
+                entry.suspicion = if guilty { Suspicion::Guilty } else { Suspicion::Batches(times + 1) };
             }
         }
         self.any.store(true, Ordering::Release);
@@ -114,7 +132,12 @@ impl Suspects {
 
     /// Splits a batch into what may be computed together and suspects that are computed alone; rows found
     /// guilty are left out and returned, each by itself, with the text of their panic.
-    pub(crate) fn split(&self, batch: RecordBatch) -> (Vec<Portion>, Vec<(RecordBatch, String)>) {
+    pub(crate) fn split(
+        &self,
+        epoch: Epoch,
+        batch: RecordBatch,
+    ) -> (Vec<Portion>, Vec<(RecordBatch, String)>) {
+        self.newest.fetch_max(epoch, Ordering::AcqRel);
         if !self.any.load(Ordering::Acquire) {
             return (vec![Portion { batch, alone: false }], Vec::new());
         }
@@ -124,11 +147,13 @@ impl Suspects {
         let (mut portions, mut guilty) = (Vec::new(), Vec::new());
         for row in 0..batch.num_rows() {
             let id = metadata.id(row);
-            let suspicion = records.get(&id);
-            together.push(matches!(suspicion, None | Some((Suspicion::Batches(0 | 1), _))));
-            match suspicion {
-                Some((Suspicion::Guilty, text)) => guilty.push((batch.slice(row, 1), text.clone())),
-                Some((Suspicion::Batches(2..), _)) => {
+            let suspect = records.get(&id);
+            together.push(suspect.is_none_or(|s| matches!(s.suspicion, Suspicion::Batches(0 | 1))));
+            match suspect {
+                Some(Suspect { suspicion: Suspicion::Guilty, text, .. }) => {
+                    guilty.push((batch.slice(row, 1), text.clone()));
+                }
+                Some(Suspect { suspicion: Suspicion::Batches(2..), .. }) => {
                     portions.push(Portion { batch: batch.slice(row, 1), alone: true });
                 }
                 _ => {}
@@ -139,5 +164,58 @@ impl Suspects {
             portions.insert(0, Portion { batch: rest, alone: false });
         }
         (portions, guilty)
+    }
+
+    /// Forgets records that no restart repeats: those of epochs before `durable`.
+    pub(crate) fn prune(&self, durable: Epoch) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        records.retain(|_, suspect| suspect.epoch >= durable);
+        self.any.store(!records.is_empty(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, UInt32Array, UInt64Array};
+    use std::sync::Arc;
+    use tidemill_operators::record::{record_schema, source_id};
+    use tidemill_spec::types::StreamType;
+
+    /// Records without columns.
+    fn batch(sequences: std::ops::Range<u64>) -> RecordBatch {
+        let n = sequences.clone().count();
+        let ids: Vec<u8> = sequences.clone().flat_map(|sequence| source_id(0, sequence)).collect();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
+            Arc::new(UInt32Array::from(vec![0; n])),
+            Arc::new(UInt64Array::from_iter_values(sequences)),
+            Arc::new(Int64Array::from(vec![0; n])),
+            Arc::new(Int64Array::from(vec![0; n])),
+            Arc::new(UInt32Array::from(vec![0; n])),
+            Arc::new(Int8Array::from(vec![1; n])),
+        ];
+        RecordBatch::try_new(record_schema(&StreamType::default()), columns).unwrap()
+    }
+
+    #[test]
+    fn suspects_are_forgotten_once_nothing_repeats_them() {
+        let suspects = Suspects::default();
+        suspects.split(4, batch(0..3));
+        assert!(!suspects.accuse(&batch(0..1), "no"));
+        suspects.split(6, batch(3..6));
+        suspects.accuse(&batch(3..6), "neither");
+        assert!(suspects.accuse(&batch(0..1), "no"), "alone for the second time");
+        let guilty = |sequences| suspects.split(6, batch(sequences)).1.len();
+        suspects.prune(4);
+        assert_eq!(guilty(0..3), 1, "epoch 4 may come again");
+        suspects.prune(5);
+        assert_eq!(guilty(0..3), 0);
+        assert_eq!(suspects.records.lock().unwrap().len(), 3);
+        suspects.prune(7);
+        assert!(!suspects.any.load(Ordering::Acquire), "batches are no longer searched");
     }
 }

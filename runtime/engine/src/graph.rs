@@ -353,7 +353,6 @@ pub(crate) fn build(
     // Where each instance is: slot and index in it.
     let mut places: BTreeMap<(String, u32), (usize, usize)> = BTreeMap::new();
     for stage in &order {
-        let suspects = Arc::new(Suspects::default());
         let stage_metrics = Arc::clone(metrics.stages.entry(stage.id.clone()).or_default());
         for partition in 0..stage.partitions.max(1) {
             let name = slot_name(stage, partition);
@@ -367,7 +366,7 @@ pub(crate) fn build(
                 instance: instance.clone(),
                 operator: stage.operator.clone(),
                 metrics: Arc::clone(&stage_metrics),
-                suspects: Arc::clone(&suspects),
+                suspects: Arc::new(Suspects::default()),
                 on_panic: program.on_panic.get(&stage.operator).copied().unwrap_or_default(),
             };
             let plan = InstancePlan {

@@ -2,19 +2,20 @@
 use crate::frame::Epoch;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::{DeadLetter, OperatorError};
+use tidemill_operators::record::operator_number;
 use tidemill_operators::values::Values;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Where dead letters are kept.
+/// Where dead letters are kept. The run gives each letter once, also when a restart repeats what it computed.
 pub trait LetterWriter: Send {
     /// Keeps one letter of `operator`.
     ///
     /// # Errors
     /// When it cannot be written; the run stops.
     fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError>;
-    /// Makes what was written durable.
+    /// Makes the letters of all epochs before `epoch` durable.
     ///
     /// # Errors
     /// When that fails; the run stops.
@@ -57,29 +58,68 @@ const SAMPLES: usize = 10;
 /// Letters of each operator and reason kept for the report.
 const SAMPLES_OF_A_GROUP: usize = 3;
 
+/// Letters that wait for the writer, at most. Then who has the next one waits for the disk: memory stays bounded.
+const WAITING: usize = 8192;
+
+/// A letter that the writer does not have yet.
+struct Waiting {
+    operator: String,
+    epoch: Epoch,
+    letter: DeadLetter,
+}
+
 #[derive(Default)]
 struct State {
-    writer: Option<Box<dyn LetterWriter>>,
-    /// By epoch, so that it can be forgotten when no replay can repeat it.
-    told: BTreeMap<Epoch, HashSet<(String, u128)>>,
+    /// Operator and record, by epoch, so that it can be forgotten when no replay can repeat it.
+    told: BTreeMap<Epoch, HashSet<(u64, u128)>>,
     /// All letters of the epochs before it are told: a restarted slot may still repeat some of them.
     durable: Epoch,
     samples: VecDeque<LetterSample>,
-    /// Reasons are few and fixed, so this stays small.
-    groups: BTreeMap<(String, &'static str), (u64, Vec<LetterSample>)>,
-    error: Option<OperatorError>,
+    /// By operator and reason. Reasons are few and fixed, so this stays small.
+    groups: BTreeMap<String, BTreeMap<&'static str, (u64, Vec<LetterSample>)>>,
+    waiting: Vec<Waiting>,
     total: u64,
 }
 
-/// The dead letters of a run.
+/// Writes letters and remembers the first failure.
+struct Keeper {
+    writer: Box<dyn LetterWriter>,
+    error: Option<OperatorError>,
+}
+
+impl Keeper {
+    fn take(&mut self, letters: Vec<Waiting>) {
+        for Waiting { operator, epoch, letter } in letters {
+            if let Err(error) = self.writer.write(&operator, &letter, epoch) {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+
+    fn commit(&mut self, epoch: Epoch) -> Result<(), OperatorError> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.writer.commit(epoch),
+        }
+    }
+}
+
+/// The dead letters of a run. No operator waits for the disk while a commit syncs: what it says meanwhile waits here.
 #[derive(Default)]
 pub(crate) struct Letters {
+    /// Locked before the state, never after it.
+    keeper: Option<Mutex<Option<Keeper>>>,
     state: Mutex<State>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Letters {
     pub(crate) fn new(writer: Option<Box<dyn LetterWriter>>) -> Self {
-        Self { state: Mutex::new(State { writer, ..State::default() }) }
+        let keeper = writer.map(|writer| Mutex::new(Some(Keeper { writer, error: None })));
+        Self { keeper, state: Mutex::default() }
     }
 
     /// Adds a letter; `false` if it was told before.
@@ -88,9 +128,9 @@ impl Letters {
             Some(id) => u128::from_le_bytes(id),
             None => xxh3_128(letter.detail.as_bytes()),
         };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         if epoch < state.durable
-            || !state.told.entry(epoch).or_default().insert((operator.to_owned(), identity))
+            || !state.told.entry(epoch).or_default().insert((operator_number(operator), identity))
         {
             return false;
         }
@@ -104,53 +144,164 @@ impl Letters {
         if state.samples.len() < SAMPLES {
             state.samples.push_back(sample());
         }
-        let group = state.groups.entry((operator.to_owned(), letter.reason)).or_default();
+        if !state.groups.contains_key(operator) {
+            state.groups.insert(operator.to_owned(), BTreeMap::new());
+        }
+        let reasons = state.groups.get_mut(operator).expect("inserted above");
+        let group = reasons.entry(letter.reason).or_default();
         group.0 += 1;
         if group.1.len() < SAMPLES_OF_A_GROUP {
             group.1.push(sample());
         }
-        if let Some(writer) = state.writer.as_mut()
-            && let Err(error) = writer.write(operator, &letter, epoch)
-        {
-            state.error.get_or_insert(error);
+        if self.keeper.is_some() {
+            state.waiting.push(Waiting { operator: operator.to_owned(), epoch, letter });
+            let is_full = state.waiting.len() >= WAITING;
+            drop(state);
+            if is_full {
+                self.with_keeper(|_| Ok(())).expect("nothing that fails");
+            }
         }
         true
     }
 
     /// All epochs before `epoch` are durable everywhere.
     pub(crate) fn durable(&self, epoch: Epoch) -> Result<(), OperatorError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         state.durable = state.durable.max(epoch);
         state.told = state.told.split_off(&epoch);
-        if let Some(error) = state.error.take() {
-            return Err(error);
-        }
-        state.writer.as_mut().map_or(Ok(()), |writer| writer.commit(epoch))
+        drop(state);
+        self.with_keeper(|keeper| keeper.as_mut().map_or(Ok(()), |keeper| keeper.commit(epoch)))
     }
 
     pub(crate) fn close(&self) -> Result<(), OperatorError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut writer) = state.writer.take() else { return Ok(()) };
-        writer.commit(Epoch::MAX)?;
-        writer.close()
+        self.with_keeper(|keeper| {
+            let Some(mut keeper) = keeper.take() else { return Ok(()) };
+            keeper.commit(Epoch::MAX)?;
+            keeper.writer.close()
+        })
+    }
+
+    /// Gives the writer what waits for it, then does something with it.
+    fn with_keeper(
+        &self,
+        act: impl FnOnce(&mut Option<Keeper>) -> Result<(), OperatorError>,
+    ) -> Result<(), OperatorError> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let mut keeper = locked(keeper);
+        let waiting = std::mem::take(&mut locked(&self.state).waiting);
+        if let Some(keeper) = keeper.as_mut() {
+            keeper.take(waiting);
+        }
+        act(&mut keeper)
     }
 
     pub(crate) fn samples(&self) -> Vec<LetterSample> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).samples.iter().cloned().collect()
+        locked(&self.state).samples.iter().cloned().collect()
     }
 
     pub(crate) fn groups(&self) -> Vec<LetterGroup> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let groups = state.groups.iter().map(|((operator, reason), (count, samples))| LetterGroup {
-            operator: operator.clone(),
-            reason: (*reason).to_owned(),
-            count: *count,
-            samples: samples.clone(),
+        let state = locked(&self.state);
+        let groups = state.groups.iter().flat_map(|(operator, reasons)| {
+            reasons.iter().map(|(reason, (count, samples))| LetterGroup {
+                operator: operator.clone(),
+                reason: (*reason).to_owned(),
+                count: *count,
+                samples: samples.clone(),
+            })
         });
         groups.collect()
     }
 
     pub(crate) fn total(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).total
+        locked(&self.state).total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    /// What a writer was given, and how far it was committed.
+    #[derive(Clone, Default)]
+    struct Record(Arc<Mutex<(Vec<(Epoch, u8)>, Epoch)>>);
+
+    impl LetterWriter for Record {
+        fn write(&mut self, _operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
+            locked(&self.0).0.push((epoch, letter.id.unwrap()[0]));
+            Ok(())
+        }
+        fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
+            locked(&self.0).1 = epoch;
+            Ok(())
+        }
+        fn close(&mut self) -> Result<(), OperatorError> {
+            Ok(())
+        }
+    }
+
+    fn letter(id: u8) -> DeadLetter {
+        DeadLetter {
+            id: Some([id; 16]),
+            time: None,
+            reason: "bad_value",
+            detail: "x".into(),
+            values: Values::new(),
+        }
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_epochs_that_no_replay_repeats() {
+        let record = Record::default();
+        let letters = Letters::new(Some(Box::new(record.clone())));
+        for epoch in 0..100 {
+            for id in 0..200 {
+                assert!(letters.add("a", epoch, letter(id)));
+                assert!(!letters.add("a", epoch, letter(id)), "told before");
+            }
+            letters.durable(epoch).unwrap();
+            let state = locked(&letters.state);
+            assert_eq!((state.told.len(), state.waiting.len()), (1, 0));
+        }
+        assert_eq!(locked(&record.0).0.len(), 20_000);
+    }
+
+    #[test]
+    fn what_waits_for_the_writer_is_bounded() {
+        let record = Record::default();
+        let letters = Letters::new(Some(Box::new(record.clone())));
+        for epoch in 0..3 * WAITING as u64 {
+            letters.add("a", epoch, letter(1));
+            assert!(locked(&letters.state).waiting.len() < WAITING);
+        }
+        assert_eq!(locked(&record.0).0.len(), 3 * WAITING);
+        assert_eq!(locked(&record.0).1, 0, "nothing was committed");
+    }
+
+    proptest! {
+        /// A slot that is restarted repeats letters of epochs that are not durable, and maybe some before.
+        #[test]
+        fn each_letter_once_whatever_is_replayed(
+            steps in prop::collection::vec((0u8..8, 0u64..6, 0u8..4), 1..60),
+        ) {
+            let record = Record::default();
+            let letters = Letters::new(Some(Box::new(record.clone())));
+            let (mut durable, mut expected) = (0, std::collections::BTreeSet::new());
+            for (step, epoch, id) in steps {
+                if step == 0 {
+                    durable = durable.max(epoch);
+                    letters.durable(durable).unwrap();
+                } else {
+                    let is_new = epoch >= durable && expected.insert((epoch, id));
+                    prop_assert_eq!(letters.add("a", epoch, letter(id)), is_new);
+                }
+            }
+            letters.close().unwrap();
+            let mut given = locked(&record.0).0.clone();
+            given.sort_unstable();
+            prop_assert_eq!(given, expected.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(letters.total(), expected.len() as u64);
+        }
     }
 }

@@ -48,5 +48,5 @@ pub use processor::ProcessorTime;
 pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport};
 pub use run::{Run, RunOptions, Stopper};
 pub use samples::{Sample, SampleOptions, SourceLink};
-pub use store::{Cut, End, EpochLog};
+pub use store::{Cut, End, EpochEntry, EpochLog, EpochWriter};
 pub use wake::Waker;

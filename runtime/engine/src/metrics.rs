@@ -5,7 +5,8 @@ use crate::processor::ProcessorTime;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tidemill_spec::publication::Publication;
 
 /// A latency distribution from 1 us to 1 h: percentiles with three digits (at most a thousandth too large; to the
 /// microsecond below 2 ms), count, mean and largest value exact.
@@ -198,14 +199,20 @@ pub struct SinkMetrics {
     pub latency: Latencies,
     /// From the intended emission to the arrival in the sink's memory (replays included).
     pub arrival: Latencies,
+    /// When readers can see what arrived; known once the sink is open.
+    pub publication: OnceLock<Publication>,
     /// Engine time of the first arrival, nanoseconds; 0 before.
     pub first_arrival: AtomicI64,
     /// Engine time of the last arrival, nanoseconds.
     pub last_arrival: AtomicI64,
+    /// Records committed (each once), those left out that nobody took.
+    pub committed: AtomicU64,
     /// Committed records with ground truth.
     pub scored: AtomicU64,
     /// Those of them that are right.
     pub correct: AtomicU64,
+    /// Committed records whose key has no ground truth.
+    pub without_truth: AtomicU64,
     /// Nobody takes what the sink writes any more.
     pub closed: AtomicBool,
 }

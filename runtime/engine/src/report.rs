@@ -4,19 +4,22 @@ use crate::emulation::{EmulationReport, Emulator};
 use crate::graph::{MetricsTable, Program, SlotPlan};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
-use crate::node::sink::{Score, SharedSink, lock};
+use crate::node::sink::SharedSink;
 use crate::processor::ProcessorTime;
 use crate::samples::{Sample, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_operators::api::CallOff;
 use tidemill_spec::publication::Publication;
 
 /// State of a run that reports need.
 pub(crate) struct RunFacts {
     pub(crate) metrics: MetricsTable,
     pub(crate) sinks: BTreeMap<String, SharedSink>,
+    /// End writes of sinks that wait for a reader.
+    pub(crate) call_offs: Vec<CallOff>,
     pub(crate) letters: Arc<Letters>,
     pub(crate) sampler: Option<Arc<Sampler>>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -150,8 +153,10 @@ pub struct EdgeReport {
 pub struct SinkReport {
     /// Sink id.
     pub sink: String,
-    /// Records committed (each once).
+    /// Records committed (each once); into a pipe, those that were written before its reader went away.
     pub records: u64,
+    /// Nobody takes what the sink writes any more: the reader of its pipe went away.
+    pub reader_gone: bool,
     /// Records per second between the first and the last arrival.
     pub rate_per_second: f64,
     /// When readers can see what arrived.
@@ -308,25 +313,24 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
 
 fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
     let sinks = facts.metrics.sinks.iter().map(|(id, metrics)| {
-        let nothing = (0, Score::default(), Publication::EachCheckpoint);
-        let (rows, score, publication) = facts.sinks.get(id).map_or(nothing, |cell| {
-            let cell = lock(cell);
-            (cell.rows, cell.score, cell.sink.publication())
-        });
+        // No lock: a sink that waits for its reader must not hold up the report.
+        let (correct, scored) =
+            (metrics.correct.load(Ordering::Relaxed), metrics.scored.load(Ordering::Relaxed));
         let arrivals = metrics.records.load(Ordering::Relaxed);
         let first = metrics.first_arrival.load(Ordering::Relaxed);
         let span = (metrics.last_arrival.load(Ordering::Relaxed) - first) as f64 / 1e9;
         SinkReport {
             sink: id.clone(),
-            records: rows,
+            records: metrics.committed.load(Ordering::Relaxed),
+            reader_gone: metrics.closed.load(Ordering::Relaxed),
             rate_per_second: if arrivals > 1 && span > 0.0 { (arrivals - 1) as f64 / span } else { 0.0 },
-            publication,
+            publication: metrics.publication.get().copied().unwrap_or(Publication::EachCheckpoint),
             latency: metrics.latency.summary(),
             arrival: metrics.arrival.summary(),
-            accuracy_percent: (score.scored > 0).then(|| score.correct as f64 * 100.0 / score.scored as f64),
-            correct: score.correct,
-            scored: score.scored,
-            without_truth: score.unknown,
+            accuracy_percent: (scored > 0).then(|| correct as f64 * 100.0 / scored as f64),
+            correct,
+            scored,
+            without_truth: metrics.without_truth.load(Ordering::Relaxed),
         }
     });
     sinks.collect()

@@ -22,12 +22,12 @@ use crate::report::{Observer, Progress, RunFacts, RunReport, SlotFacts, report};
 use crate::routing::{ClassTable, Selector};
 use crate::samples::{SampleOptions, Sampler};
 use crate::slot::SlotShared;
-use crate::store::{EpochLog, EpochLogs, SnapshotStore};
+use crate::store::{EpochLog, EpochLogs, EpochWriter, SnapshotStore};
 use crate::supervisor::{Event, Supervisor};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 use tidemill_operators::api::{Computation, Instance};
 use tidemill_spec::plan::{PlanEdge, Stage};
@@ -44,6 +44,8 @@ pub struct RunOptions {
     pub letters: Option<Box<dyn LetterWriter>>,
     /// Epochs of a former run to repeat, by source stage id.
     pub replay: Option<BTreeMap<String, EpochLog>>,
+    /// Takes the epoch log while it grows.
+    pub epochs: Option<Box<dyn EpochWriter>>,
     /// Keep the whole epoch log, so that [`Run::epoch_log`] can give it for a replay.
     pub keep_epoch_log: bool,
     /// Keep records to be looked at, so that [`Observer::samples`] can give them.
@@ -64,6 +66,7 @@ impl Default for RunOptions {
             duration: None,
             letters: None,
             replay: None,
+            epochs: None,
             keep_epoch_log: false,
             samples: None,
             model_copies: 1,
@@ -111,7 +114,7 @@ impl Run {
             ));
         }
         let mut metrics = MetricsTable::default();
-        let mut sinks = BTreeMap::new();
+        let (mut sinks, mut call_offs) = (BTreeMap::new(), Vec::new());
         let clock = Arc::clone(&options.clock);
         let mut sink_metrics: BTreeMap<String, Arc<SinkMetrics>> = BTreeMap::new();
         let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
@@ -122,6 +125,7 @@ impl Run {
                     Some(cell) => Arc::clone(cell),
                     None => {
                         let sink = (bound.make)().map_err(|error| operator_error(&bound.id, error))?;
+                        call_offs.extend(sink.call_off());
                         let cell: SharedSink = Arc::new(Mutex::new(SinkCell::new(sink)));
                         sinks.insert(stage.operator.clone(), Arc::clone(&cell));
                         cell
@@ -140,7 +144,7 @@ impl Run {
             slot.byte_budget = slot.byte_budget.max(1 << 12);
         }
         let letters = Arc::new(Letters::new(options.letters));
-        let epochs = Arc::new(EpochLogs::default());
+        let epochs = Arc::new(EpochLogs::new(options.epochs));
         let sampler = options.samples.map(|samples| Arc::new(Sampler::new(samples)));
         let started = clock.now();
         let shared = Arc::new(SlotShared {
@@ -164,6 +168,7 @@ impl Run {
         let facts = Arc::new(RunFacts {
             metrics,
             sinks,
+            call_offs,
             letters,
             sampler,
             clock,
@@ -194,6 +199,11 @@ impl Run {
     /// Kills a slot as if its thread had died; it is restored from the last checkpoint. For tests of recovery.
     pub fn kill_slot(&self, name: &str) {
         let _ = self.events.send(Event::KillSlot(name.to_owned()));
+    }
+
+    /// Whether all slots have ended and the outputs are being closed.
+    pub fn is_closing(&self) -> bool {
+        self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// A handle to stop the run.

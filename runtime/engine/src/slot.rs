@@ -405,6 +405,7 @@ impl Slot {
             progressed = true;
             self.durable[at].set(durable);
             self.start.durable[at].store(durable, Ordering::Release);
+            instance.context.suspects.prune(durable);
             match instance.work {
                 Work::Stateful(_) => self.context.snapshots.prune(&instance.context.instance, durable),
                 Work::Source { .. } if !self.start.shared.keep_epochs => {

@@ -1,8 +1,9 @@
 //! What outlives a slot: snapshots of stateful stages and the epoch logs of sources.
 use crate::frame::{CLOSED, Epoch};
 use serde::{Deserialize, Serialize};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::SourcePosition;
 use tidemill_operators::record::EventTime;
 
@@ -99,7 +100,50 @@ pub struct End {
     pub epoch: Epoch,
 }
 
+/// What is added to an epoch log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EpochEntry {
+    /// An epoch with records begins.
+    Cut {
+        /// The epoch.
+        epoch: Epoch,
+        /// Where the source stood.
+        #[serde(flatten)]
+        cut: Cut,
+    },
+    /// The run ended before the source did: sequence number after the last record emitted.
+    Emitted(u64),
+    /// The source ended.
+    End(End),
+}
+
+/// Takes entries of epoch logs as they are made, on the thread of the source: it must not take long. What goes wrong is
+/// its own affair; the run goes on.
+pub trait EpochWriter: Send {
+    /// Takes an entry of a source stage.
+    fn write(&mut self, source: &str, entry: &EpochEntry);
+}
+
 impl EpochLog {
+    /// Adds what a writer was given.
+    pub fn add(&mut self, entry: EpochEntry) {
+        match entry {
+            EpochEntry::Cut { epoch, cut } => drop(self.cuts.entry(epoch).or_insert(cut)),
+            EpochEntry::Emitted(sequence) => self.emitted = self.emitted.max(sequence),
+            EpochEntry::End(end) => self.end = Some(end),
+        }
+    }
+
+    /// Where a replay stops: where the source ended, else after the last record known to be emitted. Of a process that
+    /// was killed that is the beginning of the last epoch.
+    pub fn stop(&self) -> End {
+        self.end.unwrap_or_else(|| {
+            let (epoch, begun) = self.cuts.last_key_value().map_or((0, 0), |(e, cut)| (*e, cut.sequence));
+            End { sequence: self.emitted.max(begun), epoch }
+        })
+    }
+
     /// The cut to restart from so that every record of `epoch` and later is read again.
     pub(crate) fn restart(&self, epoch: Epoch) -> Option<(Epoch, Cut)> {
         let cut = self.cuts.range(..=epoch).next_back().or_else(|| self.cuts.iter().next());
@@ -107,47 +151,82 @@ impl EpochLog {
     }
 }
 
+#[derive(Default)]
+struct Logs {
+    of: BTreeMap<String, EpochLog>,
+    writer: Option<Box<dyn EpochWriter>>,
+}
+
+impl Logs {
+    fn write(&mut self, source: &str, entry: &EpochEntry) {
+        if let Some(writer) = &mut self.writer {
+            writer.write(source, entry);
+        }
+    }
+}
+
 /// Epoch logs by source stage.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct EpochLogs {
-    logs: Mutex<BTreeMap<String, EpochLog>>,
+    logs: Mutex<Logs>,
 }
 
 impl EpochLogs {
+    pub(crate) fn new(writer: Option<Box<dyn EpochWriter>>) -> Self {
+        Self { logs: Mutex::new(Logs { writer, ..Logs::default() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Logs> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn record(&self, source: &str, epoch: Epoch, cut: Cut) {
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.entry(source.to_owned()).or_default().cuts.entry(epoch).or_insert(cut);
+        let mut logs = self.lock();
+        let log = logs.of.entry(source.to_owned()).or_default();
+        if let Entry::Vacant(place) = log.cuts.entry(epoch) {
+            place.insert(cut.clone());
+            logs.write(source, &EpochEntry::Cut { epoch, cut });
+        }
     }
 
     /// Everything before `sequence` is emitted.
     pub(crate) fn emit(&self, source: &str, sequence: u64) {
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(log) = logs.get_mut(source) {
+        if let Some(log) = self.lock().of.get_mut(source) {
             log.emitted = log.emitted.max(sequence);
         }
     }
 
     pub(crate) fn emitted(&self, source: &str) -> u64 {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner).get(source).map_or(0, |log| log.emitted)
+        self.lock().of.get(source).map_or(0, |log| log.emitted)
     }
 
     pub(crate) fn end(&self, source: &str, end: End) {
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.entry(source.to_owned()).or_default().end = Some(end);
+        let mut logs = self.lock();
+        logs.of.entry(source.to_owned()).or_default().end = Some(end);
+        logs.write(source, &EpochEntry::End(end));
+    }
+
+    /// The run is over: how far the sources came that did not end.
+    pub(crate) fn finish(&self) {
+        let mut logs = self.lock();
+        let open = logs.of.iter().filter(|(_, log)| log.end.is_none());
+        let open: Vec<_> = open.map(|(source, log)| (source.clone(), log.emitted)).collect();
+        for (source, emitted) in open {
+            logs.write(&source, &EpochEntry::Emitted(emitted));
+        }
     }
 
     pub(crate) fn known_end(&self, source: &str) -> Option<End> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner).get(source)?.end
+        self.lock().of.get(source)?.end
     }
 
     pub(crate) fn restart(&self, source: &str, epoch: Epoch) -> Option<(Epoch, Cut)> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner).get(source)?.restart(epoch)
+        self.lock().of.get(source)?.restart(epoch)
     }
 
     /// Forgets cuts that no restart at or after `epoch` needs.
     pub(crate) fn prune(&self, source: &str, epoch: Epoch) {
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(log) = logs.get_mut(source)
+        if let Some(log) = self.lock().of.get_mut(source)
             && let Some(keep) = log.cuts.range(..=epoch).next_back().map(|(epoch, _)| *epoch)
         {
             log.cuts = log.cuts.split_off(&keep);
@@ -155,7 +234,7 @@ impl EpochLogs {
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, EpochLog> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().of.clone()
     }
 }
 
@@ -196,5 +275,25 @@ mod tests {
         assert_eq!(logs.restart("s", 7).map(|(epoch, _)| epoch), Some(5));
         logs.prune("s", 6);
         assert_eq!(logs.restart("s", 7).map(|(epoch, _)| epoch), Some(5));
+    }
+    #[test]
+    fn a_log_of_a_run_that_did_not_end_says_where_to_stop() {
+        let cut = |sequence| Cut {
+            position: SourcePosition::default(),
+            skip: 0,
+            sequence,
+            newest: 0,
+            watermark: 0,
+        };
+        let mut log = EpochLog::default();
+        assert_eq!(log.stop(), End { sequence: 0, epoch: 0 });
+        for (epoch, sequence) in [(2, 0), (5, 10)] {
+            log.add(EpochEntry::Cut { epoch, cut: cut(sequence) });
+        }
+        assert_eq!(log.stop(), End { sequence: 10, epoch: 5 }, "killed: epochs known to be whole");
+        log.add(EpochEntry::Emitted(17));
+        assert_eq!(log.stop(), End { sequence: 17, epoch: 5 });
+        log.add(EpochEntry::End(End { sequence: 17, epoch: 6 }));
+        assert_eq!(log.stop().epoch, 6);
     }
 }

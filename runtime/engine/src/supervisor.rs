@@ -105,6 +105,7 @@ impl Supervisor {
         if let Some(emulator) = &self.facts.emulator {
             emulator.close();
         }
+        self.shared.epochs.finish();
         let mut closing = Ok(());
         for (id, cell) in &self.facts.sinks {
             let mut cell = lock(cell);
@@ -311,6 +312,7 @@ impl Supervisor {
     fn abort(&mut self) {
         if !self.aborting {
             self.aborting = true;
+            self.facts.call_offs.iter().for_each(|call_off| call_off());
             self.command_all(|| Command::Abort);
         }
     }

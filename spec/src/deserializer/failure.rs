@@ -7,6 +7,9 @@ use serde::de;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+/// So many possible values are listed beside the nearest one.
+const FEW: usize = 8;
+
 /// What was wrong at one node.
 #[derive(Debug)]
 pub(super) struct Failure(Box<Details>);
@@ -160,7 +163,12 @@ impl de::Error for Failure {
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let help = suggestion(variant, expected.iter().copied(), "possible values");
+        let mut help = suggestion(variant, expected.iter().copied(), "possible values");
+        // The nearest word may be far from what was meant.
+        if help.starts_with("did you mean") && expected.len() <= FEW {
+            let all: Vec<String> = expected.iter().map(|value| format!("`{value}`")).collect();
+            help = format!("{help} possible values: {}", all.join(", "));
+        }
         Failure::new("E0114", format!("unknown value `{variant}`"), Some(help))
     }
 

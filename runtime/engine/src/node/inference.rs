@@ -300,7 +300,7 @@ impl InferenceNode {
     }
 
     fn enqueue(&mut self, epoch: Epoch, batch: RecordBatch, arrived: Nanoseconds) {
-        let (portions, guilty) = self.stage.suspects.split(batch);
+        let (portions, guilty) = self.stage.suspects.split(epoch, batch);
         for (record, text) in guilty {
             self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
         }

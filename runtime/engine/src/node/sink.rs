@@ -99,6 +99,8 @@ impl SinkCell {
         self.score.unknown += staged.unknown;
         metrics.correct.store(self.score.correct, Ordering::Relaxed);
         metrics.scored.store(self.score.scored, Ordering::Relaxed);
+        metrics.without_truth.store(self.score.unknown, Ordering::Relaxed);
+        metrics.committed.store(self.rows, Ordering::Relaxed);
         metrics.closed.store(self.sink.is_closed(), Ordering::Release);
         Ok(())
     }
@@ -136,6 +138,7 @@ impl SinkNode {
     ) -> Self {
         let (committed, exactly_once) = {
             let cell = lock(&cell);
+            let _ = metrics.publication.set(cell.sink.publication()); // an earlier incarnation has said the same
             (cell.committed, cell.sink.exactly_once())
         };
         Self {
@@ -173,7 +176,7 @@ impl SinkNode {
             }
             let Some(batch) = order::join(first.remove()).map(order::by_origin) else { continue };
             cell.sink.write(&batch)?;
-            cell.staged_rows += batch.num_rows() as u64;
+            cell.staged_rows += (batch.num_rows() as u64).saturating_sub(cell.sink.refused());
             if let Some(truth) = &self.truth {
                 score(truth, &batch, &mut cell.staged_score);
             }

@@ -175,7 +175,7 @@ impl SourceNode {
 
     /// Where a former life, or the run that is replayed, ended.
     fn known_end(&self) -> Option<End> {
-        let replayed = self.settings.replay.as_ref().and_then(|log| log.end);
+        let replayed = self.settings.replay.as_ref().map(EpochLog::stop);
         replayed.or_else(|| self.slot.epochs.known_end(&self.stage.instance))
     }
 
@@ -247,9 +247,9 @@ impl SourceNode {
     /// Emits the records from here on that are due and belong to the current epoch.
     fn emit_run(&mut self, now: i64, out: &mut Emit) -> usize {
         let Some(chunk) = self.chunk.take() else { return 0 };
-        let replay_limit = self.settings.replay.as_ref().and_then(|log| {
+        let replay_limit = self.settings.replay.as_ref().map(|log| {
             let next = log.cuts.range(self.epoch + 1..).next().map(|(_, cut)| cut.sequence);
-            next.or(log.end.map(|end| end.sequence))
+            next.unwrap_or_else(|| log.stop().sequence)
         });
         let first_sequence = self.sequence;
         let first = self.taken;
@@ -265,10 +265,9 @@ impl SourceNode {
         while last < chunk.records {
             let sequence = first_sequence + (last - first);
             let in_epoch = (self.in_epoch.0 + (last - first), self.in_epoch.1 + bytes);
-            let belongs = match (&self.settings.replay, replay_limit) {
-                (Some(_), Some(limit)) => sequence < limit,
-                (Some(_), None) => true,
-                (None, _) => self.settings.schedule.epoch(sequence, self.epoch, in_epoch) == self.epoch,
+            let belongs = match replay_limit {
+                Some(limit) => sequence < limit,
+                None => self.settings.schedule.epoch(sequence, self.epoch, in_epoch) == self.epoch,
             };
             if last > first
                 && (!belongs || self.settings.schedule.due(sequence) > now || self.ends_before(sequence, now))

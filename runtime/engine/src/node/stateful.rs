@@ -102,7 +102,7 @@ impl StatefulNode {
         for (port, batches) in ports {
             let Some(batch) = order::join(batches).map(order::by_time) else { continue };
             rows += batch.num_rows() as u64;
-            let (portions, guilty) = self.stage.suspects.split(batch);
+            let (portions, guilty) = self.stage.suspects.split(epoch, batch);
             for (record, text) in guilty {
                 self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
             }

@@ -24,7 +24,7 @@ impl Node for StatelessNode {
     fn receive(&mut self, _port: usize, epoch: Epoch, batch: RecordBatch, out: &mut Emit) {
         let metrics = &self.stage.metrics;
         count(&metrics.records_in, batch.num_rows() as u64);
-        let (portions, guilty) = self.stage.suspects.split(batch);
+        let (portions, guilty) = self.stage.suspects.split(epoch, batch);
         for (record, text) in guilty {
             self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
         }

@@ -397,6 +397,7 @@ pub(crate) fn sink_that_publishes(
         input: stream(),
         ground_truth: None,
         files: vec![],
+        is_standard_output: false,
         make: Arc::new(move || {
             Ok(Box::new(CollectSink {
                 staged: vec![],

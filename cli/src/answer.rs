@@ -1,0 +1,75 @@
+//! What the command prints on stdout: all of it goes through here.
+//!
+//! A reader that went away (`| head`) wants no more, which is no failure: the rest is thrown away, and the exit code is
+//! what it would have been. Anything else that keeps stdout from being written (a full disk) is told at the end, once,
+//! whatever the verb; meanwhile the verb does the rest of its work.
+use crate::exit::Exit;
+use crate::terminal::Terminal;
+use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::sync::OnceLock;
+
+/// Why stdout takes no more.
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// Where answers go. Writing never fails: see the module.
+pub(crate) struct Answer(StdoutLock<'static>);
+
+/// Stdout, until this is dropped.
+pub(crate) fn out() -> Answer {
+    Answer(io::stdout().lock())
+}
+
+impl Answer {
+    fn keep(&mut self, act: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>) {
+        if FAILURE.get().is_none()
+            && let Err(error) = act(&mut self.0)
+        {
+            let _ = FAILURE.set(error);
+        }
+    }
+}
+
+impl Write for Answer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.keep(|out| out.write_all(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.keep(Write::flush);
+        Ok(())
+    }
+}
+
+/// Writes what is left and gives the exit code of a command that would end with `exit`.
+pub(crate) fn end(exit: Exit, terminal: &Terminal) -> Exit {
+    out().keep(Write::flush);
+    verdict(exit, FAILURE.get(), terminal)
+}
+
+fn verdict(exit: Exit, failure: Option<&io::Error>, terminal: &Terminal) -> Exit {
+    let Some(error) = failure.filter(|error| error.kind() != ErrorKind::BrokenPipe) else { return exit };
+    let help = (error.kind() == ErrorKind::StorageFull).then_some("free some space or write to another disk");
+    terminal.error(&format!("standard output cannot be written: {error}"), help);
+    match exit {
+        Exit::Success | Exit::No => Exit::Unavailable,
+        worse => worse,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::ColorChoice;
+
+    #[test]
+    fn only_a_reader_that_went_away_changes_nothing() {
+        let terminal = Terminal::new(ColorChoice::Never, false);
+        let code = |exit, kind: ErrorKind| verdict(exit, Some(&kind.into()), &terminal);
+        assert_eq!(verdict(Exit::No, None, &terminal), Exit::No);
+        assert_eq!(code(Exit::No, ErrorKind::BrokenPipe), Exit::No);
+        assert_eq!(code(Exit::No, ErrorKind::StorageFull), Exit::Unavailable);
+        assert_eq!(code(Exit::Success, ErrorKind::StorageFull), Exit::Unavailable);
+        assert_eq!(code(Exit::Configuration, ErrorKind::StorageFull), Exit::Configuration);
+    }
+}
