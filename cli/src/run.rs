@@ -8,6 +8,7 @@ use crate::letters::letter_writer;
 use crate::levels::{self, Origin};
 use crate::machine::{self, Usage};
 use crate::metrics::MetricsPort;
+use crate::open_files;
 use crate::output_file::OutputFile;
 use crate::preparation::{Prepared, prepare};
 use crate::progress::{Expected, ProgressLine};
@@ -93,6 +94,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         }
     }
     let begun = machine::now();
+    open_files::reserve(&prepared.program)?;
     let run = Run::start(prepared.program.clone(), options)
         .map_err(|error| not_started(&error, &prepared.workflow))?;
     interrupt.ends(run.stopper());

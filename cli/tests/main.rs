@@ -14,6 +14,7 @@ mod help;
 mod live;
 mod losses;
 mod manual;
+mod many;
 mod mistakes;
 mod model_verbs;
 mod new_project;
