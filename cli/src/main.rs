@@ -23,6 +23,7 @@ mod manual;
 mod markup;
 mod metrics;
 mod models;
+mod open_files;
 mod outline;
 mod output_file;
 mod plan;

@@ -10,6 +10,7 @@ use crate::letters::{LetterLimit, LetterVerdict, causes, letter_writer};
 use crate::levels::{self, Origin};
 use crate::machine::{self, Usage};
 use crate::metrics::MetricsPort;
+use crate::open_files;
 use crate::output_file::OutputFile;
 use crate::preparation::{Prepared, prepare};
 use crate::progress::{Expected, ProgressLine};
@@ -98,6 +99,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     }
     machine::open_enough_files(&prepared.program, terminal);
     let begun = machine::now();
+    open_files::reserve(&prepared.program)?;
     let run = Run::start(prepared.program.clone(), options)
         .map_err(|error| not_started(&error, &prepared.workflow))?;
     interrupt.ends(run.stopper());

@@ -16,6 +16,7 @@ mod latency;
 mod live;
 mod losses;
 mod manual;
+mod many;
 mod mistakes;
 mod model_verbs;
 mod new_project;

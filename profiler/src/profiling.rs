@@ -28,6 +28,8 @@ const FIRST: (f64, f64) = (0.02, 0.5);
 const LATER: (f64, f64) = (0.25, 2.0);
 /// Calls of each model that are measured after a pause: enough for a distribution.
 const CALLS_AFTER_PAUSE: usize = 24;
+/// Seconds beyond the budget for the least samples of what has none.
+const GRACE: f64 = 10.0;
 /// Seconds for a figure that is compared with a profile.
 const COMPARED: f64 = 0.4;
 
@@ -36,8 +38,9 @@ const COMPARED: f64 = 0.4;
 pub struct Options {
     /// Records of each source.
     pub samples: usize,
-    /// Time for all of it. Even if that takes longer, outputs are computed and every operator, variant and machine
-    /// gets the least samples of its smallest batch; larger batches that the budget does not reach are left out.
+    /// Time for all of it. Even if that takes longer, outputs are computed and something is measured; every operator,
+    /// variant and machine gets the least samples of its smallest batch as far as ten seconds more go. What the
+    /// budget does not reach is left out.
     pub budget: Duration,
     /// By how much types of workers are slower than this machine.
     pub factors: BTreeMap<String, f64>,
@@ -153,11 +156,7 @@ pub fn profile(
     let (figures, certain) = (schedule::figures(&all, &found).0, schedule::known(&all, &found));
     let unreached = schedule::unreached(&all, &found);
     if unreached > 0 {
-        notes.push(format!(
-            "the budget of {:.0} s did not reach {unreached} of {figures} figures (larger batches): run it again, or \
-             give it a larger --budget; it goes on where it ended",
-            options.budget.as_secs_f64()
-        ));
+        notes.push(not_reached(options.budget, unreached, figures, schedule::unbegun(&all, &found)));
     }
     notes.extend(without_pauses(&all, &found));
     Ok(Finished { profile, notes, figures, certain })
@@ -299,6 +298,7 @@ impl Session<'_> {
             let least = unbegun as f64 * begun.mean_seconds();
             let is_short = left <= least;
             let next = match is_short {
+                true if left < -GRACE && begun.number > 0 => None,
                 true => schedule::next_unbegun(tasks, &found),
                 false => {
                     schedule::next(tasks, &found).or_else(|| schedule::next_without_pause(tasks, &found))
@@ -307,7 +307,8 @@ impl Session<'_> {
             let Some(place) = next else { break };
             let (of, certain) = schedule::figures(tasks, &found);
             let slice = (left / (of - certain) as f64).clamp(FIRST.0, FIRST.1);
-            let estimate = schedule::seconds_left(tasks, &found, slice + 0.2).min(left).max(least);
+            let estimate =
+                schedule::seconds_left(tasks, &found, slice + 0.2).min(left).max(least.min(left + GRACE));
             (self.tell)(Stage::Times {
                 certain,
                 of,
@@ -400,6 +401,20 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// What to say of figures that have no samples, `unbegun` of them of operators or models that have none at all.
+fn not_reached(budget: Duration, unreached: usize, figures: usize, unbegun: usize) -> String {
+    let which = match unbegun {
+        0 => "larger batches".to_owned(),
+        1 => "one operator or model has none at all".to_owned(),
+        n => format!("{n} operators and models have none at all"),
+    };
+    format!(
+        "the budget of {:.0} s did not reach {unreached} of {figures} figures ({which}): run it again, or give it a \
+         larger --budget; it goes on where it ended",
+        budget.as_secs_f64()
+    )
 }
 
 /// What to say where some models have times after a pause and others have not: a planner would prefer the others.
@@ -516,6 +531,17 @@ mod tests {
         assert!(note.contains("1 of 2 models"), "{note}");
         assert_eq!(without_pauses(&tasks, &[measured.clone(), measured, none(), none()]), None);
         assert_eq!(without_pauses(&tasks, &[none(), none(), none(), none()]), None, "all are alike");
+    }
+
+    #[test]
+    fn what_the_budget_did_not_reach_is_told() {
+        let note = |unbegun| not_reached(Duration::from_secs(10), 950, 1001, unbegun);
+        assert!(
+            note(940).contains("10 s did not reach 950 of 1001 figures (940 operators and models"),
+            "{}",
+            note(940)
+        );
+        assert!(note(0).contains("(larger batches): run it again"), "{}", note(0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use tidemill_operators::registry::Registry;
 use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::units::Percent;
-use tidemill_spec::workflow::Workflow;
+use tidemill_spec::workflow::{Input, Workflow};
 
 /// Variant (the manifest's id) by operator.
 pub type Choice = BTreeMap<String, String>;
@@ -125,32 +125,54 @@ impl Subject {
         from.map(|input| input.from.value.as_str()).collect()
     }
 
-    /// Operators with models whose choice the output of `id` depends on: itself and all before it.
-    pub fn models_before(&self, id: &str) -> BTreeSet<String> {
-        let mut found = BTreeSet::new();
-        if self.models.contains_key(id) {
-            found.insert(id.to_owned());
+    /// What each operator and sink receives from.
+    fn inputs(&self) -> BTreeMap<&str, Vec<&str>> {
+        fn from(input: &Input) -> &str {
+            &input.from.value
         }
-        for from in self.inputs_of(id) {
-            found.extend(self.models_before(from));
-        }
-        found
+        let (operators, sinks) = (&self.workflow.operators, &self.workflow.sinks);
+        let operators = operators.iter().map(|o| (o.id.value.as_str(), o.inputs.iter().map(from).collect()));
+        operators.chain(sinks.iter().map(|s| (s.id.value.as_str(), vec![from(&s.input)]))).collect()
     }
 
-    /// The nearest operators with models before `id`, itself left out.
-    pub fn nearest_models(&self, id: &str) -> BTreeSet<String> {
-        let mut found = BTreeSet::new();
-        for from in self.inputs_of(id) {
-            match self.models.contains_key(from) {
-                true => drop(found.insert(from.to_owned())),
-                false => found.extend(self.nearest_models(from)),
+    /// Operators with models before `id`, itself left out: all of them, or only the `nearest`.
+    fn models_upstream(&self, id: &str, nearest: bool) -> BTreeSet<String> {
+        let inputs = self.inputs();
+        let of = |id: &str| inputs.get(id).into_iter().flatten().copied();
+        let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+        let mut open: Vec<&str> = of(id).collect();
+        while let Some(from) = open.pop() {
+            if !seen.insert(from) {
+                continue;
+            }
+            let has_models = self.models.contains_key(from);
+            if has_models {
+                found.insert(from.to_owned());
+            }
+            if !(nearest && has_models) {
+                open.extend(of(from));
             }
         }
         found
     }
 
+    /// Operators with models whose choice the output of `id` depends on: itself and all before it.
+    pub fn models_before(&self, id: &str) -> BTreeSet<String> {
+        let mut found = self.models_upstream(id, false);
+        found.extend(self.models.contains_key(id).then(|| id.to_owned()));
+        found
+    }
+
+    /// The nearest operators with models before `id`, itself left out.
+    pub fn nearest_models(&self, id: &str) -> BTreeSet<String> {
+        self.models_upstream(id, true)
+    }
+
     /// The part of a choice that the output of `id` depends on.
     pub fn relevant(&self, id: &str, choice: &Choice) -> Choice {
+        if choice.is_empty() {
+            return Choice::new();
+        }
         let before = self.models_before(id);
         choice
             .iter()
@@ -230,6 +252,22 @@ sinks: [{id: out, kind: jsonl, input: mind}]
         assert_eq!(subject.relevant("eye", &reference).len(), 1);
         assert_eq!(subject.inputs_of("out"), ["mind"]);
         assert_eq!(subject.rows_per_frame(), 5);
+    }
+
+    /// Each of forty joins has two ways to the one before it, so there are 2^40 ways to the first.
+    #[test]
+    fn models_are_found_behind_many_ways() {
+        let mut subject = subject();
+        let mut text = WORKFLOW.split("sinks:").next().unwrap().to_owned();
+        let mut last = "eye".to_owned();
+        for n in 0..40 {
+            text.push_str(&format!("  - {{id: j{n}, kind: join, inputs: [{last}, {last}]}}\n"));
+            last = format!("j{n}");
+        }
+        text.push_str(&format!("sinks: [{{id: out, kind: jsonl, input: {last}}}]\n"));
+        subject.workflow = Workflow::parse(&text, "w.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+        let eye = BTreeSet::from(["eye".to_owned()]);
+        assert_eq!((subject.models_before("out"), subject.nearest_models("out")), (eye.clone(), eye));
     }
 
     #[test]

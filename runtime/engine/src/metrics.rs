@@ -168,7 +168,7 @@ pub struct StageMetrics {
     pub schedule_lag: AtomicI64,
     /// Times that the stage was restarted.
     pub restarts: AtomicU64,
-    /// Of the threads that only this stage has: a model's, a source's reader.
+    /// Of other threads, for this stage alone: a model's, those that read a source.
     pub processor: Arc<ProcessorTime>,
     /// Copies of the model that were added while the run went on.
     pub copies_added: AtomicU64,

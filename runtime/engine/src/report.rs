@@ -113,8 +113,8 @@ pub struct StageReport {
     /// Copies of the model that were added while the run went on.
     #[serde(skip_serializing_if = "is_none")]
     pub copies_added: u64,
-    /// Seconds of processor time of the threads that only this stage has: a model's, a source's reader. What a stage
-    /// does on the thread of its slot is in [`SlotReport`], with the other stages there.
+    /// Seconds of processor time of other threads for this stage alone: a model's, those that read a source. What a
+    /// stage does on the thread of its slot is in [`SlotReport`], with the other stages there.
     pub processor_seconds: f64,
 }
 

@@ -5,6 +5,7 @@ mod parts;
 
 use parts::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidemill_engine::{Run, RunOptions};
 use tidemill_operators::api::*;
@@ -144,4 +145,108 @@ fn alone_an_idle_run_costs_less_than_one_percent_of_a_core() {
     run.wait().expect("aborts well");
     println!("{used:?} of processor time in 4 s");
     assert!(used <= Duration::from_millis(40), "{used:?} of processor time in 4 s");
+}
+
+/// Threads of the process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("linux").count()
+}
+
+/// A source that tells how many threads there are whenever a reader of it is made.
+fn watched(source: BoundSource, most: &Arc<AtomicUsize>) -> BoundSource {
+    let (make, most) = (Arc::clone(&source.make), Arc::clone(most));
+    let watched: MakeSource = Arc::new(move || {
+        most.fetch_max(threads(), Ordering::Relaxed);
+        make()
+    });
+    BoundSource { make: watched, ..source }
+}
+
+#[test]
+fn alone_a_thousand_sources_share_a_few_threads() {
+    const SOURCES: usize = 1000;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, collected) = sink("out");
+    let most = Arc::new(AtomicUsize::new(0));
+    for n in 0..SOURCES {
+        let id = format!("s{n}");
+        // More reads than may be ahead, so that each source is parked and goes on.
+        b.source(watched(rows_source(&id, numbered(40), None, None, 4), &most), "a").edge(&id, "out", 0);
+    }
+    b.sink(out, "a");
+    let before = threads();
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    ended(&run, 100);
+    let added = most.load(Ordering::Relaxed) - before;
+    // The run, its slot, and two readers a processor.
+    assert!((1..=2 * processors + 2).contains(&added), "{added} threads for {SOURCES} sources");
+    assert_eq!(collected.lock().expect("not poisoned").len(), 40 * SOURCES);
+}
+
+#[test]
+fn alone_sources_that_wait_do_not_hold_up_files() {
+    use crossbeam_channel::{Receiver, bounded};
+    /// Ends once it is told to.
+    struct Waiting(Receiver<()>);
+    impl Source for Waiting {
+        fn read(&mut self, _rows: usize, _bytes: usize) -> Result<SourceRead, OperatorError> {
+            let _ = self.0.recv();
+            Ok(SourceRead::End)
+        }
+        fn position(&self) -> SourcePosition {
+            SourcePosition::default()
+        }
+        fn seek(&mut self, _position: &SourcePosition) -> Result<(), OperatorError> {
+            Ok(())
+        }
+        fn replayable(&self) -> bool {
+            false
+        }
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (release, waits) = bounded::<()>(0);
+    for n in 0..3 * processors {
+        let id = format!("w{n}");
+        let mut source = rows_source(&id, vec![], None, None, 1);
+        let waits = waits.clone();
+        source.may_wait = true;
+        source.make = Arc::new(move || Ok(Box::new(Waiting(waits.clone()))));
+        b.source(source, "a").edge(&id, "out", 0);
+    }
+    let (arrived, rows) = bounded(1000);
+    b.source(rows_source("file", numbered(10), None, None, 1), "a");
+    let seen = pass("seen", move |batch| arrived.send(batch.num_rows()).expect("somebody counts"));
+    b.operator("seen", seen, "a", &[]).edge("file", "seen", 0).edge("seen", "out", 0);
+    b.sink(sink("out").0, "a");
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let mut missing = 10;
+    while missing > 0 {
+        missing -= rows.recv_timeout(Duration::from_secs(50)).expect("the file is read while others wait");
+    }
+    drop(release);
+    ended(&run, 50);
+}
+
+#[test]
+fn alone_a_stage_takes_less_than_a_hundred_kibibytes() {
+    const STAGES: usize = 1000;
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, collected) = sink("out");
+    b.source(rows_source("s", numbered(300), None, None, 40), "a");
+    let mut last = "s".to_owned();
+    for n in 0..STAGES {
+        let id = format!("m{n}");
+        b.operator(&id, pass(&id, |_| {}), "a", &[]).edge(&last, &id, 0);
+        last = id;
+    }
+    b.sink(out, "a").edge(&last, "out", 0);
+    let before = resident();
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    ended(&run, 100);
+    let each = (resident() - before) / STAGES as f64;
+    println!("{each:.0} bytes a stage");
+    assert!(each <= (100 << 10) as f64, "{each:.0} bytes a stage");
+    assert_eq!(collected.lock().expect("not poisoned").len(), 300);
 }
