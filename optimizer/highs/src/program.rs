@@ -56,6 +56,14 @@ impl Program {
         self.starts.len()
     }
 
+    /// Whether every number is one: HiGHS takes what is not, and answers nonsense.
+    pub(crate) fn is_sound(&self) -> bool {
+        let bounds = [&self.column_low, &self.column_high, &self.row_low, &self.row_high];
+        let finite = [&self.costs, &self.coefficients];
+        !bounds.into_iter().flatten().any(|bound| bound.is_nan())
+            && finite.into_iter().flatten().all(|number| number.is_finite())
+    }
+
     /// Whether a column is integer.
     pub fn has_integers(&self) -> bool {
         self.integer.contains(&1)
