@@ -131,3 +131,18 @@ fn a_report_leaves_the_old_one_and_the_results() {
     assert!(place.files("left").iter().all(|file| !file.starts_with('.')), "{:?}", place.files("left"));
     assert_eq!(place.rows("results.jsonl").len(), 400);
 }
+
+#[test]
+fn a_run_that_fails_is_told_as_json_unless_stdout_has_rows() {
+    let place = place(ALL, "kind: jsonl, options: {path: disk/results.jsonl}", "letters.jsonl");
+    let Some(outcome) = run(&place, "true", "--output json") else { return };
+    let document = outcome.expect(69).json();
+    let finding = &document["findings"][0];
+    assert!(finding["message"].as_str().unwrap().contains("No space left"), "{document}");
+    assert_eq!(finding["line"], 5, "{document}");
+    place.change("workflow.yaml", "sinks: [", "sinks: [{id: rows, kind: stdout, input: each}, ");
+    let Some(outcome) = run(&place, "true", "--output json") else { return };
+    let outcome = outcome.expect(69);
+    assert!(outcome.stderr.contains("No space left"), "{}", outcome.stderr);
+    assert!(!rows(&outcome.stdout).is_empty() && !outcome.stdout.contains("findings"), "{}", outcome.stdout);
+}

@@ -142,7 +142,11 @@ fn what_goes_beyond_the_limits() {
         expect(&found, &["E0109"], "");
         found.render(false)
     };
-    for deep in ["[".repeat(20_000), format!("a: {}", "{b: ".repeat(70)), (0..99).map(|n| " ".repeat(n) + "a:\n").collect()] {
+    for deep in [
+        "[".repeat(20_000),
+        format!("a: {}", "{b: ".repeat(70)),
+        (0..99).map(|n| " ".repeat(n) + "a:\n").collect(),
+    ] {
         assert!(said(&deep).contains("nested more than 64 levels deep"), "{}", said(&deep));
     }
     let mut bomb = format!("a: &a [{}]\n", ["x"; 100].join(","));
@@ -159,6 +163,7 @@ fn blocks_of_text_are_shown_alone() {
     let found = Workflow::parse(text, "w.yaml").expect_err("no name");
     let name = found.iter().find(|finding| finding.code == "E0115").unwrap_or_else(|| panic!("{found}"));
     assert_eq!(name.span.text(), Some("Two\n  lines"), "{found}");
+}
 
 /// Independent mistakes anywhere in a file are all reported, in the order of the file.
 #[test]
@@ -420,7 +425,8 @@ fn profile() {
         };
         expect(&found, codes, words);
     }
-    let found = ProfileFile::parse(&with(PROFILE, &[("p90: 7ms", "p90: 5ms")]), "p.yaml").expect_err("p90 < p75");
+    let found =
+        ProfileFile::parse(&with(PROFILE, &[("p90: 7ms", "p90: 5ms")]), "p.yaml").expect_err("p90 < p75");
     let places: Vec<_> = found.iter().map(|finding| finding.span.text()).collect();
     assert_eq!(places, [Some("5ms")], "{found}");
 }

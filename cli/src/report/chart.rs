@@ -313,7 +313,7 @@ mod tests {
             (name.attribute("text-anchor").unwrap().to_owned(), y(name, "y") < y(line, "y1"))
         };
         let rising = |to: f64| (0..=50).map(|n| (f64::from(n), f64::from(n) * to / 50.0)).collect::<Vec<_>>();
-        assert_eq!(drawn(rising(10.0)), ("end".to_owned(), true), "nothing is near");
+        assert_eq!(drawn(rising(20.0)), ("end".to_owned(), true), "nothing is near");
         assert_eq!(drawn(rising(52.0)).1, true);
         assert_ne!(drawn(rising(52.0)).0, "end", "the curve passes on the right");
         let flat = (0..=50).map(|n| (f64::from(n), 52.0)).collect();

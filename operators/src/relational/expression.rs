@@ -489,7 +489,7 @@ mod tests {
             ("b < 3\n", "there is no column `b` (in `b < 3`)"),
             (
                 "n > 0 &&\n  n + + < 3\n",
-                "`n > 0 && n + + < 3` is not an expression: '+' does not fit at character 5 of line 2",
+                "`n > 0 && n + + < 3` is not an expression: '+' does not fit at character 7 of line 2",
             ),
         ] {
             let error = Expression::compile(text, &input()).map(|e| e.kind).unwrap_err();
