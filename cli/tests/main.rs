@@ -24,3 +24,4 @@ mod reports;
 mod schemas;
 mod session;
 mod simulating;
+mod streams;

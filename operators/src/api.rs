@@ -279,6 +279,9 @@ pub struct BoundSource {
     pub out_of_order_microseconds: i64,
     /// Whether it is a live source (its edges default to `latest`).
     pub live: bool,
+    /// What it reads, in words, where that can be read only once (standard input, a pipe, a device); the same for two
+    /// sources that would take each other's records. `None`: every reader that is made begins at the start.
+    pub stream: Option<String>,
     /// Makes one reader.
     pub make: MakeSource,
 }
