@@ -10,6 +10,7 @@ use tidemill_inference::MlKind;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::choice::Reason;
 use tidemill_inference::error::ModelError;
+use tidemill_operators::api::BoundSource;
 use tidemill_operators::bind::{BoundWorkflow, Choice, bind_workflow};
 use tidemill_operators::registry::Registry;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
@@ -97,6 +98,11 @@ pub(crate) fn check(workflow: &Workflow, tell: impl FnMut(Skipped)) -> Result<Bo
     let candidates = choice::candidates(workflow)?;
     let pruned = choice::without_obstacles(workflow, &candidates, |_, _| false, tell);
     bind_workflow(&pruned, &registry(), |_| Choice::default())
+}
+
+/// What a source reads that cannot be looked at before the run, in words with the source's id.
+pub(crate) fn streams(sources: &BTreeMap<String, BoundSource>) -> impl Iterator<Item = String> {
+    sources.iter().filter_map(|(id, source)| Some(format!("source `{id}` reads {}", source.stream.as_ref()?)))
 }
 
 /// Reads a workflow and a plan for it, or makes the default plan, binds both and loads the models once.

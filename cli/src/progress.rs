@@ -32,7 +32,9 @@ impl Expected {
     /// What sources and options say.
     fn of(program: &Program, records: Option<u64>, duration: Option<Duration>) -> Self {
         let lengths = program.sources.values().map(|source| {
-            let hint = (source.make)().ok().and_then(|source| source.len_hint());
+            // A stream can be read only once, by the run.
+            let reader = source.stream.is_none().then(|| (source.make)().ok()).flatten();
+            let hint = reader.and_then(|reader| reader.len_hint());
             match (hint, records) {
                 (Some(hint), Some(limit)) => Some(hint.min(limit)),
                 (hint, limit) => hint.or(limit),

@@ -12,7 +12,7 @@ use crate::machine::{self, Usage};
 use crate::metrics::MetricsPort;
 use crate::open_files;
 use crate::output_file::OutputFile;
-use crate::preparation::{Prepared, prepare};
+use crate::preparation::{Prepared, prepare, streams};
 use crate::progress::{Expected, ProgressLine};
 use crate::report::RunDocument;
 use crate::report::page::{End, Page};
@@ -69,6 +69,9 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let port = arguments.metrics.as_deref().map(MetricsPort::open).transpose()?;
     for line in &prepared.models {
         terminal.note(&line.to_string());
+    }
+    for stream in streams(&prepared.program.sources) {
+        terminal.note(&format!("{stream} until its end"));
     }
     let emulated =
         arguments.emulate.then(|| Emulated::prepare(arguments, &mut prepared, terminal)).transpose()?;
@@ -185,6 +188,9 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     for warning in account.iter().flat_map(Account::warnings) {
         terminal.warning(&warning);
     }
+    for alarm in sources_without_records(&report, &prepared.program) {
+        terminal.alarm(&alarm);
+    }
     if report.dead_letters > 0 && report.sinks.iter().all(|sink| sink.records == 0) {
         let letters = grouped(report.dead_letters);
         terminal.alarm(&format!("no record reached a sink: there are {letters} dead letters and no results"));
@@ -209,6 +215,26 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::No,
         (false, false) => Exit::Success,
+    })
+}
+
+/// Sources all of whose records were dead letters.
+fn sources_without_records<'a>(
+    report: &'a RunReport,
+    program: &'a Program,
+) -> impl Iterator<Item = String> + 'a {
+    program.sources.keys().filter_map(|source| {
+        let stages: Vec<_> = report.stages.iter().filter(|stage| stage.operator == *source).collect();
+        let letters = stages.iter().flat_map(|stage| &stage.dead_letters);
+        let (reason, _) = letters.clone().max_by_key(|(_, count)| **count)?;
+        if stages.iter().any(|stage| stage.records_out > 0) {
+            return None;
+        }
+        let count = grouped(letters.map(|(_, count)| count).sum());
+        Some(format!(
+            "source `{source}` gave nothing but dead letters, {count} of them, most or all for the reason `{reason}`: are \
+             its columns and their types those of the data?"
+        ))
     })
 }
 

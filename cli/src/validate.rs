@@ -2,7 +2,7 @@
 use crate::arguments::{OutputForm, ValidateArguments};
 use crate::choice;
 use crate::exit::Exit;
-use crate::preparation::{check, check_plan, load, load_plan};
+use crate::preparation::{check, check_plan, load, load_plan, streams};
 use crate::terminal::Terminal;
 use serde_json::json;
 use std::io::Write;
@@ -114,7 +114,10 @@ fn check_file(
     match kind {
         FileKind::Workflow => {
             let workflow = load(file, terminal)?;
-            check(&workflow, |skipped| terminal.skipped(&skipped))?;
+            let bound = check(&workflow, |skipped| terminal.skipped(&skipped))?;
+            for stream in streams(&bound.sources) {
+                terminal.note(&format!("{stream}: what is in it is checked when the run starts"));
+            }
             let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
             Ok(format!(
                 " ({}, {}, {})",

@@ -28,3 +28,4 @@ mod reports;
 mod schemas;
 mod session;
 mod simulating;
+mod streams;

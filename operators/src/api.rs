@@ -242,7 +242,7 @@ pub enum SourceRead {
 pub struct SourcePosition(pub String);
 
 /// Reads records. Runs on reader threads, now on this one and now on that, and may block on files; one that may wait for
-/// longer has a thread of its own ([`BoundSource::may_wait`]).
+/// longer has a thread of its own ([`BoundSource::stream`]).
 pub trait Source: Send {
     /// Reads up to `rows` records, fewer when their payload passes `bytes` (but at least one).
     /// Two reads from the same position with the same number of records give the same records.
@@ -281,9 +281,9 @@ pub struct BoundSource {
     pub out_of_order_microseconds: i64,
     /// Whether it is a live source (its edges default to `latest`).
     pub live: bool,
-    /// Whether opening or reading it may wait for longer than a file takes (a pipe, a camera). It is then read by a
-    /// thread of its own; all others share a few.
-    pub may_wait: bool,
+    /// What it reads, in words, where that can be read only once (standard input, a pipe, a device); the same for two
+    /// sources that would take each other's records. `None`: every reader that is made begins at the start.
+    pub stream: Option<String>,
     /// Makes one reader.
     pub make: MakeSource,
 }

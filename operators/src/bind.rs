@@ -16,6 +16,7 @@
 //! | `E0611` | a file that is written twice, or written and read |
 //! | `E0612` | both inputs of a join send a column of the same name |
 //! | `E0613` | `variants`, `backend` or `batching` on an operator that runs no model |
+//! | `E0614` | a source that can be read only once, where it would be read again |
 //!
 //! ```
 //! use tidemill_operators::{bind::{Choice, bind_workflow}, registry::Registry};
@@ -38,6 +39,7 @@
 //! ```
 pub mod files;
 mod rest;
+mod streams;
 
 use crate::api::{BoundOperator, BoundSink, BoundSource, GroundTruth};
 use crate::ground_truth;
@@ -139,6 +141,7 @@ pub fn bind_workflow(
             Err(found) => errors.append(found),
         }
     }
+    streams::check(workflow, &bound.sources, &mut errors);
     check_references(workflow, &mut errors);
     for operator in in_order(workflow, &mut errors) {
         bound.order.push(operator.id.value.clone());

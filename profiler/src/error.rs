@@ -17,6 +17,9 @@ pub enum ProfileError {
         /// What it said.
         error: OperatorError,
     },
+    /// A source can be read only once: by what measures, or by the run.
+    #[error("`{0}` reads {1}, which can be read only once: save a part of it as a file to measure with")]
+    Stream(String, String),
     /// A source gave no records.
     #[error("`{0}` gives no records: there is nothing to measure with")]
     NoRecords(String),

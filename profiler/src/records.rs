@@ -18,9 +18,13 @@ const BYTES: usize = 8 << 20;
 /// cannot be read are left out. Intended times and classes are 0: nothing that is measured depends on them.
 ///
 /// # Errors
-/// What the source says, and [`ProfileError::NoRecords`] where it gives none.
+/// What the source says, [`ProfileError::Stream`] where it can be read only once, and [`ProfileError::NoRecords`] where it
+/// gives none.
 pub fn read(source: &BoundSource, number: u32, wanted: usize) -> Result<RecordBatch, ProfileError> {
     let failed = |error: OperatorError| ProfileError::Operator { operator: source.id.clone(), error };
+    if let Some(stream) = &source.stream {
+        return Err(ProfileError::Stream(source.id.clone(), stream.clone()));
+    }
     let mut reader = (source.make)().map_err(failed)?;
     let schema = record_schema(&source.output);
     let (mut batches, mut rows, mut next) = (Vec::new(), 0, 0u64);

@@ -288,10 +288,11 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// The nearest of `candidates` to `word`, if it is near enough to be what was meant.
+/// The nearest of `candidates` to `word`, if it is near enough to be what was meant: the same word in other case first.
 ///
 /// ```
 /// use tidemill_spec::diagnostic::nearest;
+/// assert_eq!(nearest("v", ["t", "V"]), Some("V"));
 /// assert_eq!(nearest("raet", ["name", "rate"]), Some("rate"));
 /// assert_eq!(nearest("colour", ["name", "rate"]), None);
 /// ```
@@ -300,11 +301,15 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     if word.len() > 256 {
         return None;
     }
+    let lower = word.to_lowercase();
     candidates
         .into_iter()
         .take(2_000)
         .filter(|candidate| candidate.len() <= 256)
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .map(|candidate| match candidate.to_lowercase() == lower {
+            true => (0, candidate),
+            false => (strsim::damerau_levenshtein(word, candidate), candidate),
+        })
         .filter(|(distance, candidate)| {
             *distance <= (word.chars().count().max(candidate.chars().count()) / 3).max(1)
         })

@@ -50,6 +50,11 @@ fn workflow() {
         (&[("  - id: images\n", "  - id: Images 1\n")], &["E0115", "E0205"], "`images_1`"),
         (&[("id: questions", "id: images")], &["E0203", "E0205"], "the first one"),
         (&[("input: pair", "input: pairs")], &["E0205"], "did you mean `pair`?"),
+        (
+            &[("input: pair", "input: pаir")],
+            &["E0205"],
+            "may look like a to z: `а` (U+0430); did you mean `pair`?",
+        ),
         (&[("input: pair", "input: answers")], &["E0209"], "is a sink"),
         (
             &[("input: images", "input: answer")],

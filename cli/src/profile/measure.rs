@@ -90,7 +90,9 @@ pub(super) fn ended(error: ProfileError, kept: &str, terminal: &Terminal) -> any
             Ok(Exit::Interrupted)
         }
         ProfileError::Files(found) => Err(found.into()),
-        ProfileError::NoRecords(_) => Err(Failure::new(Exit::Configuration, error.to_string()).into()),
+        ProfileError::NoRecords(_) | ProfileError::Stream(..) => {
+            Err(Failure::new(Exit::Configuration, error.to_string()).into())
+        }
         error => Err(Failure::new(Exit::Unavailable, error.to_string()).into()),
     }
 }

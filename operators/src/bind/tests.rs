@@ -261,3 +261,57 @@ sinks: [{id: out, kind: stdout, input: m}]\n";
     assert_eq!((errors.len(), error.code, error.line()), (1, "E0602", Some(5)), "{errors}");
     assert!(error.message.contains("{answer: text}") && error.message.contains("{answer: int64}"), "{error}");
 }
+
+#[test]
+fn what_can_be_read_only_once_is_read_once() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let found = |sources: &str, on_panic: &str| {
+        let text = format!(
+            "version: 1\nname: test\nsources: [{sources}]\noperators: [{{id: all, kind: filter, input: a, \
+             options: {{where: n > 0}}, on_panic: {on_panic}}}]\nsinks: [{{id: out, kind: stdout, input: all}}]\n"
+        );
+        let tree = yaml::parse(&SourceFile::new("workflow.yaml", text)).unwrap();
+        let mut workflow: Workflow = tree.deserialize_into().unwrap();
+        workflow.directory.0 = folder.path().into();
+        let bound = bind_workflow(&workflow, &Registry::builtin(), |_| Choice::default());
+        bound.map_err(|errors| errors.iter().map(|e| (e.code, e.message.clone())).collect::<Vec<_>>())
+    };
+    let source = |id: &str, path: &str, more: &str| {
+        format!("{{id: {id}, kind: jsonl{more}, options: {{path: {path}, columns: {{n: int64}}}}}}")
+    };
+    // Binding does not wait for a writer.
+    let bound = found(&source("a", "pipe", ""), "stop").ok().unwrap();
+    let make = &bound.sources["a"].make;
+    // Only the first reader would have all of it.
+    let (writer, reader) =
+        (std::thread::spawn(move || std::fs::write(pipe, "{\"n\": 1}\n")), make().unwrap());
+    assert!(!reader.replayable());
+    assert!(make().err().unwrap().message.contains("can be read only once, and is wanted a second time"));
+    drop(reader);
+    drop(writer.join().unwrap());
+    let real = folder.path().canonicalize().unwrap();
+    let pipe = format!("the pipe `{}`", real.join("pipe").display());
+    for (sources, on_panic, message) in [
+        (
+            source("a", "pipe", ", repeat: true"),
+            "stop",
+            format!("source `a` cannot repeat {pipe}: it can be read only once"),
+        ),
+        (
+            format!("{}, {}", source("a", "pipe", ""), source("b", "./pipe", "")),
+            "stop",
+            format!("sources `a` and `b` both read {pipe}: each would take records from the other"),
+        ),
+        (
+            source("a", "pipe", ""),
+            "restart",
+            format!(
+                "`all` has `on_panic: restart`, but source `a` reads {pipe}, which cannot be read again after a restart"
+            ),
+        ),
+    ] {
+        assert_eq!(found(&sources, on_panic).err().unwrap(), [("E0614", message)]);
+    }
+}

@@ -53,7 +53,8 @@ impl Folder {
         path: &Located<String>,
         output: StreamType,
     ) -> Result<BoundSource, Diagnostics> {
-        let files = self.list().map_err(|(message, help)| {
+        let written = path.value.clone();
+        let files = self.list(&written).map_err(|(message, help)| {
             Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
                 .at(path.span.clone())
                 .with_help(help)
@@ -68,10 +69,10 @@ impl Folder {
             rate_per_second: None,
             out_of_order_microseconds: 0,
             live: false,
-            may_wait: false,
+            stream: None,
             make: Arc::new(move || {
                 let files = self
-                    .list()
+                    .list(&written)
                     .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
                 Ok(Box::new(Reader {
                     folder: self.clone(),
@@ -84,13 +85,14 @@ impl Folder {
         })
     }
 
-    /// Names of the files in order; an error is what is wrong and how to mend it.
-    fn list(&self) -> Result<Vec<OsString>, (String, String)> {
+    /// Names of the files in order; an error is what is wrong and the fix. `written`: the path as the workflow has it.
+    fn list(&self, written: &str) -> Result<Vec<OsString>, (String, String)> {
         let shown = self.path.display();
         let entries = std::fs::read_dir(&self.path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => (
                 format!("the folder `{shown}` does not exist"),
                 super::missing_help(
+                    written,
                     &self.path,
                     "write a path relative to the workflow file, or create the folder",
                 ),

@@ -4,9 +4,9 @@
 //! - {id: readings, kind: jsonl, options: {path: data/readings.jsonl, columns: {sensor: text, temperature: float64}}}
 //! ```
 //! Declared columns are read from the fields of that name, others are skipped; `null` is an empty value. Options
-//! `event_time`, `time_unit`, `out_of_order`, `max_line` are those of [`super::csv`]. Dead letters, each with its line:
-//! `invalid_utf8`, `wrong_columns` (a declared field is missing), `bad_value` (no JSON object, or a value of another
-//! type), `line_too_long`.
+//! `event_time`, `time_unit`, `out_of_order`, `max_jump`, `max_line` are those of [`super::csv`]. Dead letters, each with its
+//! line: `invalid_utf8`, `wrong_columns` (a declared field is missing), `bad_value` (no JSON object, or a value of
+//! another type or beyond its range), `line_too_long`, `time_jump`.
 //!
 //! ```
 //! use tidemill_operators::api::SourceRead;
@@ -25,10 +25,12 @@
 //! assert_eq!(dead_letters[0].detail, "r.jsonl, line 2: field `t`: \"cold\" is no float64");
 //! ```
 use super::lines::Lines;
-use super::table::{self, Field, Format, Options, Refusal, shorten};
+use super::table::{self, Field, Format, Options, Refusal, float, shorten};
 use crate::api::BoundSource;
 use crate::kind::{EndContext, SourceKind};
-use serde_json::Value as Json;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::fmt;
 use std::str;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::types::{Column, ColumnType};
@@ -68,35 +70,130 @@ impl Format for JsonlFormat {
         let text = str::from_utf8(record).map_err(|e| {
             ("invalid_utf8", format!("byte {} of the record is not UTF-8", e.valid_up_to() + 1))
         })?;
-        let object: serde_json::Map<String, Json> =
-            serde_json::from_str(text).map_err(|e| ("bad_value", format!("no JSON object: {e}")))?;
-        for column in columns {
-            let Some(value) = object.get(&column.name) else {
+        let mut values = vec![None; columns.len()];
+        let mut field = String::new();
+        let mut json = serde_json::Deserializer::from_str(text);
+        let read = Object { columns, values: &mut values, field: &mut field }.deserialize(&mut json);
+        read.and_then(|()| json.end()).map_err(|error| ("bad_value", no_object(text, &error, &field)))?;
+        for (column, value) in columns.iter().zip(values) {
+            let Some(value) = value else {
                 let detail =
                     format!("there is no field `{}`; write null where a value is unknown", column.name);
                 return Err(("wrong_columns", detail));
             };
-            let field = match (&column.column_type, value) {
-                (_, Json::Null) => Some(Field::Null),
-                (ColumnType::Int64, Json::Number(n)) => n.as_i64().map(Field::Int),
-                (ColumnType::Float64, Json::Number(n)) => n.as_f64().map(Field::Float),
-                (ColumnType::Bool, Json::Bool(b)) => Some(Field::Bool(*b)),
-                (ColumnType::Text, Json::String(text)) => Some(Field::Text(text.clone())),
-                _ => None,
-            };
-            fields.push(field.ok_or_else(|| {
-                let shown = shorten(&value.to_string());
-                ("bad_value", format!("field `{}`: {shown} is no {}", column.name, column.column_type))
-            })?);
+            let refused =
+                |why: &str| ("bad_value", format!("field `{}`: {} {why}", column.name, shorten(value)));
+            fields.push(of_json(value, &column.column_type).map_err(|why| refused(&why))?);
         }
         Ok(())
     }
 }
 
+/// A value as it stands in a record, as a value of a column. An error is what is wrong with it.
+fn of_json(value: &str, column_type: &ColumnType) -> Result<Field, String> {
+    let is_number = value.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    match column_type {
+        _ if value == "null" => Ok(Field::Null),
+        ColumnType::Int64 if is_number => value.parse().map(Field::Int).map_err(|_| {
+            let is_whole = !value.contains(['.', 'e', 'E']);
+            if is_whole { "does not fit into int64".into() } else { "is no int64".into() }
+        }),
+        ColumnType::Float64 if is_number => float(value).map(Field::Float).map_err(str::to_owned),
+        ColumnType::Bool if value == "true" => Ok(Field::Bool(true)),
+        ColumnType::Bool if value == "false" => Ok(Field::Bool(false)),
+        ColumnType::Text if value.starts_with('"') => serde_json::from_str(value)
+            .map(Field::Text)
+            .map_err(|error| format!("is no text: {}", reason(&error))),
+        other => Err(format!("is no {other}")),
+    }
+}
+
+/// Takes the declared fields out of an object, each as it stands there; of two with one name the last counts.
+struct Object<'a, 'de> {
+    columns: &'a [Column],
+    values: &'a mut [Option<&'de str>],
+    /// The field that is read.
+    field: &'a mut String,
+}
+
+impl<'de> DeserializeSeed<'de> for Object<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Object<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_key_seed(Name(self.field))?.is_some() {
+            match self.columns.iter().position(|column| column.name == *self.field) {
+                Some(column) => self.values[column] = Some(map.next_value::<&RawValue>()?.get()),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        self.field.clear();
+        Ok(())
+    }
+}
+
+/// Puts the name of a field into the same text again and again.
+struct Name<'a>(&'a mut String);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<(), E> {
+        self.0.clear();
+        self.0.push_str(name);
+        Ok(())
+    }
+}
+
+/// What is wrong with a record that is no object. `field`: the one that was read, if any.
+fn no_object(text: &str, error: &serde_json::Error, field: &str) -> String {
+    let text = text.trim();
+    if text.starts_with('[') || text == "]" || text.ends_with("},") {
+        return "no JSON object but a part of an array: write one object a line, for instance with \
+                `jq -c '.[]' array.json > lines.jsonl`"
+            .into();
+    }
+    let place = match field {
+        "" => String::new(),
+        field => format!(", in or behind field `{}`", shorten(field)),
+    };
+    format!("no JSON object: {} (column {}{place})", reason(error), error.column())
+}
+
+/// The words of an error without its place: that counts lines within the record.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{int64, text};
+    use crate::record::{float64, int64, text};
     use crate::sources::test::{bind, check_seeks, drain};
     use proptest::prelude::*;
 
@@ -131,6 +228,50 @@ mod tests {
         assert!(dead[0].1.detail.contains("line 4: field `n`: 1.5 is no int64"), "{}", dead[0].1.detail);
     }
 
+    /// The details of the dead letters of lines with these columns.
+    fn details(content: &str, columns: &str) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t.jsonl"), content).unwrap();
+        let source = bind(&Jsonl, folder.path(), &format!("path: t.jsonl\ncolumns: {columns}")).unwrap();
+        drain(&source, 1000, usize::MAX).1.into_iter().map(|(_, letter)| letter.detail).collect()
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_line_and_field() {
+        let content = "{\"f\": 1, \"n\": 2}\n{\"f\": 1e999, \"n\": 2}\n{\"f\": 1, \"n\": 9223372036854775808}\n\
+            {\"f\": 1, \"n\": 2.0}\n{\"f\": 1, \"n\": }\n{\"f\": 1\n7\n{\"n\": 1, \"f\": 2} x\n{\"other\": 1e999, \"f\": 1, \"n\": 1}\n";
+        assert_eq!(
+            details(content, "{f: float64, n: int64}"),
+            [
+                "t.jsonl, line 2: field `f`: 1e999 does not fit into float64",
+                "t.jsonl, line 3: field `n`: 9223372036854775808 does not fit into int64",
+                "t.jsonl, line 4: field `n`: 2.0 is no int64",
+                "t.jsonl, line 5: no JSON object: expected value (column 15, in or behind field `n`)",
+                "t.jsonl, line 6: no JSON object: EOF while parsing an object (column 7, in or behind field `f`)",
+                "t.jsonl, line 7: no JSON object: invalid type: integer `7`, expected an object (column 1)",
+                "t.jsonl, line 8: no JSON object: trailing characters (column 18)",
+            ]
+        );
+        let text = details("{\"s\": \"\\ud800\"}\n{\"s\": 1}\n", "{s: text}");
+        assert!(text[0].starts_with("t.jsonl, line 1: field `s`: \"\\ud800\" is no text: "), "{text:?}");
+        assert_eq!(text[1], "t.jsonl, line 2: field `s`: 1 is no text");
+    }
+
+    #[test]
+    fn an_array_is_known_as_one() {
+        for content in ["[{\"n\": 1}, {\"n\": 2}]", "[\n{\"n\": 1},\n{\"n\": 2}\n]\n"] {
+            for detail in details(content, "{n: int64}") {
+                assert!(detail.ends_with("`jq -c '.[]' array.json > lines.jsonl`"), "{detail}");
+            }
+        }
+    }
+
+    #[test]
+    fn of_two_fields_of_one_name_the_last_counts() {
+        let (batches, _) = read(b"{\"n\": \"x\", \"s\": null, \"n\": -0}\n");
+        assert_eq!(int64(batches[0].column(0)).unwrap().value(0), 0);
+    }
+
     #[test]
     fn an_empty_file_ends_at_once() {
         assert_eq!(read(b"\n\n").0.len(), 0);
@@ -138,6 +279,19 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn floats_come_back_bit_by_bit(values in prop::collection::vec(any::<u64>().prop_map(f64::from_bits), 1..100)) {
+            let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+            let lines = values.iter().map(|value| format!("{{\"f\":{}}}\n", serde_json::to_string(value).unwrap()));
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("t.jsonl"), lines.collect::<String>()).unwrap();
+            let source = bind(&Jsonl, folder.path(), "path: t.jsonl\ncolumns: {f: float64}").unwrap();
+            let (batches, dead) = drain(&source, 1000, usize::MAX);
+            prop_assert!(dead.is_empty());
+            let found = batches.iter().flat_map(|batch| float64(batch.column(0)).unwrap().iter().flatten());
+            prop_assert!(found.map(f64::to_bits).eq(values.iter().map(|value| value.to_bits())));
+        }
+
         #[test]
         fn any_bytes_any_reads_any_seeks(
             parts in prop::collection::vec(prop::sample::select(vec![

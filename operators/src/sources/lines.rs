@@ -1,11 +1,16 @@
-//! Records of a text file, one after the other, with exact positions and bounded memory.
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
-use std::path::Path;
+//! Records of a text, one after the other, with exact positions and bounded memory.
+use super::input::{Input, Origin};
+use memchr::memchr;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
 use tidemill_spec::units::Bytes;
 
 /// Largest file that a folder source may be told to read: two of them fit into one batch.
 pub(super) const MAX_FILE_LIMIT: u64 = 512 << 20;
+/// Bytes asked for at once.
+const CHUNK: usize = 64 << 10;
+/// Bytes without a line break after which nothing more is looked for.
+const UNBROKEN: u64 = 1 << 30;
 
 /// The default of `max_file`.
 pub(super) fn default_max_file() -> Bytes {
@@ -19,6 +24,8 @@ pub(super) struct Place {
     pub(super) offset: u64,
     /// Number of the next line, counted from 1.
     pub(super) line: u64,
+    /// A quote that is open at a line break before this offset is known not to be closed; 0: nothing is known.
+    pub(super) open_until: u64,
 }
 
 /// What one call of [`Lines::next`] found.
@@ -28,13 +35,21 @@ pub(super) enum Found {
     Record(u64),
     /// A record that starts at this line and is longer than the limit; it was skipped.
     TooLong(u64),
-    /// The end of the file.
+    /// The line `line`, alone, because the quoted field that opens in line `quote` is not closed: reading goes on with
+    /// the line after `line`.
+    OpenQuote {
+        /// The line.
+        line: u64,
+        /// Where the quote is.
+        quote: u64,
+    },
+    /// The end.
     End,
 }
 
 /// Where in a record with quoted fields a reader is: only a quote at the beginning of a field opens it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Quoting {
+enum State {
     FieldStart,
     Plain,
     Quoted,
@@ -42,50 +57,105 @@ enum Quoting {
     QuoteSeen,
 }
 
+/// What was seen of the quotes of a record.
+#[derive(Debug, Clone, Copy)]
+struct Quoting {
+    state: State,
+    /// Line of the quote that was opened last.
+    opened: u64,
+}
+
 impl Quoting {
-    /// The state behind `part`.
-    fn after(mut self, part: &[u8]) -> Self {
-        if !matches!(self, Self::Quoted | Self::QuoteSeen) && !part.contains(&b'"') {
-            return Self::Plain;
+    /// Takes a part of a line. An error is the number of bytes before one that cannot be: text behind the quote that
+    /// would close a field of several lines. Such a quote opens another field, and the first one was a stray.
+    fn take(&mut self, part: &[u8], line: u64) -> Result<(), usize> {
+        if !matches!(self.state, State::Quoted | State::QuoteSeen) && memchr(b'"', part).is_none() {
+            match part.last() {
+                Some(b',') => self.state = State::FieldStart,
+                Some(_) => self.state = State::Plain,
+                None => {}
+            }
+            return Ok(());
         }
-        for byte in part {
-            self = match (self, byte) {
-                (Self::FieldStart | Self::QuoteSeen, b'"') => Self::Quoted,
-                (Self::Quoted, b'"') => Self::QuoteSeen,
-                (Self::Quoted, _) => Self::Quoted,
-                (_, b',') => Self::FieldStart,
-                _ => Self::Plain,
+        for (at, byte) in part.iter().enumerate() {
+            self.state = match (self.state, byte) {
+                (State::FieldStart, b'"') => {
+                    self.opened = line;
+                    State::Quoted
+                }
+                (State::QuoteSeen, b'"') => State::Quoted,
+                (State::Quoted, b'"') => State::QuoteSeen,
+                (State::Quoted, _) => State::Quoted,
+                (_, b',') => State::FieldStart,
+                (State::QuoteSeen, byte) if self.opened < line && !byte.is_ascii_whitespace() => {
+                    return Err(at);
+                }
+                _ => State::Plain,
             };
         }
-        self
+        Ok(())
     }
 }
 
-/// Reads records that end at a line break; with `quotes`, a line break within a quoted field does not count.
-pub(super) struct Lines {
-    reader: BufReader<File>,
+/// A record to come back to.
+#[derive(Debug, Clone)]
+struct Held {
+    record: Range<usize>,
+    begin: usize,
     place: Place,
+}
+
+/// Reads records that end at a line break; with `quotes`, a line break within a quoted field does not count.
+///
+/// A quote that opens a field and is not closed, because the text ends, `limit` bytes later, or before text that cannot
+/// stand behind a closing quote, makes its record unusable. Only the first line of that is given up: the lines after it
+/// are read again as if it were not there.
+pub(super) struct Lines {
+    input: Input,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that hold something.
+    filled: usize,
+    /// Where in the buffer the next record starts.
+    begin: usize,
+    record: Range<usize>,
+    place: Place,
+    held: Option<Held>,
+    ended: bool,
+    /// What went wrong; said again when asked again.
+    failed: Option<(ErrorKind, String)>,
     limit: usize,
     quotes: bool,
+    chunk: usize,
+    unbroken: u64,
 }
 
 impl Lines {
-    /// Opens a file; a byte order mark at its beginning is skipped.
-    pub(super) fn open(path: &Path, limit: usize, quotes: bool) -> io::Result<Self> {
-        let file = File::open(path)?;
-        // Opening a folder works on some systems, reading it does not.
-        if file.metadata()?.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
+    /// Opens what is to be read; a byte order mark at its beginning is skipped.
+    pub(super) fn open(origin: &Origin, limit: usize, quotes: bool) -> io::Result<Self> {
+        Self::with_chunks(origin, limit, quotes, CHUNK)
+    }
+
+    fn with_chunks(origin: &Origin, limit: usize, quotes: bool, chunk: usize) -> io::Result<Self> {
         let mut lines = Self {
-            reader: BufReader::with_capacity(64 << 10, file),
-            place: Place { offset: 0, line: 1 },
+            input: origin.open()?,
+            buffer: Vec::new(),
+            filled: 0,
+            begin: 0,
+            record: 0..0,
+            place: Place { offset: 0, line: 1, open_until: 0 },
+            held: None,
+            ended: false,
+            failed: None,
             limit,
             quotes,
+            chunk,
+            unbroken: UNBROKEN,
         };
-        if lines.reader.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
-            lines.reader.consume(3);
-            lines.place.offset = 3;
+        let mark = b"\xef\xbb\xbf";
+        while lines.filled < mark.len() && mark.starts_with(&lines.buffer[..lines.filled]) && lines.fill()? {}
+        if lines.buffer[..lines.filled].starts_with(mark) {
+            lines.begin = mark.len();
+            lines.place.offset = mark.len() as u64;
         }
         Ok(lines)
     }
@@ -95,141 +165,221 @@ impl Lines {
         self.place
     }
 
+    /// The record, or the line with an open quote, that was found last, without its line break.
+    pub(super) fn record(&self) -> &[u8] {
+        &self.buffer[self.record.clone()]
+    }
+
     /// Goes to a place that `place` gave.
     pub(super) fn seek(&mut self, place: Place) -> io::Result<()> {
-        self.reader.seek(SeekFrom::Start(place.offset))?;
-        self.place = place;
+        // What was read ahead of a stream is all there is of it.
+        let ahead = (self.filled - self.begin) as u64;
+        if !(self.place.offset..=self.place.offset + ahead).contains(&place.offset) {
+            self.input.seek(place.offset)?;
+            (self.filled, self.begin) = (0, 0);
+            (self.ended, self.failed) = (false, None);
+        } else {
+            self.begin += (place.offset - self.place.offset) as usize;
+        }
+        (self.record, self.held, self.place) = (0..0, None, place);
         Ok(())
     }
 
-    /// Puts the next record that is not blank into `record`, without its line break. A record longer than the limit
-    /// is skipped up to the next line break, without being kept: inside quotes too, so that one stray quote does not
-    /// swallow the rest of the file.
-    pub(super) fn next(&mut self, record: &mut Vec<u8>) -> io::Result<Found> {
+    /// Remembers the record found last, to come back with [`Lines::release`]. Until then records that are too long
+    /// are told but not skipped.
+    pub(super) fn hold(&mut self) {
+        self.held = Some(Held { record: self.record.clone(), begin: self.begin, place: self.place });
+    }
+
+    /// Goes back to the record that was held.
+    pub(super) fn release(&mut self) {
+        if let Some(held) = self.held.take() {
+            (self.record, self.begin, self.place) = (held.record, held.begin, held.place);
+        }
+    }
+
+    /// Whether [`Lines::next`] would find something without waiting for another program.
+    pub(super) fn is_ready(&mut self) -> bool {
+        let mut seen = self.begin;
         loop {
-            record.clear();
-            let line = self.place.line;
-            let (mut quoting, mut long, mut any) = (Quoting::FieldStart, false, false);
-            loop {
-                let buffer = match self.reader.fill_buf() {
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                    other => other?,
+            if memchr(b'\n', &self.buffer[seen..self.filled]).is_some()
+                || self.filled - self.begin > self.limit
+            {
+                return true;
+            }
+            if !self.input.is_ready() {
+                return false;
+            }
+            let known = self.filled - self.begin;
+            // The end and failures are for `next` to tell.
+            if !self.fill().unwrap_or(false) {
+                return true;
+            }
+            seen = self.begin + known;
+        }
+    }
+
+    /// Reads more behind what the buffer has; `false` at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        if let Some((kind, text)) = &self.failed {
+            return Err(io::Error::new(*kind, text.clone()));
+        }
+        if self.ended {
+            return Ok(false);
+        }
+        let unused = self.held.as_ref().map_or(self.begin, |held| held.record.start);
+        if unused > 0 {
+            self.buffer.copy_within(unused..self.filled, 0);
+            self.filled -= unused;
+            self.begin -= unused;
+            self.record = 0..0;
+            if let Some(held) = &mut self.held {
+                held.begin -= unused;
+                held.record = 0..held.record.end - unused;
+            }
+        }
+        if self.buffer.len() < self.filled + self.chunk {
+            self.buffer.resize(self.filled + self.chunk, 0);
+        }
+        match self.input.read(&mut self.buffer[self.filled..self.filled + self.chunk]) {
+            Ok(read) => {
+                self.filled += read;
+                self.ended = read == 0;
+                Ok(read > 0)
+            }
+            Err(error) => {
+                self.failed = Some((error.kind(), error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes `length` bytes with `breaks` line breaks out of the buffer.
+    fn consume(&mut self, length: usize, breaks: u64) {
+        self.begin += length;
+        self.place.offset += length as u64;
+        self.place.line += breaks;
+        if self.place.open_until <= self.place.offset {
+            self.place.open_until = 0;
+        }
+    }
+
+    /// Finds the next record that is not blank; [`Lines::record`] gives it. A record longer than the limit is skipped
+    /// up to the next line break, without being kept.
+    ///
+    /// # Errors
+    /// When it cannot be read, and when there is no line break within 1 GiB.
+    pub(super) fn next(&mut self) -> io::Result<Found> {
+        loop {
+            let found = self.scan()?;
+            if !matches!(found, Found::Record(_)) || !self.record().trim_ascii().is_empty() {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn scan(&mut self) -> io::Result<Found> {
+        let line = self.place.line;
+        let start = self.place.offset;
+        let mut quoting = Quoting { state: State::FieldStart, opened: line };
+        // Bytes of the record looked at, and of its first line with the line break, once that is known.
+        let (mut length, mut first, mut breaks) = (0, None, 0);
+        loop {
+            let rest = &self.buffer[self.begin + length..self.filled];
+            let end = memchr(b'\n', rest);
+            // Not a byte further than the limit: what is found must not depend on how much was read at once.
+            let part = &rest[..end.unwrap_or(rest.len()).min(self.limit + 1 - length)];
+            let taken = if self.quotes { quoting.take(part, line + breaks) } else { Ok(()) };
+            if let Err(before) = taken {
+                let until = start + (length + before) as u64;
+                return Ok(self.open_quote(first.unwrap_or(length), line, quoting.opened, until));
+            }
+            length += part.len();
+            if length > self.limit {
+                return match first {
+                    Some(first) => {
+                        Ok(self.open_quote(first, line, quoting.opened, start + self.limit as u64))
+                    }
+                    None => self.skip_line(line),
                 };
-                if buffer.is_empty() {
+            }
+            if end.is_some() {
+                if quoting.state != State::Quoted {
+                    self.record = self.begin..self.begin + length;
+                    self.consume(length + 1, breaks + 1);
                     break;
                 }
-                any = true;
-                let end = buffer.iter().position(|b| *b == b'\n');
-                let part = &buffer[..end.unwrap_or(buffer.len())];
-                if !long {
-                    if self.quotes {
-                        quoting = quoting.after(part);
-                    }
-                    long = record.len() + part.len() > self.limit;
-                    if long {
-                        record.clear();
-                    } else {
-                        record.extend_from_slice(part);
-                    }
+                let known = start + (length as u64) < self.place.open_until;
+                length += 1;
+                breaks += 1;
+                first.get_or_insert(length);
+                if known {
+                    let until = self.place.open_until;
+                    return Ok(self.open_quote(length, line, quoting.opened, until));
                 }
-                let used = part.len() + usize::from(end.is_some());
-                self.reader.consume(used);
-                self.place.offset += used as u64;
-                if end.is_some() {
-                    self.place.line += 1;
-                    if long || quoting != Quoting::Quoted {
-                        break;
-                    }
-                    record.push(b'\n');
+            } else if !self.fill()? {
+                if length == 0 {
+                    self.record = 0..0;
+                    return Ok(Found::End);
                 }
+                if quoting.state == State::Quoted {
+                    let until = start + length as u64;
+                    return Ok(self.open_quote(first.unwrap_or(length), line, quoting.opened, until));
+                }
+                self.record = self.begin..self.begin + length;
+                self.consume(length, breaks);
+                break;
             }
-            if long {
+        }
+        if self.record().last() == Some(&b'\r') {
+            self.record.end -= 1;
+        }
+        Ok(Found::Record(line))
+    }
+
+    /// Gives up the line of `length` bytes, and remembers that its quote is open up to the offset `until`: that the
+    /// same bytes are looked at again for each line of them would take time without bound.
+    fn open_quote(&mut self, length: usize, line: u64, quote: u64, until: u64) -> Found {
+        self.place.open_until = self.place.open_until.max(until);
+        self.record = self.begin..self.begin + length;
+        let breaks = u64::from(self.record().last() == Some(&b'\n'));
+        self.consume(length, breaks);
+        self.record.end -= breaks as usize;
+        if self.record().last() == Some(&b'\r') {
+            self.record.end -= 1;
+        }
+        Found::OpenQuote { line, quote }
+    }
+
+    /// Skips the rest of a line that is too long.
+    fn skip_line(&mut self, line: u64) -> io::Result<Found> {
+        self.record = self.begin..self.begin;
+        if self.held.is_some() {
+            return Ok(Found::TooLong(line));
+        }
+        let mut skipped = 0u64;
+        loop {
+            let rest = &self.buffer[self.begin..self.filled];
+            let end = memchr(b'\n', rest);
+            let length = end.map_or(rest.len(), |end| end + 1);
+            self.record = 0..0;
+            self.consume(length, u64::from(end.is_some()));
+            skipped += length as u64;
+            if end.is_some() {
                 return Ok(Found::TooLong(line));
             }
-            if !any {
-                return Ok(Found::End);
+            if skipped > self.unbroken {
+                return Err(io::Error::other(format!(
+                    "line {line} has no end within {}: this is no text with a record a line",
+                    Bytes(self.unbroken)
+                )));
             }
-            if record.last() == Some(&b'\r') {
-                record.pop();
-            }
-            if !record.trim_ascii().is_empty() {
-                return Ok(Found::Record(line));
+            if !self.fill()? {
+                return Ok(Found::TooLong(line));
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn all(text: &[u8], limit: usize, quotes: bool) -> Vec<(Found, Vec<u8>)> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        let mut lines = Lines::open(file.path(), limit, quotes).unwrap();
-        let mut result = Vec::new();
-        let mut record = Vec::new();
-        loop {
-            let place = lines.place();
-            let found = lines.next(&mut record).unwrap();
-            // Reading the same place again gives the same record.
-            let (before, after) = (record.clone(), lines.place());
-            lines.seek(place).unwrap();
-            assert_eq!((lines.next(&mut record).unwrap(), &record, lines.place()), (found, &before, after));
-            if found == Found::End {
-                return result;
-            }
-            result.push((found, record.clone()));
-        }
-    }
-
-    #[test]
-    fn blank_lines_long_lines_quotes() {
-        assert_eq!(
-            all(b"\xef\xbb\xbfa\r\n\n  \nbb\n12345\nlast", 4, false),
-            [
-                (Found::Record(1), b"a".to_vec()),
-                (Found::Record(4), b"bb".to_vec()),
-                (Found::TooLong(5), vec![]),
-                (Found::Record(6), b"last".to_vec()),
-            ]
-        );
-        assert_eq!(
-            all(b"a,\"b\nc\"\nd\n", 100, true),
-            [(Found::Record(1), b"a,\"b\nc\"".to_vec()), (Found::Record(3), b"d".to_vec())]
-        );
-        // Behind the beginning of a field a quote is a character like any other.
-        assert_eq!(
-            all(b"a,5\"\nb,\"\"\"\n\"\n", 100, true),
-            [(Found::Record(1), b"a,5\"".to_vec()), (Found::Record(2), b"b,\"\"\"\n\"".to_vec())]
-        );
-        // A stray quote costs one record, not the file.
-        assert_eq!(
-            all(b"\"\n1234567\nx\n", 6, true),
-            [(Found::TooLong(1), vec![]), (Found::Record(3), b"x".to_vec())]
-        );
-    }
-
-    #[test]
-    fn a_long_line_takes_no_memory() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        // A sparse file: 256 MiB of zeros in one line.
-        file.as_file().set_len(256 << 20).unwrap();
-        let mut lines = Lines::open(file.path(), 1 << 10, false).unwrap();
-        let mut record = Vec::new();
-        assert_eq!(lines.next(&mut record).unwrap(), Found::TooLong(1));
-        assert!(record.capacity() < 1 << 20);
-        assert_eq!(lines.next(&mut record).unwrap(), Found::End);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes(text in prop::collection::vec(prop::sample::select(b"ab\"\n\r,".to_vec()), 0..200), limit in 1usize..20) {
-            let found = all(&text, limit, false);
-            let expected = text.split(|b| *b == b'\n').filter(|l| l.len() > limit || !l.trim_ascii().is_empty()).count();
-            prop_assert_eq!(found.len(), expected);
-            all(&text, limit, true);
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,6 @@
 //! Files with one record a line: what `csv` and `jsonl` have in common.
+use super::input::Origin;
+use super::jump::{self, MaxJump};
 use super::lines::{Found, Lines, Place};
 use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
 use crate::columns::{ScalarBuilder, ScalarType, declared_name};
@@ -12,8 +14,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
@@ -31,7 +33,8 @@ const RECORD_SHOWN: usize = 240;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
-    /// The file, relative to the workflow file.
+    /// The file, relative to the workflow file, plain or compressed with gzip or zstd; `-` is standard input. A pipe, a
+    /// device and standard input can be read only once.
     pub(super) path: Located<String>,
     /// Columns to read, each with its type: int64, float64, text or bool.
     #[schemars(with = "BTreeMap<String, ScalarType>")]
@@ -46,7 +49,11 @@ pub(super) struct Options {
     /// How much earlier than the newest event time a record may still come. Default: 0s.
     #[serde(default)]
     pub(super) out_of_order: TimeSpan,
-    /// Longest record; longer ones are skipped. Default: 8MiB.
+    /// How far ahead of the newest event time so far a record may be if the next good record does not confirm it; a
+    /// record that is further ahead is a dead letter. At least `out_of_order`. `none`: any. Default: 365d.
+    #[serde(default)]
+    pub(super) max_jump: MaxJump,
+    /// Longest record; longer ones are skipped. A line longer than 1GiB ends the run. Default: 8MiB.
     #[serde(default = "default_max_line")]
     pub(super) max_line: Bytes,
 }
@@ -100,13 +107,61 @@ pub(super) trait Format: Send {
     fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Vec<Field>) -> Result<(), Refusal>;
 }
 
-/// A file with its options.
-pub(super) struct Table {
-    pub(super) path: PathBuf,
-    pub(super) columns: Vec<Column>,
+/// What is read, with its options.
+struct Table {
+    origin: Origin,
+    columns: Vec<Column>,
     limit: usize,
+    /// Whether line breaks may stand between quotes.
+    quotes: bool,
     /// Position of the event time column and microseconds of its unit.
     time: Option<(usize, i64)>,
+    /// Microseconds.
+    max_jump: Option<i64>,
+}
+
+impl Table {
+    /// The name of what is read, for messages.
+    fn shown(&self) -> String {
+        match self.origin.stream() {
+            Some(stream) => stream.to_owned(),
+            None => format!("`{}`", self.origin.path().display()),
+        }
+    }
+
+    /// What dead letters call it.
+    fn name(&self) -> String {
+        match self.origin.stream() {
+            Some("standard input") => "standard input".to_owned(),
+            _ => self.origin.path().file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Parses a record into `fields`; gives its event time.
+    fn parse(
+        &self,
+        format: &mut impl Format,
+        record: &[u8],
+        fields: &mut Vec<Field>,
+    ) -> Result<EventTime, Refusal> {
+        fields.clear();
+        format.parse(record, &self.columns, fields)?;
+        let Some((index, unit)) = self.time else { return Ok(0) };
+        let name = &self.columns[index].name;
+        match fields[index] {
+            Field::Int(value) => value
+                .checked_mul(unit)
+                .filter(|time| *time < EventTime::MAX)
+                .ok_or_else(|| ("bad_value", format!("event time `{name}` = {value} is out of range"))),
+            Field::Float(value) if (value * unit as f64).abs() < 9e18 => {
+                Ok((value * unit as f64).round() as i64)
+            }
+            Field::Float(value) => {
+                Err(("bad_value", format!("event time `{name}` = {value} is out of range")))
+            }
+            _ => Err(("bad_value", format!("event time `{name}` is empty"))),
+        }
+    }
 }
 
 /// Checks the options and the beginning of the file. `quotes`: line breaks may stand between quotes.
@@ -146,32 +201,51 @@ pub(super) fn bind<F: Format + 'static>(
     }
     let output = StreamType::new(columns.clone());
     let limit = options.max_line.0.clamp(1, LINE_LIMIT) as usize;
-    let table = Arc::new(Table { path: context.path(&options.path), columns, limit, time });
-    let may_wait = std::fs::metadata(&table.path).is_ok_and(|file| !file.is_file());
+    let out_of_order = microseconds(options.out_of_order);
+    let origin = Origin::of(&options.path, context.path(&options.path));
+    let stream = origin.stream().map(str::to_owned);
+    let max_jump = options.max_jump.0.map(|span| microseconds(span).max(out_of_order));
+    let table = Arc::new(Table { origin, columns, limit, quotes, time, max_jump });
     let schema = payload_schema(&output);
-    let make = {
-        let table = Arc::clone(&table);
-        move || Reader::open(&table, &schema, quotes, format())
-    };
-    make().map_err(|(message, help)| {
-        Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
-            .at(options.path.span.clone())
-            .with_help(help)
-    })?;
+    let written = options.path.value.clone();
+    let make = move || Reader::open(&table, &schema, &written, format());
+    // A stream can be looked at only once, by the run.
+    if stream.is_none() {
+        make().map_err(|(message, help)| {
+            Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
+                .at(options.path.span.clone())
+                .with_help(help)
+        })?;
+    }
+    let (taken, once) = (AtomicBool::new(false), stream.clone());
     Ok(BoundSource {
         id: context.id.value.clone(),
         kind: kind.into(),
         output,
         key: None,
         rate_per_second: None,
-        out_of_order_microseconds: i64::try_from(options.out_of_order.0.div_ceil(1000)).unwrap_or(i64::MAX),
+        out_of_order_microseconds: out_of_order,
         live: false,
-        may_wait,
-        make: Arc::new(move || match make() {
-            Ok(reader) => Ok(Box::new(reader) as Box<dyn Source>),
-            Err((message, help)) => Err(OperatorError::new(format!("{message}: {help}"))),
+        stream,
+        make: Arc::new(move || {
+            if let Some(stream) = &once
+                && taken.swap(true, Ordering::AcqRel)
+            {
+                return Err(OperatorError::new(format!(
+                    "{stream} can be read only once, and is wanted a second time (after a restart, or by a plan with \
+                     several stages of the source): save it as a file"
+                )));
+            }
+            match make() {
+                Ok(reader) => Ok(Box::new(reader) as Box<dyn Source>),
+                Err((message, help)) => Err(OperatorError::new(format!("{message}: {help}"))),
+            }
         }),
     })
+}
+
+fn microseconds(span: TimeSpan) -> i64 {
+    i64::try_from(span.0.div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
 fn declared_columns(value: &Value) -> Result<Vec<Column>, Diagnostics> {
@@ -207,98 +281,144 @@ struct Reader<F> {
     schema: SchemaRef,
     lines: Lines,
     format: F,
-    record: Vec<u8>,
     fields: Vec<Field>,
+    /// Newest event time so far, where there are any.
+    newest: Option<EventTime>,
+    /// What went wrong behind the records that were given last.
+    failed: Option<OperatorError>,
 }
 
 impl<F: Format> Reader<F> {
+    /// `written`: the path as the workflow has it. An error is what is wrong and the fix.
     fn open(
         table: &Arc<Table>,
         schema: &SchemaRef,
-        quotes: bool,
+        written: &str,
         mut format: F,
     ) -> Result<Self, (String, String)> {
-        let shown = table.path.display();
+        let shown = table.shown();
+        let path = table.origin.path();
         let mut lines =
-            Lines::open(&table.path, table.limit, quotes).map_err(|error| match error.kind() {
+            Lines::open(&table.origin, table.limit, table.quotes).map_err(|error| match error.kind() {
                 ErrorKind::NotFound => (
-                    format!("the file `{shown}` does not exist"),
-                    super::missing_help(&table.path, "write a path relative to the workflow file"),
+                    format!("the file {shown} does not exist"),
+                    super::missing_help(written, path, "write a path relative to the workflow file"),
                 ),
                 ErrorKind::PermissionDenied => (
-                    format!("the file `{shown}` cannot be read: permission denied"),
-                    format!("allow reading, for instance with `chmod u+r {shown}`"),
+                    format!("the file {shown} cannot be read: permission denied"),
+                    format!("allow reading, for instance with `chmod u+r {}`", path.display()),
                 ),
                 ErrorKind::IsADirectory => {
-                    (format!("`{shown}` is a folder"), "write the path of a file in it".to_owned())
+                    (format!("{shown} is a folder"), "write the path of a file in it".to_owned())
                 }
-                _ => (
-                    format!("the file `{shown}` cannot be read: {error}"),
-                    "check the path and the disk".to_owned(),
-                ),
+                _ => (format!("{shown} cannot be read: {error}"), "check the path and the disk".to_owned()),
             })?;
         format
             .start(&mut lines, &table.columns)
-            .map_err(|(what, help)| (format!("`{shown}`: {what}"), help))?;
+            .map_err(|(what, help)| (format!("{shown}: {what}"), help))?;
         Ok(Self {
             table: Arc::clone(table),
             schema: Arc::clone(schema),
             lines,
             format,
-            record: Vec::new(),
             fields: Vec::new(),
+            newest: None,
+            failed: None,
         })
     }
 
     fn broken(&self, error: &dyn std::fmt::Display) -> OperatorError {
-        OperatorError::new(format!("`{}` cannot be read: {error}", self.table.path.display()))
+        OperatorError::new(format!("{} cannot be read: {error}", self.table.shown()))
     }
 
-    /// Parses the record in `self.record` into `self.fields`; gives its event time.
-    fn parse(&mut self) -> Result<EventTime, Refusal> {
-        self.fields.clear();
-        self.format.parse(&self.record, &self.table.columns, &mut self.fields)?;
-        let Some((index, unit)) = self.table.time else { return Ok(0) };
-        let name = &self.table.columns[index].name;
-        match self.fields[index] {
-            Field::Int(value) => value
-                .checked_mul(unit)
-                .filter(|time| *time < EventTime::MAX)
-                .ok_or_else(|| ("bad_value", format!("event time `{name}` = {value} is out of range"))),
-            Field::Float(value) if (value * unit as f64).abs() < 9e18 => {
-                Ok((value * unit as f64).round() as i64)
-            }
-            Field::Float(value) => {
-                Err(("bad_value", format!("event time `{name}` = {value} is out of range")))
-            }
-            _ => Err(("bad_value", format!("event time `{name}` is empty"))),
+    /// Refuses a time that is too far ahead unless the next good record confirms it.
+    fn check_jump(&mut self, time: EventTime) -> Result<(), Refusal> {
+        let (Some((index, _)), Some(newest), Some(most)) =
+            (self.table.time, self.newest, self.table.max_jump)
+        else {
+            return Ok(());
+        };
+        if !jump::is_jump(newest, time, most) {
+            return Ok(());
         }
+        let mut next = None;
+        let mut fields = Vec::new();
+        self.lines.hold();
+        for _ in 0..jump::LOOK_AHEAD {
+            match self.lines.next() {
+                Ok(Found::Record(_)) => {
+                    next = self.table.parse(&mut self.format, self.lines.record(), &mut fields).ok();
+                }
+                Ok(Found::OpenQuote { .. }) => {}
+                // What fails here fails again when it is its turn.
+                Ok(Found::TooLong(_) | Found::End) | Err(_) => break,
+            }
+            if next.is_some() {
+                break;
+            }
+        }
+        self.lines.release();
+        match next {
+            Some(next) if !jump::confirms(newest, time, next, most) => {
+                Err(("time_jump", jump::explain(&self.table.columns[index].name, newest, time, most)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the next record: its line, and its event time or what is wrong; `None` at the end.
+    fn next(&mut self) -> std::io::Result<Option<(u64, Result<EventTime, Refusal>)>> {
+        Ok(match self.lines.next()? {
+            Found::End => None,
+            Found::TooLong(line) => {
+                let detail = format!("the record has more than {} bytes", self.table.limit);
+                Some((line, Err(("line_too_long", detail))))
+            }
+            Found::OpenQuote { line, quote } => {
+                let place = if quote == line { "here".to_owned() } else { format!("in line {quote}") };
+                let detail = format!(
+                    "a quoted field opens {place} and is not closed: the line is left out, the next one is read as if \
+                     it were not there; write a quote within a field twice, and quotes around the field"
+                );
+                Some((line, Err(("open_quote", detail))))
+            }
+            Found::Record(line) => {
+                let parsed = self.table.parse(&mut self.format, self.lines.record(), &mut self.fields);
+                let checked = parsed.and_then(|time| self.check_jump(time).map(|()| time));
+                Some((line, checked))
+            }
+        })
     }
 }
 
 impl<F: Format> Source for Reader<F> {
     fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         let table = Arc::clone(&self.table);
         let mut builders: Vec<ScalarBuilder> =
             table.columns.iter().map(|c| ScalarBuilder::new(&c.column_type, rows.min(4096))).collect();
         let (mut times, mut offsets, mut dead_letters) = (Vec::new(), Vec::new(), Vec::new());
         let (mut records, mut size) = (0usize, 0usize);
         while records < rows.max(1) && (records == 0 || size < bytes.min(READ_LIMIT)) {
-            let mut record = std::mem::take(&mut self.record);
-            let found = self.lines.next(&mut record);
-            self.record = record;
-            let (line, parsed) = match found.map_err(|e| self.broken(&e))? {
-                Found::End if records == 0 => return Ok(SourceRead::End),
-                Found::End => break,
-                Found::TooLong(line) => {
-                    let detail = format!("the record has more than {} bytes", table.limit);
-                    (line, Err(("line_too_long", detail)))
+            // What a pipe has given so far does not wait for what it will give.
+            if records > 0 && table.origin.stream().is_some() && !self.lines.is_ready() {
+                break;
+            }
+            let (line, parsed) = match self.next() {
+                Ok(Some(found)) => found,
+                Ok(None) if records == 0 => return Ok(SourceRead::End),
+                Ok(None) => break,
+                Err(error) if records == 0 => return Err(self.broken(&error)),
+                Err(error) => {
+                    self.failed = Some(self.broken(&error));
+                    break;
                 }
-                Found::Record(line) => (line, self.parse()),
             };
             match parsed {
                 Ok(time) => {
-                    size += self.record.len();
+                    size += self.lines.record().len();
                     for (builder, field) in builders.iter_mut().zip(&self.fields) {
                         let cell = match field {
                             Field::Null => Cell::Null,
@@ -309,14 +429,17 @@ impl<F: Format> Source for Reader<F> {
                         };
                         builder.append_cell(cell).map_err(|e| self.broken(&e))?;
                     }
+                    if table.time.is_some() {
+                        self.newest = self.newest.max(Some(time));
+                    }
                     times.push(time);
                     offsets.push(records as u64);
                 }
                 Err((reason, detail)) => {
-                    let name = table.path.file_name().unwrap_or_default().to_string_lossy();
-                    let detail = format!("{name}, line {line}: {detail}");
+                    let detail = format!("{}, line {line}: {detail}", table.name());
+                    let record = self.lines.record();
                     let text = shortened(
-                        &String::from_utf8_lossy(&self.record[..self.record.len().min(4 * RECORD_SHOWN)]),
+                        &String::from_utf8_lossy(&record[..record.len().min(4 * RECORD_SHOWN)]),
                         RECORD_SHOWN,
                     );
                     let values = Values::from_iter([("record".to_owned(), text.trim_end().into())]);
@@ -332,19 +455,45 @@ impl<F: Format> Source for Reader<F> {
     }
 
     fn position(&self) -> SourcePosition {
-        let place = self.lines.place();
-        SourcePosition(format!("{}:{}", place.offset, place.line))
+        let Place { offset, line, open_until } = self.lines.place();
+        let mut text = format!("{offset}:{line}");
+        if open_until > 0 {
+            text.push_str(&format!(":open={open_until}"));
+        }
+        if let Some(newest) = self.newest {
+            text.push_str(&format!(":newest={newest}"));
+        }
+        SourcePosition(text)
     }
 
     fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
-        let place = position.0.split_once(':').and_then(|(offset, line)| {
-            Some(Place { offset: offset.parse().ok()?, line: line.parse().ok()? })
-        });
-        let Some(place) = place else {
+        let Some((place, newest)) = parse_position(&position.0) else {
             return Err(OperatorError::new(format!("`{}` is no position in a file", position.0)));
         };
-        self.lines.seek(place).map_err(|e| self.broken(&e))
+        self.lines.seek(place).map_err(|e| self.broken(&e))?;
+        (self.newest, self.failed) = (newest, None);
+        Ok(())
     }
+
+    fn replayable(&self) -> bool {
+        self.table.origin.stream().is_none()
+    }
+}
+
+/// `offset:line`, then `open=` and `newest=` where there is something to say.
+fn parse_position(text: &str) -> Option<(Place, Option<EventTime>)> {
+    let mut parts = text.split(':');
+    let (offset, line) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let mut place = Place { offset, line, open_until: 0 };
+    let mut newest = None;
+    for part in parts {
+        match part.split_once('=')? {
+            ("open", value) => place.open_until = value.parse().ok()?,
+            ("newest", value) => newest = Some(value.parse().ok()?),
+            _ => return None,
+        }
+    }
+    Some((place, newest))
 }
 
 /// A number, bool or text of a column's type from text.
@@ -357,10 +506,24 @@ pub(super) fn from_text(text: &str, column: &Column) -> Result<Field, Refusal> {
         ColumnType::Text => Ok(Field::Text(text.to_owned())),
         _ if trimmed.is_empty() => Ok(Field::Null),
         ColumnType::Int64 => trimmed.parse().map(Field::Int).map_err(|_| wrong()),
-        ColumnType::Float64 => trimmed.parse().map(Field::Float).map_err(|_| wrong()),
+        ColumnType::Float64 => float(trimmed)
+            .map(Field::Float)
+            .map_err(|why| ("bad_value", format!("column `{}`: `{}` {why}", column.name, shorten(text)))),
         _ if trimmed.eq_ignore_ascii_case("true") || trimmed == "1" => Ok(Field::Bool(true)),
         _ if trimmed.eq_ignore_ascii_case("false") || trimmed == "0" => Ok(Field::Bool(false)),
         _ => Err(wrong()),
+    }
+}
+
+/// The float64 nearest to a number; an error is what is wrong. Infinities have to be written as such (`inf`): a number
+/// beyond the largest float64 is none.
+pub(super) fn float(text: &str) -> Result<f64, &'static str> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+            Err("does not fit into float64")
+        }
+        Ok(value) => Ok(value),
+        Err(_) => Err("is no float64"),
     }
 }
 

@@ -211,7 +211,7 @@ fn alone_sources_that_wait_do_not_hold_up_files() {
         let id = format!("w{n}");
         let mut source = rows_source(&id, vec![], None, None, 1);
         let waits = waits.clone();
-        source.may_wait = true;
+        source.stream = Some(format!("stream {}", source.id));
         source.make = Arc::new(move || Ok(Box::new(Waiting(waits.clone()))));
         b.source(source, "a").edge(&id, "out", 0);
     }

@@ -96,8 +96,13 @@ impl Workflow {
                     .with_help(format!("let `{reader}` read what the sink reads"))
             } else {
                 let candidates = self.producers().map(|id| id.as_str()).filter(|id| *id != reader.as_str());
-                Diagnostic::error("E0205", format!("there is no source or operator `{from}`"))
-                    .with_help(suggestion(from, candidates, "sources and operators"))
+                let nearest = suggestion(from, candidates, "sources and operators");
+                Diagnostic::error("E0205", format!("there is no source or operator `{from}`")).with_help(
+                    match foreign_letters(from) {
+                        Some(letters) => format!("{letters}; {nearest}"),
+                        None => nearest,
+                    },
+                )
             };
             found.push(diagnostic.at(from.span.clone()));
         }
@@ -265,4 +270,15 @@ impl Workflow {
             }
         }
     }
+}
+
+/// Which letters of an id no id can have, if any: some look just like those of the Latin alphabet.
+fn foreign_letters(id: &str) -> Option<String> {
+    let mut letters: Vec<char> = id.chars().filter(|c| !c.is_ascii()).collect();
+    letters.sort_unstable();
+    letters.dedup();
+    let shown: Vec<String> = letters.iter().map(|c| format!("`{c}` (U+{:04X})", u32::from(*c))).collect();
+    (!shown.is_empty()).then(|| {
+        format!("`{id}` has letters of another alphabet, which may look like a to z: {}", shown.join(", "))
+    })
 }

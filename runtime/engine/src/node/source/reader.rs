@@ -180,7 +180,7 @@ impl Turns for Reading {
 
 /// Whether reading a source may wait for longer than a file takes, so that it must not hold up the readers of others.
 fn wants_own_thread(source: &BoundSource) -> bool {
-    source.live || source.may_wait
+    source.live || source.stream.is_some()
 }
 
 pub(super) struct Reader {

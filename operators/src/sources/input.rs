@@ -1,0 +1,266 @@
+//! The bytes of a text source: a file or a stream (standard input, a pipe, a device), compressed or not.
+//!
+//! What is compressed is known by its first bytes, not by its name. Offsets count the bytes after decompression; to
+//! go back in compressed bytes means to decompress from the start again.
+use flate2::bufread::MultiGzDecoder;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use std::fs::{File, Metadata};
+use std::io::{self, BufReader, Cursor, ErrorKind, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The first bytes of compressed data.
+const MAGIC: [(&[u8], Compression); 2] =
+    [(b"\x1f\x8b", Compression::Gzip), (b"\x28\xb5\x2f\xfd", Compression::Zstd)];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compression {
+    Gzip,
+    Zstd,
+}
+
+impl Compression {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    fn decoder(self, bytes: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+        Ok(match self {
+            Self::Gzip => Box::new(MultiGzDecoder::new(BufReader::new(bytes))),
+            Self::Zstd => Box::new(zstd::Decoder::new(bytes)?),
+        })
+    }
+
+    /// What an error of the decoder says to a user.
+    fn explain(self, error: &io::Error) -> io::Error {
+        let name = self.name();
+        let text = match error.kind() {
+            ErrorKind::UnexpectedEof => format!("the {name} data end too early: the file was cut off"),
+            _ => format!("the {name} data are damaged ({error})"),
+        };
+        io::Error::new(error.kind(), text)
+    }
+}
+
+/// What the `path` of a source leads to.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    path: PathBuf,
+    /// In words, where it is something that can be read only once.
+    stream: Option<String>,
+}
+
+impl Origin {
+    /// `written`: the path as the workflow has it; `path`: the same relative to the workflow file.
+    pub(super) fn of(written: &str, path: PathBuf) -> Self {
+        if is_standard_input(written) {
+            // A file behind `<` is one that can be opened again.
+            let stdin = Path::new("/dev/stdin");
+            let stream = !std::fs::metadata(stdin).is_ok_and(|m| m.is_file() || m.is_dir());
+            return Self { path: stdin.into(), stream: stream.then(|| "standard input".to_owned()) };
+        }
+        let stream = std::fs::metadata(&path).ok().and_then(|m| kind_of_stream(&m)).map(|kind| {
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            format!("the {kind} `{}`", real.display())
+        });
+        Self { path, stream }
+    }
+
+    /// The path that is opened.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is read, in words, if it can be read only once.
+    pub(super) fn stream(&self) -> Option<&str> {
+        self.stream.as_deref()
+    }
+
+    /// Opens it. A pipe that nobody writes into is opened at once and waited for when it is read.
+    pub(super) fn open(&self) -> io::Result<Input> {
+        if self.stream.is_none() {
+            let file = File::open(&self.path)?;
+            // Opening a folder works on some systems, reading it does not.
+            if file.metadata()?.is_dir() {
+                return Err(ErrorKind::IsADirectory.into());
+            }
+            return Input::of_file(file);
+        }
+        let file = if self.path == Path::new("/dev/stdin") {
+            // Opening it by its path would fail for a socket.
+            File::from(io::stdin().as_fd().try_clone_to_owned()?)
+        } else {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+            File::from(rustix::fs::open(&self.path, flags, Mode::empty())?)
+        };
+        Input::of_stream(Stream(Arc::new(file)))
+    }
+}
+
+fn is_standard_input(written: &str) -> bool {
+    matches!(written, "-" | "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")
+}
+
+fn kind_of_stream(metadata: &Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    if kind.is_fifo() {
+        Some("pipe")
+    } else if kind.is_char_device() {
+        Some("device")
+    } else if kind.is_socket() {
+        Some("socket")
+    } else {
+        None
+    }
+}
+
+/// A descriptor that may have nothing to give yet.
+struct Stream(Arc<File>);
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            // A pipe without any writer yet would look like one that has ended.
+            wait(&self.0, None)?;
+            match (&*self.0).read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Waits until a read would give something or the end; `false` after `timeout`.
+fn wait(file: &File, timeout: Option<&Timespec>) -> io::Result<bool> {
+    loop {
+        match poll(&mut [PollFd::new(file, PollFlags::IN)], timeout) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+enum Bytes {
+    Plain(File),
+    Packed(File, Compression, Box<dyn Read + Send>),
+    Stream { file: Arc<File>, packed: Option<Compression>, bytes: Box<dyn Read + Send> },
+}
+
+/// Open bytes, decompressed.
+pub(super) struct Input {
+    bytes: Bytes,
+    /// Bytes read so far.
+    offset: u64,
+}
+
+impl Input {
+    fn of_file(mut file: File) -> io::Result<Self> {
+        let (_, packed) = beginning(&mut file)?;
+        file.seek(SeekFrom::Start(0))?;
+        let bytes = match packed {
+            None => Bytes::Plain(file),
+            Some(packed) => {
+                let decoder = packed.decoder(file.try_clone()?)?;
+                Bytes::Packed(file, packed, decoder)
+            }
+        };
+        Ok(Self { bytes, offset: 0 })
+    }
+
+    fn of_stream(mut stream: Stream) -> io::Result<Self> {
+        let file = Arc::clone(&stream.0);
+        let (head, packed) = beginning(&mut stream)?;
+        let all = Cursor::new(head).chain(stream);
+        let bytes: Box<dyn Read + Send> = match packed {
+            None => Box::new(all),
+            Some(packed) => packed.decoder(all)?,
+        };
+        Ok(Self { bytes: Bytes::Stream { file, packed, bytes }, offset: 0 })
+    }
+
+    /// Reads some bytes; 0 only at the end.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let (read, packed) = match &mut self.bytes {
+                Bytes::Plain(file) => (file.read(buffer), None),
+                Bytes::Packed(_, packed, decoder) => (decoder.read(buffer), Some(*packed)),
+                Bytes::Stream { packed, bytes, .. } => (bytes.read(buffer), *packed),
+            };
+            match read {
+                Ok(read) => {
+                    self.offset += read as u64;
+                    return Ok(read);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(match packed {
+                        Some(packed) => packed.explain(&error),
+                        None => error,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether [`Input::read`] would give something without waiting for another program. Compressed streams always
+    /// say so: what their decoder still holds is not known.
+    pub(super) fn is_ready(&self) -> bool {
+        match &self.bytes {
+            Bytes::Stream { file, packed: None, .. } => {
+                wait(file, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap_or(true)
+            }
+            _ => true,
+        }
+    }
+
+    /// Goes on at this many bytes behind the start.
+    pub(super) fn seek(&mut self, offset: u64) -> io::Result<()> {
+        match &mut self.bytes {
+            Bytes::Plain(file) => {
+                file.seek(SeekFrom::Start(offset))?;
+                self.offset = offset;
+                return Ok(());
+            }
+            Bytes::Packed(file, packed, decoder) if offset < self.offset => {
+                file.seek(SeekFrom::Start(0))?;
+                *decoder = packed.decoder(file.try_clone()?)?;
+                self.offset = 0;
+            }
+            Bytes::Stream { .. } if offset != self.offset => {
+                return Err(io::Error::new(ErrorKind::NotSeekable, "what was read cannot be read again"));
+            }
+            _ => {}
+        }
+        let mut skipped = vec![0; 64 << 10];
+        while self.offset < offset {
+            let wanted = skipped.len().min(usize::try_from(offset - self.offset).unwrap_or(usize::MAX));
+            if self.read(&mut skipped[..wanted])? == 0 {
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, "it has become shorter"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads as little as tells whether the bytes are compressed; gives what was read.
+fn beginning(bytes: &mut impl Read) -> io::Result<(Vec<u8>, Option<Compression>)> {
+    let mut head = Vec::new();
+    while MAGIC.iter().any(|(magic, _)| head.len() < magic.len() && magic.starts_with(&head)) {
+        let mut next = [0];
+        match bytes.read(&mut next) {
+            Ok(0) => break,
+            Ok(_) => head.push(next[0]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let packed = MAGIC.iter().find(|(magic, _)| *magic == head).map(|(_, packed)| *packed);
+    Ok((head, packed))
+}
