@@ -4,6 +4,7 @@ mod document;
 mod front;
 mod load;
 pub(crate) mod relaxed;
+mod steps;
 mod surface;
 mod table;
 pub(crate) mod weak;
