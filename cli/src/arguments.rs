@@ -5,8 +5,8 @@ pub(crate) use profile::{FitArguments, PredictArguments, ProfileArguments, Profi
 mod planning;
 
 pub(crate) use planning::{
-    ExplainArguments, FleetSetting, Front, GoalChoice, LevelSetting, PlanArguments, PlanOutput, PlanVerb,
-    PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice,
+    ExplainArguments, FleetSetting, Front, GoalChoice, LatencyChoice, LevelSetting, PlanArguments,
+    PlanOutput, PlanVerb, PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice,
 };
 
 mod simulation;

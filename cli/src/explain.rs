@@ -5,9 +5,11 @@ mod waits;
 use crate::arguments::{ExplainArguments, OutputForm};
 use crate::exit::{Exit, Failure};
 use crate::figures::milliseconds;
+use crate::plan::relaxed::{GiveWay, give_way};
 use crate::plan::weak::{WeakFigure, weak_figures, weak_lines, weak_value};
-use crate::plan::{Planned, dollars, relaxed, status_word};
+use crate::plan::{Planned, dollars, status_word};
 use crate::planning::{Case, failed, tell};
+use crate::simulate::{FIRST_SEED, expectation};
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use given::Given;
@@ -16,8 +18,7 @@ use std::io::{self, Write};
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::check::{Violation, check};
 use tidemill_optimizer::explain::{
-    Binding, Explanation, LevelChange, LevelPrice, Reason, Rejected, Relaxation, explain as explained,
-    relaxations,
+    Binding, Explanation, LevelChange, LevelPrice, Reason, Rejected, explain as explained,
 };
 use tidemill_optimizer::physical::solution_of;
 use tidemill_optimizer::planner::Planner;
@@ -31,6 +32,9 @@ use waits::with_least_waits;
 /// Percentiles under which the problem is planned again.
 const PERCENTILES: [f64; 2] = [50.0, 90.0];
 
+/// Before the lines of a part.
+const INDENT: &str = "  ";
+
 /// Everything that is told.
 struct Story<'a> {
     case: &'a Case,
@@ -38,7 +42,8 @@ struct Story<'a> {
     best: &'a Outcome,
     given: Option<&'a Given>,
     explanation: &'a Explanation,
-    relaxations: &'a [Relaxation],
+    /// Where there is no best plan: what makes one possible.
+    give_way: Option<&'a GiveWay>,
     /// Figures that are weak, of the given plan, else of the best.
     weak: Vec<WeakFigure>,
     /// Cost of the best plan by percentile; none: no plan, or figures are missing.
@@ -67,15 +72,17 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
             // A plan does not say what waits it allows: those that its workers keep count.
             let solution = with_least_waits(problem, &solution);
             let planned = Planned::new(&case, &assembly, &solution)?;
-            let violations = judged(problem, &planned);
-            Some(Given { planned, violations })
+            let mut violations = judged(problem, &planned);
+            let basis = file.plan.predicted.as_ref().map(|predicted| predicted.latency_basis);
+            let expected = basis.filter(|basis| !basis.is_guaranteed()).map(|_| {
+                violations.retain(|violation| !is_of_latency(violation));
+                expectation(&case, &assembly, &planned.solution, &planned.plan, FIRST_SEED)
+            });
+            Some(Given { planned, violations, expected })
         }
     };
     let explanation = explained(problem, &best, assembly.rate, &case.limits).map_err(failed)?;
-    let relaxations = match best.bound == Some(f64::INFINITY) {
-        true => relaxations(problem, &case.limits).map_err(failed)?,
-        false => Vec::new(),
-    };
+    let give_way = give_way(&case, &assembly, &best, &Exact)?;
     let weak = match (&given, &best.solution) {
         (Some(given), _) => weak_figures(&case, &given.planned.plan),
         (None, Some(solution)) => weak_figures(&case, &Planned::new(&case, &assembly, solution)?.plan),
@@ -87,7 +94,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
         best: &best,
         given: given.as_ref(),
         explanation: &explanation,
-        relaxations: &relaxations,
+        give_way: give_way.as_ref(),
         weak,
         percentiles: percentiles(&case)?,
     };
@@ -100,8 +107,13 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
         }
     }
     out.flush()?;
-    let broken = given.as_ref().is_some_and(|given| !given.violations.is_empty());
-    Ok(if best.solution.is_none() || broken { Exit::No } else { Exit::Success })
+    Ok(match &given {
+        Some(given) if given.is_broken() => Exit::No,
+        // One that is expected to keep the levels is there although none is guaranteed.
+        Some(given) if given.expected.is_some() => Exit::Success,
+        _ if best.solution.is_none() => Exit::No,
+        _ => Exit::Success,
+    })
 }
 
 /// Whether two plans with the same variants share the work out alike.
@@ -136,6 +148,15 @@ fn judged(problem: &Problem, planned: &Planned) -> Vec<Violation> {
     found
 }
 
+/// Whether a bound on latency is not kept, or there is none.
+fn is_of_latency(violation: &Violation) -> bool {
+    match violation {
+        Violation::Latency { .. } | Violation::Wait { .. } => true,
+        Violation::Shape(text) => text.ends_with("has no bounded wait"),
+        _ => false,
+    }
+}
+
 /// Cost of the best plan when another percentile is guaranteed.
 fn percentiles(case: &Case) -> Result<Vec<(f64, Option<f64>)>, Failure> {
     let mut all = Vec::new();
@@ -162,13 +183,7 @@ impl Story<'_> {
         }
         let Some(cost) = self.best.cost else {
             writeln!(out, "{workflow} on {infrastructure}: no plan keeps all service levels\n")?;
-            if !self.relaxations.is_empty() {
-                writeln!(out, "each of these alone makes a plan possible:")?;
-            }
-            for relaxation in self.relaxations {
-                writeln!(out, "  {}", relaxed::told(self.case, self.assembly, relaxation))?;
-            }
-            return Ok(());
+            return self.give_way.map_or(Ok(()), |give_way| give_way.write(self.case, self.assembly, out));
         };
         let status = status_word(self.best.status);
         let best = if self.given.is_some() { "the best plan, " } else { "" };
@@ -338,7 +353,7 @@ impl Story<'_> {
         });
         let given = self.given.map(|given| self.given_value(given));
         let percentiles = self.percentiles.iter().map(|(p, cost)| json!({"percentile": p, "cost": cost}));
-        json!({
+        let mut document = json!({
             "version": 1,
             "workflow": self.case.workflow.name.value,
             "status": status_word(self.best.status),
@@ -350,9 +365,12 @@ impl Story<'_> {
             "prices": prices.collect::<Vec<_>>(),
             "rejected": rejected.collect::<Vec<_>>(),
             "percentiles": percentiles.collect::<Vec<_>>(),
-            "relaxations":
-                self.relaxations.iter().map(|r| relaxed::value(self.assembly, r)).collect::<Vec<_>>(),
-        })
+            "relaxations": [],
+        });
+        for (key, value) in self.give_way.iter().flat_map(|give_way| give_way.values(self.assembly)) {
+            document[key] = value;
+        }
+        document
     }
 }
 
@@ -375,9 +393,9 @@ fn price_text(price: &LevelPrice) -> String {
 
 fn indented(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     let mut text = Vec::new();
-    table.write(&mut text)?;
+    table.write_beside(INDENT.len(), &mut text)?;
     for line in String::from_utf8_lossy(&text).lines() {
-        writeln!(out, "  {line}")?;
+        writeln!(out, "{INDENT}{line}")?;
     }
     Ok(())
 }

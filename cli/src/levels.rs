@@ -6,7 +6,7 @@ use crate::arguments::RateChoice;
 use crate::preparation::Prepared;
 use crate::terminal::Terminal;
 use serde::Serialize;
-use tidemill_spec::plan::Predicted;
+use tidemill_spec::plan::{LatencyBasis, Predicted};
 use tidemill_spec::units::Rate;
 use tidemill_spec::workflow::Slo;
 
@@ -116,6 +116,12 @@ fn told(predicted: &Predicted, own: Option<f64>, written: &Slo, asked: Option<Ra
             None => others.push(format!("accuracy at least {} %", wanted.0)),
         }
     }
+    if predicted.latency_basis == LatencyBasis::Expected {
+        let p99 = predicted.p99.as_ref().map(|p99| format!(" (p99 {})", p99.value)).unwrap_or_default();
+        lines.push(format!(
+            "note: the plan keeps its level on latency as a simulation expects{p99}; no bound guarantees it"
+        ));
+    }
     if let Some(wanted) = &written.latency {
         let said = predicted.p99.as_ref().map(|p99| p99.value).filter(|_| wanted.percentile.0 >= 99.0);
         match said.filter(|said| said.0 > wanted.below.0) {
@@ -147,6 +153,7 @@ mod tests {
             rate: Some(PredictedValue { value: Rate(rate), from: None, to: None }),
             p50: None,
             p99: None,
+            latency_basis: Default::default(),
             cost: None,
             accuracy: Some(PredictedValue { value: Percent(accuracy), from: None, to: None }),
             utilization: Default::default(),
@@ -164,6 +171,9 @@ mod tests {
         assert!(lines[0].contains("accuracy of 56 %"), "{lines:?}");
         let lines = told(&predicted(40.0, 86.5), Some(40.0), &slo, Some(RateChoice::PerSecond(20.0)));
         assert!(lines[0].contains("made for 40/s") && lines[0].contains("the run has 20/s"), "{lines:?}");
+        let expected = Predicted { latency_basis: LatencyBasis::Expected, ..predicted(40.0, 86.5) };
+        let lines = told(&expected, Some(40.0), &slo, None);
+        assert!(lines.len() == 1 && lines[0].contains("no bound guarantees it"), "{lines:?}");
     }
 
     #[test]

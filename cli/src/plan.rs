@@ -1,29 +1,32 @@
 //! `tidemill plan`: the cheapest way to keep the service levels.
 mod diff;
 mod document;
+mod expected;
 mod front;
 mod load;
 pub(crate) mod relaxed;
+mod steps;
 mod surface;
 mod table;
 pub(crate) mod weak;
 
-use crate::arguments::{Front, PlanArguments, PlanOutput, PlanVerb};
+use crate::arguments::{Front, LatencyChoice, PlanArguments, PlanOutput, PlanVerb};
 use crate::exit::{Exit, Failure};
 use crate::output_file::OutputFile;
 use crate::planning::{Case, failed, planner, tell};
 use crate::preparation::check_plan;
-use crate::simulate::{Contradiction, Expectation, expectation};
+use crate::simulate::{Contradiction, Expectation, FIRST_SEED, expectation};
 use crate::terminal::Terminal;
+use expected::{Found, Nearest};
+use relaxed::{GiveWay, give_way};
 use std::io::Write;
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
-use tidemill_optimizer::explain::{Relaxation, relaxations};
 use tidemill_optimizer::physical::{physical, worker_names};
 use tidemill_optimizer::planner::Solver;
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_optimizer::summary::Summary;
 use tidemill_spec::diagnostic::Diagnostics;
-use tidemill_spec::plan::Plan;
+use tidemill_spec::plan::{LatencyBasis, Plan};
 use tidemill_spec::profile::How;
 
 /// A plan with all that is said of it.
@@ -97,10 +100,27 @@ pub(crate) struct Answer<'a> {
     /// What it would do.
     pub(crate) expectation: Option<&'a Expectation>,
     /// Without a plan: what would have to give way; none if nobody looked.
-    pub(crate) relaxations: Option<&'a [Relaxation]>,
+    pub(crate) give_way: Option<&'a GiveWay>,
+    /// Where plans were simulated to find one: how many.
+    pub(crate) search: Option<Simulated>,
+}
+
+/// How a plan was found, or not, of which a simulation expects that it keeps the level on latency.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Simulated {
+    /// Different plans that were simulated.
+    pub(crate) plans: usize,
+    /// Without a plan: which came nearest to the level.
+    pub(crate) nearest: Option<Nearest>,
 }
 
 impl Answer<'_> {
+    /// By what the plan keeps the level on latency.
+    fn basis(&self) -> LatencyBasis {
+        let predicted = self.planned.and_then(|planned| planned.plan.predicted.as_ref());
+        predicted.map(|predicted| predicted.latency_basis).unwrap_or_default()
+    }
+
     /// What the simulation denies of what the plan guarantees.
     fn denied(&self) -> &[Contradiction] {
         self.expectation.map(Expectation::contradictions).unwrap_or_default()
@@ -129,28 +149,33 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         return front::front(arguments, &case, &assembly);
     }
     let planner = planner(arguments.planner)?;
-    let mut outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
-    if outcome.status == Status::Infeasible
-        && let Some(sooner) = with_most_checkpoints(&case, &assembly)?
-    {
-        let found = planner.plan(&sooner.problem, &case.limits).map_err(failed)?;
-        if found.solution.is_some() {
-            terminal.note(&format!(
-                "no plan keeps the levels with a checkpoint every {} ticks; with one every tick this does",
-                assembly.checkpoint_every
-            ));
-            (assembly, outcome) = (sooner, found);
+    let is_expected =
+        arguments.latency == LatencyChoice::Expected && !assembly.problem.limits.latency.is_empty();
+    let (outcome, found, search) = match is_expected {
+        true => {
+            let search = expected::search(&case, &assembly, planner.as_ref(), terminal)?;
+            let told = Simulated { plans: search.tried, nearest: search.nearest };
+            (search.outcome, search.found, Some(told))
         }
-    }
-    let mut planned = match &outcome.solution {
-        Some(solution) => Some(Planned::new(&case, &assembly, solution)?),
-        None => None,
+        false => {
+            let mut outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
+            if outcome.status == Status::Infeasible
+                && let Some(sooner) = with_most_checkpoints(&case, &assembly)?
+            {
+                let found = planner.plan(&sooner.problem, &case.limits).map_err(failed)?;
+                if found.solution.is_some() {
+                    terminal.note(&format!(
+                        "no plan keeps the levels with a checkpoint every {} ticks; with one every tick this does",
+                        assembly.checkpoint_every
+                    ));
+                    (assembly, outcome) = (sooner, found);
+                }
+            }
+            let found = guaranteed(&case, &assembly, &outcome)?;
+            (outcome, found, None)
+        }
     };
-    let expectation = planned.as_mut().map(|planned| {
-        let expectation = expectation(&case, &assembly, &planned.solution, &planned.plan);
-        expectation.write_into(&mut planned.plan);
-        expectation
-    });
+    let (planned, expectation) = found.map(|found| (found.planned, found.expectation)).unzip();
     if let Some(planned) = &planned
         && case.runs_here(&planned.plan)
     {
@@ -160,7 +185,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
     for one in denied {
         terminal.alarm(&format!("the simulation of this plan denies what it guarantees: {}", one.text()));
     }
-    let relaxations = give_way(&case, &assembly, &outcome)?;
+    let give_way = give_way(&case, &assembly, &outcome, planner.as_ref())?;
     if let (Some(file), Some(planned)) = (out, &planned) {
         let text = planned.plan.to_yaml()?;
         file.write(|out| out.write_all(text.as_bytes()))?;
@@ -171,7 +196,8 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         outcome: &outcome,
         planned: planned.as_ref(),
         expectation: expectation.as_ref(),
-        relaxations: relaxations.as_deref(),
+        give_way: give_way.as_ref(),
+        search,
     };
     let mut stdout = crate::answer::out();
     match (arguments.output, &planned) {
@@ -200,14 +226,13 @@ fn with_most_checkpoints(case: &Case, assembly: &Assembly) -> Result<Option<Asse
     Ok((seconds(&sooner) < seconds(assembly)).then_some(sooner))
 }
 
-/// What would have to give way where it is proven that there is no plan.
-fn give_way(case: &Case, assembly: &Assembly, outcome: &Outcome) -> Result<Option<Vec<Relaxation>>, Failure> {
-    match outcome.status {
-        Status::Infeasible if outcome.bound == Some(f64::INFINITY) => {
-            Ok(Some(relaxations(&assembly.problem, &case.limits).map_err(failed)?))
-        }
-        _ => Ok(None),
-    }
+/// The plan of an outcome, with what is expected of it.
+fn guaranteed(case: &Case, assembly: &Assembly, outcome: &Outcome) -> Result<Option<Found>, Failure> {
+    let Some(solution) = &outcome.solution else { return Ok(None) };
+    let mut planned = Planned::new(case, assembly, solution)?;
+    let expectation = expectation(case, assembly, &planned.solution, &planned.plan, FIRST_SEED);
+    expectation.write_into(&mut planned.plan);
+    Ok(Some(Found { planned, expectation }))
 }
 
 /// `7.4850 $/h`.

@@ -156,6 +156,9 @@ pub(crate) fn load_plan(
 ) -> Result<Plan, Diagnostics> {
     let file = PlanFile::load(file)?;
     let mut findings = file.validate_against(workflow);
+    if findings.iter().any(|finding| finding.code == "E0411") {
+        return Err(findings); // of another workflow, or another state of it: variants too
+    }
     for (index, stage) in file.plan.stages.iter().enumerate() {
         let (Some(variant), Some(list)) = (&stage.variant, candidates.get(&stage.operator)) else { continue };
         if list.iter().any(|candidate| candidate.manifest.id == **variant || candidate.written == *variant) {

@@ -27,6 +27,9 @@ use tidemill_spec::publication::Publication;
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::LatencySlo;
 
+/// What a short simulation of a plan begins with, where nobody asks for several.
+pub(crate) const FIRST_SEED: u64 = 1;
+
 /// Seconds that are simulated where nobody says how long.
 const DEFAULT_SECONDS: f64 = 600.0;
 /// Part of the records that may be missing where the rate counts as kept, as in the report of a run.

@@ -1,6 +1,11 @@
 //! Columns of text, aligned.
 use std::io::{self, Write};
 
+/// Between two columns.
+const BETWEEN: &str = "  ";
+/// Characters below which a column of words is not wrapped.
+const NARROW: usize = 12;
+
 /// Which side of a column its cells lean on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -28,38 +33,126 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Writes the table.
+    /// Writes the table; on a terminal no wider than that is (see [`columns`]).
     ///
     /// # Errors
     /// Those of `out`.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.write_within(columns(), out)
+    }
+
+    /// The same with so many characters beside it.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(crate) fn write_beside(&self, others: usize, out: &mut dyn Write) -> io::Result<()> {
+        self.write_within(columns().map(|columns| columns.saturating_sub(others)), out)
+    }
+
+    /// Writes the table within so many characters, where there is a limit: columns of words are wrapped, the widest first;
+    /// numbers stay whole.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write_within(&self, most: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
         let header = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
         let used: Vec<usize> = (0..self.columns.len())
             .filter(|column| {
                 self.rows.iter().any(|row| row.get(*column).is_some_and(|cell| !cell.is_empty()))
             })
             .collect();
+        let widths = self.widths(&used, most);
         for row in std::iter::once(&header).chain(&self.rows) {
-            let mut line = String::new();
-            for column in &used {
-                let width = self.width(*column);
-                let cell = row.get(*column).map_or("", String::as_str);
-                let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
-                match self.columns[*column].1 {
-                    Side::Left => line.extend([cell, &gap]),
-                    Side::Right => line.extend([gap.as_str(), cell]),
+            let cell = |column: &usize| row.get(*column).map_or("", String::as_str);
+            let cells: Vec<Vec<String>> =
+                used.iter().zip(&widths).map(|(column, width)| wrapped(cell(column), *width)).collect();
+            for height in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+                let mut line = String::new();
+                for ((column, width), lines) in used.iter().zip(&widths).zip(&cells) {
+                    let cell = lines.get(height).map_or("", String::as_str);
+                    let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
+                    match self.columns[*column].1 {
+                        Side::Left => line.extend([cell, &gap]),
+                        Side::Right => line.extend([gap.as_str(), cell]),
+                    }
+                    line.push_str(BETWEEN);
                 }
-                line.push_str("  ");
+                writeln!(out, "{}", line.trim_end())?;
             }
-            writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
     }
 
-    fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).chain([self.columns[column].0.len()]).max().unwrap_or(0)
+    /// Characters of the columns that are printed.
+    fn widths(&self, used: &[usize], most: Option<usize>) -> Vec<usize> {
+        let mut widths: Vec<usize> = used.iter().map(|column| self.width(*column)).collect();
+        let Some(most) = most else { return widths };
+        let room = most.saturating_sub(BETWEEN.len() * widths.len().saturating_sub(1));
+        let mut words: Vec<usize> = (0..used.len()).collect();
+        words.retain(|index| self.columns[used[*index]].1 == Side::Left);
+        while let Some(&widest) = words.iter().max_by_key(|index| widths[**index]) {
+            let excess = widths.iter().sum::<usize>().saturating_sub(room);
+            if excess == 0 {
+                break;
+            }
+            // Columns of words share what is missing: none is made narrower than the next one as long as that is wider.
+            let next = words.iter().filter(|index| **index != widest).map(|index| widths[*index]).max();
+            let least = next.unwrap_or(0).max(self.longest_word(used[widest])).max(NARROW);
+            let narrower = widths[widest].saturating_sub(excess).max(least);
+            if narrower >= widths[widest] {
+                words.retain(|index| *index != widest);
+            } else {
+                widths[widest] = narrower;
+            }
+        }
+        widths
     }
+
+    fn width(&self, column: usize) -> usize {
+        self.lengths(column, |cell| cell.chars().count())
+    }
+
+    fn longest_word(&self, column: usize) -> usize {
+        self.lengths(column, |cell| cell.split(' ').map(|word| word.chars().count()).max().unwrap_or(0))
+    }
+
+    fn lengths(&self, column: usize, of: impl Fn(&str) -> usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| of(cell)).chain([of(self.columns[column].0)]).max().unwrap_or(0)
+    }
+}
+
+/// Writes a line of words; on a terminal, in as many as it takes.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn paragraph(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    let lines = wrapped(text, columns().unwrap_or(usize::MAX));
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// The text in lines of so many characters, broken at spaces; longer words stay whole.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// Characters of a line, as for the help: those of the terminal that standard output is, else what `COLUMNS` says; none: a
+/// file or a pipe, which has no width.
+fn columns() -> Option<usize> {
+    let of_terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+    of_terminal.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok()).filter(|columns| *columns > 0)
 }
 
 #[cfg(test)]
@@ -74,5 +167,49 @@ mod tests {
         let mut text = Vec::new();
         table.write(&mut text).unwrap();
         assert_eq!(String::from_utf8(text).unwrap(), "name        n\na         100\nlong one    7\n");
+    }
+
+    fn lines(table: &Table, most: usize) -> Vec<String> {
+        let mut text = Vec::new();
+        table.write_within(Some(most), &mut text).unwrap();
+        String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn words_are_wrapped_and_numbers_are_not() {
+        let mut table = Table::new(&[("worker", Side::Left), ("busy", Side::Right), ("with", Side::Left)]);
+        table.row(["edge-small-0".into(), "36.2 %".into(), "features 30 %, speech 5.2 %, pair 0.1 %".into()]);
+        let expected = [
+            "worker          busy  with",
+            "edge-small-0  36.2 %  features 30 %, speech",
+            "                      5.2 %, pair 0.1 %",
+        ];
+        assert_eq!(lines(&table, 44), expected);
+        assert_eq!(lines(&table, 200).len(), 2);
+        // What cannot be broken is left as it is.
+        assert!(lines(&table, 10).iter().any(|line| line.starts_with("edge-small-0  36.2 %")));
+    }
+
+    #[test]
+    fn several_columns_of_words_share_what_is_missing() {
+        let mut table = Table::new(&[("a", Side::Left), ("b", Side::Left)]);
+        table.row([
+            "one two three four five six".into(),
+            "one two three four five six seven eight nine".into(),
+        ]);
+        let all = lines(&table, 42);
+        assert!(all.iter().all(|line| line.chars().count() <= 42), "{all:?}");
+        assert_eq!(all.iter().filter(|line| line.starts_with("one two three four")).count(), 1, "{all:?}");
+    }
+
+    proptest::proptest! {
+        /// Nothing is lost by wrapping, and no line is wider than asked for where words are short.
+        #[test]
+        fn wrapped_text_has_all_words(words in proptest::collection::vec("[a-z]{1,8}", 1..40), width in 8usize..60) {
+            let text = words.join(" ");
+            let lines = wrapped(&text, width);
+            proptest::prop_assert!(lines.iter().all(|line| line.chars().count() <= width));
+            proptest::prop_assert_eq!(lines.join(" "), text);
+        }
     }
 }

@@ -130,7 +130,8 @@ fn check_file(
             let plan = PlanFile::load(file)?.plan;
             for workflow in workflows {
                 let Ok(workflow) = Workflow::load(workflow) else { continue };
-                if workflow.name == *plan.workflow.name {
+                // With one workflow it is clear which one is meant, whatever its name.
+                if workflow.name == *plan.workflow.name || workflows.len() == 1 {
                     let candidates = choice::candidates(&workflow)?;
                     let plan = load_plan(file, &workflow, &candidates)?;
                     check_plan(&workflow, plan)?;

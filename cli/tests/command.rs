@@ -55,6 +55,7 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
         .current_dir(root())
         .env_remove("TIDEMILL_LOG_LEVEL")
         .env_remove("TIDEMILL_LOG_FORMAT")
+        .env_remove("COLUMNS")
         .env_remove("TIDEMILL_CACHE")
         .env("XDG_CACHE_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"))
         .stdin(Stdio::null())

@@ -7,6 +7,7 @@ mod doctor;
 mod emulation;
 mod examples;
 mod exit_codes;
+mod expected_latency;
 mod fetching;
 mod full_disk;
 mod graphs;

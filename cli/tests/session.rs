@@ -111,6 +111,7 @@ pub(crate) fn run(folder: &Path, commands: &[&str], variables: &[(&str, &str)]) 
         .env("XDG_CACHE_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"))
         .env_remove("TIDEMILL_LOG_LEVEL")
         .env_remove("TIDEMILL_LOG_FORMAT")
+        .env_remove("COLUMNS")
         .stdin(Stdio::null());
     shell.envs(variables.iter().copied());
     let output = shell.output().unwrap();

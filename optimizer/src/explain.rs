@@ -4,12 +4,14 @@
 //! Everything is found by planning again with one thing changed, so it holds exactly as the planner's proofs do: with
 //! proven intervals `[lo, hi]` of the cost before and after, the price of the change is in `[lo' - hi, hi' - lo]`. Cost
 //! is a step function of a service level, so the slope of a relaxation would be no price.
+mod combined;
 mod front;
 mod relax;
 mod scale;
 #[cfg(test)]
 mod tests;
 
+pub use combined::combination;
 pub use front::{FrontPoint, Surface, SurfacePoint, accuracy_front, latency_front};
 pub use relax::{MissingWorkers, Relaxation, Relaxed, relaxations};
 pub use scale::{with_accuracy, with_latency, with_rate};

@@ -21,8 +21,8 @@ use crate::summary::headroom;
 use placement::Placement;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::plan::{
-    LinkKind, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass, SOURCE_DEVICE, Stage,
-    default_byte_budget, default_percentile,
+    LatencyBasis, LinkKind, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass,
+    SOURCE_DEVICE, Stage, default_byte_budget, default_percentile,
 };
 use tidemill_spec::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 
@@ -72,6 +72,7 @@ pub fn physical(
         }),
         p50: None,
         p99: None,
+        latency_basis: LatencyBasis::Guaranteed,
         cost: Some(PredictedValue { value: HourlyPrice(rounded(cost.total())), from: None, to: None }),
         accuracy: problem.accuracy_of(&solution.variants).map(|accuracy| {
             let rows = inputs.profile.accuracy.iter().flat_map(|accuracy| &accuracy.end_to_end);

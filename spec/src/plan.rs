@@ -211,6 +211,24 @@ pub struct PredictedValue<T> {
     pub to: Option<T>,
 }
 
+/// By what a plan keeps the service level on latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LatencyBasis {
+    /// By a bound on the sum of all stages.
+    #[default]
+    Guaranteed,
+    /// By what a simulation of the plan expects: not guaranteed.
+    Expected,
+}
+
+impl LatencyBasis {
+    /// Whether it is a bound.
+    pub fn is_guaranteed(&self) -> bool {
+        *self == Self::Guaranteed
+    }
+}
+
 /// What the planner promises.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -224,6 +242,9 @@ pub struct Predicted {
     /// 99th percentile of end-to-end latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<PredictedValue<TimeSpan>>,
+    /// How the service level on latency is kept: by a bound, or as a simulation expects. Default: guaranteed.
+    #[serde(default, skip_serializing_if = "LatencyBasis::is_guaranteed")]
+    pub latency_basis: LatencyBasis,
     /// Total cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<PredictedValue<HourlyPrice>>,

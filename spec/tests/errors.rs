@@ -319,6 +319,25 @@ fn plan_without_an_operator() {
     expect(&file.validate_against(&workflow), &["E0412", "E0405", "E0405"], "did you mean `pair`?");
 }
 
+/// Of a plan for something else one thing is said, not everything that follows from it.
+#[test]
+fn a_plan_of_another_workflow_is_one_error() {
+    let workflow = Workflow::parse(WORKFLOW, "workflow.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+    let check = |changes: &[(&str, &str)]| {
+        let text = with(PLAN, changes).replace("pair", "pears");
+        let file = PlanFile::parse(&text, "plan.yaml").unwrap_or_else(|errors| panic!("{errors}"));
+        file.validate_against(&workflow)
+    };
+    let found = check(&[("name: vqa", "name: other")]);
+    let said = "the plan is for the workflow `other`, this is `vqa`; the plan has no stage of `pair`, and stages of \
+                `pears`, which the workflow does not have";
+    expect(&found, &["E0411"], said);
+    expect(&found, &["E0411"], "`tidemill plan workflow.yaml --infra FILE --profiles FILE --out PLAN`");
+    let digest = format!("{{name: vqa, digest: {}}}", "a".repeat(64));
+    let found = check(&[("{name: vqa}", &digest)]);
+    expect(&found, &["E0411"], "has changed since the plan was made: the plan has no stage of `pair`");
+}
+
 #[test]
 fn model() {
     let cases: &[Case<'_>] = &[

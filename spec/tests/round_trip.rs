@@ -4,7 +4,7 @@ use tidemill_spec::infrastructure::{
     Accelerator, Direction, Infrastructure, Link, SourcePlace, Tier, WorkerType,
 };
 use tidemill_spec::manifest::{Dimension, Initial, LoopState, Manifest, Postprocess, Preprocess};
-use tidemill_spec::plan::{Freshness, LinkKind, Plan, Predicted, PredictedValue};
+use tidemill_spec::plan::{Freshness, LatencyBasis, LinkKind, Plan, Predicted, PredictedValue};
 use tidemill_spec::profile::Profile;
 use tidemill_spec::span::{Located, SourceFile};
 use tidemill_spec::units::{
@@ -210,6 +210,7 @@ proptest! {
             rate: Some(PredictedValue { value: Rate(x), from: Some(Rate(x)), to: None }),
             p50: None,
             p99: Some(PredictedValue { value: TimeSpan(tick), from: None, to: Some(TimeSpan(budget)) }),
+            latency_basis: if memfd { LatencyBasis::Expected } else { LatencyBasis::Guaranteed },
             cost: Some(PredictedValue { value: HourlyPrice(x), from: None, to: None }),
             accuracy: Some(PredictedValue { value: Percent(share), from: None, to: None }),
             utilization: [("edge-0".to_owned(), Percent(share))].into(),

@@ -38,6 +38,10 @@ pub(crate) struct PlanArguments {
     /// Who plans.
     #[arg(long, value_name = "PLANNER", default_value = "exact")]
     pub(crate) planner: PlannerChoice,
+    /// By what the service level on latency is kept: by a bound that adds up what each stage keeps (`guaranteed`), or as a
+    /// simulation of the plan expects (`expected`), which is often much less and so much cheaper, and no guarantee.
+    #[arg(long, value_name = "BASIS", default_value = "guaranteed", conflicts_with_all = ["pareto", "trace"])]
+    pub(crate) latency: LatencyChoice,
     /// Write the plan to this file, for `tidemill run --plan`; with `--trace`, a plan for each level into this folder.
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
@@ -79,6 +83,15 @@ pub(crate) struct LoadArguments {
     /// for, and then the least traffic cost (`level`).
     #[arg(long, value_name = "GOAL", default_value = "most", requires = "trace")]
     pub(crate) goal: GoalChoice,
+}
+
+/// `--latency`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LatencyChoice {
+    /// By the bound.
+    Guaranteed,
+    /// By a simulation of each plan, with several seeds.
+    Expected,
 }
 
 /// `--goal`.
@@ -189,7 +202,7 @@ pub(crate) struct PlanningArguments {
     /// Percentile of service times that the plan is guaranteed for.
     #[arg(long, value_name = "PERCENTILE", default_value = "p75", value_parser = parse_percentile)]
     pub(crate) percentile: Percentile,
-    /// Stop at a plan that is proven to be at most this part dearer than any other.
+    /// Stop at a plan that is proven to cost at most this part more than any other.
     #[arg(long, value_name = "PART", default_value_t = 1e-6, value_parser = parse_gap)]
     pub(crate) gap: f64,
     /// Stop searching after so much time.

@@ -3,15 +3,32 @@ use super::Story;
 use crate::figures::milliseconds;
 use crate::plan::weak::AccuracyInterval;
 use crate::plan::{Planned, dollars};
+use crate::simulate::Expectation;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_optimizer::check::Violation;
 use tidemill_optimizer::summary::PathLatency;
+use tidemill_spec::plan::LatencyBasis;
 
 /// A plan from a file.
 pub(super) struct Given {
     pub(super) planned: Planned,
     pub(super) violations: Vec<Violation>,
+    /// Of a plan that keeps the level on latency as a simulation expects: what is expected of it now. Its bounds are no
+    /// violations.
+    pub(super) expected: Option<Expectation>,
+}
+
+impl Given {
+    /// Whether it does not keep a level, as far as that can be told.
+    pub(super) fn is_broken(&self) -> bool {
+        !self.violations.is_empty() || self.expected.as_ref().is_some_and(|expected| !is_kept(expected))
+    }
+}
+
+/// Whether a simulation expects that all levels are kept.
+fn is_kept(expected: &Expectation) -> bool {
+    matches!(expected, Expectation::Known { .. }) && expected.contradictions().is_empty()
 }
 
 /// A service level and what a plan makes of it.
@@ -37,6 +54,9 @@ impl Story<'_> {
         )?;
         for violation in &given.violations {
             writeln!(out, "  it does not keep: {}", self.told(given, violation))?;
+        }
+        for contradiction in given.expected.iter().flat_map(Expectation::contradictions) {
+            writeln!(out, "  it is not expected to keep the levels: {}", contradiction.text())?;
         }
         writeln!(out, "\nthe given plan")?;
         writeln!(out, "  variants: {}", self.variants(&given.planned.solution))?;
@@ -113,12 +133,29 @@ impl Story<'_> {
             name: "latency",
             wanted: limit
                 .map(|limit| format!("p{} below {}", limit.percentile, milliseconds(limit.seconds * 1e3))),
-            given: summary.slowest().map_or_else(|| "not known".to_owned(), latency),
-            is_kept: !is(|violation| {
-                matches!(violation, Violation::Latency { .. } | Violation::Wait { .. } | Violation::Shape(_))
-            }),
+            given: match &given.expected {
+                Some(expected) => Self::expected_latency(expected),
+                None => summary.slowest().map_or_else(|| "not known".to_owned(), latency),
+            },
+            is_kept: given.expected.as_ref().is_none_or(is_kept)
+                && !is(|violation| {
+                    matches!(
+                        violation,
+                        Violation::Latency { .. } | Violation::Wait { .. } | Violation::Shape(_)
+                    )
+                }),
         });
         all
+    }
+
+    /// What a simulation expects at the percentile of the level, else at the 99th.
+    fn expected_latency(expected: &Expectation) -> String {
+        let figures = match (expected, expected.slowest_level()) {
+            (Expectation::Unknown(why), _) => return format!("not known, {why}"),
+            (_, Some(level)) => (level.percentile, level.seconds),
+            (Expectation::Known { latency, .. }, None) => (99.0, latency.p99),
+        };
+        format!("p{} {} expected, not guaranteed", figures.0, milliseconds(figures.1 * 1e3))
     }
 
     /// A violation with the names of the plan.
@@ -185,6 +222,10 @@ impl Story<'_> {
             "variants": self.variants(&given.planned.solution),
             "workers": workers.collect::<Vec<_>>(),
             "levels": levels.collect::<Vec<_>>(),
+            "latency_basis": match given.expected {
+                Some(_) => LatencyBasis::Expected,
+                None => LatencyBasis::Guaranteed,
+            },
             "violations": given.violations.iter().map(|one| self.told(given, one)).collect::<Vec<_>>(),
             "binding": binding.iter().map(|one| self.binding(one)).collect::<Vec<_>>(),
             "best_changes": changes,

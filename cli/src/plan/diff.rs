@@ -3,11 +3,12 @@ use super::dollars;
 use crate::arguments::OutputForm;
 use crate::exit::Exit;
 use crate::figures::milliseconds;
+use crate::table::paragraph;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
-use tidemill_spec::plan::{Plan, PredictedValue};
+use tidemill_spec::plan::{LatencyBasis, Plan, PredictedValue};
 use tidemill_spec::units::TimeSpan;
 
 /// Something that differs.
@@ -39,14 +40,12 @@ pub(super) fn diff(old: &Path, new: &Path, form: OutputForm) -> anyhow::Result<E
         OutputForm::Table => {
             for Change { what, name, old, new } in &changes {
                 match (old, new) {
-                    (None, Some(new)) => writeln!(out, "+ {what} {name}: {new}")?,
-                    (Some(old), None) => writeln!(out, "- {what} {name}: {old}")?,
-                    (old, new) => writeln!(
-                        out,
-                        "~ {what} {name}: {} -> {}",
-                        old.as_deref().unwrap_or("-"),
-                        new.as_deref().unwrap_or("-")
-                    )?,
+                    (None, Some(new)) => paragraph(&mut out, &format!("+ {what} {name}: {new}"))?,
+                    (Some(old), None) => paragraph(&mut out, &format!("- {what} {name}: {old}"))?,
+                    (old, new) => {
+                        let (old, new) = (old.as_deref().unwrap_or("-"), new.as_deref().unwrap_or("-"));
+                        paragraph(&mut out, &format!("~ {what} {name}: {old} -> {new}"))?;
+                    }
                 }
             }
         }
@@ -78,6 +77,11 @@ fn facts(plan: &Plan) -> BTreeMap<String, String> {
         ("checkpoint_every".to_owned(), plan.checkpoint_every.to_string()),
     ]);
     let Some(predicted) = &plan.predicted else { return all };
+    let basis = match predicted.latency_basis {
+        LatencyBasis::Guaranteed => "guaranteed",
+        LatencyBasis::Expected => "expected",
+    };
+    all.insert("latency basis".to_owned(), basis.to_owned());
     let cost = predicted.cost.as_ref().map(|cost| ("cost", dollars(cost.value.0)));
     // What is not for workers is for traffic.
     let compute: f64 = plan.workers.iter().filter_map(|worker| worker.price).map(|price| price.0).sum();

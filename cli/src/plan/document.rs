@@ -1,5 +1,5 @@
 //! A plan for programs.
-use super::relaxed::value;
+use super::expected::Nearest;
 use super::table::path_name;
 use super::weak::{AccuracyInterval, weak_figures, weak_value};
 use super::{Answer, Planned, engine, predicted_times, status_word};
@@ -7,6 +7,7 @@ use crate::simulate::{Contradiction, Expectation};
 use serde_json::{Map, Value, json};
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::summary::PathLatency;
+use tidemill_simulator::LimitOutcome;
 
 /// All that there is to say.
 pub(super) fn document(answer: &Answer<'_>) -> Value {
@@ -40,6 +41,7 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
         add("accuracy_interval", json!(interval.map(|interval| interval.value())));
         add("accuracy_wanted", json!(problem.limits.accuracy));
         add("latency", latency(problem, planned));
+        add("latency_basis", json!(answer.basis()));
         add("expectation", expectation(answer));
         add("predicted_times", json!(predicted_times(answer.case, &planned.plan)));
         add("weak_figures", weak_value(&weak_figures(answer.case, &planned.plan)));
@@ -49,9 +51,14 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
         add("classes", json!(planned.plan.classes.len()));
         add("plan_workers", json!(planned.plan.workers.iter().map(|w| &w.id).collect::<Vec<_>>()));
     }
-    if let Some(relaxations) = answer.relaxations {
-        let all = relaxations.iter().map(|relaxation| value(assembly, relaxation));
-        add("relaxations", Value::Array(all.collect()));
+    if let Some(give_way) = answer.give_way {
+        for (key, value) in give_way.values(assembly) {
+            add(key, value);
+        }
+    }
+    if let Some(simulated) = answer.search {
+        add("plans_simulated", json!(simulated.plans));
+        add("nearest", json!(simulated.nearest.as_ref().map(Nearest::value)));
     }
     add("notes", json!(assembly.notes));
     Value::Object(all)
@@ -89,17 +96,23 @@ fn expectation(answer: &Answer<'_>) -> Value {
     match answer.expectation {
         None => Value::Null,
         Some(Expectation::Unknown(why)) => json!({"p50_ms": null, "p99_ms": null, "why_not": why}),
-        Some(Expectation::Known { sink, latency, seconds, utilization, contradictions }) => json!({
+        Some(Expectation::Known { sink, latency, seconds, utilization, levels, contradictions }) => json!({
             "p50_ms": latency.p50 * 1e3,
             "p45_ms": latency.middle.0 * 1e3,
             "p55_ms": latency.middle.1 * 1e3,
             "p99_ms": latency.p99 * 1e3,
             "sink": sink,
             "utilization": utilization,
+            "levels": levels.iter().map(level).collect::<Vec<_>>(),
             "simulated_seconds": seconds,
             "contradictions": contradictions.iter().map(contradiction).collect::<Vec<_>>(),
         }),
     }
+}
+
+/// A level on latency, as it is expected to be kept.
+fn level(one: &LimitOutcome) -> Value {
+    json!({"percentile": one.percentile, "below_ms": one.limit * 1e3, "expected_ms": one.seconds * 1e3})
 }
 
 /// What the simulation denies of what the plan guarantees.

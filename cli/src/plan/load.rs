@@ -7,9 +7,9 @@ use super::{Answer, Planned, document as plan_document, give_way, table as plan_
 use crate::arguments::{PlanArguments, PlanOutput, PlannerChoice};
 use crate::exit::{Exit, Failure};
 use crate::output_file::OutputFile;
-use crate::planning::{Case, failed};
+use crate::planning::{Case, failed, planner};
 use crate::preparation::check_plan;
-use crate::simulate::{Expectation, expectation};
+use crate::simulate::{Expectation, FIRST_SEED, expectation};
 use crate::terminal::Terminal;
 use candidates::{Candidate, Candidates};
 use std::io::Write;
@@ -153,7 +153,7 @@ fn with_exit_code(error: anyhow::Error) -> anyhow::Error {
 /// The plan of a candidate, ready to run.
 fn level<'a>(case: &Case, candidate: &'a Candidate) -> anyhow::Result<Level<'a>> {
     let mut planned = Planned::new(case, &candidate.assembly, &candidate.solution)?;
-    let expectation = expectation(case, &candidate.assembly, &planned.solution, &planned.plan);
+    let expectation = expectation(case, &candidate.assembly, &planned.solution, &planned.plan, FIRST_SEED);
     expectation.write_into(&mut planned.plan);
     if case.runs_here(&planned.plan) {
         check_plan(&case.workflow, planned.plan.clone())?;
@@ -168,14 +168,20 @@ fn without_plan(
     assembly: &Assembly,
     outcome: &Outcome,
 ) -> anyhow::Result<Exit> {
-    let relaxations = give_way(case, assembly, outcome)?;
+    let planner = planner(if arguments.planner == PlannerChoice::AccuracyScaling {
+        PlannerChoice::Exact
+    } else {
+        arguments.planner
+    })?;
+    let give_way = give_way(case, assembly, outcome, planner.as_ref())?;
     let answer = Answer {
         case,
         assembly,
         outcome,
         planned: None,
         expectation: None,
-        relaxations: relaxations.as_deref(),
+        give_way: give_way.as_ref(),
+        search: None,
     };
     let mut out = crate::answer::out();
     match arguments.output {

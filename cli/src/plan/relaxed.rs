@@ -1,12 +1,108 @@
 //! What would have to give way, in words and for programs.
+use super::expected::{Nearest, glimpse};
 use crate::figures::milliseconds;
-use crate::planning::Case;
+use crate::planning::{Case, failed};
+use crate::table::paragraph;
 use serde_json::{Value, json};
+use std::io::{self, Write};
 use tidemill_optimizer::assemble::Assembly;
-use tidemill_optimizer::explain::{Relaxation, Relaxed};
+use tidemill_optimizer::explain::{Relaxation, Relaxed, combination, relaxations};
+use tidemill_optimizer::planner::Planner;
+use tidemill_optimizer::solution::{Outcome, Status};
+
+/// What makes a plan possible where there is none.
+#[derive(Debug, Clone)]
+pub(crate) struct GiveWay {
+    /// Each of these alone does.
+    alone: Vec<Relaxation>,
+    /// Where nothing does alone: these do together.
+    together: Vec<Relaxation>,
+    /// Where only the bound on latency is in the way: what a plan that does not keep it is expected to do.
+    expected: Option<Nearest>,
+}
+
+/// What would have to give way where it is proven that there is no plan.
+pub(crate) fn give_way(
+    case: &Case,
+    assembly: &Assembly,
+    outcome: &Outcome,
+    planner: &dyn Planner,
+) -> anyhow::Result<Option<GiveWay>> {
+    if outcome.status != Status::Infeasible || outcome.bound != Some(f64::INFINITY) {
+        return Ok(None);
+    }
+    let problem = &assembly.problem;
+    let alone = relaxations(problem, &case.limits).map_err(failed)?;
+    let together = match alone.is_empty() {
+        true => combination(problem, &case.limits).map_err(failed)?,
+        false => Vec::new(),
+    };
+    let latency = alone.iter().find_map(|relaxation| match relaxation.relaxed {
+        Relaxed::Latency { to, .. } => Some(to),
+        _ => None,
+    });
+    let expected = match latency {
+        Some(to) => glimpse(case, assembly, planner, to)?,
+        None => None,
+    };
+    Ok(Some(GiveWay { alone, together, expected }))
+}
+
+impl GiveWay {
+    /// A line for each change, and what each plan is expected to do that is not guaranteed.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(crate) fn write(&self, case: &Case, assembly: &Assembly, out: &mut dyn Write) -> io::Result<()> {
+        let (all, head) = match (self.alone.is_empty(), self.together.is_empty()) {
+            (false, _) => (&self.alone, "each of these alone makes a plan possible:"),
+            (true, false) => (&self.together, "no single change makes a plan possible; these together do:"),
+            (true, true) => {
+                let text = "no change of the service levels, the links or the number of machines makes a plan possible";
+                return paragraph(out, text);
+            }
+        };
+        writeln!(out, "{head}")?;
+        for relaxation in all {
+            writeln!(out, "  {}", told(case, assembly, relaxation))?;
+        }
+        let Some(expected) = &self.expected else { return Ok(()) };
+        let (seconds, cost) = (milliseconds(expected.seconds * 1e3), super::dollars(expected.cost));
+        let what = format!("p{} {seconds}, {cost}", expected.percentile);
+        writeln!(out)?;
+        match expected.is_kept {
+            true => paragraph(
+                out,
+                &format!(
+                    "that is by the bound on latency; a simulation expects that a plan keeps the level without it ({what}): \
+                     `--latency expected` plans by that"
+                ),
+            ),
+            false => paragraph(
+                out,
+                &format!(
+                    "that is by the bound on latency; `--latency expected` plans by what a simulation expects (the plan without \
+                     the level: {what})"
+                ),
+            ),
+        }
+    }
+
+    /// The same for programs: changes that do alone, changes that do together, and what is expected.
+    pub(crate) fn values(&self, assembly: &Assembly) -> [(&'static str, Value); 3] {
+        let all = |relaxations: &[Relaxation]| {
+            Value::Array(relaxations.iter().map(|relaxation| value(assembly, relaxation)).collect())
+        };
+        [
+            ("relaxations", all(&self.alone)),
+            ("relaxations_together", all(&self.together)),
+            ("without_latency_bound", json!(self.expected.as_ref().map(Nearest::value))),
+        ]
+    }
+}
 
 /// A line for people: what to write instead.
-pub(crate) fn told(case: &Case, assembly: &Assembly, relaxation: &Relaxation) -> String {
+fn told(case: &Case, assembly: &Assembly, relaxation: &Relaxation) -> String {
     let problem = &assembly.problem;
     match &relaxation.relaxed {
         Relaxed::Rate { factor } => {
@@ -50,7 +146,7 @@ pub(crate) fn told(case: &Case, assembly: &Assembly, relaxation: &Relaxation) ->
 }
 
 /// The same for programs.
-pub(crate) fn value(assembly: &Assembly, relaxation: &Relaxation) -> Value {
+fn value(assembly: &Assembly, relaxation: &Relaxation) -> Value {
     let problem = &assembly.problem;
     let relative = relaxation.relative;
     match &relaxation.relaxed {

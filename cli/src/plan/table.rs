@@ -1,14 +1,14 @@
 //! A plan for people.
-use super::relaxed::told;
 use super::weak::{AccuracyInterval, weak_figures, weak_lines};
 use super::{Answer, Planned, dollars, engine, predicted_times};
 use crate::figures::{bytes, milliseconds};
 use crate::simulate::{Contradiction, Expectation};
-use crate::table::{Side, Table};
+use crate::table::{Side, Table, paragraph};
 use std::io::{self, Write};
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::Status;
 use tidemill_optimizer::summary::PathLatency;
+use tidemill_spec::plan::LatencyBasis;
 
 /// Route classes that are listed.
 const CLASSES_SHOWN: usize = 12;
@@ -55,7 +55,7 @@ pub(super) fn write(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> 
     workers(answer, planned, out)?;
     classes(planned, out)?;
     costs(problem, planned, out)?;
-    latencies(problem, planned, out)?;
+    latencies(answer, planned, out)?;
     expected(answer, out)?;
     levels(answer, planned, out)?;
     predictions(answer, planned, out)?;
@@ -74,11 +74,11 @@ fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> i
         }
     }
     for (within, what) in &lines {
-        writeln!(out, "predicted, not measured{within}: times of {}", what.join(", "))?;
+        paragraph(out, &format!("predicted, not measured{within}: times of {}", what.join(", ")))?;
     }
     let weak = weak_lines(&weak_figures(answer.case, &planned.plan));
     for line in &weak {
-        writeln!(out, "{line}")?;
+        paragraph(out, line)?;
     }
     if lines.is_empty() && weak.is_empty() { Ok(()) } else { writeln!(out) }
 }
@@ -211,7 +211,8 @@ fn costs(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::Resul
     writeln!(out)
 }
 
-fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+fn latencies(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Result<()> {
+    let problem = &answer.assembly.problem;
     let mut table = Table::new(&[
         ("path", Side::Left),
         ("service", Side::Right),
@@ -240,11 +241,14 @@ fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::R
     }
     table.write(out)?;
     if planned.summary.paths.iter().any(|path| path.is_bounded) && !problem.limits.latency.is_empty() {
-        writeln!(
-            out,
-            "waiting is what the plan allows before the workers, an upper bound chosen among a few, and not what is expected; \
-             room is what is left up to the level beside the sum of such bounds"
-        )?;
+        let room = match answer.basis() {
+            LatencyBasis::Guaranteed => {
+                "; room is what is left up to the level beside the sum of such bounds"
+            }
+            LatencyBasis::Expected => "",
+        };
+        let text = "waiting is what the plan allows before the workers, an upper bound chosen among a few, and not what is expected";
+        paragraph(out, &format!("{text}{room}"))?;
     }
     writeln!(out)
 }
@@ -253,7 +257,7 @@ fn latencies(problem: &Problem, planned: &Planned, out: &mut dyn Write) -> io::R
 fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     match answer.expectation {
         None => return Ok(()),
-        Some(Expectation::Known { sink, latency, seconds, utilization, contradictions }) => {
+        Some(Expectation::Known { sink, latency, seconds, utilization, contradictions, .. }) => {
             // Where the median lies between two heaps, it says little.
             let (from, to) = latency.middle;
             let between = match to > 1.5 * from {
@@ -263,19 +267,19 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             let busiest = utilization.iter().max_by(|a, b| a.1.total_cmp(b.1));
             let busy = busiest
                 .map_or(String::new(), |(worker, part)| format!(", {worker} {:.0} % busy", 100.0 * part));
-            writeln!(
-                out,
+            let text = format!(
                 "guarantee: the sums above; expectation: p50 {}{between}, p99 {} at {sink}{busy} ({} simulated)",
                 milliseconds(latency.p50 * 1e3),
                 milliseconds(latency.p99 * 1e3),
                 crate::figures::seconds(*seconds)
-            )?;
+            );
+            paragraph(out, &text)?;
             for one in contradictions {
-                writeln!(out, "the simulation denies the guarantee: {}", one.text())?;
+                paragraph(out, &format!("the simulation denies the guarantee: {}", one.text()))?;
             }
         }
         Some(Expectation::Unknown(why)) => {
-            writeln!(out, "guarantee: the sums above; expectation: none, {why}")?;
+            paragraph(out, &format!("guarantee: the sums above; expectation: none, {why}"))?;
         }
     }
     writeln!(out)
@@ -331,11 +335,22 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
             room.unwrap_or_default(),
         ]);
     }
+    let expected = answer.expectation.and_then(Expectation::slowest_level);
     for limit in &problem.limits.latency {
+        let wanted = format!("p{} below {}", limit.percentile, milliseconds(limit.seconds * 1e3));
+        if let (LatencyBasis::Expected, Some(expected)) = (answer.basis(), expected) {
+            table.row([
+                "latency".to_owned(),
+                wanted,
+                format!("{} expected", milliseconds(expected.seconds * 1e3)),
+                format!("{}, not guaranteed", milliseconds((limit.seconds - expected.seconds) * 1e3)),
+            ]);
+            continue;
+        }
         let slowest = planned.summary.slowest().map_or(0.0, PathLatency::total);
         table.row([
             "latency".to_owned(),
-            format!("p{} below {}", limit.percentile, milliseconds(limit.seconds * 1e3)),
+            wanted,
             milliseconds(slowest * 1e3),
             match is_latency_denied {
                 true => DENIED.to_owned(),
@@ -350,68 +365,78 @@ fn levels(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::Re
 fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outcome = answer.outcome;
     if !answer.denied().is_empty() {
-        writeln!(
+        paragraph(
             out,
             "by the planner's bounds, which the simulation denies: plan with more room (`--max-utilization`, `--slo`), \
-             or measure longer (`tidemill profile`)"
+             or measure longer (`tidemill profile`)",
         )?;
+    }
+    if let Some(simulated) = answer.search {
+        let text = format!(
+            "latency is expected, not guaranteed: {} simulated, this one with several seeds",
+            plans(simulated.plans)
+        );
+        paragraph(out, &text)?;
     }
     let engine =
         engine(outcome, answer.case.limits.solver).map(|engine| format!(", {engine}")).unwrap_or_default();
-    match (outcome.status, outcome.bound, outcome.gap) {
+    let text = match (outcome.status, outcome.bound, outcome.gap) {
         (Status::Optimal, Some(bound), gap) => {
             let gap = gap.filter(|gap| *gap > 1e-5).map_or_else(|| "0 %".to_owned(), percent);
-            writeln!(out, "optimal: no plan costs less than {} (gap {gap}{engine})", dollars(bound))
+            format!("optimal: no plan costs less than {} (gap {gap}{engine})", dollars(bound))
         }
-        (Status::TimeLimited, Some(bound), Some(gap)) => writeln!(
-            out,
+        (_, Some(bound), Some(gap)) if answer.search.is_some() => format!(
+            "not proven to be the cheapest: without a level on latency no plan costs less than {} (gap {}{engine})",
+            dollars(bound),
+            percent(gap)
+        ),
+        (Status::TimeLimited, Some(bound), Some(gap)) => format!(
             "time limit: no plan costs less than {} (gap {}{engine}); `--time-limit` gives it longer",
             dollars(bound),
             percent(gap)
         ),
         (_, Some(bound), Some(gap)) => {
-            writeln!(
-                out,
-                "feasible: no plan costs less than {} (gap {}{engine})",
-                dollars(bound),
-                percent(gap)
-            )
+            format!("feasible: no plan costs less than {} (gap {}{engine})", dollars(bound), percent(gap))
         }
-        _ => writeln!(
-            out,
-            "feasible: keeps all levels; nothing is proven of its cost (`--planner exact` does)"
-        ),
-    }
+        _ => "feasible: keeps all levels; nothing is proven of its cost (`--planner exact` does)".to_owned(),
+    };
+    paragraph(out, &text)
+}
+
+/// `1 plan`.
+fn plans(count: usize) -> String {
+    format!("{count} plan{}", if count == 1 { "" } else { "s" })
 }
 
 /// What to say where there is no plan.
 fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (workflow, infrastructure) = (&answer.case.workflow.name, &answer.case.infrastructure.name);
-    let Some(relaxations) = answer.relaxations else {
-        return match answer.outcome.status {
-            Status::TimeLimited => writeln!(
-                out,
+    if let Some(simulated) = answer.search.filter(|simulated| simulated.plans > 0) {
+        let all = plans(simulated.plans);
+        let text = format!(
+            "{workflow} on {infrastructure}: no plan found that a simulation expects to keep all service levels"
+        );
+        paragraph(out, &text)?;
+        let nearest = simulated.nearest.map(|nearest| {
+            let seconds = milliseconds(nearest.seconds * 1e3);
+            format!("; the nearest has p{} {seconds} and costs {}", nearest.percentile, dollars(nearest.cost))
+        });
+        return paragraph(out, &format!("{all} simulated{}", nearest.unwrap_or_default()));
+    }
+    let Some(give_way) = answer.give_way else {
+        let text = match answer.outcome.status {
+            Status::TimeLimited => format!(
                 "{workflow} on {infrastructure}: no plan found within the time limit; `--time-limit` gives it longer"
             ),
-            _ => writeln!(
-                out,
+            _ => format!(
                 "{workflow} on {infrastructure}: {} found no plan; `--planner exact` finds one or proves that there is none",
                 answer.outcome.planner
             ),
         };
+        return paragraph(out, &text);
     };
     writeln!(out, "{workflow} on {infrastructure}: infeasible, no plan keeps all service levels\n")?;
-    if relaxations.is_empty() {
-        return writeln!(
-            out,
-            "no single change of a service level, a link or the number of machines mends that"
-        );
-    }
-    writeln!(out, "each of these alone makes a plan possible:")?;
-    for relaxation in relaxations {
-        writeln!(out, "  {}", told(answer.case, answer.assembly, relaxation))?;
-    }
-    Ok(())
+    give_way.write(answer.case, answer.assembly, out)
 }
 
 #[cfg(test)]

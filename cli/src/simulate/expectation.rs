@@ -7,7 +7,9 @@ use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::physical::worker_names;
 use tidemill_optimizer::solution::Solution;
 use tidemill_optimizer::summary::{WorkerLoad, workers};
-use tidemill_simulator::{Arrivals, Ended, Knowledge, Latency, Options, Simulation, Times, simulate};
+use tidemill_simulator::{
+    Arrivals, Ended, Knowledge, Latency, LimitOutcome, Options, Simulation, Times, simulate,
+};
 use tidemill_spec::plan::{Plan, PredictedValue};
 use tidemill_spec::units::{Percent, TimeSpan};
 
@@ -34,6 +36,8 @@ pub(crate) enum Expectation {
         seconds: f64,
         /// Part of its time that each worker of the plan is busy, by id.
         utilization: BTreeMap<String, f64>,
+        /// The levels on latency, at each sink.
+        levels: Vec<LimitOutcome>,
         /// What of it denies what the plan promises.
         contradictions: Vec<Contradiction>,
     },
@@ -122,8 +126,14 @@ fn contradictions(simulation: &Simulation, names: &[String], planned: &[WorkerLo
     all
 }
 
-/// Simulates a plan shortly, with arrivals as even as its sources have them.
-pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution, plan: &Plan) -> Expectation {
+/// Simulates a plan shortly, with arrivals as even as its sources have them. All random numbers follow from `seed`.
+pub(crate) fn expectation(
+    case: &Case,
+    assembly: &Assembly,
+    solution: &Solution,
+    plan: &Plan,
+    seed: u64,
+) -> Expectation {
     let times = Times::measured(&case.inputs(), assembly, solution);
     let problem = &assembly.problem;
     let mut unknown: Vec<&str> = times
@@ -143,8 +153,8 @@ pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution,
     let slowest =
         all.sinks.iter().map(|sink| problem.operators[sink.operator].rate).fold(f64::INFINITY, f64::min);
     let seconds = (RECORDS / slowest).clamp(SECONDS.0, SECONDS.1);
-    let options =
-        Options { seconds: 1.1 * seconds, warm_up: 0.1 * seconds, most_events: Some(MOST_EVENTS), ..all };
+    let (warm_up, most_events) = (0.1 * seconds, Some(MOST_EVENTS));
+    let options = Options { seconds: seconds + warm_up, warm_up, seed, most_events, ..all };
     match simulate(problem, solution, &times, &Arrivals::constant(), &options) {
         Ok(simulation) if simulation.ended == Ended::Complete => {
             let names = worker_names(assembly, solution);
@@ -152,12 +162,13 @@ pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution,
             let busy = simulation.workers.iter().map(|worker| worker.utilization);
             let utilization = names.into_iter().zip(busy).collect();
             let came = simulation.sinks.iter().map(|sink| sink.arrival.count).max().unwrap_or(0);
+            let levels = simulation.sinks.iter().flat_map(|sink| sink.limits.iter().copied()).collect();
             let sinks = simulation.sinks.into_iter();
             let worst = sinks.max_by(|a, b| a.latency.p99.total_cmp(&b.latency.p99));
             match worst.filter(|sink| sink.latency.count > 0) {
                 Some(sink) => {
                     let (sink, latency) = (sink.name, sink.latency);
-                    Expectation::Known { sink, latency, seconds, utilization, contradictions }
+                    Expectation::Known { sink, latency, seconds, utilization, levels, contradictions }
                 }
                 None if came > 0 => {
                     Expectation::Unknown("readers of the sink see records when the run ends".to_owned())
@@ -176,6 +187,12 @@ pub(crate) fn expectation(case: &Case, assembly: &Assembly, solution: &Solution,
 }
 
 impl Expectation {
+    /// The level on latency that is kept least, where there is one and something is expected.
+    pub(crate) fn slowest_level(&self) -> Option<&LimitOutcome> {
+        let Self::Known { levels, .. } = self else { return None };
+        levels.iter().max_by(|a, b| (a.seconds / a.limit).total_cmp(&(b.seconds / b.limit)))
+    }
+
     /// What of it denies what the plan promises.
     pub(crate) fn contradictions(&self) -> &[Contradiction] {
         match self {

@@ -74,7 +74,7 @@ pub struct MissingWorkers {
 /// Those of the planner.
 pub fn relaxations(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relaxation>, PlannerError> {
     // Any plan will do: a gap that everything keeps ends the search at the first.
-    let any = SearchLimits { gap: 1e6, ..*limits };
+    let any = SearchLimits { gap: 1e6, more_accurate: false, ..*limits };
     let possible = |problem: &Problem| -> Result<bool, PlannerError> {
         Ok(Exact.plan(problem, &any)?.solution.is_some())
     };
@@ -90,7 +90,7 @@ pub fn relaxations(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relax
     Ok(all)
 }
 
-type Possible<'a> = &'a dyn Fn(&Problem) -> Result<bool, PlannerError>;
+pub(super) type Possible<'a> = &'a dyn Fn(&Problem) -> Result<bool, PlannerError>;
 
 /// The largest of the values for which a plan is possible, between one that is and one that is not.
 fn border(
@@ -108,7 +108,7 @@ fn border(
     Ok(possible)
 }
 
-fn rate(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+pub(super) fn rate(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
     // Below this, it is not the rate.
     let least = 1e-4;
     if !possible(&with_rate(problem, least))? {
@@ -127,7 +127,10 @@ fn rate(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>,
     Ok(Some(Relaxation { relaxed: Relaxed::Rate { factor }, relative: 1.0 - factor }))
 }
 
-fn accuracy(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+pub(super) fn accuracy(
+    problem: &Problem,
+    possible: Possible<'_>,
+) -> Result<Option<Relaxation>, PlannerError> {
     let Some(from) = problem.limits.accuracy else { return Ok(None) };
     let lower: Vec<f64> = problem.accuracy_levels().into_iter().filter(|accuracy| *accuracy < from).collect();
     // The higher, the harder: the first that is possible.
@@ -146,7 +149,7 @@ fn accuracy(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxati
     Ok(found)
 }
 
-fn latency(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
+pub(super) fn latency(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
     let Some(from) = problem.limits.latency.iter().map(|limit| limit.seconds).reduce(f64::min) else {
         return Ok(None);
     };

@@ -111,3 +111,36 @@ fn a_plan_is_explained() {
         }
     }
 }
+
+/// Each level that is named has to give way, and all of them together are enough.
+#[test]
+fn levels_that_are_wrong_at_once_give_way_together() {
+    let inaccurate = |factor: f64, workflow: &str| {
+        let mut problem = with_rate(&problem(workflow), factor);
+        problem.limits.accuracy = Some(70.0);
+        problem.routes[0][1].as_mut().expect("a link").bandwidth = None;
+        problem
+    };
+    let hasty = WORKFLOW.replace("below: 800ms", "below: 60ms");
+    for (problem, count) in [(inaccurate(100.0, &without_latency()), 2), (inaccurate(100.0, &hasty), 3)] {
+        assert_eq!(found(&problem), [], "no single change does");
+        let together = combination(&problem, &limits()).expect("plans");
+        assert_eq!(together.len(), count, "{together:?}");
+        let with = |all: &[&Relaxation]| {
+            let changed = all.iter().fold(problem.clone(), |problem, relaxation| match relaxation.relaxed {
+                Relaxed::Rate { factor } => with_rate(&problem, factor),
+                Relaxed::Accuracy { to, .. } => with_accuracy(&problem, Some(to)),
+                Relaxed::Latency { to, .. } => with_latency(&problem, |_| to),
+                _ => panic!("no service level: {relaxation:?}"),
+            });
+            Exact.plan(&changed, &limits()).expect("plans").solution.is_some()
+        };
+        let all: Vec<&Relaxation> = together.iter().collect();
+        assert!(with(&all), "{together:?}");
+        for left_out in 0..count {
+            let mut others = all.clone();
+            others.remove(left_out);
+            assert!(!with(&others), "without {:?}", together[left_out]);
+        }
+    }
+}

@@ -36,9 +36,10 @@ impl Plan {
             return found;
         }
         let mut check = Check::new(tree);
-        check.same_workflow(self, workflow);
-        check.operators(self, workflow);
-        check.hops(self, workflow);
+        if check.same_workflow(self, workflow) {
+            check.operators(self, workflow);
+            check.hops(self, workflow);
+        }
         found.append(check.found);
         found
     }
@@ -285,21 +286,41 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn same_workflow(&mut self, plan: &Plan, workflow: &Workflow) {
-        if workflow.name != plan.workflow.name.as_str() {
-            let message =
-                format!("the plan is for the workflow `{}`, this is `{}`", plan.workflow.name, workflow.name);
-            let help = "use the workflow that the plan was made for, or make a new plan";
-            self.report(&[Key("workflow"), Key("name")], "E0411", message, help);
-        }
-        if let Some(digest) = &plan.workflow.digest
-            && *digest != workflow.digest()
-        {
-            let message = "the workflow has changed since the plan was made".to_string();
-            let help =
-                format!("make a new plan; or, if the plan still fits, write `digest: {}`", workflow.digest());
-            self.report(&[Key("workflow"), Key("digest")], "E0411", message, help);
-        }
+    /// Reports another workflow, or another state of it; whether it makes sense to look at the parts. Where a plan was made
+    /// for something else, all that its parts lack follows from that.
+    fn same_workflow(&mut self, plan: &Plan, workflow: &Workflow) -> bool {
+        let changed = plan.workflow.digest.as_ref().is_some_and(|digest| *digest != workflow.digest());
+        let renamed = workflow.name != plan.workflow.name.as_str();
+        let parts = differing_parts(plan, workflow);
+        let (path, mut message) = match (renamed, changed) {
+            (false, false) => return true,
+            (true, _) => (
+                [Key("workflow"), Key("name")],
+                format!("the plan is for the workflow `{}`, this is `{}`", plan.workflow.name, workflow.name),
+            ),
+            (false, true) => (
+                [Key("workflow"), Key("digest")],
+                "the workflow has changed since the plan was made".to_string(),
+            ),
+        };
+        let file = workflow.name.span.source().map_or("workflow.yaml", |source| source.name());
+        let again = format!("`tidemill plan {file} --infra FILE --profiles FILE --out PLAN`");
+        let help = match (&parts, renamed) {
+            (Some(parts), true) => {
+                message.push_str(&format!("; {parts}"));
+                format!("give the workflow that the plan was made for, or make a new plan: {again}")
+            }
+            (Some(parts), false) => {
+                message.push_str(&format!(": {parts}"));
+                format!("make a new plan: {again}")
+            }
+            (None, true) => "use the workflow that the plan was made for, or make a new plan".to_string(),
+            (None, false) => {
+                format!("make a new plan; or, if the plan still fits, write `digest: {}`", workflow.digest())
+            }
+        };
+        self.report(&path, "E0411", message, help);
+        parts.is_none()
     }
 
     fn operators(&mut self, plan: &Plan, workflow: &Workflow) {
@@ -417,6 +438,34 @@ fn items(workflow: &Workflow) -> Vec<&str> {
     let sources = workflow.sources.iter().map(|source| source.id.as_str());
     let operators = workflow.operators.iter().map(|operator| operator.id.as_str());
     sources.chain(operators).chain(workflow.sinks.iter().map(|sink| sink.id.as_str())).collect()
+}
+
+/// Names that a message lists.
+const LISTED: usize = 6;
+
+/// What a plan lacks of a workflow and what it has beside it, in words; none where both have the same parts.
+fn differing_parts(plan: &Plan, workflow: &Workflow) -> Option<String> {
+    let own = items(workflow);
+    let mut planned: Vec<&str> = plan.stages.iter().map(|stage| stage.operator.as_str()).collect();
+    planned.sort_unstable();
+    planned.dedup();
+    let without = |all: &[&str], others: &[&str]| -> String {
+        let names: Vec<String> =
+            all.iter().filter(|name| !others.contains(name)).map(|name| format!("`{name}`")).collect();
+        match names.len() {
+            0..=LISTED => names.join(", "),
+            count => format!("{} and {} more", names[..LISTED].join(", "), count - LISTED),
+        }
+    };
+    let (lacking, beside) = (without(&own, &planned), without(&planned, &own));
+    match (lacking.is_empty(), beside.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some(format!("the plan has no stage of {lacking}")),
+        (true, false) => Some(format!("the plan has stages of {beside}, which the workflow does not have")),
+        (false, false) => Some(format!(
+            "the plan has no stage of {lacking}, and stages of {beside}, which the workflow does not have"
+        )),
+    }
 }
 
 /// All edges of a workflow: from, to, input.

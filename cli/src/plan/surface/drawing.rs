@@ -1,35 +1,22 @@
 //! Cost against accuracy, a curve for each of some limits on latency.
 use crate::figures::milliseconds;
-use crate::markup::{Attribute, Markup, Short};
+use crate::plan::steps::{self, Curve, MOST_CURVES};
 use tidemill_optimizer::explain::{Surface, SurfacePoint};
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 380.0;
-/// Room around the plot: left, right, top, bottom. Names of the curves stand on the right.
-const MARGIN: (f64, f64, f64, f64) = (64.0, 128.0, 48.0, 50.0);
-/// Curves that are drawn.
-const MOST_CURVES: usize = 6;
-/// From the tightest limit to the loosest.
-const COLOURS: [&str; MOST_CURVES] = ["#b91c1c", "#d97706", "#65a30d", "#0d9488", "#2563eb", "#6b21a8"];
-/// Between two names.
-const LINE: f64 = 18.0;
-/// From here on, costs are drawn by even factors.
-const MANY_TIMES: f64 = 12.0;
-
-/// A curve: the cheapest plan of each accuracy within a limit on latency.
-struct Curve<'a> {
+/// The cheapest plan of each accuracy within a limit on latency.
+struct Within<'a> {
     limit: f64,
     /// The least accurate first; each is the cheapest of its accuracy.
     points: Vec<&'a SurfacePoint>,
 }
 
 /// The curves that differ, the tightest limit first.
-fn curves(surface: &Surface) -> Vec<Curve<'_>> {
+fn curves(surface: &Surface) -> Vec<Within<'_>> {
     let mut bounds: Vec<f64> = surface.points.iter().map(|point| point.latency).collect();
     bounds.sort_by(f64::total_cmp);
     bounds.dedup_by(|a, b| (*a - *b).abs() < 1e-9);
     let chosen = spread(&bounds);
-    let mut all: Vec<Curve<'_>> = Vec::new();
+    let mut all: Vec<Within<'_>> = Vec::new();
     for limit in chosen {
         let within = surface.points.iter().filter(|point| point.latency <= limit + 1e-9);
         let mut points: Vec<&SurfacePoint> = within.collect();
@@ -47,7 +34,7 @@ fn curves(surface: &Surface) -> Vec<Curve<'_>> {
                 && before.points.iter().zip(&points).all(|(a, b)| std::ptr::eq(*a, *b))
         });
         if !is_same {
-            all.push(Curve { limit, points });
+            all.push(Within { limit, points });
         }
     }
     all
@@ -71,151 +58,15 @@ fn spread(values: &[f64]) -> Vec<f64> {
     chosen
 }
 
-/// Even, round values within a range.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
-    let rough = (high - low).max(f64::MIN_POSITIVE) / 5.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power);
-    let step = steps.into_iter().find(|step| *step >= rough * (1.0 - 1e-9)).unwrap_or(10.0 * power);
-    let first = (low / step).ceil() as i64;
-    (first..=(high / step + 1e-9).floor() as i64).map(|count| count as f64 * step).collect()
-}
-
-fn plain(value: f64) -> String {
-    format!("{}", (value * 1e6).round() / 1e6)
-}
-
-/// Heights of costs: even steps, or, where the dearest costs many times the cheapest, even factors.
-struct Scale {
-    least: f64,
-    most: f64,
-    is_logarithmic: bool,
-}
-
-impl Scale {
-    fn of(costs: impl Iterator<Item = f64> + Clone) -> Self {
-        let most = costs.clone().fold(f64::MIN_POSITIVE, f64::max);
-        let least = costs.filter(|cost| *cost > 0.0).fold(most, f64::min);
-        match most / least > MANY_TIMES {
-            true => Self { least: least / 1.5, most: most * 1.3, is_logarithmic: true },
-            false => Self { least: 0.0, most: most * 1.05, is_logarithmic: false },
-        }
-    }
-
-    fn height(&self, cost: f64) -> f64 {
-        let (_, _, top, bottom) = MARGIN;
-        let part = match self.is_logarithmic {
-            true => (cost.max(self.least) / self.least).ln() / (self.most / self.least).ln(),
-            false => cost / self.most,
-        };
-        HEIGHT - bottom - part * (HEIGHT - top - bottom)
-    }
-
-    fn ticks(&self) -> Vec<f64> {
-        if !self.is_logarithmic {
-            return ticks(0.0, self.most);
-        }
-        let powers = self.least.log10().floor() as i32..=self.most.log10().ceil() as i32;
-        let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
-        all.filter(|value| (self.least..=self.most).contains(value)).collect()
-    }
-}
-
 /// The drawing.
 pub(super) fn drawn(title: &str, surface: &Surface, percentile: f64) -> String {
-    let curves = curves(surface);
-    let (left, right, top, bottom) = MARGIN;
-    let accuracies = || surface.points.iter().map(|point| point.accuracy);
-    let (low, high) = (accuracies().fold(f64::INFINITY, f64::min), accuracies().fold(0.0, f64::max));
-    let pad = ((high - low) * 0.05).max(0.1);
-    let (low, high) = (low - pad, high + pad);
-    let scale = Scale::of(surface.points.iter().map(|point| point.cost));
-    let x = |accuracy: f64| left + (accuracy - low) / (high - low) * (WIDTH - left - right);
-    let mut markup = Markup::new();
-    let view = format!("0 0 {WIDTH} {HEIGHT}");
-    let attributes: [Attribute<'_>; 5] = [
-        ("xmlns", &"http://www.w3.org/2000/svg"),
-        ("viewBox", &view),
-        ("font-family", &"system-ui, sans-serif"),
-        ("font-size", &"12"),
-        ("fill", &"#1f2937"),
-    ];
-    markup.element("svg", &attributes, |svg| {
-        svg.empty("rect", &[("width", &WIDTH), ("height", &HEIGHT), ("fill", &"#ffffff")]);
-        let heading = format!("{title}: cost against accuracy, by the bound on p{percentile} latency");
-        svg.leaf("text", &[("x", &16.0), ("y", &20.0), ("font-weight", &"600")], &heading);
-        let (floor, end) = (HEIGHT - bottom, WIDTH - right);
-        for cost in scale.ticks() {
-            let height = Short(scale.height(cost));
-            let line: [Attribute<'_>; 5] =
-                [("x1", &left), ("y1", &height), ("x2", &end), ("y2", &height), ("stroke", &"#e5e7eb")];
-            svg.empty("line", &line);
-            let at: [Attribute<'_>; 3] =
-                [("x", &(left - 6.0)), ("y", &Short(scale.height(cost) + 4.0)), ("text-anchor", &"end")];
-            svg.leaf("text", &at, &plain(cost));
-        }
-        for accuracy in ticks(low, high) {
-            let at: [Attribute<'_>; 3] =
-                [("x", &Short(x(accuracy))), ("y", &(floor + 18.0)), ("text-anchor", &"middle")];
-            svg.leaf("text", &at, &plain(accuracy));
-        }
-        let axis: [Attribute<'_>; 5] =
-            [("x1", &left), ("y1", &floor), ("x2", &end), ("y2", &floor), ("stroke", &"#9ca3af")];
-        svg.empty("line", &axis);
-        let unit = if scale.is_logarithmic { "$/h, each step a factor" } else { "$/h" };
-        svg.leaf("text", &[("x", &16.0), ("y", &(top - 6.0))], unit);
-        let middle: [Attribute<'_>; 3] =
-            [("x", &((left + end) / 2.0)), ("y", &(HEIGHT - 10.0)), ("text-anchor", &"middle")];
-        svg.leaf("text", &middle, "accuracy in percent, at least");
-        let column = end + 16.0;
-        svg.leaf("text", &[("x", &column), ("y", &(top + 10.0)), ("font-weight", &"600")], "latency within");
-        // The loosest first and widest, so that a tighter one that costs as much lies on it and both are seen.
-        for (at, curve) in curves.iter().enumerate().rev() {
-            let colour = COLOURS[at * (MOST_CURVES - 1) / (curves.len().max(2) - 1)];
-            let width = 1.6 + 1.2 * at as f64;
-            draw(svg, curve, (colour, width), &x, &scale);
-            let height = top + 32.0 + LINE * at as f64;
-            let (from, to, middle) = (column, column + 22.0, height - 4.0);
-            let swatch: [Attribute<'_>; 6] = [
-                ("x1", &from),
-                ("y1", &middle),
-                ("x2", &to),
-                ("y2", &middle),
-                ("stroke", &colour),
-                ("stroke-width", &Short(width)),
-            ];
-            svg.empty("line", &swatch);
-            let name = milliseconds(curve.limit * 1e3);
-            svg.leaf("text", &[("x", &(to + 8.0)), ("y", &height)], &name);
-        }
-    });
-    markup.finish()
-}
-
-/// Steps: up to a point's accuracy its plan is the cheapest.
-fn draw(
-    svg: &mut Markup,
-    curve: &Curve<'_>,
-    (colour, width): (&str, f64),
-    x: &dyn Fn(f64) -> f64,
-    scale: &Scale,
-) {
-    let mut path = format!("M{}", Short(MARGIN.0));
-    for (index, point) in curve.points.iter().enumerate() {
-        let (across, height) = (Short(x(point.accuracy)), Short(scale.height(point.cost)));
-        match index {
-            0 => path.push_str(&format!(" {height}H{across}")),
-            _ => path.push_str(&format!("V{height}H{across}")),
-        }
-    }
-    let line: [Attribute<'_>; 4] =
-        [("d", &path), ("fill", &"none"), ("stroke", &colour), ("stroke-width", &Short(width))];
-    svg.empty("path", &line);
-    for point in &curve.points {
-        let (cx, cy) = (Short(x(point.accuracy)), Short(scale.height(point.cost)));
-        let radius = Short(2.0 + width / 2.0);
-        svg.empty("circle", &[("cx", &cx), ("cy", &cy), ("r", &radius), ("fill", &colour)]);
-    }
+    let curve = |within: Within<'_>| Curve {
+        name: milliseconds(within.limit * 1e3),
+        points: within.points.iter().map(|point| (point.accuracy, point.cost)).collect(),
+    };
+    let curves: Vec<Curve> = curves(surface).into_iter().map(curve).collect();
+    let heading = format!("{title}: cost against accuracy, by the bound on p{percentile} latency");
+    steps::drawn(&heading, Some("latency within"), &curves)
 }
 
 #[cfg(test)]
@@ -223,22 +74,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_far_apart_are_seen_on_a_scale_of_factors() {
-        let even = Scale::of([5.0, 20.0].into_iter());
-        assert_eq!((even.is_logarithmic, even.ticks()), (false, vec![0.0, 5.0, 10.0, 15.0, 20.0]));
-        let factors = Scale::of([0.006, 0.75].into_iter());
-        assert!(factors.is_logarithmic);
-        assert_eq!(factors.ticks(), [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]);
-        assert!(factors.height(0.006) > factors.height(0.75));
-        assert!(factors.height(0.0).is_finite(), "a plan may cost nothing");
-    }
-
-    #[test]
     fn curves_are_spread_over_the_limits() {
         assert_eq!(spread(&[1.0, 2.0]), [1.0, 2.0]);
         assert_eq!(spread(&[5.0]), [5.0]);
         let values: Vec<f64> = (1..=32).map(f64::from).collect();
         assert_eq!(spread(&values), [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
-        assert_eq!(ticks(0.0, 10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
     }
 }

@@ -1,17 +1,23 @@
-//! A more accurate plan at the same cost: workers are paid for whole, and what is idle of them may do for better models. The
-//! workers of the cheapest plan stay; joint variants whose work they may be able to do are tried on them, the most accurate
-//! first, and where none of many fits, better variants one operator at a time.
+//! A more accurate plan at the same cost: workers are paid for whole, and what is idle of them may do for better models.
+//! Joint variants whose work may cost no more are tried, the most accurate first: in the place of those of the cheapest plan,
+//! then on its workers, then on any that together cost as much. Where none of many fits, better variants are tried one
+//! operator at a time.
+//!
+//! A worker that does more keeps longer waits only, so the waits that a plan allows are chosen anew for other variants:
+//! latency limits often leave room for them.
 use super::model::{Allowed, Model};
+use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::program::{Answer, Effort};
-use super::routes::Routes;
 use super::search::Search;
+use super::under_latency::within;
 use super::variants::product;
-use super::{Best, extract};
+use super::{Best, extract, realised};
 use crate::check::check;
 use crate::cost::cost;
 use crate::planner::PlannerError;
 use crate::problem::{AccuracyModel, Problem, ServiceMode, Variant};
+use crate::queueing::{decay_rate, effective_seconds};
 use crate::realise::realise;
 use crate::solution::Solution;
 
@@ -22,11 +28,26 @@ const LISTED: u64 = 20_000;
 const TRIED: usize = 32;
 /// Costs that differ by less than this part are equal.
 const EQUAL: f64 = 1e-9;
-/// The same for relaxations, which are rounded more.
+/// The same for programs, which are rounded more.
 const NEARLY: f64 = 1e-6;
+/// Part of the time that is left for all of this.
+const PART_OF_TIME: f64 = 0.1;
 
-/// Takes a more accurate plan on the same workers, where one costs the same and keeps all limits.
+/// Takes a more accurate plan, where one costs the same and keeps all limits.
 pub(super) fn more_accurate(
+    problem: &Problem,
+    excluded: &[Vec<usize>],
+    search: &mut Search,
+    found: &mut Best,
+) -> Result<(), PlannerError> {
+    // What is proven of the cost stays proven where the time for this is up.
+    let (by_time, gap) = (search.by_time, std::mem::replace(&mut search.limits.gap, NEARLY));
+    let done = within(search, PART_OF_TIME, |search| within_time(problem, excluded, search, found));
+    (search.by_time, search.limits.gap) = (by_time, gap);
+    done
+}
+
+fn within_time(
     problem: &Problem,
     excluded: &[Vec<usize>],
     search: &mut Search,
@@ -41,20 +62,21 @@ pub(super) fn more_accurate(
         _ => f64::INFINITY,
     };
     let is_as_cheap = |solution: &Solution| costs(solution) <= total * (1.0 + EQUAL);
-    let Some(work) = Work::on_workers_of(problem, &solution) else { return Ok(()) };
+    let work = Work::for_cost(problem, total);
     let better = more_accurate_joints(problem, excluded, &solution.variants, &work);
     if better.is_empty() {
         return Ok(());
     }
-    let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-    let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
+    let anew = Anew::new(problem, total)?;
     for joint in better.iter().take(TRIED) {
         if search.time.left_of(search.limits.wall_seconds) <= 0.0 {
             return Ok(());
         }
-        let in_place = in_place(problem, &solution, joint).filter(is_as_cheap);
-        let planned_anew = || on_same_workers(&prepared, &solution, joint, total, search).filter(is_as_cheap);
-        if let Some(better) = in_place.or_else(planned_anew) {
+        let better = match in_place(problem, &solution, joint).filter(is_as_cheap) {
+            Some(better) => Some(better),
+            None => anew.plan(&solution, joint, search)?.filter(is_as_cheap),
+        };
+        if let Some(better) = better {
             found.plan = Some((total, better));
             return Ok(());
         }
@@ -94,30 +116,28 @@ fn climbed(
     }
 }
 
-/// The least work that variants are on the workers of a plan, and what these can do, in workers.
+/// What the work of variants costs at least, in $/h, if parts of workers could be rented.
 #[derive(Debug)]
 struct Work {
-    /// By operator and variant; infinite where it runs on none of them.
+    /// By operator and variant; infinite where it runs on no worker.
     least: Vec<Vec<f64>>,
     most: f64,
 }
 
 impl Work {
-    /// None where the plan has no workers.
-    fn on_workers_of(problem: &Problem, plan: &Solution) -> Option<Self> {
-        let mut classes: Vec<usize> = plan.workers.iter().map(|worker| worker.class).collect();
-        classes.sort_unstable();
-        classes.dedup();
+    fn for_cost(problem: &Problem, total: f64) -> Self {
         let least = problem.operators.iter().map(|operator| {
-            let seconds = |variant: &Variant| {
-                let modes = classes.iter().flat_map(|&class| variant.modes.get(class).into_iter().flatten());
-                modes.map(|mode| mode.seconds_per_record).fold(f64::INFINITY, f64::min)
+            let price = |variant: &Variant| {
+                let classes = problem.worker_classes.iter().zip(&variant.modes);
+                let modes = classes.filter(|(class, _)| class.count > 0).flat_map(|(class, modes)| {
+                    modes.iter().map(|mode| mode.seconds_per_record * class.price)
+                });
+                modes.fold(f64::INFINITY, f64::min)
             };
-            let work = |variant| if operator.weightless { 0.0 } else { operator.rate * seconds(variant) };
+            let work = |variant| if operator.weightless { 0.0 } else { operator.rate * price(variant) };
             operator.variants.iter().map(work).collect()
         });
-        let most = plan.workers.len() as f64 * problem.limits.max_utilization;
-        (!classes.is_empty()).then(|| Self { least: least.collect(), most: most * (1.0 + EQUAL) })
+        Self { least: least.collect(), most: total * problem.limits.max_utilization * (1.0 + EQUAL) }
     }
 
     fn may_fit(&self, joint: &[usize]) -> bool {
@@ -153,7 +173,8 @@ fn more_accurate_joints(
     better.into_iter().map(|(_, joint)| joint).collect()
 }
 
-/// The same plan with other variants, each in the mode most like the one before; none where one does not run there.
+/// The same plan with other variants, each in the mode most like the one before, and with the shortest waits that the workers
+/// then keep; none where a variant does not run there, or no wait is kept.
 fn in_place(problem: &Problem, plan: &Solution, joint: &[usize]) -> Option<Solution> {
     let mut with_joint = Solution { variants: joint.to_vec(), ..plan.clone() };
     for hosting in &mut with_joint.hostings {
@@ -169,36 +190,95 @@ fn in_place(problem: &Problem, plan: &Solution, joint: &[usize]) -> Option<Solut
         };
         hosting.mode = modes(after).iter().position(alike).or_else(|| quickest(modes(after)))?;
     }
+    if !problem.limits.latency.is_empty() {
+        for worker in 0..with_joint.workers.len() {
+            let wait = shortest_wait(problem, &with_joint, worker)?;
+            let here = with_joint.hostings.iter_mut().filter(|hosting| hosting.worker == Some(worker));
+            here.for_each(|hosting| hosting.wait_seconds = Some(wait));
+        }
+    }
     Some(with_joint)
 }
 
-/// The cheapest shares and routes for those variants with the numbers of workers of a plan.
-fn on_same_workers(
-    prepared: &Prepared<'_>,
-    plan: &Solution,
-    joint: &[usize],
-    total: f64,
-    search: &mut Search,
-) -> Option<Solution> {
-    let placement = if prepared.problem.limits.latency.is_empty() {
-        let with_joint = Solution { variants: joint.to_vec(), ..plan.clone() };
-        let model = Model::new(prepared, &Allowed::only(prepared, joint));
-        let given = model.program.with_integers_of(&model.integers_of(prepared, &with_joint)?);
-        match search.solve(&given, &Effort { relaxed: true, ..search.effort(1.0) }) {
-            Answer::Found(point) => extract::placement(prepared, &model, &point.values),
-            _ => return None,
-        }
-    } else {
-        let mut routes = Routes::new(prepared, joint);
-        let count = |class: usize, operator: Option<usize>| prepared.workers_of(class, operator, plan);
-        search.with_workers(&mut routes, count, total * (1.0 + NEARLY))?
+/// The shortest wait that may be chosen for a worker and that its work keeps.
+fn shortest_wait(problem: &Problem, plan: &Solution, worker: usize) -> Option<f64> {
+    let percentile = problem.limits.latency.iter().map(|limit| limit.percentile).fold(0.0, f64::max);
+    let class = plan.workers[worker].class;
+    let is_kept = |wait: &f64| {
+        let theta = decay_rate(*wait, percentile);
+        let here = plan.hostings.iter().filter(|hosting| hosting.worker == Some(worker));
+        let parts = here.map(|hosting| {
+            let operator = &problem.operators[hosting.operator];
+            let mode = &operator.variants[plan.variants[hosting.operator]].modes[class][hosting.mode];
+            Some(operator.rate * hosting.share * effective_seconds(mode, theta)?)
+        });
+        parts.sum::<Option<f64>>().is_some_and(|load| load <= 1.0)
     };
-    realise(prepared.problem, &placement).ok()
+    problem.limits.wait_levels.iter().copied().find(is_kept)
+}
+
+/// Plans with given variants that cost no more than a plan that there is.
+struct Anew<'a> {
+    planning: Prepared<'a>,
+    /// Only under latency limits.
+    bounding: Option<Prepared<'a>>,
+    total: f64,
+}
+
+impl<'a> Anew<'a> {
+    fn new(problem: &'a Problem, total: f64) -> Result<Self, PlannerError> {
+        let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
+        let planning = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
+        let bounding = match problem.limits.latency.is_empty() {
+            true => None,
+            false => Some(Prepared::new(problem, &rules, LatencyRule::Means, 1.0)?),
+        };
+        Ok(Self { planning, bounding, total })
+    }
+
+    /// A plan that is no dearer by more than rounding, if one is found soon.
+    fn plan(
+        &self,
+        plan: &Solution,
+        joint: &[usize],
+        search: &mut Search,
+    ) -> Result<Option<Solution>, PlannerError> {
+        let most = self.total * (1.0 + NEARLY) + f64::MIN_POSITIVE;
+        match &self.bounding {
+            None => Ok(self.on_same_workers(plan, joint, search).or_else(|| {
+                let (model, point) = search.with_variants(&self.planning, joint, most)?;
+                realised(self.planning.problem, &self.planning, &model, &point).ok()
+            })),
+            Some(bounding) => {
+                // Whatever is found has to be cheaper than this, by more than the gap.
+                let dearer = most / (1.0 - 2.0 * search.limits.gap);
+                let mut found = Best { plan: Some((dearer, plan.clone())), bound: 0.0, is_refused: false };
+                OneJoint::new(bounding, &self.planning, joint, 0.0).close(true, search, &mut found)?;
+                Ok(found.plan.map(|(_, solution)| solution).filter(|found| found.variants == joint))
+            }
+        }
+    }
+
+    /// The cheapest shares and routes with the numbers of workers of a plan; without latency limits.
+    fn on_same_workers(&self, plan: &Solution, joint: &[usize], search: &mut Search) -> Option<Solution> {
+        let with_joint = Solution { variants: joint.to_vec(), ..plan.clone() };
+        let model = Model::new(&self.planning, &Allowed::only(&self.planning, joint));
+        let given = model.program.with_integers_of(&model.integers_of(&self.planning, &with_joint)?);
+        match search.solve(&given, &Effort { relaxed: true, ..search.effort(1.0) }) {
+            Answer::Found(point) => {
+                realise(self.planning.problem, &extract::placement(&self.planning, &model, &point.values))
+                    .ok()
+            }
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::{WORTH, in_place};
     use crate::check::check;
+    use crate::explain::with_accuracy;
     use crate::generator::{small_problem, small_problem_with_latency};
     use crate::planner::{Planner, SearchLimits};
     use crate::planners::exact::Exact;
@@ -258,6 +338,66 @@ mod tests {
             assert!((same - cost).abs() <= 2e-4 * cost && less < 51.0, "{}: {same}, {less}", problem.name);
         }
         assert!(planned_in_all > 20, "{planned_in_all}");
+    }
+
+    /// Whoever asks for more accuracy than the answer has pays for it: no plan that another level finds costs as much.
+    #[test]
+    fn no_level_finds_more_accuracy_for_the_same_money() {
+        let (mut asked, mut improved) = (0, 0);
+        for seed in 1..=60 {
+            for problem in [small_problem(seed), small_problem_with_latency(seed)] {
+                if problem.operators[0].weightless {
+                    continue;
+                }
+                for (slower, points) in [(1.3, 4.0), (2.0, 8.0)] {
+                    let problem = with_more_accurate_copies(problem.clone(), slower, points);
+                    let Some((cost, accuracy)) = planned(&problem) else { continue };
+                    improved += usize::from(accuracy > 50.0);
+                    let Some((more, _)) = planned(&with_accuracy(&problem, Some(accuracy + WORTH))) else {
+                        continue;
+                    };
+                    asked += 1;
+                    let name = &problem.name;
+                    assert!(
+                        more > cost * (1.0 + 1e-8),
+                        "{name}, {slower}: {accuracy} for {cost}, more for {more}"
+                    );
+                }
+            }
+        }
+        assert!(asked > 40 && improved > 40, "{asked} asked, {improved} improved");
+    }
+
+    /// A worker that runs larger models keeps only longer waits, for which the limit leaves room.
+    #[test]
+    fn waits_are_chosen_anew_for_larger_models() {
+        let mut longer = 0;
+        for seed in 1..=60 {
+            let mut problem = small_problem_with_latency(seed);
+            if problem.operators[0].weightless {
+                continue;
+            }
+            problem.limits.latency.iter_mut().for_each(|limit| limit.seconds *= 4.0);
+            let shortest = problem.limits.wait_levels[0];
+            problem.limits.wait_levels = (4..=16).map(|part| shortest * f64::from(part) / 4.0).collect();
+            let problem = with_more_accurate_copies(problem, 1.3, 10.0);
+            let as_found = SearchLimits { more_accurate: false, ..SearchLimits::default() };
+            let Some(plan) = Exact.plan(&problem, &as_found).expect("it takes the problem").solution else {
+                continue;
+            };
+            let plan = in_place(&problem, &plan, &plan.variants).expect("its own waits do");
+            let mut joint = plan.variants.clone();
+            joint[0] += problem.operators[0].variants.len() / 2;
+            let Some(better) = in_place(&problem, &plan, &joint) else { continue };
+            let mut with_old_waits = better.clone();
+            for (hosting, old) in with_old_waits.hostings.iter_mut().zip(&plan.hostings) {
+                hosting.wait_seconds = old.wait_seconds;
+            }
+            let kept = [&better, &with_old_waits].map(|plan| check(&problem, plan).is_empty());
+            assert!(kept[0] || !kept[1], "{}: the old waits would do", problem.name);
+            longer += usize::from(kept == [true, false]);
+        }
+        assert!(longer > 5, "{longer} were possible by other waits");
     }
 
     #[test]
