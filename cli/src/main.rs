@@ -53,9 +53,8 @@ use std::io::{IsTerminal, Write};
 use terminal::Terminal;
 
 fn main() -> ! {
-    let told = |told: clap::Error| leave(without_verb(&told));
-    let matches = Arguments::command().try_get_matches().unwrap_or_else(told);
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(told);
+    let matches = Arguments::command().try_get_matches().unwrap_or_else(|told| leave(without_verb(&told)));
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|told| leave(without_verb(&told)));
     let terminal = Terminal::new(arguments.color, arguments.quiet);
     terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
     let result = match arguments.verb {

@@ -106,6 +106,7 @@ mod tests {
         SinkReport {
             sink: "out".into(),
             records: 100,
+            reader_gone: false,
             rate_per_second: 10.0,
             publication,
             latency: of(latency),

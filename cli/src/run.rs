@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_engine::clock::DilatedClock;
-use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport};
+use tidemill_engine::{EpochWriter, Observer, Program, Run, RunError, RunOptions, RunReport};
 use tidemill_operators::bind::files::check_written;
 use tidemill_operators::kind::TypedSinkKind;
 use tidemill_operators::sinks::parquet::Parquet;
