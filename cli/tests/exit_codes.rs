@@ -224,7 +224,7 @@ fn nothing_that_is_read_is_overwritten() {
 #[test]
 fn an_epoch_log_of_another_workflow_is_refused() {
     let place = Place::example("quickstart");
-    place.write("log.json", r#"{"images": {"cuts": {}, "end": {"sequence": 0, "epoch": 0}}}"#);
+    place.write("log.json", "{\"epoch_log\": 1, \"sources\": [\"images\"]}\n");
     let arguments = ["run", &place.argument("workflow.yaml"), "--replay", &place.argument("log.json")];
     let outcome = tidemill(&arguments).expect(78);
     assert!(
