@@ -4,6 +4,7 @@ pub mod exact_sum;
 pub mod expression;
 pub mod filter;
 pub mod join;
+mod join_side;
 mod join_state;
 mod keys;
 pub mod map;
