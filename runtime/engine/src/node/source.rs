@@ -12,7 +12,7 @@ use crate::context::{Durable, QUOTA, Room, SlotContext, StageContext};
 use crate::executor::Notifier;
 use crate::frame::{CLOSED, Epoch, WatermarkStep};
 use crate::metrics::count;
-use crate::routing::{ClassTable, Selector, column_position};
+use crate::routing::{ClassTable, Selector, column_positions, number_position};
 use crate::store::{Cut, End, EpochLog};
 use crate::watermark::Track;
 use arrow_array::{
@@ -342,12 +342,13 @@ impl SourceNode {
             .collect();
         let key = self.settings.bound.key.as_ref().and_then(|key| self.settings.bound.output.index_of(key));
         let classes: Vec<u32> = match key {
-            Some(key) => (0..n)
-                .map(|row| self.settings.classes.class_at(column_position(&payload, key, row)))
+            Some(key) => column_positions(payload.column(key))
+                .into_iter()
+                .map(|position| self.settings.classes.class_at(position))
                 .collect(),
             None => sequences
                 .iter()
-                .map(|sequence| self.settings.classes.class_of(sequence.to_string().as_bytes()))
+                .map(|sequence| self.settings.classes.class_at(number_position(i128::from(*sequence))))
                 .collect(),
         };
         let mut columns: Vec<ArrayRef> = vec![
