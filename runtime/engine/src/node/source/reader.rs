@@ -1,5 +1,5 @@
 //! Reads a source ahead on a thread of its own, so that files never block a slot.
-use super::bytes_per_record;
+use super::{RECORDS_PER_EPOCH, bytes_per_record};
 use crate::executor::Notifier;
 use crate::failure::panic_text;
 use crate::processor::{ProcessorTime, ThreadMeter};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tidemill_operators::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
 use tidemill_operators::record::EventTime;
 
-/// Records asked for at once.
-const RECORDS_PER_READ: usize = 256;
+/// Records asked for at once: an epoch of a source without a rate, so that each operator gets it in one batch.
+const RECORDS_PER_READ: usize = RECORDS_PER_EPOCH as usize;
 /// Payload bytes asked for at once.
 const BYTES_PER_READ: usize = 512 << 10;
 /// Chunks read ahead.
