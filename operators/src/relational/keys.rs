@@ -118,4 +118,26 @@ impl<'a> Keys<'a> {
             })
             .collect()
     }
+
+    /// Appends the key of a row, in bytes from which no other key of these columns is made; `false` if a part of it is
+    /// empty.
+    pub(crate) fn encode(&self, row: usize, bytes: &mut Vec<u8>) -> bool {
+        self.0.iter().all(|column| match column {
+            KeyColumn::Text(array) if array.is_valid(row) => {
+                let text = array.value(row);
+                bytes.extend((text.len() as u64).to_le_bytes());
+                bytes.extend(text.as_bytes());
+                true
+            }
+            KeyColumn::Int(array) if array.is_valid(row) => {
+                bytes.extend(array.value(row).to_le_bytes());
+                true
+            }
+            KeyColumn::Bool(array) if array.is_valid(row) => {
+                bytes.push(u8::from(array.value(row)));
+                true
+            }
+            _ => false,
+        })
+    }
 }

@@ -5,6 +5,7 @@ pub mod expression;
 pub mod filter;
 mod float_order;
 pub mod join;
+mod join_side;
 mod join_state;
 mod keys;
 pub mod map;

@@ -1,4 +1,5 @@
 //! From a plan to slots and channels: which stage instance runs on which thread, and how they are connected.
+use crate::alignment::Seat;
 use crate::context::{CREDIT_WINDOW, StageContext};
 use crate::executor::ModelExecutor;
 use crate::failure::{OnPanic, RunError, Suspects};
@@ -72,6 +73,8 @@ pub(crate) enum Work {
         classes: ClassTable,
         selector: Selector,
         replay: Option<EpochLog>,
+        /// Where it is read by event time together with other sources.
+        seat: Option<Seat>,
     },
     Stateless(MakeInstance),
     Stateful(MakeInstance),

@@ -7,6 +7,7 @@
 //! their traits. [`Run`] starts, watches, restarts and ends the slots.
 #![forbid(unsafe_code)]
 
+mod alignment;
 pub mod clock;
 mod context;
 mod emulation;

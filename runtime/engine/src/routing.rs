@@ -11,22 +11,39 @@
 //! let first = (0..10_000).filter(|n| table.class_of(format!("frame{n:05}").as_bytes()) & 0xffff == 0).count();
 //! assert!((2_970..=3_030).contains(&first));
 //! ```
-use arrow_array::{Array, BooleanArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
+use std::sync::LazyLock;
 use tidemill_operators::record::{self, Metadata};
 use xxhash_rust::xxh3::xxh3_64;
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio: Knuth, TAOCP vol. 3, section 6.4 (Fibonacci hashing)
 
+/// Digits at the end of a key that count as a number.
+const NUMBER_DIGITS: usize = 18;
+
 /// Position of a key in [0, 1) as a fraction of 2^64.
 pub fn key_position(key: &[u8]) -> u64 {
-    let digits = key.iter().rev().take(18).take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = key.iter().rev().take(NUMBER_DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
     let (prefix, number) = key.split_at(key.len() - digits);
     if number.is_empty() {
         return xxh3_64(key);
     }
     let number = number.iter().fold(0u64, |value, byte| value * 10 + u64::from(byte - b'0'));
     xxh3_64(prefix).wrapping_add(number.wrapping_mul(GOLDEN))
+}
+
+/// Position of a whole number as a key: that of its decimal digits.
+pub(crate) fn number_position(number: i128) -> u64 {
+    /// Position of no prefix.
+    static BARE: LazyLock<u64> = LazyLock::new(|| xxh3_64(b""));
+    static MINUS: LazyLock<u64> = LazyLock::new(|| xxh3_64(b"-"));
+    let digits = number.unsigned_abs();
+    if digits >= 10u128.pow(NUMBER_DIGITS as u32) {
+        return key_position(number.to_string().as_bytes());
+    }
+    let prefix = if number < 0 { *MINUS } else { *BARE };
+    prefix.wrapping_add((digits as u64).wrapping_mul(GOLDEN))
 }
 
 /// Cumulative shares as fractions of 2^64.
@@ -93,61 +110,68 @@ impl Selector {
         Self::Column { index, from: if i == 0 { 0 } else { ends[i - 1] }, to: ends[i] }
     }
 
-    fn takes(&self, batch: &RecordBatch, metadata: &Metadata<'_>, row: usize) -> bool {
+    /// Which rows it takes; `None`: all.
+    fn mask(&self, batch: &RecordBatch) -> Option<BooleanArray> {
         match self {
-            Self::All => true,
+            Self::All => None,
             Self::Class { classes, partition, partitions } => {
-                let value = metadata.classes.value(row);
-                classes.get((value & 0xffff) as usize).copied().unwrap_or(false)
-                    && ((value >> 16) * partitions) >> 16 == *partition
+                Some(BooleanArray::from_unary(Metadata::of(batch).classes, |value| {
+                    classes.get((value & 0xffff) as usize).copied().unwrap_or(false)
+                        && ((value >> 16) * partitions) >> 16 == *partition
+                }))
             }
             Self::Column { index, from, to } => {
-                let position = column_position(batch, *index, row);
-                *from <= position && (position < *to || *to == u64::MAX)
+                let takes = |position: u64| *from <= position && (position < *to || *to == u64::MAX);
+                let positions = column_positions(batch.column(*index));
+                Some(positions.into_iter().map(|position| Some(takes(position))).collect())
             }
         }
     }
 
     /// The rows for this receiver; `None` when there are none.
     pub(crate) fn select(&self, batch: &RecordBatch) -> Option<RecordBatch> {
-        if *self == Self::All {
-            return Some(batch.clone());
-        }
-        let metadata = Metadata::of(batch);
-        let rows = batch.num_rows();
-        let mask: BooleanArray = (0..rows).map(|row| Some(self.takes(batch, &metadata, row))).collect();
+        let Some(mask) = self.mask(batch) else { return Some(batch.clone()) };
         match mask.true_count() {
             0 => None,
-            n if n == rows => Some(batch.clone()),
+            n if n == batch.num_rows() => Some(batch.clone()),
             _ => Some(filter_record_batch(batch, &mask).expect("the mask is as long as the batch")),
         }
     }
 }
 
-/// Position of a column's value, for keys of any type.
-pub(crate) fn column_position(batch: &RecordBatch, index: usize, row: usize) -> u64 {
-    let column = batch.column(index);
-    if column.is_null(row) {
-        return 0;
-    }
-    if let Some(text) = record::text(column) {
-        key_position(text.value(row).as_bytes())
+/// Positions of a column's values, for keys of any type.
+pub(crate) fn column_positions(column: &ArrayRef) -> Vec<u64> {
+    let each = |position: &dyn Fn(usize) -> u64| -> Vec<u64> {
+        (0..column.len()).map(|row| if column.is_null(row) { 0 } else { position(row) }).collect()
+    };
+    if let Some(texts) = record::text(column) {
+        each(&|row| key_position(texts.value(row).as_bytes()))
     } else if let Some(numbers) = record::int64(column) {
-        key_position(numbers.value(row).to_string().as_bytes())
+        each(&|row| number_position(i128::from(numbers.value(row))))
     } else if let Some(numbers) = record::float64(column) {
-        xxh3_64(&numbers.value(row).to_bits().to_le_bytes())
+        each(&|row| xxh3_64(&numbers.value(row).to_bits().to_le_bytes()))
     } else if let Some(flags) = record::boolean(column) {
-        xxh3_64(&[u8::from(flags.value(row))])
+        each(&|row| xxh3_64(&[u8::from(flags.value(row))]))
     } else if let Some(bytes) = record::binary(column) {
-        xxh3_64(bytes.value(row))
+        each(&|row| xxh3_64(bytes.value(row)))
     } else {
-        0
+        vec![0; column.len()]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_stand_where_their_digits_do(number in any::<i64>(), shift in 0u32..64, unsigned in any::<u64>()) {
+            for number in [i128::from(number >> shift), i128::from(unsigned >> shift)] {
+                prop_assert_eq!(number_position(number), key_position(number.to_string().as_bytes()));
+            }
+        }
+    }
 
     #[test]
     fn numbered_keys_follow_the_shares_closely() {

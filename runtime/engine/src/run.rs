@@ -7,6 +7,7 @@
 //! let report = run.wait().expect("no operator failed");
 //! println!("{} records", report.sinks[0].records);
 //! ```
+use crate::alignment::Groups;
 use crate::clock::{Clock, Nanoseconds, WallClock};
 use crate::emulation::worker::StagePace;
 use crate::emulation::{Emulation, Emulator};
@@ -119,6 +120,7 @@ impl Run {
         let mut sink_metrics: BTreeMap<String, Arc<SinkMetrics>> = BTreeMap::new();
         let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
         let carrier = |edge: &PlanEdge| emulator.as_ref().and_then(|emulator| emulator.link(edge));
+        let groups = Groups::of(&program, options.replay.as_ref());
         let mut graph = build(&program, &mut metrics, &carrier, |stage, instance, stage_metrics| {
             if let Some(bound) = program.sinks.get(&stage.operator) {
                 let cell = match sinks.get(&stage.operator) {
@@ -135,7 +137,7 @@ impl Run {
                 return Ok(Work::Sink { cell, metrics, truth: bound.ground_truth.clone() });
             }
             let pace = || emulator.as_ref().and_then(|emulator| emulator.pace(stage));
-            source_or_operator(&program, &options, &clock, &pace, stage, instance, stage_metrics)
+            source_or_operator(&program, &options, &groups, &clock, &pace, stage, instance, stage_metrics)
         })?;
         metrics.sinks = sink_metrics;
         one_stage_per_sink(&program)?;
@@ -288,9 +290,11 @@ fn no_partitions_of_sources(program: &Program) -> Result<(), RunError> {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "what a run knows, each of another kind")]
 fn source_or_operator(
     program: &Program,
     options: &RunOptions,
+    groups: &Groups,
     clock: &Arc<dyn Clock>,
     pace: &dyn Fn() -> Option<Arc<StagePace>>,
     stage: &Stage,
@@ -317,6 +321,7 @@ fn source_or_operator(
             classes: ClassTable::new(&shares),
             selector,
             replay,
+            seat: groups.seat(&bound.id, instance),
         });
     }
     let bound = program.operators.get(&stage.id).ok_or_else(|| {

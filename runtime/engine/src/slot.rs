@@ -406,10 +406,15 @@ impl Slot {
             self.durable[at].set(durable);
             self.start.durable[at].store(durable, Ordering::Release);
             instance.context.suspects.prune(durable);
-            match instance.work {
+            match &instance.work {
                 Work::Stateful(_) => self.context.snapshots.prune(&instance.context.instance, durable),
-                Work::Source { .. } if !self.start.shared.keep_epochs => {
-                    self.context.epochs.prune(&instance.context.instance, durable);
+                Work::Source { seat, .. } => {
+                    if let Some(seat) = seat {
+                        seat.durable(durable);
+                    }
+                    if !self.start.shared.keep_epochs {
+                        self.context.epochs.prune(&instance.context.instance, durable);
+                    }
                 }
                 _ => {}
             }

@@ -126,6 +126,53 @@ fn alone_memory_is_bounded_behind_a_fast_source() {
     assert!(last <= bound, "{:.1} MiB, at most {:.1} expected", mib(last), mib(bound));
 }
 
+/// The `join` of workflows, on `key`, of partners at most 100 ms apart.
+fn real_join() -> BoundOperator {
+    use tidemill_operators::kind::{InputPort, OperatorContext};
+    use tidemill_spec::span::{SourceFile, Span};
+    let port = |from: &str| InputPort { from: from.into(), stream: stream(), span: Span::nowhere() };
+    let id = "j".into();
+    let base = std::path::Path::new(".");
+    let context = OperatorContext { id: &id, base, variants: &[], variant: None, backend: None };
+    let text = "key: key\nwithin: 100ms\nsame_names: keep_first";
+    let options = tidemill_spec::yaml::parse(&SourceFile::new("workflow.yaml", text)).expect("yaml");
+    let registry = tidemill_operators::registry::Registry::builtin();
+    let join = registry.operator("join").expect("it is built in");
+    join.bind(&context, &[port("dense"), port("sparse")], &options).expect("the options are right")
+}
+
+#[test]
+fn alone_a_join_of_unequal_sources_keeps_what_is_within_its_bound() {
+    const DENSE: i64 = 300_000;
+    const STATE: u64 = 1 << 20;
+    let rows = |n: i64, step: i64| -> Vec<Row> {
+        (0..n).map(|i| Row { key: format!("k{:06}", i * 7919 % 1000), value: i, time: i * step }).collect()
+    };
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (mut out, _) = sink("out");
+    out.make = Arc::new(|| Ok(Box::new(Nothing)));
+    b.source(rows_source("dense", rows(DENSE, 1000), None, Some(0), 256), "a");
+    b.source(rows_source("sparse", rows(DENSE / 10, 10_000), None, Some(0), 256), "b");
+    b.operator("j", real_join(), "c", &[]).edge("dense", "j", 0).edge("sparse", "j", 1);
+    b.sink(out, "c").edge("j", "out", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let mut samples = Vec::new();
+    let report = loop {
+        if let Some(result) = run.wait_for(Duration::from_millis(1)) {
+            break result.expect("succeeds");
+        }
+        let report = run.report();
+        let join = report.stages.iter().find(|stage| stage.stage == "j").expect("a stage");
+        samples.push(join.state_bytes);
+    };
+    let join = report.stages.iter().find(|stage| stage.stage == "j").expect("a stage");
+    assert_eq!((join.records_in, join.state_bytes), (DENSE as u64 * 11 / 10, 0));
+    let most = samples.iter().max().copied().unwrap_or(0);
+    println!("{most} bytes of state at most, in {} samples", samples.len());
+    assert!(samples.iter().filter(|bytes| **bytes > 0).count() > 20, "{} samples", samples.len());
+    assert!(most <= STATE, "{most} bytes of state, at most {STATE} expected");
+}
+
 #[test]
 fn alone_an_idle_run_costs_less_than_one_percent_of_a_core() {
     let mut b = Builder::new(LinkKind::Memfd, &[1.0]);

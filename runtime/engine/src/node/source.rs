@@ -5,16 +5,17 @@ mod reader;
 mod schedule;
 
 pub(crate) use pool::ReaderPool;
-pub(crate) use schedule::Schedule;
+pub(crate) use schedule::{BYTES_PER_EPOCH, RECORDS_PER_EPOCH, Schedule};
 
 use self::reader::{Chunk, Reader};
 use super::{Emit, Node};
+use crate::alignment::Seat;
 use crate::clock::Nanoseconds;
 use crate::context::{Durable, QUOTA, Room, SlotContext, StageContext};
 use crate::executor::Notifier;
 use crate::frame::{CLOSED, Epoch, WatermarkStep};
 use crate::metrics::count;
-use crate::routing::{ClassTable, Selector, column_position};
+use crate::routing::{ClassTable, Selector, column_positions, number_position};
 use crate::store::{Cut, End, EpochLog};
 use crate::watermark::Track;
 use arrow_array::{
@@ -42,6 +43,8 @@ pub(crate) struct SourceSettings {
     pub(crate) replay: Option<EpochLog>,
     /// Who reads it.
     pub(crate) readers: Arc<ReaderPool>,
+    /// Where it is read by event time together with other sources: they cut the epochs.
+    pub(crate) seat: Option<Seat>,
 }
 
 pub(crate) struct SourceNode {
@@ -60,6 +63,8 @@ pub(crate) struct SourceNode {
     epoch: Epoch,
     /// Records and bytes in the current epoch, for schedules that count.
     in_epoch: (u64, usize),
+    /// Records before this one are known to belong to the current epoch, where the source has a seat.
+    known: u64,
     durable: Durable,
     room: Room,
     /// Records that a former life has emitted.
@@ -91,6 +96,9 @@ impl SourceNode {
         let emitted_before = slot.epochs.emitted(&stage.instance);
         let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
         let processor = Arc::clone(&stage.metrics.processor);
+        if let Some(seat) = &settings.seat {
+            seat.enter(notifier.clone());
+        }
         let reader = Reader::start(&settings.bound, cut.as_ref(), notifier, processor, &settings.readers);
         let (sequence, newest, watermark) =
             cut.map_or((0, EventTime::MIN, EventTime::MIN), |cut| (cut.sequence, cut.newest, cut.watermark));
@@ -110,6 +118,7 @@ impl SourceNode {
             watermark,
             epoch,
             in_epoch: (0, 0),
+            known: 0,
             durable,
             room,
             emitted_before,
@@ -121,56 +130,123 @@ impl SourceNode {
         }
     }
 
-    /// The epoch of the next record.
-    fn next_epoch(&self) -> Epoch {
-        if let Some(replay) = &self.settings.replay {
-            let mut epoch = self.epoch;
-            for (logged, _) in
-                replay.cuts.range(self.epoch..).take_while(|(_, c)| c.sequence <= self.sequence)
-            {
-                epoch = *logged;
-            }
-            return epoch;
-        }
-        self.settings.schedule.epoch(self.sequence, self.epoch, self.in_epoch)
-    }
-
     /// Event time of the next record, where the source has none of its own.
     fn synthetic_time(&self, sequence: u64) -> EventTime {
         self.settings.schedule.event_time(sequence)
     }
 
-    /// Ends the current epoch if the next record belongs to a later one.
-    fn turn_epoch(&mut self) {
-        let next = self.next_epoch();
-        if next > self.epoch {
-            let watermark = if self.reader.has_times() {
-                self.newest.saturating_sub(self.settings.bound.out_of_order_microseconds)
-            } else {
-                self.synthetic_time(self.sequence)
-            };
-            if watermark > EventTime::MIN {
-                self.track.record(WatermarkStep { epoch: next, watermark });
-                self.watermark = watermark;
-            }
-            self.epoch = next;
-            self.in_epoch = (0, 0);
+    /// The watermark before the next record, as far as this source knows by itself.
+    fn own_watermark(&self) -> EventTime {
+        match self.reader.has_times() {
+            true => self.newest.saturating_sub(self.settings.bound.out_of_order_microseconds),
+            false => self.synthetic_time(self.sequence),
         }
     }
 
+    /// Ends the current epoch if the next record belongs to a later one, `last` at most.
+    fn turn_epoch(&mut self, last: Epoch) {
+        if let Some(log) = &self.settings.replay {
+            let begun = log.cuts.range(self.epoch + 1..).take_while(|(_, cut)| cut.sequence <= self.sequence);
+            let begun: Vec<_> = begun.map(|(epoch, cut)| (*epoch, cut.watermark)).collect();
+            for (epoch, watermark) in begun {
+                // Times from the schedule are those of this run.
+                let watermark = if self.reader.has_times() { watermark } else { self.own_watermark() };
+                self.begin_epoch(epoch, watermark);
+            }
+            return;
+        }
+        if let Some(seat) = &self.settings.seat {
+            let place = seat.place(self.sequence, self.epoch);
+            self.known = place.until;
+            for (epoch, time) in place.begun.into_iter().take_while(|(epoch, _)| *epoch <= last) {
+                let out_of_order = self.settings.bound.out_of_order_microseconds;
+                let allowed = if self.reader.has_times() { out_of_order } else { 0 };
+                self.begin_epoch(epoch, time.saturating_sub(allowed));
+            }
+            return;
+        }
+        let next = self.settings.schedule.epoch(self.sequence, self.epoch, self.in_epoch);
+        if next > self.epoch {
+            self.begin_epoch(next, self.own_watermark());
+        }
+    }
+
+    fn begin_epoch(&mut self, epoch: Epoch, watermark: EventTime) {
+        self.log_cut();
+        if watermark > EventTime::MIN {
+            self.track.record(WatermarkStep { epoch, watermark });
+            self.watermark = watermark;
+        }
+        self.epoch = epoch;
+        self.in_epoch = (0, 0);
+        self.log_cut();
+    }
+
+    /// Writes down where the source stands in an epoch that it shares with others, also where the epoch has no record
+    /// of this source: a restart and a replay find its watermark there.
+    fn log_cut(&self) {
+        let is_logged = |log: &EpochLog| log.cuts.contains_key(&self.epoch);
+        let is_shared = self.settings.seat.is_some() || self.settings.replay.as_ref().is_some_and(is_logged);
+        let Some(chunk) = self.chunk.as_ref().filter(|_| is_shared) else { return };
+        self.slot.epochs.record(&self.stage.instance, self.epoch, self.cut(chunk));
+    }
+
+    fn cut(&self, chunk: &Chunk) -> Cut {
+        Cut {
+            position: chunk.position.clone(),
+            skip: self.taken,
+            sequence: self.sequence,
+            newest: self.newest,
+            watermark: self.watermark,
+        }
+    }
+
+    /// Tells the sources that this one is read with what was read, up to where the run is to end.
+    fn publish(&self, seat: &Seat, chunk: &Chunk) {
+        let left = self.settings.schedule.records.map_or(u64::MAX, |most| most.saturating_sub(self.sequence));
+        let records = self.taken..chunk.records.min(self.taken.saturating_add(left));
+        let mut row = chunk.rows_between(0, self.taken).end;
+        let mut newest = self.newest;
+        let newest: Vec<EventTime> = records
+            .map(|record| {
+                let Some(times) = &chunk.times else {
+                    return self.synthetic_time(self.sequence + (record - self.taken));
+                };
+                // A record that could not be read has no row and no time.
+                if row < times.len() && chunk.record_of(row) == record {
+                    newest = newest.max(times[row]);
+                    row += 1;
+                }
+                newest
+            })
+            .collect();
+        seat.publish(self.sequence, &newest, chunk.bytes_per_record);
+    }
+
     /// Ends the stream, in every life and in a replay at the same epoch: receivers may have passed it already.
-    fn end(&mut self) {
+    /// `complete`: the source itself has no more.
+    fn end(&mut self, complete: bool) {
         if self.ended {
             return;
         }
         self.ended = true;
         self.stage.metrics.ended.store(true, Ordering::Release);
         match self.known_end() {
-            Some(end) => self.epoch = self.epoch.max(end.epoch),
-            None => self.turn_epoch(),
+            Some(end) => {
+                if self.settings.seat.is_some() || self.settings.replay.is_some() {
+                    self.turn_epoch(end.epoch);
+                }
+                self.epoch = self.epoch.max(end.epoch);
+            }
+            // The others of its group need not have come as far as to say whether another epoch begins here.
+            None if self.settings.seat.is_some() => {}
+            None => self.turn_epoch(Epoch::MAX),
         }
         self.track.record(WatermarkStep { epoch: self.epoch + 1, watermark: EventTime::MAX });
         self.slot.epochs.end(&self.stage.instance, End { sequence: self.sequence, epoch: self.epoch });
+        if let Some(seat) = &self.settings.seat {
+            seat.leave(complete);
+        }
     }
 
     /// Where a former life, or the run that is replayed, ended.
@@ -194,7 +270,7 @@ impl SourceNode {
     /// Emits what is due and tells its bytes; an error when nothing more can be done now.
     fn step(&mut self, out: &mut Emit) -> Result<usize, ()> {
         if self.ends_before(self.sequence, self.slot.now()) {
-            self.end();
+            self.end(false);
             return Err(());
         }
         if self.chunk.is_none() {
@@ -202,13 +278,16 @@ impl SourceNode {
                 Ok(Some(chunk)) => {
                     // A restart or a repeated read begins in the middle of a chunk.
                     self.taken = chunk.skip;
+                    if let Some(seat) = &self.settings.seat {
+                        self.publish(seat, &chunk);
+                    }
                     self.chunk = Some(chunk);
                 }
                 Ok(None) => {
                     // A source that has nothing to give must not keep a limited run from ending.
                     match self.settings.schedule.ends_at() {
                         Some(end) if end <= self.slot.now() && self.sequence >= self.emitted_before => {
-                            self.end()
+                            self.end(false)
                         }
                         Some(end) => self.slot.wake_at(end, self.index),
                         None => {}
@@ -216,18 +295,25 @@ impl SourceNode {
                     return Err(());
                 }
                 Err(None) => {
-                    self.end();
+                    self.end(true);
                     return Err(());
                 }
                 Err(Some(error)) => {
                     self.stage.operator_failed(&self.slot, error);
-                    self.end();
+                    self.end(false);
                     return Err(());
                 }
             }
         }
         // Only now is it known whether the records carry event times of their own.
-        self.turn_epoch();
+        self.turn_epoch(Epoch::MAX);
+        if self.settings.seat.is_some() && self.known <= self.sequence {
+            // The seat notifies when the others have told enough.
+            if let Some(end) = self.settings.schedule.ends_at() {
+                self.slot.wake_at(end, self.index);
+            }
+            return Err(());
+        }
         if self.epoch > self.durable.get().saturating_add(self.settings.lead) {
             self.slot.ahead.set(true);
             return Err(());
@@ -255,18 +341,13 @@ impl SourceNode {
         let first = self.taken;
         let mut last = first;
         let mut bytes = 0;
-        let cut = Cut {
-            position: chunk.position.clone(),
-            skip: first,
-            sequence: first_sequence,
-            newest: self.newest,
-            watermark: self.watermark,
-        };
+        let cut = self.cut(&chunk);
         while last < chunk.records {
             let sequence = first_sequence + (last - first);
             let in_epoch = (self.in_epoch.0 + (last - first), self.in_epoch.1 + bytes);
             let belongs = match replay_limit {
                 Some(limit) => sequence < limit,
+                None if self.settings.seat.is_some() => sequence < self.known,
                 None => self.settings.schedule.epoch(sequence, self.epoch, in_epoch) == self.epoch,
             };
             if last > first
@@ -345,12 +426,13 @@ impl SourceNode {
             .collect();
         let key = self.settings.bound.key.as_ref().and_then(|key| self.settings.bound.output.index_of(key));
         let classes: Vec<u32> = match key {
-            Some(key) => (0..n)
-                .map(|row| self.settings.classes.class_at(column_position(&payload, key, row)))
+            Some(key) => column_positions(payload.column(key))
+                .into_iter()
+                .map(|position| self.settings.classes.class_at(position))
                 .collect(),
             None => sequences
                 .iter()
-                .map(|sequence| self.settings.classes.class_of(sequence.to_string().as_bytes()))
+                .map(|sequence| self.settings.classes.class_at(number_position(i128::from(*sequence))))
                 .collect(),
         };
         let mut columns: Vec<ArrayRef> = vec![

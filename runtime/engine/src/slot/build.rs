@@ -150,7 +150,7 @@ impl Slot {
         let other_kind = || RunError::Plan(format!("stage '{}' made another kind of operator", stage.stage));
         let shared = Arc::clone(&self.start.shared);
         Ok(match &instance.work {
-            Work::Source { bound, number, classes, selector, replay } => {
+            Work::Source { bound, number, classes, selector, replay, seat } => {
                 let track = Track::own();
                 let notifier = self.notifier(index);
                 let room = Room::default();
@@ -167,6 +167,7 @@ impl Slot {
                     lead: 2 * shared.checkpoint_every.max(1),
                     replay: replay.clone(),
                     readers: Arc::clone(&shared.readers),
+                    seat: seat.clone(),
                 };
                 let node = SourceNode::new(
                     slot,

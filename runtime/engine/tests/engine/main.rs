@@ -1,4 +1,5 @@
 //! Tests of the engine through its public face: plans in, committed results out.
+mod alignment;
 mod bursts;
 mod conformance;
 mod determinism;

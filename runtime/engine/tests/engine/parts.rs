@@ -485,6 +485,11 @@ impl Builder {
         self
     }
 
+    /// Has another stage of a source that was added take the records of one class.
+    pub(crate) fn second_stage(&mut self, operator: &str, stage: &str, slot: &str, class: usize) {
+        self.stage(stage, operator, slot, &[class]);
+    }
+
     pub(crate) fn operator(
         &mut self,
         stage: &str,

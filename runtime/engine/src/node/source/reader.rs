@@ -1,6 +1,6 @@
 //! Reads a source ahead on other threads, so that files never block a slot.
-use super::bytes_per_record;
 use super::pool::{ReaderPool, Turns};
+use super::{RECORDS_PER_EPOCH, bytes_per_record};
 use crate::executor::Notifier;
 use crate::failure::panic_text;
 use crate::processor::{ProcessorTime, ThreadMeter};
@@ -15,8 +15,8 @@ use tidemill_operators::api::{
 };
 use tidemill_operators::record::EventTime;
 
-/// Records asked for at once.
-const RECORDS_PER_READ: usize = 256;
+/// Records asked for at once: an epoch of a source without a rate, so that each operator gets it in one batch.
+const RECORDS_PER_READ: usize = RECORDS_PER_EPOCH as usize;
 /// Payload bytes asked for at once.
 const BYTES_PER_READ: usize = 512 << 10;
 /// Chunks read ahead.

@@ -5,9 +5,9 @@ use tidemill_operators::record::EventTime;
 use tidemill_spec::emission::offset;
 
 /// Records in one epoch of a source without a rate.
-const RECORDS_PER_EPOCH: u64 = 1024;
+pub(crate) const RECORDS_PER_EPOCH: u64 = 1024;
 /// Bytes in one epoch of a source without a rate: bounds what a checkpoint interval keeps.
-const BYTES_PER_EPOCH: usize = 512 << 10;
+pub(crate) const BYTES_PER_EPOCH: usize = 512 << 10;
 
 /// The schedule of one source.
 #[derive(Debug, Clone)]

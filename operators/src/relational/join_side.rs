@@ -1,0 +1,304 @@
+//! The rows of one side of a join that may still find partners.
+use super::join_state::broken;
+use crate::api::OperatorError;
+use crate::record::{EventTime, RecordId, batch_bytes};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::interleave::interleave;
+use hashbrown::HashTable;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::mem::size_of;
+use std::sync::Arc;
+
+/// Rows of one snapshot batch, at most.
+const CHUNK_ROWS: usize = 4096;
+/// Rows of one batch after compaction: few, so that they expire together.
+const COMPACT_ROWS: usize = 256;
+/// Rows that lie side by side, on average, where a snapshot takes them as they lie.
+const RUN_ROWS: usize = 8;
+/// Rows that are kept beside twice those in state before compaction: small states are left alone.
+const SPARE_ROWS: usize = 64;
+/// Keys without rows that keep their memory for the next ones, beside as many as have rows.
+const SPARE_GROUPS: usize = 64;
+
+/// One row in state.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    pub(super) time: EventTime,
+    pub(super) id: RecordId,
+    /// Number of its batch, and its place there.
+    pub(super) batch: u32,
+    pub(super) row: u32,
+    pub(super) matched: bool,
+}
+
+/// The rows of one key, in the order of (time, id). Without rows it waits for the next key.
+#[derive(Default)]
+struct Group {
+    hash: u64,
+    key: Vec<u8>,
+    rows: VecDeque<Row>,
+}
+
+/// A batch of which rows are in state.
+struct Stored {
+    batch: RecordBatch,
+    live: usize,
+    bytes: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Side {
+    /// Numbers of the groups that have rows, by key.
+    keys: HashTable<u32>,
+    groups: Vec<Group>,
+    /// Groups without rows.
+    free: Vec<u32>,
+    /// Time and group of every row, the earliest on top: what expires next.
+    times: BinaryHeap<Reverse<(EventTime, u32)>>,
+    /// Batches from number `first` on; none where no row is left.
+    batches: VecDeque<Option<Stored>>,
+    first: u32,
+    bytes: usize,
+    /// Rows in state, and rows that `batches` hold for them.
+    live: usize,
+    held: usize,
+}
+
+/// Bytes that one row takes beside its columns.
+fn row_bytes(key: &[u8]) -> usize {
+    size_of::<Row>() + size_of::<(EventTime, u32)>() + key.len()
+}
+
+impl Side {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Number that the next stored batch gets. They come round after 2^32 batches; by then the first ones have long
+    /// expired.
+    pub(super) fn next(&self) -> u32 {
+        self.first.wrapping_add(self.batches.len() as u32)
+    }
+
+    /// A batch by its number.
+    pub(super) fn batch(&self, number: u32) -> &RecordBatch {
+        let stored = self.batches[number.wrapping_sub(self.first) as usize].as_ref();
+        &stored.expect("rows in state keep their batch").batch
+    }
+
+    /// The rows with a key, in the order of (time, id).
+    pub(super) fn rows_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut VecDeque<Row>> {
+        let number = *self.keys.find(hash, |number| self.groups[*number as usize].key == key)?;
+        Some(&mut self.groups[number as usize].rows)
+    }
+
+    pub(super) fn insert(&mut self, hash: u64, key: &[u8], row: Row) {
+        self.bytes += row_bytes(key);
+        let found = self.keys.find(hash, |number| self.groups[*number as usize].key == key).copied();
+        let number = found.unwrap_or_else(|| self.new_group(hash, key));
+        self.times.push(Reverse((row.time, number)));
+        let rows = &mut self.groups[number as usize].rows;
+        match rows.back().is_none_or(|last| (last.time, last.id) <= (row.time, row.id)) {
+            true => rows.push_back(row),
+            false => {
+                let place = rows.partition_point(|other| (other.time, other.id) < (row.time, row.id));
+                rows.insert(place, row);
+            }
+        }
+    }
+
+    fn new_group(&mut self, hash: u64, key: &[u8]) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.groups.push(Group::default());
+            // Each has a row in memory, so 2^32 do not fit.
+            (self.groups.len() - 1) as u32
+        });
+        let group = &mut self.groups[number as usize];
+        group.hash = hash;
+        group.key.clear();
+        group.key.extend_from_slice(key);
+        let groups = &self.groups;
+        self.keys.insert_unique(hash, number, |number| groups[*number as usize].hash);
+        number
+    }
+
+    /// Keeps a batch of which `live` rows were inserted with the number that was [`Side::next`].
+    pub(super) fn store(&mut self, batch: RecordBatch, live: usize) {
+        if live > 0 {
+            let bytes = batch_bytes(&batch);
+            self.bytes += bytes;
+            self.live += live;
+            self.held += batch.num_rows();
+            self.batches.push_back(Some(Stored { batch, live, bytes }));
+        }
+    }
+
+    /// Removes rows for which `time + within < watermark`; returns how many had no partner.
+    pub(super) fn expire(&mut self, watermark: EventTime, within: i64) -> u64 {
+        let mut unmatched = 0;
+        while let Some(Reverse((time, number))) = self.times.peek().copied() {
+            // At the end of all streams no partner can come, whatever the times are.
+            if watermark != EventTime::MAX && watermark <= time.saturating_add(within) {
+                break;
+            }
+            self.times.pop();
+            let group = &mut self.groups[number as usize];
+            // A group has an entry for each of its rows, so this is the one of its first row.
+            let row = group.rows.pop_front().expect("every entry has a row");
+            unmatched += u64::from(!row.matched);
+            self.bytes -= row_bytes(&group.key);
+            if group.rows.is_empty() {
+                self.free_group(number);
+            }
+            self.release(row.batch);
+        }
+        unmatched
+    }
+
+    fn free_group(&mut self, number: u32) {
+        let group = &mut self.groups[number as usize];
+        if let Ok(entry) = self.keys.find_entry(group.hash, |other| *other == number) {
+            entry.remove();
+        }
+        if self.free.len() > self.keys.len() + SPARE_GROUPS {
+            *group = Group::default();
+        }
+        self.free.push(number);
+    }
+
+    /// A row of a batch is no longer in state.
+    fn release(&mut self, number: u32) {
+        let slot = &mut self.batches[number.wrapping_sub(self.first) as usize];
+        let stored = slot.as_mut().expect("rows in state keep their batch");
+        stored.live -= 1;
+        self.live -= 1;
+        if stored.live == 0 {
+            self.bytes -= stored.bytes;
+            self.held -= stored.batch.num_rows();
+            *slot = None;
+            while let Some(None) = self.batches.front() {
+                self.batches.pop_front();
+                self.first = self.first.wrapping_add(1);
+            }
+        }
+    }
+
+    /// Copies the rows in state into batches of their own where most rows of the batches are no longer in state: one
+    /// late row must not keep a thousand pictures. Costs less than the expiry of those rows did.
+    pub(super) fn compact(&mut self) -> Result<(), OperatorError> {
+        if self.held <= 2 * self.live + SPARE_ROWS {
+            return Ok(());
+        }
+        let mut rows: Vec<&mut Row> = self.groups.iter_mut().flat_map(|group| &mut group.rows).collect();
+        rows.sort_unstable_by_key(|row| (row.time, row.id));
+        let mut batches = VecDeque::new();
+        for (number, chunk) in (0..).zip(rows.chunks_mut(COMPACT_ROWS)) {
+            let places = chunk.iter().map(|row| (row.batch, row.row));
+            let places = Places::of(places, |number| {
+                let stored = self.batches[number.wrapping_sub(self.first) as usize].as_ref();
+                &stored.expect("rows in state keep their batch").batch
+            });
+            let batch =
+                RecordBatch::try_new(places.batches[0].schema(), places.columns()?).map_err(broken)?;
+            for (place, row) in (0..).zip(chunk.iter_mut()) {
+                (row.batch, row.row) = (number, place);
+            }
+            let bytes = batch_bytes(&batch);
+            batches.push_back(Some(Stored { batch, live: chunk.len(), bytes }));
+        }
+        let bytes =
+            |batches: &VecDeque<Option<Stored>>| batches.iter().flatten().map(|s| s.bytes).sum::<usize>();
+        self.bytes -= bytes(&self.batches);
+        self.bytes += bytes(&batches);
+        (self.batches, self.first, self.held) = (batches, 0, self.live);
+        Ok(())
+    }
+
+    /// All rows in the order of (time, id), with their partner flag as one more column.
+    pub(super) fn snapshot(
+        &self,
+        schema: &SchemaRef,
+    ) -> Result<(SchemaRef, Vec<RecordBatch>), OperatorError> {
+        let mut rows: Vec<&Row> = self.groups.iter().flat_map(|group| &group.rows).collect();
+        rows.sort_unstable_by_key(|row| (row.time, row.id));
+        let schema = flagged(schema);
+        let mut batches = Vec::new();
+        let mut add = |mut columns: Vec<ArrayRef>, rows: &[&Row]| {
+            columns.push(Arc::new(BooleanArray::from_iter(rows.iter().map(|row| Some(row.matched)))));
+            RecordBatch::try_new(Arc::clone(&schema), columns)
+                .map(|batch| batches.push(batch))
+                .map_err(broken)
+        };
+        // Most often whole epochs are in state: they are written from where they lie.
+        let beside = |a: &&Row, b: &&Row| a.batch == b.batch && a.row + 1 == b.row;
+        if rows.chunk_by(beside).count() * RUN_ROWS <= rows.len() {
+            for run in rows.chunk_by(beside) {
+                let batch = self.batch(run[0].batch);
+                add(batch.slice(run[0].row as usize, run.len()).columns().to_vec(), run)?;
+            }
+        } else {
+            for chunk in rows.chunks(CHUNK_ROWS) {
+                let places = chunk.iter().map(|row| (row.batch, row.row));
+                add(Places::of(places, |number| self.batch(number)).columns()?, chunk)?;
+            }
+        }
+        Ok((schema, batches))
+    }
+}
+
+/// The schema of a side with the partner flag.
+pub(super) fn flagged(schema: &SchemaRef) -> SchemaRef {
+    let flag = Arc::new(Field::new("_matched", DataType::Boolean, true));
+    let fields: Vec<_> = schema.fields().iter().cloned().chain([flag]).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// Rows of several batches, in an order of their own.
+pub(super) struct Places<'a> {
+    /// The batches that have some of the rows.
+    pub(super) batches: Vec<&'a RecordBatch>,
+    /// Batch, as a place in `batches`, and row.
+    pub(super) rows: Vec<(usize, usize)>,
+}
+
+impl<'a> Places<'a> {
+    /// The rows at these places (batch number, row).
+    pub(super) fn of(
+        places: impl Iterator<Item = (u32, u32)>,
+        batch: impl Fn(u32) -> &'a RecordBatch,
+    ) -> Self {
+        let mut batches = Vec::new();
+        let mut numbers: HashMap<u32, usize> = HashMap::new();
+        // Neighbours mostly lie in one batch.
+        let mut last = None;
+        let rows = places
+            .map(|(number, row)| {
+                let at = match last {
+                    Some((known, at)) if known == number => at,
+                    _ => *numbers.entry(number).or_insert_with(|| {
+                        batches.push(batch(number));
+                        batches.len() - 1
+                    }),
+                };
+                last = Some((number, at));
+                (at, row as usize)
+            })
+            .collect();
+        Self { batches, rows }
+    }
+
+    /// One column of the rows.
+    pub(super) fn column(&self, index: usize) -> Result<ArrayRef, OperatorError> {
+        let arrays: Vec<&dyn Array> = self.batches.iter().map(|batch| batch.column(index).as_ref()).collect();
+        interleave(&arrays, &self.rows).map_err(broken)
+    }
+
+    /// All columns of the rows.
+    fn columns(&self) -> Result<Vec<ArrayRef>, OperatorError> {
+        (0..self.batches.first().map_or(0, |batch| batch.num_columns()))
+            .map(|index| self.column(index))
+            .collect()
+    }
+}

@@ -1,0 +1,173 @@
+//! Sources that meet in a stateful operator are read by event time, so that none of them runs ahead and fills the
+//! operator's state with rows whose partners are not read yet.
+//!
+//! The sources of a group cut their epochs at common event times: each tells the event times of what it has read
+//! ahead, and learns up to which of its records the epochs are known. What is told and what is learned depends on
+//! the records alone, so every run, replay and restart cuts alike. Readers of one process share the group; between
+//! processes the four calls of a [`Seat`] would become messages.
+mod merge;
+
+pub(crate) use merge::Place;
+
+use crate::executor::Notifier;
+use crate::frame::Epoch;
+use crate::graph::Program;
+use crate::store::EpochLog;
+use merge::Merge;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidemill_operators::api::Computation;
+use tidemill_operators::record::EventTime;
+
+/// One reader of a source: a source with several stages is read by each of them.
+#[derive(Default)]
+struct Reader {
+    notifier: Option<Notifier>,
+    left: bool,
+    durable: Epoch,
+}
+
+struct State {
+    merge: Merge,
+    /// By source and stage instance.
+    readers: Vec<BTreeMap<String, Reader>>,
+}
+
+impl State {
+    /// Changes the merge and notifies the readers for which more is known then, but for the one that asks.
+    fn change(&mut self, asking: &Seat, change: impl FnOnce(&mut Merge)) {
+        let members = 0..self.readers.len();
+        let before: Vec<_> = members.clone().map(|member| self.merge.reached(member)).collect();
+        change(&mut self.merge);
+        for member in members.filter(|member| self.merge.reached(*member) != before[*member]) {
+            for (name, reader) in &self.readers[member] {
+                let asks = member == asking.member && *name == asking.reader;
+                if let Some(notifier) = reader.notifier.as_ref().filter(|_| !asks && !reader.left) {
+                    notifier.notify();
+                }
+            }
+        }
+    }
+}
+
+/// The place of one reader in its group.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    group: Arc<Mutex<State>>,
+    member: usize,
+    reader: String,
+}
+
+impl Seat {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reader<'a>(&self, state: &'a mut State) -> &'a mut Reader {
+        state.readers[self.member].entry(self.reader.clone()).or_default()
+    }
+
+    /// A life of the reader begins; it is notified when more epochs are known.
+    pub(crate) fn enter(&self, notifier: Notifier) {
+        self.reader(&mut self.state()).notifier = Some(notifier);
+    }
+
+    /// Tells records that were read, from number `first` on: the newest event time of the source up to and with each,
+    /// and the bytes of one.
+    pub(crate) fn publish(&self, first: u64, newest: &[EventTime], bytes: usize) {
+        self.state().change(self, |merge| merge.publish(self.member, first, newest, bytes));
+    }
+
+    /// Where record `sequence` stands, for a reader that is in epoch `current`. A reader whose record has no epoch yet
+    /// is in the last epoch that has begun, so that it holds up nobody.
+    pub(crate) fn place(&self, sequence: u64, current: Epoch) -> Place {
+        self.state().merge.place(self.member, sequence, current)
+    }
+
+    /// The reader emits nothing any more; `complete`: because its source has no more.
+    pub(crate) fn leave(&self, complete: bool) {
+        let mut state = self.state();
+        self.reader(&mut state).left = true;
+        if complete || state.readers[self.member].values().all(|reader| reader.left) {
+            state.change(self, |merge| merge.end(self.member));
+        }
+    }
+
+    /// No restart of the reader begins before `epoch`.
+    pub(crate) fn durable(&self, epoch: Epoch) {
+        let mut state = self.state();
+        self.reader(&mut state).durable = epoch;
+        let needed = state.readers.iter().flat_map(BTreeMap::values).map(|reader| reader.durable).min();
+        state.merge.forget(needed.unwrap_or(0));
+    }
+}
+
+/// The groups of a program.
+pub(crate) struct Groups(BTreeMap<String, (Arc<Mutex<State>>, usize)>);
+
+impl Groups {
+    /// Groups of the sources that have no rate and meet in a stateful operator, directly or through others. Live
+    /// sources are left out: what has not happened yet has no event time. So are sources that follow a log.
+    pub(crate) fn of(program: &Program, replay: Option<&BTreeMap<String, EpochLog>>) -> Self {
+        let stages = &program.plan.stages;
+        let is_read_ahead = |id: &str| {
+            program.sources.get(id).is_some_and(|source| source.rate_per_second.is_none() && !source.live)
+                && !stages.iter().any(|s| s.operator == id && replay.is_some_and(|r| r.contains_key(&s.id)))
+        };
+        let mut groups: Vec<BTreeSet<&str>> = Vec::new();
+        for mut group in meetings(program) {
+            group.retain(|source| is_read_ahead(source));
+            let (touching, rest): (Vec<_>, Vec<_>) =
+                groups.into_iter().partition(|other| !other.is_disjoint(&group));
+            groups = rest;
+            group.extend(touching.into_iter().flatten());
+            groups.push(group);
+        }
+        let mut places = BTreeMap::new();
+        for group in groups.into_iter().filter(|group| group.len() > 1) {
+            let readers = group.iter().map(|_| BTreeMap::new()).collect();
+            let state = Arc::new(Mutex::new(State { merge: Merge::new(group.len()), readers }));
+            for (member, source) in group.into_iter().enumerate() {
+                places.insert(source.to_owned(), (Arc::clone(&state), member));
+            }
+        }
+        Self(places)
+    }
+
+    /// The seat of stage instance `reader` of a source; none where the source goes by itself. To be called for all
+    /// of them before any begins.
+    pub(crate) fn seat(&self, source: &str, reader: &str) -> Option<Seat> {
+        let (group, member) = self.0.get(source)?;
+        let seat = Seat { group: Arc::clone(group), member: *member, reader: reader.to_owned() };
+        seat.reader(&mut seat.state());
+        Some(seat)
+    }
+}
+
+/// For every stateful operator, the sources whose records can reach it.
+fn meetings(program: &Program) -> Vec<BTreeSet<&str>> {
+    let plan = &program.plan;
+    let operator_of: BTreeMap<&str, &str> =
+        plan.stages.iter().map(|stage| (stage.id.as_str(), stage.operator.as_str())).collect();
+    let mut inputs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for edge in &plan.edges {
+        let ends = [&edge.from, &edge.to].map(|stage| operator_of.get(stage.as_str()).copied());
+        if let [Some(from), Some(to)] = ends {
+            inputs.entry(to).or_default().insert(from);
+        }
+    }
+    let stateful = program.operators.values().filter(|bound| bound.computation == Computation::Stateful);
+    let stateful: BTreeSet<&str> = stateful.map(|bound| bound.id.as_str()).collect();
+    let behind = |operator: &str| {
+        let mut found: BTreeSet<&str> = BTreeSet::new();
+        let mut open: Vec<&str> = inputs.get(operator).into_iter().flatten().copied().collect();
+        while let Some(operator) = open.pop() {
+            if found.insert(operator) {
+                open.extend(inputs.get(operator).into_iter().flatten());
+            }
+        }
+        found.retain(|id| program.sources.contains_key(*id));
+        found
+    };
+    stateful.into_iter().map(behind).filter(|sources| sources.len() > 1).collect()
+}
