@@ -50,11 +50,12 @@ def cells(row, unit):
 
 
 def reasons(report):
-    """Why rows of the table are no evidence, and which ones."""
+    """Why rows of the table are no evidence, or differ, and which ones: by the word and the reason."""
     found = {}
     for row in report["emulation"]["comparison"]:
         if row.get("reason") and row["quantity"] not in ("utilization", "traffic"):
-            found.setdefault(row["reason"], []).append(row["quantity"].replace("_", " "))
+            word = row["verdict"].replace("_", " ")
+            found.setdefault((word, row["reason"]), []).append(row["quantity"].replace("_", " "))
     return found
 
 
@@ -87,8 +88,8 @@ def main():
     for name, report in reports.items():
         print(f"{name}: {levels(report)}")
     for name, report in reports.items():
-        for reason, quantities in reasons(report).items():
-            print(f"{name}: {', '.join(quantities)} no evidence, because {reason}")
+        for (word, reason), quantities in reasons(report).items():
+            print(f"{name}: {', '.join(quantities)} {word}, because {reason}")
     if any(proposed(report) is not None for report in reports.values()):
         print("This machine did not keep up: run the demo again when nothing else runs on it.")
     cost = ("cost", "$/h")

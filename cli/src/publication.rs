@@ -1,21 +1,26 @@
 //! What a reader of a sink waits for after a record has come to it, and which setting shortens that.
 use crate::figures::milliseconds;
+use crate::slo::SHORT_TICKS;
 use tidemill_engine::{LatencySummary, SinkReport};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::units::TimeSpan;
 
-/// Nobody needs to be told of a wait shorter than this share of the latency.
-const LEAST: f64 = 0.05;
+/// Nobody needs to be told of a wait shorter than this share of a tick.
+const LEAST: f64 = 0.5;
 /// What the settings are part of.
 const WHERE: &str = "under `run:` of the workflow, or in the plan";
 
-/// That readers see the records of a sink later than they came, where the figures differ.
-pub(crate) fn told(sink: &SinkReport, plan: &Plan) -> Option<String> {
+/// That readers see the records of a sink later than they came, where the figures differ; `seconds`: of the run. What a short
+/// run wrote is visible when it ends, whatever the settings are.
+pub(crate) fn told(sink: &SinkReport, plan: &Plan, seconds: f64) -> Option<String> {
     let LatencySummary { count, p50_ms, p95_ms, p99_ms, .. } = sink.arrival;
-    let waits = |visible: f64, arrival: f64| visible * (1.0 - LEAST) > arrival;
-    let differs = waits(sink.latency.p50_ms, p50_ms) || waits(sink.latency.p99_ms, p99_ms);
-    if count == 0 || (sink.latency.count > 0 && !differs) {
+    let least = LEAST * plan.tick.0 as f64 / 1e6;
+    let wait = (sink.latency.p50_ms - p50_ms).max(sink.latency.p99_ms - p99_ms);
+    let group = sink.publication.longest_wait(plan.tick, plan.checkpoint_every);
+    let is_short =
+        group.is_some_and(|group| seconds < group.0.max(u64::from(SHORT_TICKS) * plan.tick.0) as f64 / 1e9);
+    if count == 0 || is_short || (group.is_some() && sink.latency.count > 0 && wait < least) {
         return None;
     }
     let [p50, p95, p99] = [p50_ms, p95_ms, p99_ms].map(milliseconds);
@@ -120,11 +125,12 @@ mod tests {
 
     #[test]
     fn a_wait_is_told_where_there_is_one() {
-        let waits = told(&sink(Publication::EachCheckpoint, 1.2, 500.0), &plan(20)).unwrap();
+        let waits = told(&sink(Publication::EachCheckpoint, 1.2, 500.0), &plan(20), 9.0).unwrap();
         assert!(waits.contains("after p50 1.20 ms") && waits.contains("`checkpoint_every: 1`"), "{waits}");
-        assert_eq!(told(&sink(Publication::EachCheckpoint, 499.0, 500.0), &plan(20)), None);
+        assert_eq!(told(&sink(Publication::EachCheckpoint, 0.5, 8.0), &plan(20), 9.0), None);
+        assert_eq!(told(&sink(Publication::EachCheckpoint, 1.2, 500.0), &plan(20), 0.9), None);
         let end = SinkReport { latency: LatencySummary::default(), ..sink(Publication::AtEnd, 1.0, 1.0) };
-        assert!(told(&end, &plan(20)).unwrap().contains("when the run ends"));
+        assert!(told(&end, &plan(20), 0.1).unwrap().contains("when the run ends"));
     }
 
     /// What is written instead would be enough: the records' own time and the longest wait are within the level.

@@ -129,7 +129,9 @@ impl RunDocument<'_> {
             ]);
         }
         table.write(out)?;
-        for line in self.report.sinks.iter().filter_map(|sink| told(sink, &self.program.plan)) {
+        for line in
+            self.report.sinks.iter().filter_map(|sink| told(sink, &self.program.plan, self.report.seconds))
+        {
             writeln!(out, "{line}")?;
         }
         if is_short(self.report, self.program) {

@@ -154,4 +154,19 @@ mod tests {
             }
         }
     }
+
+    /// Plans are made by the kind of a sink, runs go by the sink itself.
+    #[test]
+    fn sinks_publish_as_their_kind_says() {
+        let folder = tempfile::tempdir().unwrap();
+        for (kind, options) in
+            [("jsonl", "path: a"), ("csv", "path: b"), ("parquet", "path: c"), ("stdout", "format: table")]
+        {
+            let registry = Registry::builtin();
+            let sink =
+                crate::sinks::test::bind(registry.sink(kind).unwrap(), folder.path(), options).unwrap();
+            let publication = (sink.make)().unwrap().publication();
+            assert_eq!(publication, tidemill_spec::publication::Publication::of_kind(kind), "{kind}");
+        }
+    }
 }

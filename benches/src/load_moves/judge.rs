@@ -2,7 +2,8 @@
 use super::day::Workload;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::solution::Solution;
-use tidemill_simulator::{Arrivals, Options, Spacing, Spell, Times, Trace, simulate};
+use tidemill_simulator::{Arrivals, Options, Sink, Spacing, Spell, Times, Trace, simulate};
+use tidemill_spec::publication::Publication;
 
 /// A way to serve a day.
 pub(super) struct Way {
@@ -88,11 +89,16 @@ pub(super) fn judge(workload: &Workload, trace: &Trace, way: &Way) -> anyhow::Re
         parts.push((length, 1.0));
         let times = Times::measured(&workload.inputs(), &level.assembly, &level.solution);
         let arrivals = Arrivals { spacing: Spacing::Poisson, trace: Some(Trace::new(parts)?) };
+        // Results go to files: readers see them with the next checkpoint, of which there are two within the lead.
+        let by_checkpoint = |sink: Sink| Sink { publication: Publication::EachCheckpoint, ..sink };
+        let standard = Options::of(problem);
         let options = Options {
+            sinks: standard.sinks.iter().cloned().map(by_checkpoint).collect(),
+            checkpoint_every: (level.lead_ticks / 2).max(1),
             seconds: length,
             seed: index as u64 + 1,
             lead_ticks: level.lead_ticks,
-            ..Options::of(problem)
+            ..standard
         };
         let simulation = simulate(problem, &level.solution, &times, &arrivals, &options)?;
         let records = simulation.sources.iter().map(|source| source.due as f64).fold(f64::INFINITY, f64::min);

@@ -38,6 +38,8 @@ pub(super) fn surface(
     let percentile = asked.map_or(PERCENTILE, |slo| slo.percentile.value);
     case.options.latency = Some(LatencySlo { percentile: percentile.into(), below: NO_LIMIT.into() });
     case.options.without.remove(&Level::Latency);
+    // Latency is weighed too, so readers shall not wait for checkpoints longer than they must.
+    case.options.checkpoint_every = Some(1);
     let assembly = case.assemble()?;
     tell(&assembly.notes, terminal);
     let planner = planner(arguments.planner)?;

@@ -27,7 +27,7 @@ pub(crate) fn latency(
         "From when a source record was due (with a rate) or was read, until readers of the sink can see it. A result of \
          several records counts from the latest of them.",
     );
-    for line in report.sinks.iter().filter_map(|sink| told(sink, plan)) {
+    for line in report.sinks.iter().filter_map(|sink| told(sink, plan, report.seconds)) {
         part.leaf("p", &[("class", &"note")], &format!("{line}."));
     }
     let mut sinks: Vec<&SinkReport> = report.sinks.iter().filter(|sink| sink.latency.count > 0).collect();

@@ -348,7 +348,7 @@ fn plain_samples(samples: &[Shown], part: &mut Markup) {
             names.push(name);
         }
     }
-    let columns = names.iter().map(|name| (*name, false)).chain([("latency", true)]);
+    let columns = names.iter().map(|name| (*name, false)).chain([("at the sink after", true)]);
     table(part, &columns.collect::<Vec<_>>(), |body| {
         for sample in samples {
             body.element("tr", &[], |row| {
@@ -369,7 +369,11 @@ fn plain_samples(samples: &[Shown], part: &mut Markup) {
 fn sample(sink: &str, index: usize, shown: &Shown, grid: &mut Markup) {
     grid.element("article", &[("class", &"sample"), ("id", &format!("{sink}-{}", index + 1))], |card| {
         card.element("div", &[("class", &"top")], |top| {
-            top.leaf("span", &[("class", &"soft")], &format!("after {}", milliseconds(shown.latency_ms)));
+            top.leaf(
+                "span",
+                &[("class", &"soft")],
+                &format!("at the sink after {}", milliseconds(shown.latency_ms)),
+            );
             match shown.right {
                 Some(true) => top.leaf("span", &[("class", &"pill good")], "right"),
                 Some(false) => top.leaf("span", &[("class", &"pill bad")], "wrong"),

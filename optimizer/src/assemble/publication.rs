@@ -29,8 +29,12 @@ pub(super) fn checkpoint_every(
     limits: &Limits,
     notes: &mut Vec<String>,
 ) -> u64 {
+    if let Some(every) = options.checkpoint_every {
+        return every;
+    }
+    let asked = workflow.run.checkpoint_every.value;
     let Some(bound) = limits.latency.iter().map(|limit| limit.seconds).reduce(f64::min) else {
-        return options.checkpoint_every.unwrap_or(workflow.run.checkpoint_every.value);
+        return asked;
     };
     for sink in workflow.sinks.iter().filter(|sink| publication(sink) == Publication::AtEnd) {
         notes.push(format!(
@@ -39,13 +43,11 @@ pub(super) fn checkpoint_every(
             sink.id, sink.kind
         ));
     }
-    let asked = workflow.run.checkpoint_every.value;
     let tick = workflow.run.tick.value;
     let waiting = workflow.sinks.iter().find(|sink| publication(sink) == Publication::EachCheckpoint);
-    let every = match (options.checkpoint_every, waiting) {
-        (Some(every), _) => every,
-        (None, None) => asked,
-        (None, Some(_)) => asked.min((SHARE * bound / in_seconds(tick)) as u64).max(1),
+    let every = match waiting {
+        None => asked,
+        Some(_) => asked.min((SHARE * bound / in_seconds(tick)) as u64).max(1),
     };
     if let Some(sink) = waiting.filter(|_| every < asked) {
         notes.push(format!(

@@ -60,7 +60,9 @@ fn run(link: LinkKind, publication: Publication, kill_at: Option<u64>) -> RunRep
 fn milliseconds(report: &RunReport) -> (u64, u64) {
     let latency = &report.sinks[0].latency;
     assert_eq!(latency.count, ROWS);
-    assert!(report.sinks[0].arrival.max_ms < 0.01, "{:?}", report.sinks[0].arrival);
+    // What comes again arrives again.
+    let arrival = report.sinks[0].arrival;
+    assert!(report.restarts > 0 || arrival.max_ms < 0.01, "{arrival:?}");
     (latency.p50_ms.round() as u64, latency.max_ms.round() as u64)
 }
 
