@@ -113,7 +113,7 @@ impl Table {
     }
 
     fn longest_word(&self, column: usize) -> usize {
-        self.lengths(column, |cell| cell.split(' ').map(|word| word.chars().count()).max().unwrap_or(0))
+        self.lengths(column, |cell| unbroken(cell).map(|word| word.chars().count()).max().unwrap_or(0))
     }
 
     fn lengths(&self, column: usize, of: impl Fn(&str) -> usize) -> usize {
@@ -131,10 +131,10 @@ pub(crate) fn paragraph(out: &mut dyn Write, text: &str) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// The text in lines of so many characters, broken at spaces; longer words stay whole.
+/// The text in lines of so many characters, broken at spaces, but not between a number and its unit; longer words stay whole.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    for word in unbroken(text) {
         let Some(line) = lines.last_mut() else { break };
         if line.is_empty() {
             line.push_str(word);
@@ -146,6 +146,24 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Words, of which a number has its unit with it.
+fn unbroken(text: &str) -> impl Iterator<Item = &str> {
+    let mut after_number = false;
+    let mut begin = 0;
+    let mut words = Vec::new();
+    for (end, _) in text.match_indices(' ') {
+        let last = text[begin..end].rsplit(' ').next().unwrap_or_default();
+        let is_number = last.parse::<f64>().is_ok();
+        if !is_number || after_number {
+            words.push(&text[begin..end]);
+            begin = end + 1;
+        }
+        after_number = is_number && !after_number;
+    }
+    words.push(&text[begin..]);
+    words.into_iter()
 }
 
 /// Characters of a line, as for the help: those of the terminal that standard output is, else what `COLUMNS` says; none: a
@@ -184,7 +202,8 @@ mod tests {
             "edge-small-0  36.2 %  features 30 %, speech",
             "                      5.2 %, pair 0.1 %",
         ];
-        assert_eq!(lines(&table, 44), expected);
+        // A unit stays with its number.
+        assert_eq!([lines(&table, 44), lines(&table, 47)], [expected, expected]);
         assert_eq!(lines(&table, 200).len(), 2);
         // What cannot be broken is left as it is.
         assert!(lines(&table, 10).iter().any(|line| line.starts_with("edge-small-0  36.2 %")));

@@ -7,6 +7,7 @@ use crate::simulate::Expectation;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_optimizer::check::Violation;
+use tidemill_optimizer::explain::{Binding, binding};
 use tidemill_optimizer::summary::PathLatency;
 use tidemill_spec::plan::LatencyBasis;
 
@@ -85,7 +86,7 @@ impl Story<'_> {
             writeln!(out, "  {}: {}{wanted}", level.name, level.given)?;
         }
         writeln!(out, "\nwhat binds the given plan")?;
-        let binding = tidemill_optimizer::explain::binding(self.problem(), &given.planned.solution);
+        let binding = self.binding_of(given);
         for binding in &binding {
             writeln!(out, "  {}", self.binding(binding))?;
         }
@@ -104,6 +105,13 @@ impl Story<'_> {
             writeln!(out, "  cost: {change}")?;
         }
         writeln!(out)
+    }
+
+    /// Limits that the given plan uses up; a bound on latency is none where the plan does not go by it.
+    fn binding_of(&self, given: &Given) -> Vec<Binding> {
+        let mut found = binding(self.problem(), &given.planned.solution);
+        found.retain(|one| given.expected.is_none() || !matches!(one, Binding::Latency { .. }));
+        found
     }
 
     fn levels(&self, given: &Given) -> Vec<Level> {
@@ -195,7 +203,7 @@ impl Story<'_> {
 
     /// The given plan for programs.
     pub(super) fn given_value(&self, given: &Given) -> Value {
-        let (summary, problem) = (&given.planned.summary, self.problem());
+        let summary = &given.planned.summary;
         let cost = &summary.cost;
         let levels = self.levels(given).into_iter().map(|level| {
             json!({
@@ -211,7 +219,7 @@ impl Story<'_> {
             .iter()
             .zip(&summary.workers)
             .map(|(name, load)| json!({"id": name, "utilization": load.utilization}));
-        let binding = tidemill_optimizer::explain::binding(problem, &given.planned.solution);
+        let binding = self.binding_of(given);
         let changes = self.best.solution.as_ref().map(|best| self.between(&given.planned.solution, best));
         json!({
             "cost": cost.total(),

@@ -70,22 +70,17 @@ impl GiveWay {
         let (seconds, cost) = (milliseconds(expected.seconds * 1e3), super::dollars(expected.cost));
         let what = format!("p{} {seconds}, {cost}", expected.percentile);
         writeln!(out)?;
-        match expected.is_kept {
-            true => paragraph(
-                out,
-                &format!(
-                    "that is by the bound on latency; a simulation expects that a plan keeps the level without it ({what}): \
-                     `--latency expected` plans by that"
-                ),
+        let text = match expected.is_kept {
+            true => format!(
+                "that is by the bound on latency; simulated, a plan that does not keep the bound keeps the level ({what}): \
+                 `--latency expected` plans by that"
             ),
-            false => paragraph(
-                out,
-                &format!(
-                    "that is by the bound on latency; `--latency expected` plans by what a simulation expects (the plan without \
-                     the level: {what})"
-                ),
+            false => format!(
+                "that is by the bound on latency; `--latency expected` plans by what a simulation expects (of plans that do not \
+                 keep the bound the nearest to the level has {what})"
             ),
-        }
+        };
+        paragraph(out, &text)
     }
 
     /// The same for programs: changes that do alone, changes that do together, and what is expected.
