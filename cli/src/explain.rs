@@ -323,13 +323,14 @@ impl Story<'_> {
                 problem.limits.accuracy.unwrap_or_default()
             ),
             Reason::Latency(seconds) => {
-                let limit =
+                let limit_seconds =
                     problem.limits.latency.iter().map(|limit| limit.seconds).fold(f64::INFINITY, f64::min);
-                format!(
-                    "latency {} before waiting, limit {}",
-                    milliseconds(seconds * 1e3),
-                    milliseconds(limit * 1e3)
-                )
+                let (idle, limit) = (milliseconds(seconds * 1e3), milliseconds(limit_seconds * 1e3));
+                // Without waiting it would keep the limit: then it is the waiting that breaks it.
+                match seconds < limit_seconds {
+                    true => format!("latency {idle} with idle workers, with waiting not below {limit}"),
+                    false => format!("latency {idle} with idle workers, limit {limit}"),
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ mod answer;
 mod arguments;
 mod choice;
 mod default_plan;
+mod delivery;
 mod doctor;
 mod drawing;
 mod emulate;

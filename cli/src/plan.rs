@@ -10,6 +10,8 @@ mod surface;
 mod table;
 pub(crate) mod weak;
 
+pub(crate) use table::rate;
+
 use crate::arguments::{Front, LatencyChoice, PlanArguments, PlanOutput, PlanVerb};
 use crate::exit::{Exit, Failure};
 use crate::output_file::OutputFile;

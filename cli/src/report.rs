@@ -136,7 +136,11 @@ impl RunDocument<'_> {
         }
         if is_short(self.report, self.program) {
             let ticks = milliseconds(f64::from(SHORT_TICKS) * self.program.plan.tick.0 as f64 / 1e6);
-            writeln!(out, "no rate: the run was shorter than {SHORT_TICKS} ticks ({ticks})")?;
+            let length = milliseconds(self.report.seconds * 1e3);
+            writeln!(
+                out,
+                "rate: records by the {length} of the run, which is shorter than {SHORT_TICKS} ticks ({ticks})"
+            )?;
         }
         for sink in self.report.sinks.iter().filter(|sink| sink.reader_gone) {
             writeln!(

@@ -16,7 +16,7 @@ use crate::terminal::Terminal;
 use std::io::Write;
 use std::path::Path;
 use tidemill_optimizer::assemble::{Assembly, Level};
-use tidemill_optimizer::physical::{solution_of, worker_names};
+use tidemill_optimizer::physical::{solution_of, stage_names, worker_names};
 use tidemill_optimizer::solution::Solution;
 use tidemill_simulator::{
     Arrivals, Ended, Knowledge, Options, Simulation, SimulationError, Sink, Spacing, Times, Trace,
@@ -43,6 +43,8 @@ struct Story<'a> {
     solution: &'a Solution,
     /// Ids of the workers, as in the solution.
     workers: Vec<String>,
+    /// Ids of the stages in the plan, by hosting.
+    stages: Vec<Option<String>>,
     arrivals: &'a Arrivals,
     options: &'a Options,
     simulation: &'a Simulation,
@@ -99,6 +101,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
         plan: &file.plan,
         solution: &solution,
         workers: worker_names(&assembly, &solution),
+        stages: stage_names(&assembly, &solution),
         arrivals: &arrivals,
         options: &options,
         simulation: &simulation,

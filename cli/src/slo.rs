@@ -1,4 +1,5 @@
 //! Service levels: what was asked for, what was measured.
+use crate::delivery::{Delivery, losses_text};
 use crate::figures::{grouped, milliseconds, rate, wilson_percent};
 use crate::levels::Origin;
 use crate::publication::remedy;
@@ -6,7 +7,8 @@ use serde::Serialize;
 use tidemill_engine::{Observer, Program, RunReport, SinkReport};
 use tidemill_spec::workflow::Slo;
 
-/// A run shorter than so many ticks has no rate.
+/// The rate of a run shorter than so many ticks is no evidence: records come by ticks, so where it begins and ends
+/// decides.
 pub(crate) const SHORT_TICKS: u32 = 4;
 /// A rate counts as reached within this share: where a short run begins and ends cannot be told more exactly.
 pub(crate) const RATE_TOLERANCE: f64 = 0.02;
@@ -60,7 +62,8 @@ pub(crate) fn verdicts(
 ) -> Vec<Verdict> {
     let mut all = Vec::new();
     if let Some(wanted) = &slo.rate {
-        let measured = source_rate(report, program);
+        let measured = delivered_rate(report, program);
+        let losses = losses_text(report).map(|losses| format!(" (lost: {losses})")).unwrap_or_default();
         let is_met = |rate: f64| rate >= wanted.0 * (1.0 - RATE_TOLERANCE);
         let text = |measured: f64| match is_short(report, program) {
             true => format!("{} or more: the run was shorter than {SHORT_TICKS} ticks", rate(measured)),
@@ -73,7 +76,7 @@ pub(crate) fn verdicts(
             slo: "rate",
             met: Some(measured.is_some_and(is_met)),
             wanted: format!("at least {}", wanted.value),
-            measured: measured.map(text),
+            measured: measured.map(|measured| text(measured) + &losses),
             remedy: None,
             of: None,
             windows: 0,
@@ -131,27 +134,39 @@ pub(crate) fn accuracy_text(correct: u64, scored: u64) -> String {
     format!("{share:.1} % ({low:.1} to {high:.1}, n = {})", grouped(scored))
 }
 
-/// Records per second of the slowest source that the whole workflow kept up with. A source alone may run ahead into
-/// the buffers, so what counts is when the results arrived.
-pub(crate) fn source_rate(report: &RunReport, program: &Program) -> Option<f64> {
+/// Records per second of the slowest source that came through to the sinks: what it gave, by when the results arrived,
+/// less the part that was lost on the way ([`crate::delivery`]). None where the source gave nothing.
+pub(crate) fn delivered_rate(report: &RunReport, program: &Program) -> Option<f64> {
+    let share = Delivery::of(report, program).share(program.sinks.keys());
+    Some(given_rate(report, program)? * share)
+}
+
+/// Records per second that the slowest source gave. It alone may run ahead into the buffers, so what counts is when the
+/// results arrived.
+pub(crate) fn given_rate(report: &RunReport, program: &Program) -> Option<f64> {
+    let slowest = slowest(report, program).filter(|records| *records > 0)?;
+    let span = report.sinks.iter().map(arrival_seconds).max_by(f64::total_cmp)?;
+    Some(rate_over(slowest, span, report, program))
+}
+
+/// Records that the slowest source gave.
+fn slowest(report: &RunReport, program: &Program) -> Option<u64> {
     let records = program.sources.keys().map(|source| {
         let stages = report.stages.iter().filter(|stage| stage.operator == *source);
         stages.map(|stage| stage.records_out).sum::<u64>()
     });
-    let slowest = records.min().filter(|records| *records > 0)?;
-    let span = report.sinks.iter().map(arrival_seconds).max_by(f64::total_cmp)?;
-    let measured = rate_over(slowest, span, report, program);
-    // Results of an open loop may come in fewer, later bursts; it never ran faster than it was asked to.
-    let scheduled = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
-    Some(scheduled.map_or(measured, |scheduled| measured.min(scheduled)))
+    records.min()
 }
 
-/// Records per second at a sink; none where the run was too short to tell.
+/// Records per second at a sink, of a short run those of all its time; none of fewer than two records.
 pub(crate) fn sink_rate(sink: &SinkReport, report: &RunReport, program: &Program) -> Option<f64> {
-    (!is_short(report, program)).then(|| rate_over(sink.records, arrival_seconds(sink), report, program))
+    (sink.records > 1).then(|| match is_short(report, program) {
+        true => sink.records as f64 / report.seconds.max(1e-6),
+        false => rate_over(sink.records, arrival_seconds(sink), report, program),
+    })
 }
 
-/// Too short for a rate: results come by ticks, so of a few ticks the first or the last one decides.
+/// Too short for a rate that says something: results come by ticks, so of a few ticks the first or the last one decides.
 pub(crate) fn is_short(report: &RunReport, program: &Program) -> bool {
     report.seconds < f64::from(SHORT_TICKS) * program.plan.tick.0 as f64 / 1e9
 }
@@ -166,9 +181,13 @@ fn arrival_seconds(sink: &SinkReport) -> f64 {
 }
 
 /// Results arrive by ticks, so the time of the arrivals is only known to a tick. Where they all came in a small
-/// part of the run, that part says nothing about the rate, and the whole run counts.
+/// part of the run, that part says nothing about the rate, and the whole run counts. Results of an open loop may come in
+/// fewer, later bursts, but it never ran faster than it was asked to: its records took the time of its schedule at least.
 fn rate_over(records: u64, arrivals: f64, report: &RunReport, program: &Program) -> f64 {
     let span = arrivals + program.plan.tick.0 as f64 / 1e9;
     let span = if span >= report.seconds / 2.0 { span } else { report.seconds };
+    let asked = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
+    let scheduled = asked.zip(slowest(report, program)).map(|(rate, records)| records as f64 / rate);
+    let span = scheduled.map_or(span, |scheduled| span.max(scheduled));
     records as f64 / span.max(1e-6)
 }

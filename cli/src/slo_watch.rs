@@ -1,4 +1,5 @@
 //! Service levels while a run goes on: how many windows of it missed them.
+use crate::delivery::Delivery;
 use crate::slo::{RATE_TOLERANCE, Verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub(crate) struct SloWatch {
     begun: f64,
     /// Records of each source at the beginning of the window.
     sources: BTreeMap<String, u64>,
+    /// What had come and was lost until then.
+    delivery: Delivery,
     latencies: BTreeMap<String, LatencyWindow>,
 }
 
@@ -59,6 +62,7 @@ impl SloWatch {
             tick: program.plan.tick.0 as f64 / 1e9,
             begun: 0.0,
             sources: program.sources.keys().map(|source| (source.clone(), 0)).collect(),
+            delivery: Delivery::default(),
             latencies: program.sinks.keys().map(|sink| (sink.clone(), LatencyWindow::default())).collect(),
         }
     }
@@ -82,7 +86,10 @@ impl SloWatch {
         {
             // Records come by ticks, so one tick's worth may fall into the next window.
             let least = wanted.0 * (length - self.tick) * (1.0 - RATE_TOLERANCE);
-            windows.add((records as f64) < least.floor());
+            let now = Delivery::so_far(observer, program);
+            let share =
+                now.since(&std::mem::replace(&mut self.delivery, now.clone())).share(program.sinks.keys());
+            windows.add(records as f64 * share < least.floor());
         }
         if let (Some(wanted), Some(windows)) = (&self.slo.accuracy, self.violations.get("accuracy")) {
             let shares = program.sinks.keys().filter_map(|sink| {

@@ -53,3 +53,79 @@ sinks:
     place.change("rows.csv", "\n2,9223372036854775807", "\n2,5");
     assert_eq!(tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0).stderr, "");
 }
+
+/// 100 rows at 200 a second, of which `operator` loses some, judged by the rate; the source says `more` of itself.
+fn rated(operator: &str, more: &str) -> Place {
+    let place = Place::empty("rated");
+    let rows: String = (0..100).map(|n| format!("{n},k{}\n", n % 50)).collect();
+    place.write("rows.csv", format!("n,key\n{rows}"));
+    place.write(
+        "truth.csv",
+        (0..100).map(|n| format!("k{n},k{n}\n")).fold("key,answer\n".to_owned(), |a, b| a + &b),
+    );
+    place.write(
+        "workflow.yaml",
+        format!(
+            "version: 1
+name: rated
+sources:
+  - {{id: rows, kind: csv, rate: 200/s{more}, options: {{path: rows.csv, columns: {{n: int64, key: text}}}}}}
+operators:
+  - {operator}
+sinks:
+  - id: out
+    kind: jsonl
+    input: some
+    options: {{path: out.jsonl}}
+    ground_truth: {{path: truth.csv, key: key, prediction: key, truth: answer}}
+slo: {{rate: 50/s}}
+"
+        ),
+    );
+    place
+}
+
+#[test]
+fn the_rate_is_of_what_came_through() {
+    // One of fifty does not fail.
+    let place =
+        rated("{id: some, kind: map, input: rows, options: {columns: {m: 'n / (n % 50 == 0 ? 1 : 0)'}}}", "");
+    let workflow = place.argument("workflow.yaml");
+    let arguments = ["run", workflow.as_str(), "--require-slo"];
+    let table = tidemill(&arguments).expect(1).stdout;
+    assert!(table.contains("MISSED") && table.contains("/s (lost: 98 dead letters)"), "{table}");
+    let report = tidemill(&[&arguments[..], &["--output", "json"]].concat()).expect(1).json();
+    assert_eq!(
+        (&report["dead_letters"], &report["sinks"][0]["records"]),
+        (&98.into(), &2.into()),
+        "{report}"
+    );
+    assert_eq!(report["slo"][0]["met"], false, "{report}");
+}
+
+#[test]
+fn what_a_filter_takes_out_is_not_missing() {
+    let place = rated("{id: some, kind: filter, input: rows, options: {where: 'n % 2 == 0'}}", "");
+    let report = tidemill(&["run", &place.argument("workflow.yaml"), "--require-slo", "--output", "json"]);
+    let report = report.expect(0).json();
+    assert_eq!(
+        (&report["sinks"][0]["records"], &report["slo"][0]["met"]),
+        (&50.into(), &true.into()),
+        "{report}"
+    );
+}
+
+/// The same record again says nothing new of accuracy.
+#[test]
+fn repeated_records_are_judged_once() {
+    let place = rated("{id: some, kind: filter, input: rows, options: {where: 'true'}}", ", repeat: true");
+    let workflow = place.argument("workflow.yaml");
+    let run = |more: &[&str]| {
+        let arguments = ["run", workflow.as_str(), "--rate", "max", "--output", "json"];
+        let report = tidemill(&[&arguments[..], more].concat()).expect(0).json();
+        (report["sinks"][0]["records"].as_u64().unwrap(), report["sinks"][0]["scored"].as_u64().unwrap())
+    };
+    assert_eq!(run(&["--records", "2000"]), (2000, 50));
+    place.change("workflow.yaml", ", repeat: true", "");
+    assert_eq!(run(&[]), (100, 100), "a key that comes twice by itself counts twice");
+}

@@ -335,6 +335,9 @@ pub struct GroundTruth {
     pub prediction: String,
     /// Truth by key.
     pub answers: Arc<std::collections::HashMap<String, String>>,
+    /// Whether each key counts once, at its first result: a source before the sink starts again at its end, and the
+    /// same record again says nothing new.
+    pub once: bool,
 }
 
 /// A sink with checked options.

@@ -374,6 +374,7 @@ fn bind_sink(
                     key: truth.key.value.clone(),
                     prediction: truth.prediction.value.clone(),
                     answers: Arc::new(answers),
+                    once: repeats(workflow, &sink.input.from),
                 });
             }
             Err(error) => errors.push(
@@ -385,6 +386,23 @@ fn bind_sink(
         errors.into_result(())?;
     }
     Ok(bound)
+}
+
+/// Whether a source that starts again at its end sends to `id`, itself or through operators.
+fn repeats(workflow: &Workflow, id: &str) -> bool {
+    let mut waiting = vec![id];
+    let mut seen = BTreeSet::new();
+    while let Some(id) = waiting.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        if workflow.sources.iter().any(|source| source.id.value == id && source.repeat) {
+            return true;
+        }
+        let operators = workflow.operators.iter().filter(|operator| operator.id.value == id);
+        waiting.extend(operators.flat_map(|o| o.inputs.iter().map(|input| input.from.value.as_str())));
+    }
+    false
 }
 
 /// Reports inputs that are no source or operator.

@@ -11,7 +11,7 @@ use crate::api::GroundTruth;
 use crate::record;
 use arrow_array::{Array, RecordBatch};
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -134,6 +134,52 @@ pub fn judge(truth: &GroundTruth, batch: &RecordBatch, row: usize) -> Option<Ver
     let Some(expected) = truth.answers.get(&key) else { return Some(Verdict::Unknown) };
     let right = cell_text(batch, prediction, row).is_some_and(|found| found == *expected);
     Some(if right { Verdict::Right } else { Verdict::Wrong })
+}
+
+/// Counts of exact matches.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Score {
+    /// Records whose answer equals the truth.
+    pub correct: u64,
+    /// Records with ground truth.
+    pub scored: u64,
+    /// Records whose key has no ground truth.
+    pub unknown: u64,
+    /// Keys that were scored, where each counts once; never more than there are answers.
+    keys: HashSet<String>,
+}
+
+impl Score {
+    /// Judges the rows of a batch; with [`GroundTruth::once`] without keys that were scored here or in `before`.
+    pub fn judge(&mut self, truth: &GroundTruth, batch: &RecordBatch, before: &Self) {
+        let key_column = batch.schema_ref().index_of(&truth.key).ok();
+        for row in 0..batch.num_rows() {
+            let verdict = match judge(truth, batch, row) {
+                Some(Verdict::Unknown) => {
+                    self.unknown += 1;
+                    continue;
+                }
+                Some(verdict) => verdict,
+                None => continue,
+            };
+            if truth.once
+                && let Some(key) = key_column.and_then(|column| cell_text(batch, column, row))
+                && (before.keys.contains(&key) || !self.keys.insert(key))
+            {
+                continue;
+            }
+            self.scored += 1;
+            self.correct += u64::from(verdict == Verdict::Right);
+        }
+    }
+
+    /// Adds what was judged after this.
+    pub fn add(&mut self, later: Self) {
+        self.correct += later.correct;
+        self.scored += later.scored;
+        self.unknown += later.unknown;
+        self.keys.extend(later.keys);
+    }
 }
 
 fn cell_text(batch: &RecordBatch, column: usize, row: usize) -> Option<String> {

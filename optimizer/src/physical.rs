@@ -66,7 +66,7 @@ pub fn physical(
     let problem = &assembly.problem;
     let predicted = Predicted {
         rate: Some(PredictedValue {
-            value: Rate(assembly.rate),
+            value: Rate(rounded(assembly.rate)),
             from: None,
             to: headroom(problem, solution).map(|factor| Rate(rounded(assembly.rate * factor))),
         }),
@@ -106,6 +106,22 @@ pub fn physical(
 /// Ids that the workers in use have in the plan, as in the solution.
 pub fn worker_names(assembly: &Assembly, solution: &Solution) -> Vec<String> {
     Placement::new(assembly, solution).names().to_vec()
+}
+
+/// Stage ids in the plan of the operators themselves, by hosting; none of a hosting that no class uses.
+pub fn stage_names(assembly: &Assembly, solution: &Solution) -> Vec<Option<String>> {
+    let mut placement = Placement::new(assembly, solution);
+    let mut names = vec![None; solution.hostings.len()];
+    for class in solution.classes.iter().filter(|class| class.share > DUST) {
+        for (operator, host) in &assembly.hosts {
+            let hosting = class.hostings[*host];
+            let name = placement.operator(operator, hosting);
+            if assembly.problem.operators[*host].id == *operator {
+                names[hosting] = Some(name);
+            }
+        }
+    }
+    names
 }
 
 /// Without the dust of adding floats.
@@ -233,6 +249,7 @@ fn edges(
         );
     }
     connections.extend(workflow.sinks.iter().map(|s| (s.input.from.value.as_str(), s.id.value.as_str(), 0)));
+    let is_sink = |id: &str| workflow.sinks.iter().any(|sink| sink.id.value == id);
     let mut edges: Vec<PlanEdge> = Vec::new();
     for (from, to, input) in connections {
         let bytes = message_bytes_of(inputs, (from, to, input), variants);
@@ -245,7 +262,9 @@ fn edges(
             let both = |class: &&RouteClass| class.route[from] == sender && class.route[to] == receiver;
             let share: f64 = classes.iter().filter(both).map(|class| class.share).sum();
             let (a, b) = (placement.of(sender), placement.of(receiver));
-            let price = assembly.problem.route(a.location, b.location).map_or(0.0, |route| route.price);
+            // What goes to a sink is not charged: results are where they are made.
+            let route = assembly.problem.route(a.location, b.location).filter(|_| !is_sink(to));
+            let price = route.map_or(0.0, |route| route.price);
             edges.push(PlanEdge {
                 from: sender.to_owned(),
                 to: receiver.to_owned(),

@@ -4,7 +4,7 @@ use crate::flow::Flow;
 use crate::statistics::wilson_percent;
 use crate::subject::{Choice, Model, Subject};
 use std::collections::BTreeMap;
-use tidemill_operators::ground_truth::{Verdict, judge};
+use tidemill_operators::ground_truth::Score;
 use tidemill_spec::profile::{Accuracy, AccuracyRow, ModelMetric, ResponseRow};
 use tidemill_spec::units::Percent;
 
@@ -33,17 +33,12 @@ pub fn measure(
     };
     let mut rows = Vec::new();
     for choice in choices {
-        let (mut right, mut all) = (0, 0);
+        let (mut score, none) = (Score::default(), Score::default());
         for batch in flow.inputs(&sink.id, choice)? {
             let Some(truth) = &sink.ground_truth else { continue };
-            for row in 0..batch.num_rows() {
-                match judge(truth, &batch, row) {
-                    Some(Verdict::Right) => (right, all) = (right + 1, all + 1),
-                    Some(Verdict::Wrong) => all += 1,
-                    Some(Verdict::Unknown) | None => {}
-                }
-            }
+            score.judge(truth, &batch, &none);
         }
+        let (right, all) = (score.correct, score.scored);
         each();
         // An operator that the sink does not hear of makes no difference to it.
         let variants = subject.relevant(&sink.id, choice);

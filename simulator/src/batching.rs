@@ -108,6 +108,21 @@ mod tests {
         assert_eq!(batching.step(20, 98 * MS, 2, 100 * MS), Step::Nothing);
     }
 
+    /// The arrivals of the engine's test of the same name, which starts the same batch at the same time.
+    #[test]
+    fn the_budget_counts_from_the_first_arrival_whatever_replaces_it() {
+        let mut batching = Batching::new(64, 20 * MS);
+        (batching.service, batching.interval) = (50.0 * MS as f64, MS as f64);
+        let started = (1..200).find_map(|n| {
+            batching.arrived(n * MS);
+            match batching.step(n as usize, MS, 0, n * MS) {
+                Step::Start(records) => Some((n, records)),
+                _ => None,
+            }
+        });
+        assert_eq!(started, Some((21, 21)));
+    }
+
     #[test]
     fn without_a_budget_nothing_waits() {
         let mut batching = Batching::new(4, 0);

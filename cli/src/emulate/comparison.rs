@@ -3,7 +3,7 @@ use super::dilation::{stage_rate, up};
 use super::speeds::{Basis, StageSpeed};
 use super::{Emulated, Worker};
 use crate::figures::wilson_percent;
-use crate::slo::{SHORT_TICKS, is_short, source_rate};
+use crate::slo::{SHORT_TICKS, delivered_rate, given_rate, is_short};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tidemill_engine::{EmulationReport, Program, RunReport, WireReport};
@@ -136,7 +136,7 @@ fn plan_seconds(report: &RunReport, program: &Program) -> f64 {
         stages.map(|stage| stage.records_out).sum::<u64>()
     });
     let given = given.min().unwrap_or(0) as f64;
-    source_rate(report, program).map_or(report.seconds, |rate| given / rate).max(1e-9)
+    given_rate(report, program).map_or(report.seconds, |rate| given / rate).max(1e-9)
 }
 
 struct Comparing<'a> {
@@ -161,7 +161,7 @@ impl Comparing<'_> {
             "",
             "1/s",
             rate,
-            source_rate(self.report, self.program),
+            delivered_rate(self.report, self.program),
             self.speed(),
             TOLERANCE,
         ));

@@ -83,6 +83,17 @@ pub(super) struct Need {
     least_ratio: f64,
     /// The call that it is of, in words.
     tightest: Option<String>,
+    /// The workers, where the rates are known.
+    workers: Vec<Load>,
+}
+
+/// What a worker does in real time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Load {
+    /// Part of the time that it makes calls.
+    busy: f64,
+    /// Time that a call may take, over what it takes here alone.
+    ratio: f64,
 }
 
 impl Need {
@@ -95,8 +106,55 @@ impl Need {
             true => Some(saturated(speeds)),
             false => speeds.iter().map(|speed| need(program, speed)).sum(),
         };
-        Self { processors: processors.map(|models| models * (1.0 + ENGINE_SHARE)), least_ratio, tightest }
+        let workers = loads(program, speeds, closed).unwrap_or_default();
+        let processors = processors.map(|models: f64| models * (1.0 + ENGINE_SHARE));
+        Self { processors, least_ratio, tightest, workers }
     }
+}
+
+/// The workers; none where a rate is not known.
+fn loads(program: &Program, speeds: &[StageSpeed], closed: bool) -> Option<Vec<Load>> {
+    let mut workers: Vec<(&str, Load)> = Vec::new();
+    for speed in speeds {
+        let ratio = match speed.basis {
+            Basis::Quota(share) => 1.0 / share.max(1e-9),
+            _ => speed.full_ratio() / speed.share.unwrap_or(1.0),
+        };
+        let busy = if closed { 1.0 } else { need(program, speed)? * ratio };
+        match workers.iter_mut().find(|(worker, _)| *worker == speed.worker) {
+            Some((_, load)) => {
+                load.busy = (load.busy + busy).min(1.0);
+                load.ratio = load.ratio.min(ratio);
+            }
+            None => workers.push((&speed.worker, Load { busy: busy.min(1.0), ratio })),
+        }
+    }
+    Some(workers.into_iter().map(|(_, load)| load).collect())
+}
+
+/// The least factor, in tenths, with which calls end in time although calls of other workers compute meanwhile. A
+/// processor that is needed by so many at once is shared, so a call takes as many times longer.
+///
+/// What others need on average says little of that: of three workers that are busy for half of the time, all three
+/// compute at once in an eighth of it, and one call of a hundred that ends too late is one too many. So as many are
+/// counted as compute at once in nearly all of the time (two standard deviations above the mean).
+fn by_concurrency(workers: &[Load], cores: usize) -> f64 {
+    let keeps_up = |factor: f64| {
+        let computing = |load: &Load| (load.busy / (load.ratio * factor)).min(1.0);
+        let all: f64 = workers.iter().map(computing).sum();
+        workers.iter().enumerate().all(|(index, own)| {
+            let others = workers.iter().enumerate().filter(|(other, _)| *other != index);
+            let others: Vec<f64> = others.map(|(_, load)| computing(load)).collect();
+            let mean: f64 = others.iter().sum();
+            let deviation = others.iter().map(|part| part * (1.0 - part)).sum::<f64>().sqrt();
+            let at_once = 1.0 + (mean + 2.0 * deviation).min(others.len() as f64) + ENGINE_SHARE * all;
+            let longer = at_once / cores.max(1) as f64;
+            longer <= 1.0 || longer * CALL_HEADROOM <= own.ratio * factor
+        })
+    };
+    let tenths = 10..=(MOST as u32 * 10);
+    let mut factors = tenths.map(|tenths| f64::from(tenths) / 10.0);
+    factors.find(|factor| keeps_up(*factor)).unwrap_or(MOST)
 }
 
 /// The call that is the longest here beside what it takes on its worker.
@@ -119,7 +177,9 @@ fn tightest(speeds: &[StageSpeed]) -> Option<String> {
 fn need(program: &Program, speed: &StageSpeed) -> Option<f64> {
     let rate = stage_rate(program, &speed.stage)?;
     let records = speed.max_batch.max(1);
-    Some(rate * speed.here.as_ref()?.at(records) / f64::from(records))
+    // What is stretched pauses between calls, also where workers of the plan would not.
+    let call = speed.here.as_ref()?.at(records) + speed.after_pause.1;
+    Some(rate * call / f64::from(records))
 }
 
 /// Records per second that reach a stage: those of its edges in the plan, as many more or less as the sources now
@@ -165,12 +225,17 @@ pub(super) fn choose(wanted: Wanted, need: &Need, cores: usize) -> Dilation {
         let by_load = need.processors.unwrap_or(0.0) / (HEADROOM * cores.max(1) as f64);
         let by_call =
             if need.least_ratio < 1.0 / CALL_HEADROOM { CALL_HEADROOM / need.least_ratio } else { 1.0 };
-        reason = match by_load.max(by_call) > 1.0 {
-            true if by_call >= by_load => need.tightest.clone(),
+        let by_concurrency = by_concurrency(&need.workers, cores);
+        let factor = by_load.max(by_call).max(by_concurrency);
+        reason = match factor > 1.0 {
+            true if by_call >= factor => need.tightest.clone(),
+            true if by_concurrency >= factor => {
+                Some("calls of several workers compute at once here, and each has to end in time".to_owned())
+            }
             true => Some(format!("only {:.0} % of the processors here can be counted on", HEADROOM * 100.0)),
             false => None,
         };
-        up(by_load.max(by_call)).clamp(1.0, MOST)
+        up(factor).clamp(1.0, MOST)
     };
     let (factor, is_auto) = match wanted {
         Wanted::Auto => (auto(), true),
@@ -199,15 +264,33 @@ mod tests {
     #[test]
     fn the_least_factor_leaves_headroom() {
         let factor = |processors, least_ratio, cores| {
-            choose(Wanted::Auto, &Need { processors, least_ratio, tightest: None }, cores).factor
+            let need = Need { processors, least_ratio, tightest: None, workers: Vec::new() };
+            choose(Wanted::Auto, &need, cores).factor
         };
         assert_eq!(factor(Some(1.0), 1.0, 2), 1.0);
         assert_eq!(factor(Some(2.8), 1.0, 2), 2.0);
         assert_eq!(factor(Some(2.8), 1.0, 8), 1.0);
         assert_eq!(factor(Some(0.1), 0.25, 2), 5.0, "a worker four times as fast");
         assert_eq!(factor(None, 1.0, 2), 1.0);
-        let asked =
-            choose(Wanted::Factor(3.0), &Need { processors: Some(9.0), least_ratio: 1.0, tightest: None }, 2);
+        let need = Need { processors: Some(9.0), least_ratio: 1.0, tightest: None, workers: Vec::new() };
+        let asked = choose(Wanted::Factor(3.0), &need, 2);
         assert_eq!((asked.factor, asked.is_auto), (3.0, false));
+    }
+
+    #[test]
+    fn calls_that_meet_need_a_larger_factor() {
+        let of = |workers: &[(f64, f64)], cores| {
+            let loads: Vec<Load> =
+                workers.iter().map(|(busy, ratio)| Load { busy: *busy, ratio: *ratio }).collect();
+            by_concurrency(&loads, cores)
+        };
+        assert_eq!(of(&[], 2), 1.0);
+        assert_eq!(of(&[(1.0, 1.0)], 2), 1.0, "alone");
+        assert_eq!(of(&[(0.9, 10.0); 2], 2), 1.0, "machines that are much slower");
+        // As fast as this machine, and its processors are all taken: calls end too late now and then.
+        assert!((1.3..1.6).contains(&of(&[(0.3, 1.0); 2], 2)), "{}", of(&[(0.3, 1.0); 2], 2));
+        assert!((2.3..3.0).contains(&of(&[(0.9, 1.0); 4], 2)), "{}", of(&[(0.9, 1.0); 4], 2));
+        assert_eq!(of(&[(0.9, 1.0); 4], 16), 1.0);
+        assert!(of(&[(0.9, 1.0); 4], 1) > of(&[(0.9, 1.0); 4], 2));
     }
 }

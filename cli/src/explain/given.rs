@@ -120,7 +120,7 @@ impl Story<'_> {
         let most = summary.headroom.map(|factor| self.assembly.rate * factor);
         let mut all = vec![Level {
             name: "rate",
-            wanted: Some(format!("{}/s", self.assembly.rate)),
+            wanted: Some(crate::plan::rate(self.assembly.rate)),
             given: most.map_or_else(|| "any".to_owned(), |most| format!("up to {most:.1}/s")),
             is_kept: !is(|violation| {
                 matches!(violation, Violation::Load { .. } | Violation::Bandwidth { .. })

@@ -84,7 +84,7 @@ fn predictions(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> i
 }
 
 /// `40/s`.
-pub(super) fn rate(value: f64) -> String {
+pub(crate) fn rate(value: f64) -> String {
     format!("{}/s", trimmed(value, 3))
 }
 

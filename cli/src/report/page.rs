@@ -7,7 +7,7 @@ use crate::figures::{bytes, grouped, milliseconds, rate, seconds};
 use crate::machine::{self, Machine, Usage};
 use crate::markup::{Attribute, Markup};
 use crate::preparation::Prepared;
-use crate::slo::{accuracy_text, is_short, sink_rate};
+use crate::slo::{SHORT_TICKS, accuracy_text, is_short, sink_rate};
 use tidemill_engine::Observer;
 
 /// How a run ended.
@@ -239,12 +239,16 @@ impl Page<'_> {
             n => format!("{committed}at {n} sinks"),
         };
         tiles.push(("Results".into(), grouped(all), sinks));
-        match sink_rate(sink, report, program) {
-            Some(measured) => tiles.push(("Throughput".into(), rate(measured), format!("at {}", sink.sink))),
-            None if is_short(report, program) => {
-                tiles.push(("Throughput".into(), "–".to_owned(), "the run was too short".to_owned()));
-            }
-            None => {}
+        if let Some(measured) = sink_rate(sink, report, program) {
+            let of = match is_short(report, program) {
+                true => format!(
+                    "at {}, in {} of fewer than {SHORT_TICKS} ticks",
+                    sink.sink,
+                    seconds(report.seconds)
+                ),
+                false => format!("at {}", sink.sink),
+            };
+            tiles.push(("Throughput".into(), rate(measured), of));
         }
         tiles.extend(self.latency_tiles().into_iter().flatten());
         for judged in report.sinks.iter().filter(|sink| sink.scored > 0) {

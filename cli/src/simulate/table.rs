@@ -10,6 +10,8 @@ use tidemill_spec::publication::Publication;
 
 /// Said of the rate where no record could come before the end.
 const TOO_SHORT: &str = "too short to tell: it ended before a record came";
+/// Part of its time that a worker may be busier than the plan guarantees before it is explained.
+const BUSIER: f64 = 0.02;
 /// Route classes and stages that are listed.
 const ROWS_SHOWN: usize = 24;
 
@@ -184,14 +186,18 @@ impl Story<'_> {
     }
 
     /// `operator@worker`; without a worker, where it runs.
-    pub(super) fn stage_name(&self, hosting: usize) -> String {
+    pub(super) fn stage_name(&self, hosting_index: usize) -> String {
         let problem = &self.assembly.problem;
-        let hosting = &self.solution.hostings[hosting];
+        let hosting = &self.solution.hostings[hosting_index];
         let place = match hosting.worker {
             Some(worker) => &self.workers[worker],
             None => &problem.locations[hosting.location].name,
         };
-        format!("{}@{place}", problem.operators[hosting.operator].id)
+        // A worker that runs an operator in two ways has two stages of it, which the plan tells apart.
+        match &self.stages[hosting_index] {
+            Some(id) if id.contains('@') => id.clone(),
+            _ => format!("{}@{place}", problem.operators[hosting.operator].id),
+        }
     }
 
     fn workers(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -214,6 +220,13 @@ impl Story<'_> {
         }
         table.write(out)?;
         more(self.workers.len(), out)?;
+        let mut busy = self.simulation.workers.iter().zip(&planned);
+        if busy.any(|(worker, planned)| worker.utilization > planned.utilization + BUSIER) {
+            writeln!(
+                out,
+                "guaranteed counts with full batches; where calls had fewer records, a worker is busy for longer"
+            )?;
+        }
         writeln!(out)
     }
 

@@ -96,6 +96,33 @@ fn edges_carry_what_is_known_of_them() {
     assert_eq!(edge("speech", "pair").input, 1);
 }
 
+/// Whoever names the stages of a plan names them all apart.
+#[test]
+fn two_ways_of_one_operator_on_one_worker_have_two_names() {
+    let case = Case::new(WORKFLOW, INFRASTRUCTURE, PROFILE);
+    let mut solution = solution();
+    solution.hostings[1] = hosting(0, 0, 0, 0, 0.75);
+    let names = stage_names(&case.assembled(), &solution);
+    let named = |name: &str| Some(name.to_owned());
+    let expected =
+        [named("features@edge-little-0"), named("features@edge-little-0."), named("speech"), named("answer")];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn what_goes_to_a_sink_has_no_price() {
+    let case = Case::new(WORKFLOW, INFRASTRUCTURE, PROFILE);
+    let mut solution = solution();
+    // A quarter of the answers is made at the edge, and the sink is where most of them are.
+    solution.hostings.push(hosting(2, 0, 0, 0, 0.25));
+    solution.hostings[3].share = 0.75;
+    solution.classes[0].hostings[2] = 4;
+    let plan = physical(&case.inputs(), &case.assembled(), &solution, Vec::new()).expect("is a plan");
+    let edges = plan.edges.iter().filter(|edge| edge.to == "answers");
+    let prices: Vec<_> = edges.map(|edge| (edge.from.as_str(), edge.price)).collect();
+    assert_eq!(prices, [("answer@edge-little-0", None), ("answer@cloud-big-0", None)]);
+}
+
 #[test]
 fn the_prediction_is_that_of_the_cost_function() {
     let (case, plan) = plan();

@@ -37,8 +37,6 @@ pub struct Job {
     pub parts: Vec<RecordBatch>,
     /// Bytes of the rows, for accounting.
     pub bytes: usize,
-    /// After this (engine clock) nobody needs the result; it is then not computed.
-    pub deadline: Option<Nanoseconds>,
 }
 
 /// How a job ended.
@@ -46,7 +44,7 @@ pub struct Job {
 pub enum JobResult {
     /// The model's output.
     Done(Output),
-    /// The deadline passed, or the generation was cancelled, before the computation began.
+    /// A later life of the stage was attached before the computation began, so nobody waits for the result.
     Cancelled,
     /// The model failed as a whole.
     Failed(OperatorError),
@@ -218,7 +216,7 @@ fn serve(
         let mut work = || {
             let started = shared.clock.now();
             let current = shared.generation.load(Ordering::Acquire);
-            if u64::from(job.generation) < current || job.deadline.is_some_and(|d| d < started) {
+            if u64::from(job.generation) < current {
                 return None;
             }
             shared.begin(started);
@@ -379,7 +377,7 @@ mod tests {
 
     fn job(id: u64) -> Job {
         let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
-        Job { id, generation: 1, parts: vec![batch], bytes: 7, deadline: None }
+        Job { id, generation: 1, parts: vec![batch], bytes: 7 }
     }
 
     fn completions(executor: &LocalExecutor, count: usize) -> Vec<Completion> {

@@ -121,6 +121,14 @@ impl SlotPlan {
         behind.iter_mut().for_each(Vec::dedup);
         behind
     }
+
+    /// Whether a panic restarts it. Models have threads of their own, so theirs do not.
+    pub(crate) fn restarts_after_panics(&self) -> bool {
+        let restarts = |instance: &InstancePlan| {
+            instance.context.on_panic == OnPanic::Restart && !matches!(instance.work, Work::Inference { .. })
+        };
+        self.instances.iter().any(restarts)
+    }
 }
 
 /// The plan as threads and channels.

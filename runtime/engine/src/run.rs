@@ -49,6 +49,9 @@ pub struct RunOptions {
     pub epochs: Option<Box<dyn EpochWriter>>,
     /// Keep the whole epoch log, so that [`Run::epoch_log`] can give it for a replay.
     pub keep_epoch_log: bool,
+    /// Keep what restarts need in every slot, so that [`Run::kill_slot`] can be used; it takes some times the memory of
+    /// windows and joins. Slots with an operator that is restarted after panics have it anyway.
+    pub recoverable: bool,
     /// Keep records to be looked at, so that [`Observer::samples`] can give them.
     pub samples: Option<SampleOptions>,
     /// Copies of one model that may run at once. A further one is started while the run goes on when a model holds up
@@ -69,6 +72,7 @@ impl Default for RunOptions {
             replay: None,
             epochs: None,
             keep_epoch_log: false,
+            recoverable: false,
             samples: None,
             model_copies: 1,
             emulation: None,
@@ -166,6 +170,7 @@ impl Run {
             stop: Arc::new(AtomicBool::new(false)),
             readers: Arc::new(ReaderPool::new()),
             keep_epochs: options.keep_epoch_log,
+            recoverable: options.recoverable,
         });
         let facts = Arc::new(RunFacts {
             metrics,
@@ -198,7 +203,8 @@ impl Run {
         &self.slots
     }
 
-    /// Kills a slot as if its thread had died; it is restored from the last checkpoint. For tests of recovery.
+    /// Kills a slot as if its thread had died; it is restored from the last checkpoint. For tests of recovery,
+    /// with [`RunOptions::recoverable`]: else the run fails where the slot has windows or joins.
     pub fn kill_slot(&self, name: &str) {
         let _ = self.events.send(Event::KillSlot(name.to_owned()));
     }

@@ -275,8 +275,12 @@ mod tests {
     fn wrong_ones_are_kept_beside_right_ones() {
         let answers =
             (0..300).map(|n| (format!("k{n}"), if n % 50 == 0 { "x".into() } else { format!("k{n}") }));
-        let truth =
-            GroundTruth { key: "key".into(), prediction: "key".into(), answers: Arc::new(answers.collect()) };
+        let truth = GroundTruth {
+            key: "key".into(),
+            prediction: "key".into(),
+            answers: Arc::new(answers.collect()),
+            once: false,
+        };
         let sampler = Sampler::new(options(0));
         sampler.arrived("sink", &batch(0, 0, 400, 1), 0, Some(&truth));
         let verdicts: Vec<Option<bool>> = sampler.of("sink").iter().map(|sample| sample.right).collect();

@@ -99,6 +99,8 @@ pub(crate) struct SlotShared {
     pub(crate) readers: Arc<ReaderPool>,
     /// Keep the whole epoch log, for a later replay.
     pub(crate) keep_epochs: bool,
+    /// Any slot may be restarted, not only where an operator asks for it.
+    pub(crate) recoverable: bool,
 }
 
 /// Steps of timely between two looks at commands and descriptors.

@@ -1,66 +1,129 @@
-//! What outlives a slot: snapshots of stateful stages and the epoch logs of sources.
+//! What outlives a slot: the past of stateful stages and the epoch logs of sources.
 use crate::frame::{CLOSED, Epoch};
+use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::SourcePosition;
-use tidemill_operators::record::EventTime;
+use tidemill_operators::record::{EventTime, batch_bytes};
 
-/// A state that holds "all of the epochs before e" for every e in `from ..= to`.
+/// What changes the state of a stateful operator.
+#[derive(Debug, Clone)]
+pub(crate) enum Call {
+    /// Rows came at a port.
+    Apply(usize, RecordBatch),
+    /// The watermark advanced.
+    Advance(EventTime),
+}
+
+impl Call {
+    fn bytes(&self) -> usize {
+        let rows = match self {
+            Call::Apply(_, batch) => batch_bytes(batch),
+            Call::Advance(_) => 0,
+        };
+        rows + size_of::<(Epoch, Self)>()
+    }
+}
+
+/// A state "all of the epochs before `epoch`".
 #[derive(Debug, Clone)]
 struct Snapshot {
-    from: Epoch,
-    to: Epoch,
+    epoch: Epoch,
     bytes: Arc<Vec<u8>>,
 }
 
-/// Snapshots by stage instance.
+/// The past of one stage instance: snapshots, and every call since the oldest of them.
+#[derive(Debug, Default)]
+struct History {
+    /// By epoch, ascending.
+    snapshots: VecDeque<Snapshot>,
+    /// With the epochs that they belong to, ascending.
+    calls: VecDeque<(Epoch, Call)>,
+    /// Bytes of the calls since the newest snapshot.
+    since: usize,
+}
+
+impl History {
+    /// Forgets what was written about `epoch` and later.
+    fn truncate(&mut self, epoch: Epoch) {
+        self.snapshots.retain(|snapshot| snapshot.epoch <= epoch);
+        self.calls.retain(|(of, _)| *of < epoch);
+        let newest = self.snapshots.back().map_or(0, |snapshot| snapshot.epoch);
+        let since = self.calls.iter().filter(|(of, _)| *of >= newest);
+        self.since = since.map(|(_, call)| call.bytes()).sum();
+    }
+
+    /// As many bytes of calls as the newest snapshot has: the next one is worth its cost.
+    fn is_snapshot_due(&self) -> bool {
+        self.snapshots.back().is_none_or(|newest| self.since >= newest.bytes.len())
+    }
+}
+
+/// What a restart needs of stateful stages, by instance.
+///
+/// A snapshot copies the whole state, so one at every checkpoint would cost the square of a state that grows. One is
+/// taken when the calls since the last one have as many bytes as it has; a restart repeats the calls after it. So
+/// snapshots cost as much as what goes through the stage, and take at most a few times the memory of the state.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotStore {
-    stages: Mutex<HashMap<String, VecDeque<Snapshot>>>,
+    stages: Mutex<HashMap<String, History>>,
 }
 
 impl SnapshotStore {
-    fn with<R>(&self, stage: &str, act: impl FnOnce(&mut VecDeque<Snapshot>) -> R) -> R {
+    fn with<R>(&self, stage: &str, act: impl FnOnce(&mut History) -> R) -> R {
         let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
         if !stages.contains_key(stage) {
-            stages.insert(stage.to_owned(), VecDeque::new());
+            stages.insert(stage.to_owned(), History::default());
         }
         act(stages.get_mut(stage).expect("inserted above"))
     }
 
-    /// Adds the state that holds from `from` to `to`; replaces what a former life wrote about the same epochs.
-    pub(crate) fn put(&self, stage: &str, from: Epoch, to: Epoch, bytes: Vec<u8>) {
-        self.with(stage, |snapshots| {
-            snapshots.retain(|snapshot| snapshot.from < from);
-            snapshots.push_back(Snapshot { from, to, bytes: Arc::new(bytes) });
+    /// Adds the state "all of the epochs before `epoch`".
+    pub(crate) fn put(&self, stage: &str, epoch: Epoch, bytes: Vec<u8>) {
+        self.with(stage, |history| {
+            history.truncate(epoch);
+            history.snapshots.retain(|snapshot| snapshot.epoch < epoch);
+            history.snapshots.push_back(Snapshot { epoch, bytes: Arc::new(bytes) });
+            history.since = 0;
         });
     }
 
-    /// The newest state holds up to `to` as well.
-    pub(crate) fn extend(&self, stage: &str, to: Epoch) {
-        self.with(stage, |snapshots| {
-            if let Some(newest) = snapshots.back_mut() {
-                newest.to = newest.to.max(to);
-            }
-        });
-    }
-
-    /// The state "all of the epochs before `epoch`".
-    pub(crate) fn at(&self, stage: &str, epoch: Epoch) -> Option<Arc<Vec<u8>>> {
-        self.with(stage, |snapshots| {
-            let found =
-                snapshots.iter().rev().find(|snapshot| snapshot.from <= epoch && epoch <= snapshot.to);
-            found.map(|snapshot| Arc::clone(&snapshot.bytes))
+    /// Adds the calls of an epoch, later than all before; tells whether a snapshot is due.
+    pub(crate) fn record(&self, stage: &str, epoch: Epoch, calls: Vec<Call>) -> bool {
+        self.with(stage, |history| {
+            history.since += calls.iter().map(Call::bytes).sum::<usize>();
+            history.calls.extend(calls.into_iter().map(|call| (epoch, call)));
+            history.is_snapshot_due()
         })
     }
 
-    /// Forgets states that no restart at or after `epoch` needs.
+    /// For a new life that begins with the state "all of the epochs before `epoch`": a snapshot and the calls that lead
+    /// from it to that state. What a former life wrote about later epochs is forgotten.
+    pub(crate) fn resume(&self, stage: &str, epoch: Epoch) -> Option<(Arc<Vec<u8>>, Vec<Call>)> {
+        self.with(stage, |history| {
+            history.truncate(epoch);
+            let snapshot = history.snapshots.back()?;
+            let calls = history.calls.iter().filter(|(of, _)| *of >= snapshot.epoch);
+            Some((Arc::clone(&snapshot.bytes), calls.map(|(_, call)| call.clone()).collect()))
+        })
+    }
+
+    /// Forgets what no restart at or after `epoch` needs.
     pub(crate) fn prune(&self, stage: &str, epoch: Epoch) {
-        if epoch != CLOSED {
-            self.with(stage, |snapshots| snapshots.retain(|snapshot| snapshot.to >= epoch));
+        if epoch == CLOSED {
+            return;
         }
+        self.with(stage, |history| {
+            while history.snapshots.get(1).is_some_and(|next| next.epoch <= epoch) {
+                history.snapshots.pop_front();
+            }
+            let Some(oldest) = history.snapshots.front().map(|snapshot| snapshot.epoch) else { return };
+            while history.calls.front().is_some_and(|(of, _)| *of < oldest) {
+                history.calls.pop_front();
+            }
+        });
     }
 }
 
@@ -242,20 +305,66 @@ impl EpochLogs {
 mod tests {
     use super::*;
 
+    /// The snapshot and the watermarks after it that a restart at an epoch gets.
+    fn resumed(store: &SnapshotStore, epoch: Epoch) -> Option<(String, Vec<EventTime>)> {
+        let (bytes, calls) = store.resume("s", epoch)?;
+        let times = calls.iter().map(|call| match call {
+            Call::Advance(time) => *time,
+            Call::Apply(..) => unreachable!("only watermarks are recorded here"),
+        });
+        Some((String::from_utf8_lossy(&bytes).into_owned(), times.collect()))
+    }
+
     #[test]
-    fn a_snapshot_serves_every_epoch_up_to_the_next_change() {
+    fn a_restart_gets_the_snapshot_before_it_and_the_calls_since() {
         let store = SnapshotStore::default();
-        store.put("s", 0, 4, b"empty".to_vec());
-        store.put("s", 8, 20, b"eight".to_vec());
-        store.extend("s", 30);
-        let at = |epoch| store.at("s", epoch).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        assert_eq!(at(0).as_deref(), Some("empty"));
-        assert_eq!(at(6), None);
-        assert_eq!(at(25).as_deref(), Some("eight"));
-        store.prune("s", 10);
-        assert_eq!(at(0), None);
-        store.put("s", 8, 9, b"again".to_vec());
-        assert_eq!(at(25), None, "a restart replaces what the former life wrote");
+        assert_eq!(resumed(&store, 0), None);
+        store.put("s", 0, b"empty".to_vec());
+        for epoch in 0..10 {
+            store.record("s", epoch, vec![Call::Advance(epoch as i64 * 10)]);
+        }
+        store.put("s", 10, b"ten".to_vec());
+        for epoch in 10..14 {
+            store.record("s", epoch, vec![Call::Advance(epoch as i64 * 10)]);
+        }
+        assert_eq!(resumed(&store, 13), Some(("ten".into(), vec![100, 110, 120])));
+        assert_eq!(resumed(&store, 14), Some(("ten".into(), vec![100, 110, 120])), "130 was forgotten");
+        store.prune("s", 9);
+        assert_eq!(resumed(&store, 2), Some(("empty".into(), vec![0, 10])));
+        assert_eq!(resumed(&store, 12), Some(("empty".into(), vec![0, 10])), "ten was forgotten");
+    }
+
+    #[test]
+    fn what_no_restart_needs_is_forgotten() {
+        let store = SnapshotStore::default();
+        for epoch in 0..6 {
+            store.put("s", epoch, vec![epoch as u8]);
+            store.record("s", epoch, vec![Call::Advance(0)]);
+        }
+        store.prune("s", 4);
+        store.with("s", |history| {
+            assert_eq!(history.snapshots.iter().map(|s| s.epoch).collect::<Vec<_>>(), [4, 5]);
+            assert_eq!(history.calls.iter().map(|(of, _)| *of).collect::<Vec<_>>(), [4, 5]);
+        });
+    }
+
+    #[test]
+    fn snapshots_of_a_growing_state_cost_no_more_than_what_made_it_grow() {
+        let store = SnapshotStore::default();
+        let (mut state, mut copied, mut most) = (0, 0, 0);
+        store.put("s", 0, Vec::new());
+        for epoch in 0..10_000 {
+            let call = Call::Advance(0);
+            state += call.bytes();
+            if store.record("s", epoch, vec![call]) {
+                store.put("s", epoch + 1, vec![0; state]);
+                copied += state;
+            }
+            store.prune("s", epoch);
+            most = most.max(store.with("s", |history| history.calls.len()));
+        }
+        assert!((state / 2..3 * state).contains(&copied), "{copied} bytes for a state of {state}");
+        assert!(most < 5_000, "{most} of 10000 calls are kept");
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl InferenceNode {
         let id = self.next_job;
         self.next_job += 1;
         let batches = parts.iter().map(|part| part.batch.clone()).collect();
-        self.executor.submit(Job { id, generation: self.generation, parts: batches, bytes, deadline: None });
+        self.executor.submit(Job { id, generation: self.generation, parts: batches, bytes });
         self.in_flight.insert(id, InFlight { parts, bytes, rows, first_epoch });
     }
 
@@ -269,8 +269,9 @@ impl InferenceNode {
                 }
             }
             JobResult::Cancelled => {
+                // Only jobs of former lives are cancelled, and those are sorted out before.
                 self.account.release(job.bytes);
-                metrics.drops.add("deadline", job.rows as u64);
+                self.stage.operator_failed(&self.slot, "the executor cancelled a job that is waited for");
             }
             JobResult::Failed(error) => {
                 self.account.release(job.bytes);

@@ -15,18 +15,9 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::{GroundTruth, OperatorError, Sink};
-use tidemill_operators::ground_truth::{Verdict, judge};
+use tidemill_operators::ground_truth::Score;
 use tidemill_operators::record;
 use tidemill_spec::publication::Publication;
-
-/// Counts of exact matches.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Score {
-    pub(crate) correct: u64,
-    pub(crate) scored: u64,
-    /// Records whose key has no ground truth.
-    pub(crate) unknown: u64,
-}
 
 /// The part of a sink that outlives its slot.
 pub(crate) struct SinkCell {
@@ -93,10 +84,7 @@ impl SinkCell {
         self.sink.commit(epoch)?;
         self.committed = epoch;
         self.rows += std::mem::take(&mut self.staged_rows);
-        let staged = std::mem::take(&mut self.staged_score);
-        self.score.correct += staged.correct;
-        self.score.scored += staged.scored;
-        self.score.unknown += staged.unknown;
+        self.score.add(std::mem::take(&mut self.staged_score));
         metrics.correct.store(self.score.correct, Ordering::Relaxed);
         metrics.scored.store(self.score.scored, Ordering::Relaxed);
         metrics.without_truth.store(self.score.unknown, Ordering::Relaxed);
@@ -178,7 +166,8 @@ impl SinkNode {
             cell.sink.write(&batch)?;
             cell.staged_rows += (batch.num_rows() as u64).saturating_sub(cell.sink.refused());
             if let Some(truth) = &self.truth {
-                score(truth, &batch, &mut cell.staged_score);
+                let SinkCell { score, staged_score, .. } = &mut *cell;
+                staged_score.judge(truth, &batch, score);
             }
         }
         cell.commit(epoch, &self.metrics)?;
@@ -188,19 +177,6 @@ impl SinkNode {
             cell.publish(&first.remove(), now, &self.metrics);
         }
         Ok(())
-    }
-}
-
-fn score(truth: &GroundTruth, batch: &RecordBatch, score: &mut Score) {
-    for row in 0..batch.num_rows() {
-        match judge(truth, batch, row) {
-            Some(Verdict::Unknown) => score.unknown += 1,
-            Some(verdict) => {
-                score.scored += 1;
-                score.correct += u64::from(verdict == Verdict::Right);
-            }
-            None => {}
-        }
     }
 }
 

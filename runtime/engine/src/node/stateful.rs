@@ -7,6 +7,7 @@ use crate::context::{Durable, Room, SlotContext, StageContext};
 use crate::frame::{Epoch, WatermarkStep};
 use crate::metrics::count;
 use crate::order;
+use crate::store::Call;
 use crate::watermark::{Track, UNKNOWN};
 use arrow_array::RecordBatch;
 use std::cell::Cell;
@@ -27,8 +28,10 @@ pub(crate) struct StatefulNode {
     /// All epochs before it are applied.
     done: Epoch,
     watermark: EventTime,
-    /// The state changed since the newest snapshot.
-    dirty: bool,
+    /// Whether the slot can be restarted: only then is kept what that needs.
+    is_recoverable: bool,
+    /// Enough has changed since the newest snapshot.
+    is_snapshot_due: bool,
     processing: Option<Option<RecordBatch>>,
     /// What its output can fill; only asked when the operator has more than fits into one epoch.
     room: Room,
@@ -49,9 +52,10 @@ impl StatefulNode {
         done: Epoch,
         room: Room,
         index: usize,
+        is_recoverable: bool,
     ) -> Result<Self, OperatorError> {
-        if done == 0 {
-            slot.snapshots.put(&stage.instance, 0, 0, operator.snapshot()?);
+        if done == 0 && is_recoverable {
+            slot.snapshots.put(&stage.instance, 0, operator.snapshot()?);
         }
         Ok(Self {
             slot,
@@ -63,7 +67,8 @@ impl StatefulNode {
             arrived: BTreeMap::new(),
             done,
             watermark: UNKNOWN,
-            dirty: false,
+            is_recoverable,
+            is_snapshot_due: false,
             processing: None,
             room,
             index,
@@ -77,15 +82,12 @@ impl StatefulNode {
         Rc::clone(&self.restorable)
     }
 
-    /// Takes a snapshot if a checkpoint lies in `done ..= upto` and the state has changed.
+    /// Takes a snapshot if a checkpoint lies in `done ..= upto` and enough has changed.
     fn checkpoint(&mut self, upto: Epoch) -> Result<(), OperatorError> {
         let every = self.slot.checkpoint_every;
-        if !self.dirty {
-            self.slot.snapshots.extend(&self.stage.instance, upto);
-        } else if upto / every * every >= self.done {
-            let state = self.operator.snapshot()?;
-            self.slot.snapshots.put(&self.stage.instance, self.done, upto, state);
-            self.dirty = false;
+        if self.is_snapshot_due && upto / every * every >= self.done {
+            self.slot.snapshots.put(&self.stage.instance, self.done, self.operator.snapshot()?);
+            self.is_snapshot_due = false;
         }
         Ok(())
     }
@@ -98,6 +100,7 @@ impl StatefulNode {
         }
         let waited = self.arrived.remove(&epoch).map_or(0, |arrived| started - arrived);
         let mut rows = 0;
+        let mut calls = Vec::new();
         let mut output = Output::default();
         for (port, batches) in ports {
             let Some(batch) = order::join(batches).map(order::by_time) else { continue };
@@ -110,8 +113,8 @@ impl StatefulNode {
                 let batch = self.processing.insert(Some(portion.batch)).as_ref();
                 let Some(batch) = batch else { unreachable!("inserted above") };
                 self.operator.apply(port, batch, &mut output)?;
+                calls.extend(self.is_recoverable.then(|| Call::Apply(port, batch.clone())));
                 self.processing = None;
-                self.dirty = true;
             }
         }
         let watermark = self.input.at(epoch + 1).max(self.watermark);
@@ -120,9 +123,12 @@ impl StatefulNode {
             self.processing = Some(None);
             self.operator.advance(watermark, &mut output)?;
             self.processing = None;
-            self.dirty = true;
+            calls.extend(self.is_recoverable.then_some(Call::Advance(watermark)));
             let watermark = self.operator.output_watermark(watermark);
             self.output.record(WatermarkStep { epoch: epoch + 1, watermark });
+        }
+        if !calls.is_empty() {
+            self.is_snapshot_due = self.slot.snapshots.record(&self.stage.instance, epoch, calls);
         }
         if rows > 0 {
             self.stage.metrics.queue.record(waited, rows);

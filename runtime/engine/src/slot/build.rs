@@ -15,12 +15,13 @@ use crate::node::stateful::StatefulNode;
 use crate::node::stateless::StatelessNode;
 use crate::node::{Input, Node, Rowstream, install};
 use crate::routing::Selector;
+use crate::store::Call;
 use crate::watermark::Track;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tidemill_operators::api::Instance;
+use tidemill_operators::api::{Instance, Output};
 use tidemill_spec::plan::Freshness;
 use timely::dataflow::Scope;
 
@@ -191,16 +192,36 @@ impl Slot {
                     return Err(other_kind());
                 };
                 let done = durable.get();
-                if let Some(state) = shared.snapshots.at(&stage.instance, done) {
+                if let Some((state, calls)) = shared.snapshots.resume(&stage.instance, done) {
                     operator.restore(&state).map_err(failed)?;
+                    // What they give has left the stage in a former life.
+                    for call in calls {
+                        let mut output = Output::default();
+                        let repeated = match call {
+                            Call::Apply(port, batch) => operator.apply(port, &batch, &mut output),
+                            Call::Advance(watermark) => operator.advance(watermark, &mut output),
+                        };
+                        repeated.map_err(failed)?;
+                    }
                 } else if done > 0 {
                     let text = format!("no snapshot of '{}' for epoch {done}", stage.instance);
                     return Err(RunError::System(text));
                 }
                 let (output, room) = (Track::own(), Room::default());
                 self.takers.push(Taker { node: index, feeds: at, room: room.clone(), is_source: false });
-                let node = StatefulNode::new(slot, stage, operator, input, output.clone(), done, room, index)
-                    .map_err(failed)?;
+                let is_recoverable = shared.recoverable || self.start.plan.restarts_after_panics();
+                let node = StatefulNode::new(
+                    slot,
+                    stage,
+                    operator,
+                    input,
+                    output.clone(),
+                    done,
+                    room,
+                    index,
+                    is_recoverable,
+                )
+                .map_err(failed)?;
                 self.restorable.insert(at, node.restorable());
                 (Rc::new(RefCell::new(node)), output)
             }

@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tidemill_engine::{Program, Run, RunOptions};
+use tidemill_engine::{Program, Run};
 use tidemill_operators::api::*;
 use tidemill_spec::plan::LinkKind;
 
@@ -79,7 +79,7 @@ fn expected(windows: impl Iterator<Item = usize>) -> Vec<String> {
 fn results_of_the_end_are_spread_over_epochs() {
     let (program, committed, largest) =
         bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
-    ended(&Run::start(program, RunOptions::default()).expect("starts"), 30);
+    ended(&Run::start(program, killable()).expect("starts"), 30);
     assert_eq!(*committed.lock().expect("not poisoned"), expected(0..WINDOWS));
     let largest = largest.load(Ordering::Acquire);
     assert!((1..=MOST * EVERY).contains(&largest), "{largest} rows in one commit");
@@ -93,7 +93,7 @@ fn results_of_a_gap_are_spread_over_the_epochs_behind_it() {
     rows.extend(numbered(WINDOWS).into_iter().map(|row| Row { time: row.time + gap, ..row }));
     let after = (gap / 1000) as usize;
     let (program, committed, _) = bursts(rows, 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
-    ended(&Run::start(program, RunOptions::default()).expect("starts"), 30);
+    ended(&Run::start(program, killable()).expect("starts"), 30);
     let found = committed.lock().expect("not poisoned").clone();
     assert_eq!(found.len(), 2 * WINDOWS);
     assert_eq!(found[..WINDOWS], expected(0..WINDOWS));
@@ -109,7 +109,7 @@ fn results_that_wait_survive_a_restart() {
         (LinkKind::InProcess, "w/c", true),
     ] {
         let (program, committed, _) = bursts(numbered(WINDOWS), 1 << 40, link, ["a", "b", "c"], chained);
-        let run = Run::start(program, RunOptions::default()).expect("starts");
+        let run = Run::start(program, killable()).expect("starts");
         for part in [WINDOWS / 10, WINDOWS / 2] {
             while committed.lock().expect("not poisoned").len() < part {
                 std::thread::sleep(Duration::from_millis(1));
@@ -126,7 +126,7 @@ fn results_that_wait_survive_a_restart() {
 fn an_abort_is_heeded_while_results_wait() {
     let (program, committed, _) =
         bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
-    let run = Run::start(program, RunOptions::default()).expect("starts");
+    let run = Run::start(program, killable()).expect("starts");
     while committed.lock().expect("not poisoned").len() < WINDOWS / 10 {
         std::thread::sleep(Duration::from_millis(1));
     }

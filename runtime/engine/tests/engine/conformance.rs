@@ -163,7 +163,7 @@ fn fan(link: LinkKind, slow: Duration, budget: u64, emulation: Option<WireSpec>)
         let edges = edges.map(|edge| ((edge.from.clone(), edge.to.clone(), edge.input), 0));
         Emulation { edges: edges.collect(), wires: vec![wire], ..Emulation::default() }
     });
-    let run = Run::start(b.program, RunOptions { emulation, ..RunOptions::default() }).expect("starts");
+    let run = Run::start(b.program, RunOptions { emulation, ..killable() }).expect("starts");
     wait(&run);
     let expected: Vec<String> = (0..30i64)
         .map(|w| {
@@ -232,7 +232,7 @@ fn a_lost_peer_holds_its_frontier_and_nobody_else() {
         b.source(rows_source("b", numbered(400), Some(2000.0), Some(0), 50), "b");
         b.sink(first, "x").edge("a", "held", 0);
         b.sink(second, "y").edge("b", "free", 0);
-        let run = Run::start(b.program, RunOptions::default()).expect("starts");
+        let run = Run::start(b.program, killable()).expect("starts");
         for _ in 0..5 {
             std::thread::sleep(Duration::from_millis(20));
             run.kill_slot("w/a");

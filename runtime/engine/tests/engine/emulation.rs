@@ -53,11 +53,7 @@ fn expected(records: usize) -> Vec<String> {
 }
 
 fn options(emulation: Emulation, dilation: f64) -> RunOptions {
-    RunOptions {
-        clock: Arc::new(DilatedClock::new(dilation)),
-        emulation: Some(emulation),
-        ..RunOptions::default()
-    }
+    RunOptions { clock: Arc::new(DilatedClock::new(dilation)), emulation: Some(emulation), ..killable() }
 }
 
 fn busy(report: &RunReport) -> f64 {

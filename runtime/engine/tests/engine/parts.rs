@@ -6,7 +6,7 @@ use arrow_array::{
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidemill_engine::{OnPanic, Program, Run, RunError, RunReport};
+use tidemill_engine::{OnPanic, Program, Run, RunError, RunOptions, RunReport};
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
 use tidemill_spec::plan::*;
@@ -541,6 +541,11 @@ impl Builder {
 pub(crate) const LINKS: [LinkKind; 2] = [LinkKind::InProcess, LinkKind::Memfd];
 
 /// Ends a test that hangs, with a message, instead of blocking the suite.
+/// For runs of which slots are killed.
+pub(crate) fn killable() -> RunOptions {
+    RunOptions { recoverable: true, ..RunOptions::default() }
+}
+
 pub(crate) fn wait(run: &tidemill_engine::Run) -> tidemill_engine::RunReport {
     match run.wait_for(Duration::from_secs(50)) {
         Some(result) => result.expect("the run succeeds"),

@@ -23,7 +23,7 @@ fn a_sender_restarted_while_its_receiver_ends() {
     });
     b.source(rows_source("src", numbered(100), None, Some(0), 40), "a");
     b.sink(out, "b").edge("src", "out", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let run = Run::start(b.program, killable()).expect("starts");
     while !closing.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -41,7 +41,7 @@ fn a_stateful_slot_dies_after_its_input_ended() {
     b.source(rows_source("long", numbered(1500), Some(1000.0), Some(0), 40), "a");
     b.operator("w", window("w", 10_000), "b", &[]).edge("short", "w", 0);
     b.sink(out, "c").edge("w", "out", 0).edge("long", "out", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let run = Run::start(b.program, killable()).expect("starts");
     std::thread::sleep(Duration::from_millis(800));
     run.kill_slot("w/b");
     ended(&run, 10);
@@ -60,7 +60,7 @@ fn a_slot_dies_with_one_finished_stateful_stage() {
     b.operator("v", window("v", 10_000), "b", &[]).edge("long", "v", 0);
     b.sink(out, "d").edge("w", "out", 0);
     b.sink(other, "e").edge("v", "other", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let run = Run::start(b.program, killable()).expect("starts");
     std::thread::sleep(Duration::from_millis(800));
     run.kill_slot("w/b");
     ended(&run, 10);
@@ -96,7 +96,7 @@ fn a_commit_behind_a_restarted_window_does_not_take_its_input() {
     b.operator("p", stall, "a", &[]).edge("src", "p", 0);
     b.operator("w", window("w", 10_000), "b", &[]).edge("p", "w", 0);
     b.sink(out, "c").edge("w", "out", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let run = Run::start(b.program, killable()).expect("starts");
     while !committing.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -127,7 +127,7 @@ fn a_source_restarted_after_a_stop_repeats_what_it_had_emitted() {
     )
     .edge("src", "m", 0);
     b.sink(out, "c").edge("m", "out", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let run = Run::start(b.program, killable()).expect("starts");
     while run.progress().arrived < 100 {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -154,7 +154,7 @@ fn a_source_restarted_after_the_duration_repeats_what_it_had_emitted() {
     )
     .edge("src", "m", 0);
     b.sink(out, "c").edge("m", "out", 0);
-    let options = RunOptions { duration: Some(Duration::from_millis(300)), ..RunOptions::default() };
+    let options = RunOptions { duration: Some(Duration::from_millis(300)), ..killable() };
     let run = Run::start(b.program, options).expect("starts");
     std::thread::sleep(Duration::from_millis(400));
     let emitted = run.progress().emitted;
@@ -172,7 +172,7 @@ fn windows_close_after_a_stop_and_a_restart() {
     b.source(rows_source("src", numbered(1000), Some(2.0), Some(0), 40), "a");
     b.operator("w", window("w", 10_000_000), "b", &[]).edge("src", "w", 0);
     b.sink(out, "c").edge("w", "out", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let run = Run::start(b.program, killable()).expect("starts");
     std::thread::sleep(Duration::from_millis(1200));
     run.kill_slot("w/a");
     run.stopper().stop();
@@ -205,12 +205,12 @@ fn late_rows_are_dropped_the_same_after_a_restart() {
         (b.program, collected)
     };
     let (program, expected) = build();
-    ended(&Run::start(program, RunOptions::default()).expect("starts"), 20);
+    ended(&Run::start(program, killable()).expect("starts"), 20);
     let (program, control) = build();
-    ended(&Run::start(program, RunOptions::default()).expect("starts"), 20);
+    ended(&Run::start(program, killable()).expect("starts"), 20);
     assert_eq!(*control.lock().expect("not poisoned"), *expected.lock().expect("not poisoned"), "control");
     let (program, found) = build();
-    let run = Run::start(program, RunOptions::default()).expect("starts");
+    let run = Run::start(program, killable()).expect("starts");
     std::thread::sleep(Duration::from_millis(700));
     run.kill_slot("w/all");
     ended(&run, 20);
@@ -238,7 +238,7 @@ fn a_restarted_sender_does_not_queue_for_a_finished_receiver() {
     b.operator("m", m, "b", &[]).edge("src", "m", 0);
     b.sink(fast, "c").edge("src", "fast", 0);
     b.sink(slow, "b").edge("m", "slow", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
+    let run = Run::start(b.program, killable()).expect("starts");
     while fast_out.lock().expect("not poisoned").len() < 400 {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -357,17 +357,17 @@ fn shape(partitions: u32, rate: Option<f64>, link: LinkKind) -> (tidemill_engine
 
 #[test]
 fn partitions_and_dead_letters() {
-    chaos(|| shape(3, Some(3000.0), LinkKind::Memfd), RunOptions::default, 30, 1, 3);
+    chaos(|| shape(3, Some(3000.0), LinkKind::Memfd), killable, 30, 1, 3);
 }
 
 #[test]
 fn all_slots_at_once() {
-    chaos(|| shape(2, Some(3000.0), LinkKind::InProcess), RunOptions::default, 40, 5, 3);
+    chaos(|| shape(2, Some(3000.0), LinkKind::InProcess), killable, 40, 5, 3);
 }
 
 #[test]
 fn unpaced_and_limited() {
-    let options = || RunOptions { records: Some(2500), ..RunOptions::default() };
+    let options = || RunOptions { records: Some(2500), ..killable() };
     chaos(|| shape(2, None, LinkKind::InProcess), options, 2, 2, 6);
 }
 
@@ -387,7 +387,7 @@ fn a_join_of_one_stage_with_itself() {
         b.sink(out, "e").edge("m", "out", 0);
         (b.program, collected)
     };
-    chaos(build, RunOptions::default, 25, 1, 4);
+    chaos(build, killable, 25, 1, 4);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn freshness_and_windows_survive_restarts() {
             b.operator("m", slow, "b", &[]).edge_with("src", "m", 0, Some(policy));
             b.operator("w", window("w", 20_000), "c", &[]).edge("m", "w", 0);
             b.sink(out, "d").edge("w", "out", 0);
-            let run = Run::start(b.program, RunOptions::default()).expect("starts");
+            let run = Run::start(b.program, killable()).expect("starts");
             let slots = run.slots().to_vec();
             for at in 0..12 {
                 std::thread::sleep(Duration::from_millis(60));
@@ -422,7 +422,7 @@ fn a_sink_that_is_not_exactly_once() {
         program.sinks.insert("out".into(), out);
         (program, collected)
     };
-    chaos(build, RunOptions::default, 30, 1, 3);
+    chaos(build, killable, 30, 1, 3);
 }
 
 /// The same over slots: the source's slot dies, later the window's.
@@ -437,9 +437,9 @@ fn late_rows_are_dropped_the_same_after_two_restarts() {
         (b.program, collected)
     };
     let (program, expected) = build();
-    ended(&Run::start(program, RunOptions::default()).expect("starts"), 20);
+    ended(&Run::start(program, killable()).expect("starts"), 20);
     let (program, found) = build();
-    let run = Run::start(program, RunOptions::default()).expect("starts");
+    let run = Run::start(program, killable()).expect("starts");
     // The first step of the sparse source is at 800 ms, the next at 1600 ms.
     std::thread::sleep(Duration::from_millis(1000));
     run.kill_slot("w/a");
@@ -463,7 +463,7 @@ fn a_manual_clock() {
     b.source(rows_source("src", numbered(300), Some(1000.0), Some(0), 40), "a");
     b.operator("w", window("w", 20_000), "b", &[]).edge("src", "w", 0);
     b.sink(out, "c").edge("w", "out", 0);
-    let options = RunOptions { clock: clock.clone(), ..RunOptions::default() };
+    let options = RunOptions { clock: clock.clone(), ..killable() };
     let run = Run::start(b.program, options).expect("starts");
     for step in 0..60 {
         std::thread::sleep(Duration::from_millis(2));
