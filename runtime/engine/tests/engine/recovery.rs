@@ -139,7 +139,7 @@ fn snapshots(restart: bool) -> Vec<usize> {
     let growing = operator("growing", Computation::Stateful, move || {
         Instance::Stateful(Box::new(Growing { rows: 0, snapshots: Arc::clone(&seen) }))
     });
-    b.source(rows_source("src", numbered(20_000), None, Some(0), 40), "a");
+    b.source(rows_source("src", numbered(100_000), None, Some(0), 40), "a");
     b.operator("growing", BoundOperator { spread: Spread::One, ..growing }, "a", &[]);
     b.edge("src", "growing", 0).sink(out, "a").edge("growing", "out", 0);
     if restart {
