@@ -223,7 +223,7 @@ fn sources_without_records<'a>(
     report: &'a RunReport,
     program: &'a Program,
 ) -> impl Iterator<Item = String> + 'a {
-    program.sources.keys().filter_map(|source| {
+    program.sources.keys().filter_map(move |source| {
         let stages: Vec<_> = report.stages.iter().filter(|stage| stage.operator == *source).collect();
         let letters = stages.iter().flat_map(|stage| &stage.dead_letters);
         let (reason, _) = letters.clone().max_by_key(|(_, count)| **count)?;
