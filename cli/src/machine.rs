@@ -1,9 +1,5 @@
 //! What this machine and this process are and use.
-use crate::terminal::Terminal;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::collections::BTreeSet;
 use std::fs;
-use tidemill_engine::Program;
 use tidemill_inference::processor;
 
 /// Facts that do not change while a run goes on; empty where the system does not tell.
@@ -77,43 +73,6 @@ pub(crate) fn now() -> String {
 
 fn date(time: std::time::SystemTime) -> String {
     chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%d %H:%M:%S UTC").to_string()
-}
-
-/// Files that a process has open anyway, with room for those of libraries.
-const FILES_BESIDE: u64 = 24;
-
-/// Files that a run may have open at once, about: two of each source (it is looked into before it is read), three of each
-/// sink, one or two of each slot and of each end of a link.
-fn files_needed(program: &Program) -> u64 {
-    let slot = |id: &str| {
-        let stage = program.plan.stages.iter().find(|stage| stage.id == id);
-        stage.map(|stage| (&stage.worker, &stage.slot_group))
-    };
-    let slots: BTreeSet<_> =
-        program.plan.stages.iter().map(|s| (&s.worker, &s.slot_group, s.partitions)).collect();
-    let slots: u64 = slots.iter().map(|(.., partitions)| u64::from(*partitions)).sum();
-    let links = program.plan.edges.iter().filter(|edge| slot(&edge.from) != slot(&edge.to)).count() as u64;
-    FILES_BESIDE + 2 * program.sources.len() as u64 + 3 * program.sinks.len() as u64 + 2 * slots + 4 * links
-}
-
-/// Raises this process's limit of open files to what a run needs, as far as the system allows that, and says so if it
-/// does not.
-pub(crate) fn open_enough_files(program: &Program, terminal: &Terminal) {
-    let needed = files_needed(program);
-    let limit = getrlimit(Resource::Nofile);
-    let allows = |limit: Option<u64>| limit.is_none_or(|limit| limit >= needed);
-    if allows(limit.current) {
-        return;
-    }
-    let most = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
-    if raised.is_err() || !allows(Some(most)) {
-        let now = getrlimit(Resource::Nofile).current.unwrap_or(most);
-        terminal.warning(&format!(
-            "this run opens up to about {needed} files, and this process may open {now}: if it fails for that, run \
-             `ulimit -n {needed}` before it"
-        ));
-    }
 }
 
 #[cfg(test)]

@@ -1,35 +1,60 @@
 //! Open files: a run that needs more than the process may have takes what it may, or says so before it starts.
 use crate::exit::{Exit, Failure};
+use crate::terminal::Terminal;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeSet;
 use tidemill_engine::Program;
 
-/// Open files of a run beside those of its sources, sinks and edges: standard streams, event loops.
-const BESIDE: u64 = 8;
-/// Open files of an edge between two slots, at most.
-const PER_EDGE: u64 = 6;
+/// Open files that no run does without: standard streams, event loops.
+const LEAST_BESIDE: u64 = 8;
+/// Files that a process has open anyway, with room for those of libraries.
+const FILES_BESIDE: u64 = 24;
 
-/// Raises the limit of open files, as far as the system lets everybody, where the run needs that.
+/// Files that a run may have open at once, about: two of each source (it is looked into before it is read), three of each
+/// sink, one or two of each slot and of each end of a link.
+fn files_needed(program: &Program) -> u64 {
+    let slot = |id: &str| {
+        let stage = program.plan.stages.iter().find(|stage| stage.id == id);
+        stage.map(|stage| (&stage.worker, &stage.slot_group))
+    };
+    let slots: BTreeSet<_> =
+        program.plan.stages.iter().map(|s| (&s.worker, &s.slot_group, s.partitions)).collect();
+    let slots: u64 = slots.iter().map(|(.., partitions)| u64::from(*partitions)).sum();
+    let links = program.plan.edges.iter().filter(|edge| slot(&edge.from) != slot(&edge.to)).count() as u64;
+    FILES_BESIDE + 2 * program.sources.len() as u64 + 3 * program.sinks.len() as u64 + 2 * slots + 4 * links
+}
+
+/// Raises the limit of open files to what the run may need, as far as the system allows that, and warns where that may
+/// be too little.
 ///
 /// # Errors
-/// When its sources and sinks alone need more.
-pub(crate) fn reserve(program: &Program) -> Result<(), Failure> {
+/// When its sources and sinks alone need more than the system allows.
+pub(crate) fn reserve(program: &Program, terminal: &Terminal) -> Result<(), Failure> {
     let limits = getrlimit(Resource::Nofile);
     let sinks: usize = program.sinks.values().map(|sink| sink.files.len()).sum();
-    let least = (program.sources.len() + sinks) as u64 + BESIDE;
-    let most = least + PER_EDGE * program.plan.edges.len() as u64;
+    let least = (program.sources.len() + sinks) as u64 + LEAST_BESIDE;
+    let most = files_needed(program).max(least);
     if let Some(allowed) = limits.maximum.filter(|allowed| *allowed < least) {
         return Err(too_few(least, allowed, program.sources.len(), sinks));
     }
-    if limits.current.is_some_and(|current| current < most) {
-        // Where it is refused, opening a file will say so.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, maximum: limits.maximum });
+    if limits.current.is_none_or(|current| current >= most) {
+        return Ok(());
+    }
+    let current = Some(limits.maximum.map_or(most, |maximum| maximum.min(most)));
+    // Where it is refused, what is allowed now counts.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum: limits.maximum });
+    if let Some(now) = getrlimit(Resource::Nofile).current.filter(|now| *now < most) {
+        terminal.warning(&format!(
+            "this run opens up to about {most} files, and this process may open {now}: if it fails for that, run \
+             `ulimit -n {most}` before it"
+        ));
     }
     Ok(())
 }
 
 fn too_few(least: u64, allowed: u64, sources: usize, sinks: usize) -> Failure {
     let message = format!(
-        "the run needs at least {least} open files ({sources} sources, {sinks} files of sinks, {BESIDE} more), but this \
+        "the run needs at least {least} open files ({sources} sources, {sinks} files of sinks, {LEAST_BESIDE} more), but this \
          process may have {allowed}"
     );
     Failure::new(Exit::Unavailable, message).with_help(format!(

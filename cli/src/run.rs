@@ -100,9 +100,8 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
             options.clock = Arc::new(DilatedClock::new(emulated.dilation.factor));
         }
     }
-    machine::open_enough_files(&prepared.program, terminal);
     let begun = machine::now();
-    open_files::reserve(&prepared.program)?;
+    open_files::reserve(&prepared.program, terminal)?;
     let run = Run::start(prepared.program.clone(), options)
         .map_err(|error| not_started(&error, &prepared.workflow))?;
     interrupt.ends(run.stopper());

@@ -140,7 +140,7 @@ fn a_run_that_fails_is_told_as_json_unless_stdout_has_rows() {
     let finding = &document["findings"][0];
     assert!(finding["message"].as_str().unwrap().contains("No space left"), "{document}");
     assert_eq!(finding["line"], 5, "{document}");
-    place.change("workflow.yaml", "sinks: [", "sinks: [{id: rows, kind: stdout, input: each}, ");
+    place.change("workflow.yaml", "sinks: [", "sinks: [{id: shown, kind: stdout, input: each}, ");
     let Some(outcome) = run(&place, "true", "--output json") else { return };
     let outcome = outcome.expect(69);
     assert!(outcome.stderr.contains("No space left"), "{}", outcome.stderr);

@@ -161,7 +161,15 @@ fn a_stream_is_not_taken_to_measure_with() {
     );
     place.change("workflow.yaml", "input: rows, options: {path", "input: all, options: {path");
     let profile = place.argument("profile.yaml");
-    let outcome = tidemill(&["profile", &place.argument("workflow.yaml"), "--out", &profile]).expect(78);
+    let outcome = tidemill(&[
+        "profile",
+        &place.argument("workflow.yaml"),
+        "--infra",
+        "examples/vqa/infrastructure.yaml",
+        "--out",
+        &profile,
+    ])
+    .expect(78);
     let told =
         "`rows` reads the device `/dev/zero`, which can be read only once: save a part of it as a file";
     assert!(outcome.stderr.contains(told), "{}", outcome.stderr);

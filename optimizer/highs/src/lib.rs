@@ -81,7 +81,9 @@ impl Highs {
     /// When HiGHS refuses a number or ends with an internal error; what is known then is nothing.
     pub fn solve(self, program: &Program, settings: &Settings<'_>) -> Result<Solved, HighsError> {
         if !program.is_sound() {
-            return Err(HighsError::Refused("a cost or coefficient that is not finite, or a bound that is no number"));
+            return Err(HighsError::Refused(
+                "a cost or coefficient that is not finite, or a bound that is no number",
+            ));
         }
         self.0.solve(program, settings)
     }
