@@ -101,7 +101,13 @@ fn normal(line: &str, numbers: bool) -> String {
         return line.trim_end().to_owned();
     }
     let mut out = String::new();
-    for c in line.chars() {
+    let characters: Vec<char> = line.chars().collect();
+    let is_digit = |at: usize| characters.get(at).is_some_and(char::is_ascii_digit);
+    for (at, &c) in characters.iter().enumerate() {
+        // Thousands are set apart by one space; two separate columns.
+        if c == ' ' && at > 0 && (at - 1..at).chain(at + 1..at + 4).all(is_digit) && !is_digit(at + 4) {
+            continue;
+        }
         let c = if c.is_ascii_digit() { '0' } else { c };
         let after_number = out.ends_with('0') && (c == '0' || c == '.');
         let after_blank = out.ends_with(' ') && c == ' ';

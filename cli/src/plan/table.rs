@@ -220,7 +220,7 @@ fn latencies(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io:
         ("batching", Side::Right),
         ("transfer", Side::Right),
         ("ticks", Side::Right),
-        ("publication", Side::Right),
+        ("publish", Side::Right),
         ("sum", Side::Right),
     ]);
     for path in &planned.summary.paths {

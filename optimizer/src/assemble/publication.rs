@@ -51,8 +51,9 @@ pub(super) fn checkpoint_every(
     };
     if let Some(sink) = waiting.filter(|_| every < asked) {
         notes.push(format!(
-            "checkpoints come every {every} ticks of {tick} instead of {asked}: what comes to `{}` is visible with the next \
+            "checkpoints come every {} of {tick} instead of {asked}: what comes to `{}` is visible with the next \
              checkpoint, and {asked} ticks are {} of the {} that the latency level allows",
+            if every == 1 { "tick".to_owned() } else { format!("{every} ticks") },
             sink.id,
             TimeSpan(tick.0.saturating_mul(asked)),
             TimeSpan((bound * 1e9) as u64)

@@ -368,43 +368,6 @@ mod tests {
         assert!(asked > 40 && improved > 40, "{asked} asked, {improved} improved");
     }
 
-    /// A worker that runs larger models keeps only longer waits, for which the limit leaves room.
-    #[test]
-    fn waits_are_chosen_anew_for_larger_models() {
-        let mut longer = 0;
-        for seed in 1..=60 {
-            let mut problem = small_problem_with_latency(seed);
-            if problem.operators[0].weightless {
-                continue;
-            }
-            problem.limits.latency.iter_mut().for_each(|limit| limit.seconds *= 4.0);
-            let shortest = problem.limits.wait_levels[0];
-            problem.limits.wait_levels = (4..=16).map(|part| shortest * f64::from(part) / 4.0).collect();
-            let problem = with_more_accurate_copies(problem, 1.3, 10.0);
-            let as_found = SearchLimits { more_accurate: false, ..SearchLimits::default() };
-            let Some(plan) = Exact.plan(&problem, &as_found).expect("it takes the problem").solution else {
-                continue;
-            };
-            let copies = problem.operators[0].variants.len() / 2;
-            let mut joint = plan.variants.clone();
-            joint[0] += copies;
-            // The shortest waits that it keeps; one that runs a copy already has no better one.
-            let Some(plan) = in_place(&problem, &plan, &plan.variants).filter(|_| joint[0] < 2 * copies)
-            else {
-                continue;
-            };
-            let Some(better) = in_place(&problem, &plan, &joint) else { continue };
-            let mut with_old_waits = better.clone();
-            for (hosting, old) in with_old_waits.hostings.iter_mut().zip(&plan.hostings) {
-                hosting.wait_seconds = old.wait_seconds;
-            }
-            let kept = [&better, &with_old_waits].map(|plan| check(&problem, plan).is_empty());
-            assert!(kept[0] || !kept[1], "{}: the old waits would do", problem.name);
-            longer += usize::from(kept == [true, false]);
-        }
-        assert!(longer > 0, "no plan was possible by other waits only");
-    }
-
     #[test]
     fn a_hair_of_accuracy_is_not_worth_busier_workers() {
         for seed in 1..=20 {

@@ -420,7 +420,7 @@ fn slots_that_die_change_nothing() {
             let _ = told.recv();
         }
     }));
-    let run = Run::start(program, RunOptions::default()).expect("starts");
+    let run = Run::start(program, killable()).expect("starts");
     for (kills, slot) in ["w/a", "w/b", "w/c", "w/d"].into_iter().enumerate() {
         let go_on = at_gate.recv().expect("rows at the gate");
         run.kill_slot(slot);

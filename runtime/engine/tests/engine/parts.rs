@@ -540,12 +540,12 @@ impl Builder {
 
 pub(crate) const LINKS: [LinkKind; 2] = [LinkKind::InProcess, LinkKind::Memfd];
 
-/// Ends a test that hangs, with a message, instead of blocking the suite.
 /// For runs of which slots are killed.
 pub(crate) fn killable() -> RunOptions {
     RunOptions { recoverable: true, ..RunOptions::default() }
 }
 
+/// Ends a test that hangs, with a message, instead of blocking the suite.
 pub(crate) fn wait(run: &tidemill_engine::Run) -> tidemill_engine::RunReport {
     match run.wait_for(Duration::from_secs(50)) {
         Some(result) => result.expect("the run succeeds"),
