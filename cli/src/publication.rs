@@ -139,7 +139,6 @@ mod tests {
         let of = |publication, every| remedy(&sink(publication, 46.8, 979.0), 46.8, 800.0, &plan(every));
         let text = of(Publication::EachCheckpoint, 20).unwrap();
         assert!(text.contains("write `checkpoint_every: 15` under"), "{text}");
-        assert!(46.8 + 15.0 * 50.0 < 800.0);
         let text = remedy(&sink(Publication::EachCheckpoint, 10.0, 60.0), 10.0, 45.0, &plan(1)).unwrap();
         assert!(text.contains("`checkpoint_every: 1` and `tick: 35ms`"), "{text}");
         let text = remedy(&sink(Publication::EachEpoch, 10.0, 60.0), 10.0, 45.5, &plan(1)).unwrap();

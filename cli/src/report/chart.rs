@@ -314,7 +314,7 @@ mod tests {
         };
         let rising = |to: f64| (0..=50).map(|n| (f64::from(n), f64::from(n) * to / 50.0)).collect::<Vec<_>>();
         assert_eq!(drawn(rising(20.0)), ("end".to_owned(), true), "nothing is near");
-        assert_eq!(drawn(rising(52.0)).1, true);
+        assert!(drawn(rising(52.0)).1);
         assert_ne!(drawn(rising(52.0)).0, "end", "the curve passes on the right");
         let flat = (0..=50).map(|n| (f64::from(n), 52.0)).collect();
         assert_eq!(drawn(flat), ("end".to_owned(), false), "just above the limit all along");

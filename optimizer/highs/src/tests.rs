@@ -8,6 +8,10 @@ fn library() -> Highs {
     Highs::open(path.as_ref()).expect("`make setup` fetches HiGHS")
 }
 
+fn solve(program: &Program, settings: &Settings<'_>) -> Solved {
+    library().solve(program, settings).expect("it takes the program")
+}
+
 /// Least cost of covering `need` by whole numbers of items.
 fn covering(items: &[(f64, f64, u32)], need: f64, integer: bool) -> Program {
     let mut program = Program::default();
@@ -19,7 +23,8 @@ fn covering(items: &[(f64, f64, u32)], need: f64, integer: bool) -> Program {
 
 #[test]
 fn a_file_that_is_no_library_is_refused_with_its_name() {
-    let missing = Highs::open("/no/such/libhighs.so".as_ref()).unwrap_err().to_string();
+    let missing =
+        Highs::open("/no/such/libhighs.so".as_ref()).expect_err("there is no such file").to_string();
     assert!(missing.starts_with("`/no/such/libhighs.so` cannot be loaded"), "{missing}");
     let other = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     assert!(matches!(Highs::open(other.as_ref()), Err(HighsError::Load { .. })));
@@ -35,11 +40,11 @@ fn one_handle_a_file() {
 #[test]
 fn what_cannot_be_is_infeasible_and_what_has_no_end_is_unknown() {
     let items = [(1.0, 1.0, 3)];
-    let solved = library().solve(&covering(&items, 4.0, true), &Settings::default()).unwrap();
+    let solved = solve(&covering(&items, 4.0, true), &Settings::default());
     assert_eq!((solved.status, solved.values), (Status::Infeasible, None));
     let mut endless = Program::default();
     endless.column(-1.0, 0.0, f64::INFINITY, false);
-    let solved = library().solve(&endless, &Settings::default()).unwrap();
+    let solved = solve(&endless, &Settings::default());
     assert_eq!(solved.status, Status::Unknown);
 }
 
@@ -63,7 +68,7 @@ fn a_limit_of_nodes_ends_a_search_with_a_bound() {
         program.row(1501.0, 1502.0, terms);
     }
     let settings = Settings { nodes: Some(1), ..Settings::default() };
-    let solved = library().solve(&program, &settings).unwrap();
+    let solved = solve(&program, &settings);
     assert_eq!(solved.status, Status::NodeLimit);
     assert!(solved.bound.is_some_and(|bound| bound > 1000.0), "{solved:?}");
 }
@@ -91,7 +96,7 @@ proptest! {
             }
         }
         let program = covering(&items, need, true);
-        let solved = library().solve(&program, &Settings::default()).unwrap();
+        let solved = solve(&program, &Settings::default());
         match best {
             None => prop_assert_eq!(solved.status, Status::Infeasible),
             Some(best) => {
@@ -100,10 +105,10 @@ proptest! {
                 prop_assert!(solved.bound.is_some_and(|bound| bound <= best + 1e-6 * best.max(1.0)));
                 let values = solved.values.clone().unwrap_or_default();
                 let settings = Settings { start: Some(&values), ..Settings::default() };
-                let again = library().solve(&program, &settings).unwrap();
+                let again = solve(&program, &settings);
                 prop_assert!((again.objective - best).abs() <= 1e-6 * best.max(1.0));
-                prop_assert_eq!(&library().solve(&program, &Settings::default()).unwrap(), &solved);
-                let relaxed = library().solve(&covering(&items, need, false), &Settings::default()).unwrap();
+                prop_assert_eq!(&solve(&program, &Settings::default()), &solved);
+                let relaxed = solve(&covering(&items, need, false), &Settings::default());
                 prop_assert!(relaxed.objective <= best + 1e-6 * best.max(1.0));
                 prop_assert_eq!(relaxed.bound, Some(relaxed.objective));
             }

@@ -137,10 +137,10 @@ fn levels_that_are_wrong_at_once_give_way_together() {
         };
         let all: Vec<&Relaxation> = together.iter().collect();
         assert!(with(&all), "{together:?}");
-        for left_out in 0..count {
+        for (at, left_out) in together.iter().enumerate() {
             let mut others = all.clone();
-            others.remove(left_out);
-            assert!(!with(&others), "without {:?}", together[left_out]);
+            others.remove(at);
+            assert!(!with(&others), "without {left_out:?}");
         }
     }
 }

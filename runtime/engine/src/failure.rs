@@ -198,7 +198,8 @@ mod tests {
             Arc::new(UInt32Array::from(vec![0; n])),
             Arc::new(Int8Array::from(vec![1; n])),
         ];
-        RecordBatch::try_new(record_schema(&StreamType::default()), columns).unwrap()
+        RecordBatch::try_new(record_schema(&StreamType::default()), columns)
+            .expect("the columns of the schema")
     }
 
     #[test]
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(guilty(0..3), 1, "epoch 4 may come again");
         suspects.prune(5);
         assert_eq!(guilty(0..3), 0);
-        assert_eq!(suspects.records.lock().unwrap().len(), 3);
+        assert_eq!(suspects.records.lock().expect("not poisoned").len(), 3);
         suspects.prune(7);
         assert!(!suspects.any.load(Ordering::Acquire), "batches are no longer searched");
     }

@@ -68,7 +68,7 @@ pub(crate) struct Port {
 #[derive(Clone)]
 pub(crate) enum Work {
     Source {
-        bound: BoundSource,
+        bound: Box<BoundSource>,
         number: u32,
         classes: ClassTable,
         selector: Selector,

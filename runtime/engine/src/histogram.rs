@@ -150,9 +150,9 @@ mod tests {
         ) {
             let values: Vec<(u64, u64)> = values.into_iter().map(|(value, n, shift)| (value >> shift, n + 1)).collect();
             let ours = of(&values);
-            let mut theirs = hdrhistogram::Histogram::<u64>::new_with_bounds(1, LONGEST, 3).unwrap();
+            let mut theirs = hdrhistogram::Histogram::<u64>::new_with_bounds(1, LONGEST, 3).expect("valid bounds");
             for (value, n) in &values {
-                theirs.record_n((*value).clamp(1, LONGEST), *n).unwrap();
+                theirs.record_n((*value).clamp(1, LONGEST), *n).expect("within the bounds");
             }
             let near = |ours: f64, theirs: f64| (ours - theirs).abs() <= theirs / 1000.0;
             prop_assert_eq!(ours.count(), theirs.len());

@@ -225,11 +225,14 @@ mod tests {
 
     /// What a writer was given, and how far it was committed.
     #[derive(Clone, Default)]
-    struct Record(Arc<Mutex<(Vec<(Epoch, u8)>, Epoch)>>);
+    struct Record(Arc<Mutex<Given>>);
+
+    /// Letters by epoch, and all epochs before which are committed.
+    type Given = (Vec<(Epoch, u8)>, Epoch);
 
     impl LetterWriter for Record {
         fn write(&mut self, _operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
-            locked(&self.0).0.push((epoch, letter.id.unwrap()[0]));
+            locked(&self.0).0.push((epoch, letter.id.expect("each has one")[0]));
             Ok(())
         }
         fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
@@ -260,7 +263,7 @@ mod tests {
                 assert!(letters.add("a", epoch, letter(id)));
                 assert!(!letters.add("a", epoch, letter(id)), "told before");
             }
-            letters.durable(epoch).unwrap();
+            letters.durable(epoch).expect("writes");
             let state = locked(&letters.state);
             assert_eq!((state.told.len(), state.waiting.len()), (1, 0));
         }
@@ -291,13 +294,13 @@ mod tests {
             for (step, epoch, id) in steps {
                 if step == 0 {
                     durable = durable.max(epoch);
-                    letters.durable(durable).unwrap();
+                    letters.durable(durable).expect("writes");
                 } else {
                     let is_new = epoch >= durable && expected.insert((epoch, id));
                     prop_assert_eq!(letters.add("a", epoch, letter(id)), is_new);
                 }
             }
-            letters.close().unwrap();
+            letters.close().expect("writes");
             let mut given = locked(&record.0).0.clone();
             given.sort_unstable();
             prop_assert_eq!(given, expected.iter().copied().collect::<Vec<_>>());

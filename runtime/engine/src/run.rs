@@ -322,7 +322,7 @@ fn source_or_operator(
         };
         let replay = options.replay.as_ref().and_then(|logs| logs.get(instance).cloned());
         return Ok(Work::Source {
-            bound: bound.clone(),
+            bound: Box::new(bound.clone()),
             number,
             classes: ClassTable::new(&shares),
             selector,

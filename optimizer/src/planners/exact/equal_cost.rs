@@ -276,7 +276,7 @@ impl<'a> Anew<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{WORTH, in_place};
+    use super::WORTH;
     use crate::check::check;
     use crate::explain::with_accuracy;
     use crate::generator::{small_problem, small_problem_with_latency};

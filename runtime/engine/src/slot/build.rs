@@ -161,7 +161,7 @@ impl Slot {
                 room.patient.set(!schedule.is_open_loop() && !bound.live);
                 let settings = SourceSettings {
                     number: *number,
-                    bound: bound.clone(),
+                    bound: (**bound).clone(),
                     schedule,
                     classes: classes.clone(),
                     selector: selector.clone(),

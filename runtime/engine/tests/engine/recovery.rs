@@ -146,8 +146,8 @@ fn snapshots(restart: bool) -> Vec<usize> {
         b.restart_on_panic("growing");
     }
     assert!(wait(&Run::start(b.program, RunOptions::default()).expect("starts")).complete);
-    let snapshots = snapshots.lock().expect("not poisoned").clone();
-    snapshots
+    let taken = snapshots.lock().expect("not poisoned");
+    taken.clone()
 }
 
 #[test]
