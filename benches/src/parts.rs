@@ -126,6 +126,7 @@ pub(crate) fn chain(
         rate_per_second: rate,
         out_of_order_microseconds: 0,
         live: false,
+        has_event_times: false,
         stream: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: batches }))),
     };

@@ -8,7 +8,7 @@ mod programs;
 mod storage;
 
 use crate::arguments::{DoctorArguments, OutputForm};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, explain};
 use crate::terminal::Terminal;
 use serde::Serialize;
 use serde_json::json;
@@ -60,9 +60,17 @@ impl Finding {
 
 /// Looks at everything and reports.
 pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let mut failed = None;
     if arguments.fix {
-        install("onnxruntime", "models run on the built-in backend `rten` without it", terminal)?;
-        install("highs", "plans are made with the built-in solver `microlp` without it", terminal)?;
+        let libraries = [
+            ("onnxruntime", "models run on the built-in backend `rten` without it"),
+            ("highs", "plans are made with the built-in solver `microlp` without it"),
+        ];
+        for (library, without) in libraries {
+            if let Err(failure) = install(library, without, terminal) {
+                failed = Some(explain(&failure.into(), terminal));
+            }
+        }
     }
     let mut findings = machine::look();
     findings.extend(programs::look());
@@ -83,7 +91,8 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
         }
     }
     out.flush()?;
-    Ok(if problems == 0 { Exit::Success } else { Exit::No })
+    let looked = if problems == 0 { Exit::Success } else { Exit::No };
+    Ok(failed.unwrap_or(looked))
 }
 
 fn plural(count: usize) -> &'static str {

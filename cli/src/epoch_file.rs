@@ -17,7 +17,7 @@ use tidemill_operators::sinks::log_file::LogFile;
 struct Header {
     /// Version of the format.
     epoch_log: u32,
-    /// Stages of sources; several partitions of one are `stage#0`, `stage#1`.
+    /// Stages of sources.
     sources: Vec<String>,
 }
 

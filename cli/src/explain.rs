@@ -65,20 +65,24 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
             if found.has_errors() {
                 return Err(found.into());
             }
-            let solution = solution_of(&case.inputs(), &assembly, &file.plan).map_err(|error| {
+            // With the checkpoints that the plan has, not those that one made now would have.
+            let options =
+                Options { checkpoint_every: Some(file.plan.checkpoint_every), ..case.options.clone() };
+            let own = assemble(&case.inputs(), &options)?;
+            let solution = solution_of(&case.inputs(), &own, &file.plan).map_err(|error| {
                 Failure::new(Exit::Configuration, format!("the plan is not for these files: {error}"))
                     .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
             })?;
             // A plan does not say what waits it allows: those that its workers keep count.
-            let solution = with_least_waits(problem, &solution);
-            let planned = Planned::new(&case, &assembly, &solution)?;
-            let mut violations = judged(problem, &planned);
+            let solution = with_least_waits(&own.problem, &solution);
+            let planned = Planned::new(&case, &own, &solution)?;
+            let mut violations = judged(&own.problem, &planned);
             let basis = file.plan.predicted.as_ref().map(|predicted| predicted.latency_basis);
             let expected = basis.filter(|basis| !basis.is_guaranteed()).map(|_| {
                 violations.retain(|violation| !is_of_latency(violation));
-                expectation(&case, &assembly, &planned.solution, &planned.plan, FIRST_SEED)
+                expectation(&case, &own, &planned.solution, &planned.plan, FIRST_SEED)
             });
-            Some(Given { planned, violations, expected })
+            Some(Given { assembly: own, planned, violations, expected })
         }
     };
     let explanation = explained(problem, &best, assembly.rate, &case.limits).map_err(failed)?;

@@ -164,13 +164,13 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
             if outcome.status == Status::Infeasible
                 && let Some(sooner) = with_most_checkpoints(&case, &assembly)?
             {
-                let found = planner.plan(&sooner.problem, &case.limits).map_err(failed)?;
-                if found.solution.is_some() {
+                let asked = std::mem::replace(&mut assembly, sooner).checkpoint_every;
+                // A plan of the first problem is one of this: what is proven here, or not, is what counts.
+                outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
+                if outcome.solution.is_some() {
                     terminal.note(&format!(
-                        "no plan keeps the levels with a checkpoint every {} ticks; with one every tick this does",
-                        assembly.checkpoint_every
+                        "no plan keeps the levels with a checkpoint every {asked} ticks; with one every tick this does"
                     ));
-                    (assembly, outcome) = (sooner, found);
                 }
             }
             let found = guaranteed(&case, &assembly, &outcome)?;

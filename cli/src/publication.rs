@@ -45,28 +45,33 @@ fn visible(sink: &SinkReport, plan: &Plan) -> String {
 /// What to write instead, where a level is missed at a sink although the records came to it in time: `arrival` and `below`
 /// in milliseconds, at the percentile of the level.
 pub(crate) fn remedy(sink: &SinkReport, arrival: f64, below: f64, plan: &Plan) -> Option<String> {
-    if arrival >= below {
+    if below - arrival < 1.0 {
         return None;
     }
     let came = format!("records came to {} in {}, but readers see them", sink.sink, milliseconds(arrival));
     let tick = plan.tick.0 as f64 / 1e6;
     let ticks = ((below - arrival) / tick) as u64;
     // A group of epochs is visible when it is over: no record waits longer than that.
-    let shorter = || {
-        let whole = ((below - arrival) as u64).max(1);
-        TimeSpan(whole * 1_000_000)
+    let shorter = TimeSpan((below - arrival) as u64 * 1_000_000);
+    let (is_shorter, every) = (shorter < plan.tick, plan.checkpoint_every.max(1));
+    let helps = match sink.publication {
+        Publication::AtEnd => true,
+        Publication::EachEpoch => is_shorter,
+        Publication::EachCheckpoint => every > 1 || is_shorter,
     };
+    if !helps {
+        return None;
+    }
     Some(match sink.publication {
         Publication::AtEnd => format!(
             "{came} when the run ends: a sink of kind `jsonl` or `csv` is visible at every checkpoint"
         ),
         Publication::EachEpoch => {
-            format!("{came} at the end of a tick of {}: write `tick: {}` {WHERE}", plan.tick, shorter())
+            format!("{came} at the end of a tick of {}: write `tick: {}` {WHERE}", plan.tick, shorter)
         }
         Publication::EachCheckpoint => {
-            let every = plan.checkpoint_every.max(1);
             let setting = match ticks.min(every.saturating_sub(1)) {
-                0 => format!("`checkpoint_every: 1` and `tick: {}`", shorter()),
+                0 => format!("`checkpoint_every: 1` and `tick: {shorter}`"),
                 fewer => format!("`checkpoint_every: {fewer}`"),
             };
             format!(

@@ -281,6 +281,9 @@ pub struct BoundSource {
     pub out_of_order_microseconds: i64,
     /// Whether it is a live source (its edges default to `latest`).
     pub live: bool,
+    /// Whether its records have event times of their own that go on to its end: not those of a source that repeats. Sources
+    /// without a rate that meet are read side by side by these times.
+    pub has_event_times: bool,
     /// What it reads, in words, where that can be read only once (standard input, a pipe, a device); the same for two
     /// sources that would take each other's records. `None`: every reader that is made begins at the start.
     pub stream: Option<String>,

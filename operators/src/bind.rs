@@ -214,6 +214,7 @@ fn bind_source(
     bound.rate_per_second = source.rate.as_ref().map(|rate| rate.0);
     if source.repeat {
         bound.make = repeated(Arc::clone(&bound.make));
+        bound.has_event_times = false; // they begin again with each lap
     }
     Ok(bound)
 }

@@ -6,6 +6,7 @@ use crate::plan::{Planned, dollars};
 use crate::simulate::Expectation;
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::check::Violation;
 use tidemill_optimizer::explain::{Binding, binding};
 use tidemill_optimizer::summary::PathLatency;
@@ -13,6 +14,8 @@ use tidemill_spec::plan::LatencyBasis;
 
 /// A plan from a file.
 pub(super) struct Given {
+    /// The problem with the checkpoints of this plan.
+    pub(super) assembly: Assembly,
     pub(super) planned: Planned,
     pub(super) violations: Vec<Violation>,
     /// Of a plan that keeps the level on latency as a simulation expects: what is expected of it now. Its bounds are no
@@ -109,13 +112,13 @@ impl Story<'_> {
 
     /// Limits that the given plan uses up; a bound on latency is none where the plan does not go by it.
     fn binding_of(&self, given: &Given) -> Vec<Binding> {
-        let mut found = binding(self.problem(), &given.planned.solution);
+        let mut found = binding(&given.assembly.problem, &given.planned.solution);
         found.retain(|one| given.expected.is_none() || !matches!(one, Binding::Latency { .. }));
         found
     }
 
     fn levels(&self, given: &Given) -> Vec<Level> {
-        let (problem, summary) = (self.problem(), &given.planned.summary);
+        let (problem, summary) = (&given.assembly.problem, &given.planned.summary);
         let is = |kind: fn(&Violation) -> bool| given.violations.iter().any(kind);
         let most = summary.headroom.map(|factor| self.assembly.rate * factor);
         let mut all = vec![Level {

@@ -18,6 +18,8 @@ use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_spec::plan::LatencyBasis;
+use tidemill_spec::publication::Publication;
+use tidemill_spec::workflow::Sink;
 
 /// Limits that are planned with, as multiples of the level; below 1 for levels that a bound keeps and a simulation does not.
 const FACTORS: [f64; 13] = [64.0, 45.0, 32.0, 23.0, 16.0, 11.0, 8.0, 5.7, 4.0, 2.8, 2.0, 1.4, 1.0];
@@ -88,13 +90,25 @@ enum Tried {
 /// Searches.
 ///
 /// # Errors
-/// Those of the planner; a profile without distributions of service times.
+/// Those of the planner; a profile without distributions of service times; a sink that publishes when the run ends.
 pub(super) fn search(
     case: &Case,
     assembly: &Assembly,
     planner: &dyn Planner,
     terminal: &Terminal,
 ) -> anyhow::Result<Search> {
+    let at_end = |sink: &&Sink| Publication::of_kind(&sink.kind.value) == Publication::AtEnd;
+    if let Some(sink) = case.workflow.sinks.iter().find(at_end) {
+        let message = format!(
+            "what `{}` writes is visible when the run ends, so no level on latency is kept there",
+            sink.id
+        );
+        let help = "write to a `jsonl` or `csv` sink, or plan without a level (`--slo latency=none`)";
+        return Err(Failure::new(Exit::Configuration, message)
+            .at(sink.id.span.clone())
+            .with_help(help)
+            .into());
+    }
     let mut judge = Judge { case, assembly, tried: Vec::new(), nearest: None, unknown: None };
     let mut line = StatusLine::new(*terminal);
     let mut all = Limits { planner, case, seconds: 0.0, nodes: 0, best: None };

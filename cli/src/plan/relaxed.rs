@@ -58,7 +58,7 @@ impl GiveWay {
             (false, _) => (&self.alone, "each of these alone makes a plan possible:"),
             (true, false) => (&self.together, "no single change makes a plan possible; these together do:"),
             (true, true) => {
-                let text = "no change of the service levels, the links or the number of machines makes a plan possible";
+                let text = "no single change, and no change of the service levels together, was found to make a plan possible";
                 return paragraph(out, text);
             }
         };

@@ -255,6 +255,10 @@ fn latencies(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io:
 
 /// What a short simulation says, beside the bounds.
 fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let guarantee = match answer.basis().is_guaranteed() {
+        true => "guarantee: the sums above",
+        false => "guarantee: none",
+    };
     match answer.expectation {
         None => return Ok(()),
         Some(Expectation::Known { sink, latency, seconds, utilization, contradictions, .. }) => {
@@ -268,7 +272,7 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             let busy = busiest
                 .map_or(String::new(), |(worker, part)| format!(", {worker} {:.0} % busy", 100.0 * part));
             let text = format!(
-                "guarantee: the sums above; expectation: p50 {}{between}, p99 {} at {sink}{busy} ({} simulated)",
+                "{guarantee}; expectation: p50 {}{between}, p99 {} at {sink}{busy} ({} simulated)",
                 milliseconds(latency.p50 * 1e3),
                 milliseconds(latency.p99 * 1e3),
                 crate::figures::seconds(*seconds)
@@ -279,7 +283,7 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             }
         }
         Some(Expectation::Unknown(why)) => {
-            paragraph(out, &format!("guarantee: the sums above; expectation: none, {why}"))?;
+            paragraph(out, &format!("{guarantee}; expectation: none, {why}"))?;
         }
     }
     writeln!(out)

@@ -69,6 +69,7 @@ impl Folder {
             rate_per_second: None,
             out_of_order_microseconds: 0,
             live: false,
+            has_event_times: false,
             stream: None,
             make: Arc::new(move || {
                 let files = self

@@ -191,6 +191,11 @@ impl Lines {
         self.held = Some(Held { record: self.record.clone(), begin: self.begin, place: self.place });
     }
 
+    /// Bytes that were read beyond the record that is held.
+    pub(super) fn ahead(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| self.begin - held.begin)
+    }
+
     /// Goes back to the record that was held.
     pub(super) fn release(&mut self) {
         if let Some(held) = self.held.take() {

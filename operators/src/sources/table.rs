@@ -205,6 +205,7 @@ pub(super) fn bind<F: Format + 'static>(
     let origin = Origin::of(&options.path, context.path(&options.path));
     let stream = origin.stream().map(str::to_owned);
     let max_jump = options.max_jump.0.map(|span| microseconds(span).max(out_of_order));
+    let has_event_times = time.is_some();
     let table = Arc::new(Table { origin, columns, limit, quotes, time, max_jump });
     let schema = payload_schema(&output);
     let written = options.path.value.clone();
@@ -226,6 +227,7 @@ pub(super) fn bind<F: Format + 'static>(
         rate_per_second: None,
         out_of_order_microseconds: out_of_order,
         live: false,
+        has_event_times,
         stream,
         make: Arc::new(move || {
             if let Some(stream) = &once
@@ -333,18 +335,23 @@ impl<F: Format> Reader<F> {
 
     /// Refuses a time that is too far ahead unless the next good record confirms it.
     fn check_jump(&mut self, time: EventTime) -> Result<(), Refusal> {
-        let (Some((index, _)), Some(newest), Some(most)) =
-            (self.table.time, self.newest, self.table.max_jump)
-        else {
-            return Ok(());
+        let (Some((index, _)), Some(most)) = (self.table.time, self.table.max_jump) else { return Ok(()) };
+        // The first record is compared with the next one, which nobody waits for where it has not come yet.
+        let is_settled = match self.newest {
+            Some(newest) => !jump::is_jump(newest, time, most),
+            None => self.table.origin.stream().is_some(),
         };
-        if !jump::is_jump(newest, time, most) {
+        if is_settled {
             return Ok(());
         }
         let mut next = None;
         let mut fields = Vec::new();
         self.lines.hold();
         for _ in 0..jump::LOOK_AHEAD {
+            // What is held stays in memory.
+            if self.lines.ahead() > self.table.limit {
+                break;
+            }
             match self.lines.next() {
                 Ok(Found::Record(_)) => {
                     next = self.table.parse(&mut self.format, self.lines.record(), &mut fields).ok();
@@ -358,12 +365,12 @@ impl<F: Format> Reader<F> {
             }
         }
         self.lines.release();
-        match next {
-            Some(next) if !jump::confirms(newest, time, next, most) => {
-                Err(("time_jump", jump::explain(&self.table.columns[index].name, newest, time, most)))
-            }
-            _ => Ok(()),
-        }
+        let known = match (self.newest, next) {
+            (Some(newest), Some(next)) if !jump::confirms(newest, time, next, most) => newest,
+            (None, Some(next)) if jump::is_jump(next, time, most) => next,
+            _ => return Ok(()),
+        };
+        Err(("time_jump", jump::explain(&self.table.columns[index].name, known, time, most)))
     }
 
     /// Reads the next record: its line, and its event time or what is wrong; `None` at the end.

@@ -1,7 +1,7 @@
 //! Integer programs solved by [HiGHS](https://highs.dev), whose library is loaded at run time.
 //!
 //! Nothing is compiled: the library is the one in the `highspy` package of the Python package index
-//! (`scripts/fetch-highs.sh`), or any other build of HiGHS 1.7 or newer with its C interface. The crate has two parts: the C
+//! (`scripts/fetch-library.sh highs`), or any other build of HiGHS 1.7 or newer with its C interface. The crate has two parts: the C
 //! functions (`library.rs`, the only unsafe code) and a [`Program`] that is checked before they see it.
 //!
 //! A solve uses one thread and HiGHS' own fixed seed, so that the same program gives the same answer.

@@ -29,10 +29,7 @@ pub(super) fn checkpoint_every(
     limits: &Limits,
     notes: &mut Vec<String>,
 ) -> u64 {
-    if let Some(every) = options.checkpoint_every {
-        return every;
-    }
-    let asked = workflow.run.checkpoint_every.value;
+    let asked = options.checkpoint_every.unwrap_or(workflow.run.checkpoint_every.value);
     let Some(bound) = limits.latency.iter().map(|limit| limit.seconds).reduce(f64::min) else {
         return asked;
     };
@@ -42,6 +39,9 @@ pub(super) fn checkpoint_every(
              plan bounds is the time until records come to the sink. A `jsonl` or `csv` sink is visible at every checkpoint",
             sink.id, sink.kind
         ));
+    }
+    if options.checkpoint_every.is_some() {
+        return asked;
     }
     let tick = workflow.run.tick.value;
     let waiting = workflow.sinks.iter().find(|sink| publication(sink) == Publication::EachCheckpoint);

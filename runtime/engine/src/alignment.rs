@@ -3,7 +3,8 @@
 //!
 //! The sources of a group cut their epochs at common event times: each tells the event times of what it has read
 //! ahead, and learns up to which of its records the epochs are known. What is told and what is learned depends on
-//! the records alone, so every run, replay and restart cuts alike. Readers of one process share the group; between
+//! the records alone, so every run, replay and restart over files cuts alike (what has come through a pipe at once enters
+//! by its mean size). Readers of one process share the group; between
 //! processes the four calls of a [`Seat`] would become messages.
 mod merge;
 
@@ -69,7 +70,9 @@ impl Seat {
 
     /// A life of the reader begins; it is notified when more epochs are known.
     pub(crate) fn enter(&self, notifier: Notifier) {
-        self.reader(&mut self.state()).notifier = Some(notifier);
+        let mut state = self.state();
+        let reader = self.reader(&mut state);
+        (reader.notifier, reader.left) = (Some(notifier), false);
     }
 
     /// Tells records that were read, from number `first` on: the newest event time of the source up to and with each,
@@ -111,8 +114,9 @@ impl Groups {
     pub(crate) fn of(program: &Program, replay: Option<&BTreeMap<String, EpochLog>>) -> Self {
         let stages = &program.plan.stages;
         let is_read_ahead = |id: &str| {
-            program.sources.get(id).is_some_and(|source| source.rate_per_second.is_none() && !source.live)
-                && !stages.iter().any(|s| s.operator == id && replay.is_some_and(|r| r.contains_key(&s.id)))
+            program.sources.get(id).is_some_and(|source| {
+                source.has_event_times && source.rate_per_second.is_none() && !source.live
+            }) && !stages.iter().any(|s| s.operator == id && replay.is_some_and(|r| r.contains_key(&s.id)))
         };
         let mut groups: Vec<BTreeSet<&str>> = Vec::new();
         for mut group in meetings(program) {

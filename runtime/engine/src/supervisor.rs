@@ -361,7 +361,8 @@ impl Supervisor {
         let context =
             instances.iter().map(|i| &i.context).find(|context| Some(&context.stage) == stage.as_ref());
         let operator = operator.unwrap_or_else(|| "the engine".to_owned());
-        let restart = context.is_some_and(|context| context.on_panic == OnPanic::Restart);
+        let restart = context.is_some_and(|context| context.on_panic == OnPanic::Restart)
+            && (self.shared.recoverable || self.graph.slots[slot].restarts_after_panics());
         let tries = self.lives[slot].restarts_without_progress;
         if !restart || tries >= RESTARTS_WITHOUT_PROGRESS {
             self.lives[slot].alive = false;

@@ -77,6 +77,7 @@ pub(crate) fn rows_source(
         rate_per_second: rate,
         out_of_order_microseconds: bound.unwrap_or(0),
         live: false,
+        has_event_times: bound.is_some(),
         stream: None,
         make: Arc::new(move || {
             Ok(Box::new(RowSource { rows: Arc::clone(&rows), next: 0, with_times: bound.is_some(), chunk }))
