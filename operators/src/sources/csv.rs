@@ -388,6 +388,7 @@ mod tests {
         std::fs::write(folder.path().join("t.csv"), "at\n1.5\n\"\"\n1e300\n").unwrap();
         let source = bind(&Csv, folder.path(), yaml).unwrap();
         assert_eq!(source.out_of_order_microseconds, 2_000_000);
+        assert!(source.has_event_times);
         let mut reader = (source.make)().unwrap();
         let Ok(crate::api::SourceRead::Rows { times, dead_letters, .. }) = reader.read(9, 1 << 20) else {
             panic!()

@@ -61,18 +61,24 @@ pub(super) fn confirms(newest: EventTime, time: EventTime, next: EventTime, most
     is_jump(newest, next, most) && next >= time.saturating_sub(most)
 }
 
-/// The detail of a dead letter.
-pub(super) fn explain(column: &str, newest: EventTime, time: EventTime, most: i64) -> String {
+/// The detail of a dead letter: how far it is ahead of `than`, the newest time before it, or of the first record the next.
+pub(super) fn explain(column: &str, than: EventTime, time: EventTime, most: i64, is_first: bool) -> String {
     let span = |microseconds: i128| match microseconds / 1000 {
         days if days >= 86_400_000 => format!("{} d", days / 86_400_000),
         seconds if seconds >= 1000 => format!("{} s", seconds / 1000),
         milliseconds => format!("{milliseconds} ms"),
     };
-    format!(
-        "event time `{column}` is {} ahead of the newest before it, more than `max_jump` ({}), and the next record is not",
-        span(i128::from(time) - i128::from(newest)),
-        span(i128::from(most)),
-    )
+    let ahead = span(i128::from(time) - i128::from(than));
+    let most = span(i128::from(most));
+    match is_first {
+        true => format!(
+            "event time `{column}` is {ahead} ahead of the next record, more than `max_jump` ({most})"
+        ),
+        false => format!(
+            "event time `{column}` is {ahead} ahead of the newest before it, more than `max_jump` ({most}), and the next \
+             record is not"
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -370,7 +370,8 @@ impl<F: Format> Reader<F> {
             (None, Some(next)) if jump::is_jump(next, time, most) => next,
             _ => return Ok(()),
         };
-        Err(("time_jump", jump::explain(&self.table.columns[index].name, known, time, most)))
+        let column = &self.table.columns[index].name;
+        Err(("time_jump", jump::explain(column, known, time, most, self.newest.is_none())))
     }
 
     /// Reads the next record: its line, and its event time or what is wrong; `None` at the end.
