@@ -53,10 +53,10 @@ struct Story<'a> {
 /// Explains.
 pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let case = Case::load(&arguments.workflow, &arguments.planning, terminal)?;
-    let assembly = case.assemble()?;
+    let mut assembly = case.assemble()?;
     tell(&assembly.notes, terminal);
+    let best = crate::plan::planned(&case, &mut assembly, &Exact, terminal)?;
     let problem = &assembly.problem;
-    let best = Exact.plan(problem, &case.limits).map_err(failed)?;
     let given = match &arguments.plan {
         None => None,
         Some(file) => {

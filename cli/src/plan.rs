@@ -24,7 +24,7 @@ use relaxed::{GiveWay, give_way};
 use std::io::Write;
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::physical::{physical, worker_names};
-use tidemill_optimizer::planner::Solver;
+use tidemill_optimizer::planner::{Planner, Solver};
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_optimizer::summary::Summary;
 use tidemill_spec::diagnostic::Diagnostics;
@@ -160,19 +160,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
             (search.outcome, search.found, Some(told))
         }
         false => {
-            let mut outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
-            if outcome.status == Status::Infeasible
-                && let Some(sooner) = with_most_checkpoints(&case, &assembly)?
-            {
-                let asked = std::mem::replace(&mut assembly, sooner).checkpoint_every;
-                // A plan of the first problem is one of this: what is proven here, or not, is what counts.
-                outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
-                if outcome.solution.is_some() {
-                    terminal.note(&format!(
-                        "no plan keeps the levels with a checkpoint every {asked} ticks; with one every tick this does"
-                    ));
-                }
-            }
+            let outcome = planned(&case, &mut assembly, planner.as_ref(), terminal)?;
             let found = guaranteed(&case, &assembly, &outcome)?;
             (outcome, found, None)
         }
@@ -215,6 +203,33 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         terminal.note(&format!("the plan is in {}", path.display()));
     }
     Ok(if planned.is_some() { Exit::Success } else { Exit::No })
+}
+
+/// The plan that is guaranteed; where there is none, that of the problem with a checkpoint every tick, which then takes the
+/// place of `assembly`.
+///
+/// # Errors
+/// Those of the planner.
+pub(crate) fn planned(
+    case: &Case,
+    assembly: &mut Assembly,
+    planner: &dyn Planner,
+    terminal: &Terminal,
+) -> anyhow::Result<Outcome> {
+    let outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
+    if outcome.status != Status::Infeasible {
+        return Ok(outcome);
+    }
+    let Some(sooner) = with_most_checkpoints(case, assembly)? else { return Ok(outcome) };
+    let asked = std::mem::replace(assembly, sooner).checkpoint_every;
+    // A plan of the first problem is one of this: what is proven here, or not, is what counts.
+    let outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
+    if outcome.solution.is_some() {
+        terminal.note(&format!(
+            "no plan keeps the levels with a checkpoint every {asked} ticks; with one every tick this does"
+        ));
+    }
+    Ok(outcome)
 }
 
 /// The problem with a checkpoint every tick, where that leaves paths more of the latency that is allowed.

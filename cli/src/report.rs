@@ -134,7 +134,9 @@ impl RunDocument<'_> {
         {
             writeln!(out, "{line}")?;
         }
-        if is_short(self.report, self.program) {
+        let has_rate =
+            self.report.sinks.iter().any(|sink| sink_rate(sink, self.report, self.program).is_some());
+        if has_rate && is_short(self.report, self.program) {
             let ticks = milliseconds(f64::from(SHORT_TICKS) * self.program.plan.tick.0 as f64 / 1e6);
             let length = milliseconds(self.report.seconds * 1e3);
             writeln!(
