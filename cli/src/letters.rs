@@ -2,6 +2,7 @@
 use crate::exit::{Exit, Failure};
 use crate::figures::grouped;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use tidemill_engine::{LetterWriter, Program, RunReport, StageReport};
@@ -137,12 +138,35 @@ pub(crate) fn causes(report: &RunReport) -> String {
     groups.collect::<Vec<_>>().join("; ")
 }
 
-/// Sources all of whose records are dead letters, with how many.
-pub(crate) fn spoilt<'a>(
-    report: &'a RunReport,
-    program: &'a Program,
-) -> impl Iterator<Item = (&'a StageReport, u64)> {
-    sources(report, program).filter_map(|(stage, good, bad)| (good == 0 && bad > 0).then_some((stage, bad)))
+/// A source all of whose records are dead letters.
+pub(crate) struct Spoilt<'a> {
+    /// The source.
+    pub(crate) id: &'a str,
+    /// How many.
+    pub(crate) letters: u64,
+    /// Why, the most frequent reason first; at least one.
+    pub(crate) reasons: Vec<&'a str>,
+}
+
+/// Sources all of whose records are dead letters, over all of their stages.
+pub(crate) fn spoilt<'a>(report: &'a RunReport, program: &'a Program) -> Vec<Spoilt<'a>> {
+    let spoilt = program.sources.keys().filter_map(|id| {
+        let (mut good, mut by_reason) = (0, BTreeMap::<&str, u64>::new());
+        for stage in report.stages.iter().filter(|stage| stage.operator == *id) {
+            good += stage.records_out;
+            for (reason, count) in &stage.dead_letters {
+                *by_reason.entry(reason).or_default() += count;
+            }
+        }
+        let letters = by_reason.values().sum();
+        if good > 0 || letters == 0 {
+            return None;
+        }
+        let mut reasons: Vec<(&str, u64)> = by_reason.into_iter().collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        Some(Spoilt { id, letters, reasons: reasons.into_iter().map(|(reason, _)| reason).collect() })
+    });
+    spoilt.collect()
 }
 
 /// Source stages with the records that were good and those that were not.

@@ -89,14 +89,9 @@ impl RunDocument<'_> {
             n => format!(", {n} restarts"),
         };
         writeln!(out, "{}: {end}, {}{restarts}\n", self.workflow, seconds(self.report.seconds))?;
-        for (stage, records) in spoilt(self.report, self.program) {
-            let reasons: Vec<&str> = stage.dead_letters.keys().map(String::as_str).collect();
-            let (all, reasons) = (grouped(records), reasons.join(", "));
-            writeln!(
-                out,
-                "{}: NO RECORD CAN BE USED: all {all} are dead letters ({reasons})\n",
-                stage.operator
-            )?;
+        for source in spoilt(self.report, self.program) {
+            let (all, reasons) = (grouped(source.letters), source.reasons.join(", "));
+            writeln!(out, "{}: NO RECORD CAN BE USED: all {all} are dead letters ({reasons})\n", source.id)?;
         }
         self.sinks(out)?;
         writeln!(out)?;

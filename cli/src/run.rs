@@ -6,7 +6,7 @@ use crate::epoch_file::{self, EpochFile};
 use crate::exit::{Exit, Failure, explain, write_json};
 use crate::figures::grouped;
 use crate::interrupt::Interrupt;
-use crate::letters::{LetterLimit, LetterVerdict, causes, letter_writer};
+use crate::letters::{LetterLimit, LetterVerdict, causes, letter_writer, spoilt};
 use crate::levels::{self, Origin};
 use crate::machine::{self, Usage};
 use crate::metrics::MetricsPort;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_engine::clock::DilatedClock;
-use tidemill_engine::{EpochWriter, Observer, Program, Run, RunError, RunOptions, RunReport};
+use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport};
 use tidemill_operators::bind::files::check_written;
 use tidemill_operators::kind::TypedSinkKind;
 use tidemill_operators::sinks::parquet::Parquet;
@@ -187,10 +187,17 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     for warning in account.iter().flat_map(Account::warnings) {
         terminal.warning(&warning);
     }
-    for alarm in sources_without_records(&report, &prepared.program) {
-        terminal.alarm(&alarm);
+    let spoilt = spoilt(&report, &prepared.program);
+    for source in &spoilt {
+        terminal.alarm(&format!(
+            "source `{}` gave nothing but dead letters, {} of them, most or all for the reason `{}`: are its columns and \
+             their types those of the data?",
+            source.id,
+            grouped(source.letters),
+            source.reasons[0]
+        ));
     }
-    if report.dead_letters > 0 && report.sinks.iter().all(|sink| sink.records == 0) {
+    if spoilt.is_empty() && report.dead_letters > 0 && report.sinks.iter().all(|sink| sink.records == 0) {
         let letters = grouped(report.dead_letters);
         terminal.alarm(&format!("no record reached a sink: there are {letters} dead letters and no results"));
     }
@@ -214,26 +221,6 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::No,
         (false, false) => Exit::Success,
-    })
-}
-
-/// Sources all of whose records were dead letters.
-fn sources_without_records<'a>(
-    report: &'a RunReport,
-    program: &'a Program,
-) -> impl Iterator<Item = String> + 'a {
-    program.sources.keys().filter_map(move |source| {
-        let stages: Vec<_> = report.stages.iter().filter(|stage| stage.operator == *source).collect();
-        let letters = stages.iter().flat_map(|stage| &stage.dead_letters);
-        let (reason, _) = letters.clone().max_by_key(|(_, count)| **count)?;
-        if stages.iter().any(|stage| stage.records_out > 0) {
-            return None;
-        }
-        let count = grouped(letters.map(|(_, count)| count).sum());
-        Some(format!(
-            "source `{source}` gave nothing but dead letters, {count} of them, most or all for the reason `{reason}`: are \
-             its columns and their types those of the data?"
-        ))
     })
 }
 
