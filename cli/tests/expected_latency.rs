@@ -82,6 +82,7 @@ fn what_nothing_is_expected_to_keep_is_refused() {
     assert!(told.contains(" simulated; the nearest has p99 "), "{told}");
     let answer = plan(&[&asked[..], &["--output", "json"]].concat()).expect(1).json();
     assert_eq!(answer["nearest"]["is_kept"], false, "{answer}");
+    assert_eq!(answer["status"], "not_found", "nothing is proven: {answer}");
     assert!(answer["bound"].is_number(), "a plan without a level is a bound: {answer}");
 }
 

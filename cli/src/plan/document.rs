@@ -20,7 +20,9 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
     add("infrastructure", json!(answer.case.infrastructure.name.value));
     add("planner", json!(outcome.planner));
     add("engine", json!(engine(outcome, answer.case.limits.solver)));
-    add("status", json!(status_word(outcome.status)));
+    // That none of the plans simulated keeps the level proves nothing; that there is none without the level does.
+    let is_searched = answer.search.is_some_and(|search| search.plans > 0) && answer.planned.is_none();
+    add("status", json!(if is_searched { "not_found" } else { status_word(outcome.status) }));
     add("bound", json!(outcome.bound.filter(|bound| bound.is_finite())));
     add("gap", json!(outcome.gap));
     add("planning_seconds", json!(outcome.seconds));
