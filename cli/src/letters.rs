@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use tidemill_engine::{LetterWriter, Program, RunReport, StageReport};
+use tidemill_engine::{LetterWriter, Program, RunReport};
 use tidemill_operators::api::{DeadLetter, OperatorError};
 use tidemill_operators::dead_letters::DeadLetterWriter;
 use tidemill_spec::workflow::Workflow;
@@ -101,7 +101,8 @@ pub(crate) struct LetterVerdict {
 impl LetterVerdict {
     /// What a run has, beside what it may have.
     pub(crate) fn of(limit: LetterLimit, report: &RunReport, program: &Program) -> Self {
-        let read = sources(report, program).map(|(_, good, bad)| good + bad).sum();
+        let stages = report.stages.iter().filter(|stage| program.sources.contains_key(&stage.operator));
+        let read = stages.map(|stage| stage.records_out + stage.dead_letters.values().sum::<u64>()).sum();
         let dead_letters = report.dead_letters;
         Self { limit, dead_letters, read, is_passed: limit.is_passed(dead_letters, read) }
     }
@@ -167,15 +168,6 @@ pub(crate) fn spoilt<'a>(report: &'a RunReport, program: &'a Program) -> Vec<Spo
         Some(Spoilt { id, letters, reasons: reasons.into_iter().map(|(reason, _)| reason).collect() })
     });
     spoilt.collect()
-}
-
-/// Source stages with the records that were good and those that were not.
-fn sources<'a>(
-    report: &'a RunReport,
-    program: &'a Program,
-) -> impl Iterator<Item = (&'a StageReport, u64, u64)> {
-    let stages = report.stages.iter().filter(|stage| program.sources.contains_key(&stage.operator));
-    stages.map(|stage| (stage, stage.records_out, stage.dead_letters.values().sum()))
 }
 
 #[cfg(test)]
