@@ -30,6 +30,9 @@ def figures(report):
         # Busy time and bytes are of one worker or link; plans have different ones.
         if row["quantity"] not in ("utilization", "traffic"):
             found.setdefault((name, row["unit"]), (row["predicted"], row["measured"], row["verdict"]))
+            if row["quantity"] == "accuracy":
+                ends = [row["predicted_range"], row.get("measured_range")]
+                found["95 % interval", "of accuracy"] = (*ends, "")
     return found
 
 
@@ -37,6 +40,8 @@ def text(value, unit):
     """A value as people read it."""
     if value is None:
         return "-"
+    if isinstance(value, list):
+        return " to ".join(f"{end:.1f}" for end in value) + " %"
     digits = 4 if unit == "$/h" else 1
     return f"{value:.{digits}f}{UNITS.get(unit, ' ' + unit)}"
 

@@ -202,7 +202,7 @@ def simulated_value(measured, row):
     sinks = simulated.get("sinks") or simulated.get("paths") or []
     first = sinks[0] if sinks else {}
     latency = first.get("latency", first)
-    keys = {"latency_p50": "p50_ms", "latency_p99": "p99_ms"}
+    keys = {f"latency_{figure}": f"{figure}_ms" for figure in ("mean", "p50", "p90", "p99")}
     if row["quantity"] in keys:
         return latency.get(keys[row["quantity"]])
     if row["quantity"] == "rate":

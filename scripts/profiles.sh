@@ -13,5 +13,7 @@ target=${CARGO_TARGET_DIR:-target}
   echo "# yaml-language-server: \$schema=../../spec/schemas/profile.schema.json"
   cat "$target/profiles/vqa/profile.yaml"
 } > examples/vqa/profile.yaml.partial
+# The example's own pairs are for runs to be judged by.
+python3 scripts/profile_accuracy.py examples/vqa/profile.yaml.partial
 mv examples/vqa/profile.yaml.partial examples/vqa/profile.yaml
 "$target/debug/tidemill" validate examples/vqa/workflow.yaml examples/vqa/infrastructure.yaml examples/vqa/profile.yaml

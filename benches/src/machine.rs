@@ -14,27 +14,19 @@ pub(crate) struct Machine {
     version: &'static str,
 }
 
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
-}
-
-fn field(text: &str, name: &str) -> String {
-    let line = text.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.split(':').nth(1))
-        .map_or_else(|| "unknown".into(), |value| value.trim().to_owned())
-}
-
 pub(crate) fn machine() -> Machine {
-    let kib = field(&read("/proc/meminfo"), "MemTotal");
-    let kib: f64 = kib.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0.0);
-    let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    let bytes = tidemill_machine::memory().map_or(0, |memory| memory.total) as f64;
+    let governor = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
+    let governor = std::fs::read_to_string(governor).unwrap_or_default();
+    let load =
+        tidemill_machine::load_average().map(|averages| averages.map(|load| format!("{load:.2}")).join(" "));
     Machine {
-        cpu: tidemill_inference::processor::name().unwrap_or_else(|| "unknown".into()),
+        cpu: tidemill_machine::processor().unwrap_or_else(|| "unknown".into()),
         cores: std::thread::available_parallelism().map_or(0, usize::from),
-        memory_gib: (kib / (1 << 20) as f64 * 10.0).round() / 10.0,
-        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        memory_gib: (bytes / (1 << 30) as f64 * 10.0).round() / 10.0,
+        kernel: tidemill_machine::kernel().1,
         governor: if governor.is_empty() { "not told".into() } else { governor.trim().to_owned() },
-        load_average: read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(" "),
+        load_average: load.unwrap_or_default(),
         profile: if cfg!(debug_assertions) { "dev" } else { "release" },
         version: env!("CARGO_PKG_VERSION"),
     }

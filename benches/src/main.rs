@@ -7,6 +7,7 @@ mod operator_overhead;
 mod parts;
 mod planning_time;
 mod plot;
+mod relational;
 mod result;
 mod setups;
 mod simulation_time;
@@ -20,8 +21,8 @@ use std::path::PathBuf;
 /// Runs benchmarks and writes their results.
 #[derive(Parser)]
 struct Arguments {
-    /// operator-overhead, slot-to-slot, link-throughput, start-up, vqa-loop, planning-time, setups,
-    /// simulation-time, load-moves, or all.
+    /// operator-overhead, slot-to-slot, link-throughput, start-up, relational, vqa-loop, planning-time,
+    /// setups, simulation-time, load-moves, or all.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -29,6 +30,8 @@ struct Arguments {
     /// The tidemill binary, for start-up and load-moves.
     #[arg(long, default_value = "target/debug/tidemill")]
     binary: PathBuf,
+    #[command(flatten)]
+    relational: relational::Options,
     #[command(flatten)]
     vqa_loop: vqa_loop::Options,
     #[command(flatten)]
@@ -61,6 +64,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);
+    }
+    if asked("relational") {
+        results.push(relational::run(&arguments.relational, &arguments.vqa_loop.release_binary)?);
     }
     if asked("vqa-loop") {
         results.push(vqa_loop::run(&arguments.vqa_loop)?);

@@ -2,13 +2,12 @@
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use tidemill_engine::Program;
 use tidemill_operators::api::*;
 use tidemill_operators::record::payload_schema;
 use tidemill_spec::plan::*;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
-use tidemill_spec::units::{Bytes, Percentile, TimeSpan};
+use tidemill_spec::units::{Bytes, TimeSpan};
 
 pub(crate) fn stream() -> StreamType {
     StreamType::new([Column::new("text", ColumnType::Text), Column::new("value", ColumnType::Int64)])
@@ -110,6 +109,7 @@ pub(crate) fn chain(
         operator: id.into(),
         variant: None,
         backend: None,
+        device: None,
         worker: "local".into(),
         slot_group: group.into(),
         partitions: 1,
@@ -164,29 +164,15 @@ pub(crate) fn chain(
     }
     stages.push(stage("sink", if apart.is_some() { "other" } else { "main" }));
     let edges = stages.windows(2).map(|pair| PlanEdge {
-        from: pair[0].id.clone(),
-        to: pair[1].id.clone(),
-        input: 0,
-        link: apart.unwrap_or(LinkKind::InProcess),
-        freshness: None,
-        bytes_per_record: None,
-        rate: None,
-        price: None,
+        link: apart.unwrap_or_default(),
+        ..PlanEdge::new(&pair[0].id, &pair[1].id, 0)
     });
     let route = stages.iter().map(|stage| (stage.operator.clone(), stage.id.clone())).collect();
     let plan = Plan {
-        version: 1,
-        workflow: PlanWorkflow { name: "bench".into(), digest: None },
-        plan_version: 1,
-        tick: TimeSpan(Duration::from_millis(50).as_nanos() as u64),
-        checkpoint_every: 20,
-        percentile: Percentile(75.0),
-        workers: vec![],
         edges: edges.collect(),
         stages,
         classes: vec![RouteClass { id: 0, share: 1.0, route }],
-        predicted: None,
-        profiles: vec![],
+        ..Plan::new(PlanWorkflow { name: "bench".into(), digest: None })
     };
     Program {
         plan,
@@ -199,6 +185,5 @@ pub(crate) fn chain(
 
 /// User and system time of this process, microseconds.
 pub(crate) fn cpu_microseconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+    tidemill_machine::process_time().as_secs_f64() * 1e6
 }

@@ -10,13 +10,13 @@ use clap::Args;
 use std::fmt::Write;
 use std::path::Path;
 use tidemill_inference::backend::library::{self, Found};
-use tidemill_optimizer::generator::{
-    PublishedSetting, Size, fastest_path_seconds, published_vqa_problem, workflow_problem,
-};
 use tidemill_optimizer::planner::{Highs, Planner, SearchLimits, Solver};
 use tidemill_optimizer::planners::{beam::Beam, exact::Exact};
 use tidemill_optimizer::problem::{LatencyLimit, Problem};
 use tidemill_optimizer::solution::{Outcome, Status};
+use tidemill_problems::{
+    PublishedSetting, Size, fastest_path_seconds, published_vqa_problem, workflow_problem,
+};
 
 /// The exact planner and its solver, for the names of the results.
 const MICROLP: &str = "exact (microlp 0.7)";
@@ -136,7 +136,7 @@ fn series(
             table,
             "\n## {}{}\n\n| problem | cost, $/h | bound, $/h | unproven | processor time |\n|---|---|---|---|---|\n{rows}",
             setting.name,
-            if solver.is_highs() { ", HiGHS" } else { "" }
+            if solver.highs().is_some() { ", HiGHS" } else { "" }
         )?;
     }
     Ok(series)

@@ -3,7 +3,6 @@
 mod accuracies;
 mod bars;
 mod contest;
-mod drawing;
 mod edge_cap;
 mod inputs;
 mod lines;
@@ -15,7 +14,6 @@ mod rates;
 mod return_traffic;
 mod totals;
 
-pub(crate) use drawing::{begin, ticks};
 pub(crate) use inputs::{models, written};
 
 use anyhow::Context;

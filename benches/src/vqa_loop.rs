@@ -40,7 +40,7 @@ pub(crate) struct Options {
     rounds: usize,
     /// The release build of the tidemill command.
     #[arg(long, default_value = "target/release/tidemill")]
-    release_binary: PathBuf,
+    pub(crate) release_binary: PathBuf,
 }
 
 /// Options of one run of the rival; the benchmark calls itself with them.

@@ -1,4 +1,4 @@
-//! `tidemill doctor`: looks at this machine and says how to mend what is missing.
+//! `tidemill doctor`: looks at this machine and says how to fix what is missing.
 //!
 //! Only what a run of this version really uses is a problem. What makes it slower, or serves one purpose only, is a
 //! note that says which.
@@ -8,12 +8,14 @@ mod programs;
 mod storage;
 
 use crate::arguments::{DoctorArguments, OutputForm};
-use crate::exit::{Exit, Failure, explain};
+use crate::exit::{Exit, explain};
 use crate::terminal::Terminal;
 use serde::Serialize;
 use serde_json::json;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
 use tidemill_inference::backend::library::cache_folder;
 
 /// How a thing is.
@@ -36,12 +38,12 @@ struct Finding {
     detail: String,
     /// A command, or what to do in words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    mend: Option<String>,
+    fix: Option<String>,
 }
 
 impl Finding {
     fn ok(name: &'static str, detail: impl Into<String>) -> Self {
-        Self { state: State::Ok, name, detail: detail.into(), mend: None }
+        Self { state: State::Ok, name, detail: detail.into(), fix: None }
     }
 
     fn note(name: &'static str, detail: impl Into<String>) -> Self {
@@ -52,8 +54,8 @@ impl Finding {
         Self { state: State::Problem, ..Self::ok(name, detail) }
     }
 
-    fn mend(mut self, mend: impl Into<String>) -> Self {
-        self.mend = Some(mend.into());
+    fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
         self
     }
 }
@@ -108,8 +110,8 @@ fn write_findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
             State::Problem => "PROBLEM",
         };
         writeln!(out, "{state:<8} {:<width$}  {}", finding.name, finding.detail)?;
-        if let Some(mend) = &finding.mend {
-            writeln!(out, "{:8} {:<width$}  mend: {mend}", "", "")?;
+        if let Some(fix) = &finding.fix {
+            writeln!(out, "{:8} {:<width$}  fix: {fix}", "", "")?;
         }
     }
     Ok(())
@@ -121,7 +123,7 @@ const FETCH: &str = include_str!("../../scripts/fetch-library.sh");
 /// Puts a library into the user's cache, where every project finds it; `without` says what is lost if that fails.
 fn install(library: &str, without: &str, terminal: &Terminal) -> Result<(), Failure> {
     let failed = |text: String| {
-        Failure::new(Exit::Unavailable, format!("{library} was not installed: {text}")).with_help(without)
+        Failure::new(Kind::Unavailable, format!("{library} was not installed: {text}")).with_help(without)
     };
     let folder = cache_folder().ok_or_else(|| failed("neither HOME nor XDG_CACHE_HOME is set".to_owned()))?;
     let mut child = Command::new("bash")
@@ -152,12 +154,12 @@ mod tests {
     #[test]
     fn a_line_a_finding_and_its_mend_below() {
         let findings =
-            [Finding::ok("cores", "2"), Finding::problem("open files", "only 16").mend("ulimit -n 1024")];
+            [Finding::ok("cores", "2"), Finding::problem("open files", "only 16").fix("ulimit -n 1024")];
         let mut text = Vec::new();
         write_findings(&mut text, &findings).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "ok       cores       2\nPROBLEM  open files  only 16\n                     mend: ulimit -n 1024\n"
+            "ok       cores       2\nPROBLEM  open files  only 16\n                     fix: ulimit -n 1024\n"
         );
     }
 }

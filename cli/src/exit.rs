@@ -1,10 +1,10 @@
-//! Exit codes, and errors that know theirs.
+//! Exit codes, and how errors are told: a [`Failure`] has a code by its kind, [`Diagnostics`] are configuration errors,
+//! broken pipes are none, and others are defects.
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
-use std::fmt;
 use std::io::Write;
-use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-use tidemill_spec::span::Span;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_spec::diagnostic::Diagnostics;
 
 /// How the command ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,50 +40,17 @@ impl Exit {
     }
 }
 
-/// An error with an exit code of its own; others are defects, but for [`Diagnostics`], which are configuration
-/// errors, and broken pipes, which are none.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    exit: Exit,
-    message: String,
-    help: Option<String>,
-    place: Span,
-}
-
-impl Failure {
-    /// An error with this code and text.
-    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), help: None, place: Span::nowhere() }
-    }
-
-    /// The same with the place in a file that it is about.
-    pub(crate) fn at(mut self, place: Span) -> Self {
-        self.place = place;
-        self
-    }
-
-    /// The same with how to mend it.
-    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-
-    /// As a finding, if it is about a place in a file.
-    fn placed(&self) -> Option<Diagnostic> {
-        self.place.source()?;
-        let mut finding = Diagnostic::error("E0701", &self.message).at(self.place.clone());
-        finding.help.clone_from(&self.help);
-        Some(finding)
+impl From<Kind> for Exit {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::No => Exit::No,
+            Kind::Usage => Exit::Usage,
+            Kind::Unavailable => Exit::Unavailable,
+            Kind::Defect => Exit::Bug,
+            Kind::Configuration => Exit::Configuration,
+        }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Whether somebody closed stdout, who read enough.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -104,7 +71,7 @@ pub(crate) fn write_json(error: &anyhow::Error, out: &mut dyn Write) {
         (Some(findings), _) => json!(findings),
         (None, Some(failure)) => match failure.placed() {
             Some(finding) => json!([finding]),
-            None => json!([nowhere(&failure.message, failure.help.as_deref())]),
+            None => json!([nowhere(&failure.to_string(), failure.help())]),
         },
         (None, None) => json!([nowhere(&format!("{error:#}"), None)]),
     };
@@ -131,9 +98,9 @@ pub(crate) fn explain(error: &anyhow::Error, terminal: &Terminal) -> Exit {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         match failure.placed() {
             Some(finding) => terminal.findings(&finding.into()),
-            None => terminal.error(&failure.message, failure.help.as_deref()),
+            None => terminal.error(&failure.to_string(), failure.help()),
         }
-        return failure.exit;
+        return failure.kind().into();
     }
     terminal.error(&format!("{error:#}"), None);
     match error.chain().any(|cause| cause.is::<std::io::Error>()) {

@@ -3,18 +3,19 @@ mod given;
 mod waits;
 
 use crate::arguments::{ExplainArguments, OutputForm};
-use crate::exit::{Exit, Failure};
-use crate::figures::milliseconds;
+use crate::exit::Exit;
 use crate::plan::relaxed::{GiveWay, give_way};
-use crate::plan::weak::{WeakFigure, weak_figures, weak_lines, weak_value};
 use crate::plan::{Planned, dollars, status_word};
-use crate::planning::{Case, failed, tell};
-use crate::simulate::{FIRST_SEED, expectation};
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use given::Given;
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use tidemill_app::expectation::{FIRST_SEED, expectation};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::milliseconds;
+use tidemill_app::planning::{Case, failed, tell};
+use tidemill_app::weak_figures::{WeakFigure, weak_figures, weak_lines, weak_value};
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::check::{Violation, check};
 use tidemill_optimizer::explain::{
@@ -52,7 +53,7 @@ struct Story<'a> {
 
 /// Explains.
 pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let case = Case::load(&arguments.workflow, &arguments.planning, terminal)?;
+    let case = Case::load(&arguments.workflow, &arguments.planning.options(), terminal)?;
     let mut assembly = case.assemble()?;
     tell(&assembly.notes, terminal);
     let best = crate::plan::planned(&case, &mut assembly, &Exact, terminal)?;
@@ -70,7 +71,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
                 Options { checkpoint_every: Some(file.plan.checkpoint_every), ..case.options.clone() };
             let own = assemble(&case.inputs(), &options)?;
             let solution = solution_of(&case.inputs(), &own, &file.plan).map_err(|error| {
-                Failure::new(Exit::Configuration, format!("the plan is not for these files: {error}"))
+                Failure::new(Kind::Configuration, format!("the plan is not for these files: {error}"))
                     .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
             })?;
             // A plan does not say what waits it allows: those that its workers keep count.

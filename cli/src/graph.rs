@@ -1,16 +1,17 @@
 //! `tidemill graph`: draws a workflow or a plan.
 use crate::arguments::{GraphArguments, GraphFormat};
-use crate::choice;
 use crate::drawing::{self, picture};
 use crate::exit::Exit;
 use crate::outline;
-use crate::preparation::{check, load_plan};
 use std::io::Write;
+use tidemill_app::choice;
+use tidemill_app::preparation::{check, load_plan};
 use tidemill_spec::workflow::Workflow;
 
 /// Prints a drawing.
 pub(crate) fn graph(arguments: &GraphArguments) -> anyhow::Result<Exit> {
     let workflow = Workflow::load(&arguments.workflow)?;
+    tidemill_inference::backend::check_workflow(&workflow).into_result(())?;
     let plan = match &arguments.plan {
         Some(file) => Some(load_plan(file, &workflow, &choice::candidates(&workflow)?)?),
         None => None,

@@ -1,6 +1,6 @@
 //! `tidemill init`: starts a project that runs as it is.
 use crate::arguments::{InitArguments, OutputForm};
-use crate::exit::{Exit, Failure};
+use crate::exit::Exit;
 use crate::manual::unwritable_folder;
 use crate::templates::{self, ProjectFile};
 use clap::ValueEnum;
@@ -8,6 +8,7 @@ use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use tidemill_app::failure::{Failure, Kind};
 
 /// Writes the files of a template; nothing that is there is touched.
 pub(crate) fn init(arguments: &InitArguments) -> anyhow::Result<Exit> {
@@ -24,7 +25,7 @@ pub(crate) fn init(arguments: &InitArguments) -> anyhow::Result<Exit> {
     if !in_the_way.is_empty() {
         let message =
             format!("these files are in the way, nothing was written:\n  {}", in_the_way.join("\n  "));
-        return Err(Failure::new(Exit::Configuration, message)
+        return Err(Failure::new(Kind::Configuration, message)
             .with_help("move them away, or name another folder: `tidemill init DIR`")
             .into());
     }
@@ -102,7 +103,7 @@ fn tell(arguments: &InitArguments, files: &[ProjectFile]) -> io::Result<()> {
                 "{}: {} files of the template {template}, {}\n\nnext:\n  {}",
                 directory.display(),
                 files.len(),
-                crate::figures::bytes(bytes as u64),
+                tidemill_app::figures::bytes(bytes as u64),
                 next.join(" && ")
             )?;
         }

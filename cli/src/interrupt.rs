@@ -72,23 +72,6 @@ impl Interrupt {
 
 /// Whether whoever started this process had it ignore a signal, as far as the system tells.
 fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    ignored(&status).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-}
-
-/// The mask of ignored signals in the text of `/proc/self/status`.
-fn ignored(status: &str) -> Option<u64> {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
-    u64::from_str_radix(mask.trim(), 16).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mask_of_ignored_signals_is_read() {
-        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\n"), Some(0x1001));
-        assert_eq!(ignored("Name:\tx\n"), None);
-    }
+    let ignored = tidemill_machine::Process::this().status().ignored_signals();
+    ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

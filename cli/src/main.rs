@@ -1,45 +1,27 @@
 //! The `tidemill` command: one binary, one verb a task.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+mod account;
 mod answer;
 mod arguments;
-mod choice;
-mod default_plan;
-mod delivery;
 mod doctor;
 mod drawing;
-mod emulate;
-mod epoch_file;
 mod exit;
 mod explain;
 mod fetch;
-mod figures;
 mod graph;
-mod highs;
+mod html_table;
 mod init;
 mod interrupt;
-mod letters;
-mod levels;
-mod machine;
 mod manual;
-mod markup;
-mod metrics;
 mod models;
-mod open_files;
 mod outline;
-mod output_file;
 mod plan;
-mod planning;
-mod preparation;
 mod profile;
 mod progress;
-mod publication;
 mod report;
 mod run;
 mod schema;
 mod simulate;
-mod skeleton;
-mod slo;
-mod slo_watch;
 mod status_line;
 mod table;
 mod templates;
@@ -56,6 +38,7 @@ use terminal::Terminal;
 fn main() -> ! {
     let matches = Arguments::command().try_get_matches().unwrap_or_else(|told| leave(without_verb(&told)));
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|told| leave(without_verb(&told)));
+    tidemill_engine::quiet_engine_panics();
     let terminal = Terminal::new(arguments.color, arguments.quiet);
     terminal::start_log(arguments.log_level, arguments.log_format, &terminal);
     let result = match arguments.verb {

@@ -1,9 +1,10 @@
 //! `tidemill completions` and `tidemill man`: what shells and `man` want to know of the command line.
 use crate::arguments::{Arguments, CompletionsArguments, ManArguments};
-use crate::exit::{Exit, Failure};
+use crate::exit::Exit;
 use clap::{Command, CommandFactory};
 use std::io::{self, Write};
 use std::path::Path;
+use tidemill_app::failure::{Failure, Kind};
 
 /// Prints a completion script.
 pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<Exit> {
@@ -34,7 +35,7 @@ pub(crate) fn unwritable_folder(what: &str, folder: &Path, error: &io::Error, co
         Some(file) => format!("{} is no folder", file.display()),
         None => error.to_string(),
     };
-    Failure::new(Exit::Unavailable, format!("cannot write {what} to {}: {why}", folder.display()))
+    Failure::new(Kind::Unavailable, format!("cannot write {what} to {}: {why}", folder.display()))
         .with_help(format!("name another folder, one that you may write to: `{command}`"))
 }
 

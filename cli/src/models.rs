@@ -1,20 +1,22 @@
 //! `tidemill models`: list, fetch, check, look into.
 use crate::arguments::{ModelsVerb, OutputForm};
-use crate::choice::metric_text;
-use crate::exit::{Exit, Failure};
+use crate::exit::Exit;
 use crate::fetch::fetch;
-use crate::figures::{bytes, grouped, short};
-use crate::skeleton;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use tidemill_app::choice::metric_text;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::{bytes, grouped, short};
+use tidemill_app::listener::Listener;
+use tidemill_app::skeleton;
 use tidemill_inference::backend;
 use tidemill_inference::error::ModelError;
 use tidemill_inference::facts::{ModelFacts, Port};
-use tidemill_inference::{inspect, location, verify};
+use tidemill_inference::{inspect, load_manifest, location, verify};
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::yaml;
@@ -44,7 +46,7 @@ fn manifests(folder: &Path) -> Result<Vec<Found>, Failure> {
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder).map_err(|error| {
-            Failure::new(Exit::Configuration, format!("cannot read the folder {}: {error}", folder.display()))
+            Failure::new(Kind::Configuration, format!("cannot read the folder {}: {error}", folder.display()))
                 .with_help(FOLDERS)
         })?;
         for entry in entries.flatten() {
@@ -55,14 +57,14 @@ fn manifests(folder: &Path) -> Result<Vec<Found>, Failure> {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == "yaml" || end == "yml") && is_manifest(&path)
             {
-                let manifest = Manifest::load(&path);
+                let manifest = load_manifest(&path);
                 found.push((path, manifest));
             }
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
     if found.is_empty() {
-        return Err(Failure::new(Exit::Configuration, format!("no model manifest in {}", folder.display()))
+        return Err(Failure::new(Kind::Configuration, format!("no model manifest in {}", folder.display()))
             .with_help(FOLDERS));
     }
     Ok(found)
@@ -217,12 +219,12 @@ fn has_manifest_name(file: &Path) -> bool {
 }
 
 fn facts(model: &Path) -> Result<ModelFacts, Failure> {
-    inspect(model).map_err(|error| Failure::new(Exit::Configuration, error.to_string()))
+    inspect(model).map_err(|error| Failure::new(Kind::Configuration, error.to_string()))
 }
 
 fn print_skeleton(file: &Path) -> anyhow::Result<Exit> {
     if has_manifest_name(file) {
-        return Err(Failure::new(Exit::Usage, format!("{} is a manifest already", file.display()))
+        return Err(Failure::new(Kind::Usage, format!("{} is a manifest already", file.display()))
             .with_help("name the ONNX file")
             .into());
     }
@@ -234,13 +236,13 @@ fn print_skeleton(file: &Path) -> anyhow::Result<Exit> {
 }
 
 fn inspect_file(file: &Path, output: OutputForm) -> anyhow::Result<Exit> {
-    let manifest = if has_manifest_name(file) { Some(Manifest::load(file)?) } else { None };
+    let manifest = if has_manifest_name(file) { Some(load_manifest(file)?) } else { None };
     let model = match &manifest {
         Some(manifest) => match location::command(manifest).filter(|_| is_absent(file).is_some()) {
             Some(command) => {
                 let obtained = location::obtained(manifest).unwrap_or("here");
                 let message = format!("the model `{}` is not {obtained}", manifest.id);
-                return Err(Failure::new(Exit::Configuration, message).with_help(command).into());
+                return Err(Failure::new(Kind::Configuration, message).with_help(command).into());
             }
             None => location::file(manifest, file),
         },

@@ -1,6 +1,6 @@
 //! A workflow or a plan as boxes and arrows, for drawings.
 use tidemill_spec::plan::{Freshness, LinkKind, Plan, PlanEdge};
-use tidemill_spec::workflow::{BackendChoice, Input, Workflow};
+use tidemill_spec::workflow::{Input, Workflow};
 
 /// What a box stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,11 +54,7 @@ pub(crate) fn of_workflow(workflow: &Workflow) -> Outline {
         if !names.is_empty() {
             text.push_str(&format!(": {}", names.join(" | ")));
         }
-        match operator.backend.as_ref().map(|backend| backend.value) {
-            Some(BackendChoice::Rten) => text.push_str(", rten"),
-            Some(BackendChoice::Ort) => text.push_str(", ort"),
-            Some(BackendChoice::Auto) | None => {}
-        }
+        text.extend(operator.named_backend().map(|backend| format!(", {backend}")));
         node(&operator.id, Role::Operator, text);
     }
     for sink in &workflow.sinks {

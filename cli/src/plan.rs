@@ -8,23 +8,24 @@ pub(crate) mod relaxed;
 mod steps;
 mod surface;
 mod table;
-pub(crate) mod weak;
 
 pub(crate) use table::rate;
 
 use crate::arguments::{Front, LatencyChoice, PlanArguments, PlanOutput, PlanVerb};
-use crate::exit::{Exit, Failure};
-use crate::output_file::OutputFile;
-use crate::planning::{Case, failed, planner, tell};
-use crate::preparation::check_plan;
-use crate::simulate::{Contradiction, Expectation, FIRST_SEED, expectation};
+use crate::exit::Exit;
 use crate::terminal::Terminal;
 use expected::{Found, Nearest};
 use relaxed::{GiveWay, give_way};
 use std::io::Write;
+use tidemill_app::expectation::{Contradiction, Expectation, FIRST_SEED, expectation};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
+use tidemill_app::output_file::OutputFile;
+use tidemill_app::planning::{Case, failed, tell};
+use tidemill_app::preparation::check_plan;
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::physical::{physical, worker_names};
-use tidemill_optimizer::planner::{Planner, Solver};
+use tidemill_optimizer::planner::Planner;
 use tidemill_optimizer::solution::{Outcome, Solution, Status};
 use tidemill_optimizer::summary::Summary;
 use tidemill_spec::diagnostic::Diagnostics;
@@ -49,7 +50,7 @@ impl Planned {
     /// # Errors
     /// A solution that is no plan is a defect.
     pub(crate) fn new(case: &Case, assembly: &Assembly, solution: &Solution) -> Result<Self, Failure> {
-        let bug = |error: String| Failure::new(Exit::Bug, format!("the solution is no plan: {error}"));
+        let bug = |error: String| Failure::new(Kind::Defect, format!("the solution is no plan: {error}"));
         let plan = physical(&case.inputs(), assembly, solution, case.digests.clone())
             .map_err(|error| bug(error.to_string()))?;
         let summary = Summary::new(&assembly.problem, solution).map_err(|error| bug(error.to_string()))?;
@@ -135,9 +136,9 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         return diff::diff(old, new, *output);
     }
     let Some(workflow) = &arguments.workflow else {
-        return Err(Failure::new(Exit::Usage, "no workflow").with_help("name its file").into());
+        return Err(Failure::new(Kind::Usage, "no workflow").with_help("name its file").into());
     };
-    let mut case = Case::load(workflow, &arguments.planning, terminal)?;
+    let mut case = Case::load(workflow, &arguments.planning.options(), terminal)?;
     if let Some(Front::CostAccuracyLatency) = arguments.pareto {
         return surface::surface(arguments, &mut case, terminal);
     }
@@ -150,7 +151,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
     if let Some(Front::CostAccuracy) = arguments.pareto {
         return front::front(arguments, &case, &assembly);
     }
-    let planner = planner(arguments.planner)?;
+    let planner = arguments.planner.planner()?;
     let is_expected =
         arguments.latency == LatencyChoice::Expected && !assembly.problem.limits.latency.is_empty();
     let (outcome, found, search) = match is_expected {
@@ -267,10 +268,7 @@ pub(crate) fn status_word(status: Status) -> &'static str {
     }
 }
 
-/// What solves the programs of a planner.
-pub(crate) fn engine(outcome: &Outcome, solver: Solver) -> Option<&'static str> {
-    (outcome.planner == "exact").then_some(match solver {
-        Solver::Microlp => "microlp",
-        Solver::Highs(_) => "HiGHS",
-    })
+/// What solved the programs of a planner.
+pub(crate) fn engine(outcome: &Outcome) -> Option<&'static str> {
+    (outcome.planner == "exact").then_some(if outcome.has_asked_highs { "HiGHS" } else { "microlp" })
 }

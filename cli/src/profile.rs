@@ -8,12 +8,13 @@ mod show;
 
 use crate::arguments::{OutputForm, ProfileArguments, ProfileVerb};
 use crate::exit::Exit;
-use crate::output_file::OutputFile;
-use crate::planning::profile_in;
-use crate::preparation::registry;
 use crate::terminal::Terminal;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use tidemill_app::listener::Listener;
+use tidemill_app::output_file::OutputFile;
+use tidemill_app::planning::profile_in;
+use tidemill_app::preparation::registry;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::profile::{Note, Profile};
 

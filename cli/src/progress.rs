@@ -1,9 +1,10 @@
 //! How far a run is, on stderr: a line that is redrawn on a terminal, else a line every few seconds.
-use crate::figures::{grouped, rate, seconds};
 use crate::terminal::Terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tidemill_app::figures::{grouped, rate, seconds};
+use tidemill_app::listener::Listener;
 use tidemill_engine::{Program, Progress};
 
 /// Seconds between plain lines.

@@ -1,5 +1,4 @@
 //! What a run did, for people and for programs.
-mod chart;
 mod curves;
 pub(crate) mod page;
 mod processor;
@@ -7,17 +6,16 @@ pub(crate) mod records;
 mod sections;
 pub(crate) mod series;
 
-pub(crate) use sections::table;
-
-use crate::emulate::Account;
-use crate::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
-use crate::letters::{LetterVerdict, spoilt};
-use crate::levels::Origin;
-use crate::publication::told;
-use crate::slo::{SHORT_TICKS, Verdict, accuracy_text, is_short, sink_rate};
+use crate::account::Account;
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use tidemill_app::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
+use tidemill_app::letters::{LetterVerdict, spoilt};
+use tidemill_app::levels::Origin;
+use tidemill_app::levels::SHORT_TICKS;
+use tidemill_app::publication::told;
+use tidemill_app::slo::{Verdict, accuracy_text, is_short, sink_rate};
 use tidemill_engine::{LatencySummary, LetterSample, Program, RunReport, StageReport};
 
 /// Everything that is reported of a run.

@@ -1,9 +1,10 @@
 //! `tidemill schema`: what editors check files with.
 use crate::arguments::{SchemaArguments, SchemaFile};
 use crate::exit::Exit;
-use crate::preparation::registry;
 use schemars::Schema;
 use std::io::Write;
+use tidemill_app::preparation::registry;
+use tidemill_inference::backend::registered;
 use tidemill_operators::registry::Role;
 use tidemill_spec::schema::{self, Section};
 
@@ -21,7 +22,15 @@ pub(crate) fn text(file: SchemaFile) -> String {
         return schema::to_text(&workflow());
     }
     let found = schema::all().into_iter().find(|(name, _)| *name == file.name());
-    found.map_or_else(String::new, |(_, schema)| schema::to_text(&schema))
+    found.map_or_else(String::new, |(_, mut schema)| {
+        schema::name_backends(&mut schema, &backends());
+        schema::to_text(&schema)
+    })
+}
+
+/// All backends that this program has, each with what it is.
+fn backends() -> Vec<(&'static str, &'static str)> {
+    registered().map(|backend| (backend.name, backend.summary)).collect()
 }
 
 /// The schema of workflows with the options of all kinds that this program has.
@@ -38,5 +47,7 @@ fn workflow() -> Schema {
             (section, info.kind, info.options)
         })
         .collect();
-    schema::workflow(&kinds)
+    let mut schema = schema::workflow(&kinds);
+    schema::name_backends(&mut schema, &backends());
+    schema
 }

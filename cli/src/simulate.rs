@@ -1,40 +1,31 @@
 //! `tidemill simulate`: what a plan would do, over hours of its own time.
 mod document;
-mod expectation;
 mod files;
 mod progress;
 mod table;
 
-pub(crate) use expectation::{Contradiction, Expectation, expectation};
-
 use crate::arguments::{ArrivalsChoice, SimulateArguments, SimulationOutput};
-use crate::exit::{Exit, Failure};
+use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::planning::{Case, tell};
 use crate::status_line::StatusLine;
 use crate::terminal::Terminal;
 use std::io::Write;
 use std::path::Path;
+use tidemill_app::expectation::simulation_options;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::planning::{Case, tell};
 use tidemill_optimizer::assemble::{Assembly, Level};
 use tidemill_optimizer::physical::{solution_of, stage_names, worker_names};
 use tidemill_optimizer::solution::Solution;
 use tidemill_simulator::{
-    Arrivals, Ended, Knowledge, Options, Simulation, SimulationError, Sink, Spacing, Times, Trace,
-    simulate_watched,
+    Arrivals, Ended, Knowledge, Options, Simulation, SimulationError, Spacing, Times, Trace, simulate_watched,
 };
 use tidemill_spec::plan::{Plan, PlanFile};
-use tidemill_spec::publication::Publication;
 use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::LatencySlo;
 
-/// What a short simulation of a plan begins with, where nobody asks for several.
-pub(crate) const FIRST_SEED: u64 = 1;
-
 /// Seconds that are simulated where nobody says how long.
 const DEFAULT_SECONDS: f64 = 600.0;
-/// Part of the records that may be missing where the rate counts as kept, as in the report of a run.
-const RATE_TOLERANCE: f64 = 0.02;
-
 /// Everything that is told.
 struct Story<'a> {
     case: &'a Case,
@@ -74,7 +65,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     }
     tell(&assembly.notes, terminal);
     let solution = solution_of(&case.inputs(), &assembly, &file.plan).map_err(|error| {
-        Failure::new(Exit::Configuration, format!("the plan is not for these files: {error}"))
+        Failure::new(Kind::Configuration, format!("the plan is not for these files: {error}"))
             .with_help("give the infrastructure and the profiles that it was made from, or plan anew")
     })?;
     let arrivals = arrivals(arguments, assembly.rate)?;
@@ -83,7 +74,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     let options = Options {
         seconds: arguments.duration.map_or_else(|| trace.map_or(DEFAULT_SECONDS, Trace::seconds), in_seconds),
         seed: arguments.seed,
-        ..options(&case, &assembly, &file.plan)
+        ..simulation_options(&case, &assembly, &file.plan)
     };
     let interrupt = Interrupt::listen()?;
     interrupt.is_watched();
@@ -126,25 +117,6 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     })
 }
 
-/// What every simulation of a plan has in common: its sinks and how far sources may be ahead.
-fn options(case: &Case, assembly: &Assembly, plan: &Plan) -> Options {
-    let sinks = case.workflow.sinks.iter().filter_map(|sink| {
-        let operator = assembly.hosts.get(&sink.input.from.value)?;
-        Some(Sink {
-            name: sink.id.value.clone(),
-            operator: *operator,
-            publication: Publication::of_kind(&sink.kind.value),
-        })
-    });
-    let most = |ticks: u64| u32::try_from(ticks).unwrap_or(u32::MAX);
-    Options {
-        sinks: sinks.collect(),
-        lead_ticks: most(plan.checkpoint_every.saturating_mul(2)),
-        checkpoint_every: most(plan.checkpoint_every),
-        ..Options::of(&assembly.problem)
-    }
-}
-
 fn unlimited() -> LatencySlo {
     LatencySlo {
         percentile: tidemill_spec::units::Percentile(99.0).into(),
@@ -170,7 +142,7 @@ fn arrivals(arguments: &SimulateArguments, rate: f64) -> Result<Arrivals, Failur
 /// # Errors
 /// What is wrong with the file.
 pub(crate) fn trace(file: &Path, rate: f64) -> Result<Trace, Failure> {
-    let wrong = |why: String| Failure::new(Exit::Configuration, format!("{}: {why}", file.display()));
+    let wrong = |why: String| Failure::new(Kind::Configuration, format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| {
         wrong(error.to_string()).with_help("`scripts/bursty_trace.py > trace.csv` makes one to try")
     })?;
@@ -181,9 +153,9 @@ pub(crate) fn trace(file: &Path, rate: f64) -> Result<Trace, Failure> {
 fn failed(error: SimulationError) -> Failure {
     match error {
         SimulationError::Time => {
-            Failure::new(Exit::Usage, error.to_string()).with_help("write `--for 10min`")
+            Failure::new(Kind::Usage, error.to_string()).with_help("write `--for 10min`")
         }
-        _ => Failure::new(Exit::Configuration, format!("the plan cannot be simulated: {error}")),
+        _ => Failure::new(Kind::Configuration, format!("the plan cannot be simulated: {error}")),
     }
 }
 
@@ -217,6 +189,10 @@ fn uncertain(assembly: &Assembly, solution: &Solution, times: &Times) -> Vec<Str
             "only the mean service time is known of {means}: every call takes as long, so waiting and p99 are too low"
         ));
     }
+    if !times.knows_engine() {
+        let missing = "what the engine itself takes is not in the profile: latencies are without it";
+        notes.push(missing.to_owned());
+    }
     notes
 }
 
@@ -225,7 +201,7 @@ impl Story<'_> {
     /// None: it was too short to tell.
     fn is_rate_kept(&self) -> Option<bool> {
         let told = !self.simulation.is_too_short();
-        told.then(|| self.simulation.achieved() >= 1.0 - RATE_TOLERANCE)
+        told.then(|| self.simulation.achieved() >= 1.0 - tidemill_app::slo::RATE_TOLERANCE)
     }
 
     /// Whether all levels are known to be met.

@@ -1,6 +1,7 @@
 //! How far long work is, on stderr: a line that is redrawn on a terminal, else a line every few seconds.
 use crate::terminal::Terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tidemill_app::listener::Listener;
 use tidemill_engine::clock::{Clock, WallClock};
 
 /// Seconds between plain lines.

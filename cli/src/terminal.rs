@@ -1,7 +1,7 @@
 //! What goes to stderr, in colour or not, and the log.
 use crate::arguments::{ColorChoice, LogFormat, LogLevel};
-use crate::choice::Skipped;
 use std::io::{IsTerminal, Write};
+use tidemill_app::listener::Listener;
 use tidemill_spec::diagnostic::{Diagnostics, Severity};
 use tracing_subscriber::EnvFilter;
 
@@ -37,34 +37,12 @@ impl Terminal {
         self.quiet
     }
 
-    /// A line of what is going on.
-    pub(crate) fn note(&self, text: &str) {
-        if !self.quiet {
-            line(text);
-        }
-    }
-
-    /// A line about something that is probably not meant so.
-    pub(crate) fn warning(&self, text: &str) {
-        if !self.quiet {
-            line(&format!("{} {text}", self.painted("warning:", "1;33")));
-        }
-    }
-
     /// A line that nobody may miss, although it is no error.
     pub(crate) fn alarm(&self, text: &str) {
         line(&format!("{} {text}", self.painted("warning:", "1;33")));
     }
 
-    /// A variant that is left out.
-    pub(crate) fn skipped(&self, skipped: &Skipped) {
-        match skipped {
-            Skipped::Note(text) => self.note(text),
-            Skipped::Warning(text) => self.warning(text),
-        }
-    }
-
-    /// An error with how to mend it.
+    /// An error with how to fix it.
     pub(crate) fn error(&self, text: &str, help: Option<&str>) {
         line(&format!("{} {text}", self.painted("error:", "1;31")));
         if let Some(help) = help {
@@ -81,15 +59,28 @@ impl Terminal {
         }
     }
 
-    /// Warnings, rustc-style.
-    pub(crate) fn warnings(&self, findings: &Diagnostics) {
-        if !self.quiet && !findings.is_empty() {
-            line(&format!("{}\n", findings.render(self.colour)));
+    fn painted(&self, text: &str, style: &str) -> String {
+        if self.colour { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+impl Listener for Terminal {
+    fn note(&self, text: &str) {
+        if !self.quiet {
+            line(text);
         }
     }
 
-    fn painted(&self, text: &str, style: &str) -> String {
-        if self.colour { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
+    fn warning(&self, text: &str) {
+        if !self.quiet {
+            line(&format!("{} {text}", self.painted("warning:", "1;33")));
+        }
+    }
+
+    fn warnings(&self, findings: &Diagnostics) {
+        if !self.quiet && !findings.is_empty() {
+            line(&format!("{}\n", findings.render(self.colour)));
+        }
     }
 }
 

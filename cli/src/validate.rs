@@ -1,18 +1,18 @@
 //! `tidemill validate`: is a file right?
 use crate::arguments::{OutputForm, ValidateArguments};
-use crate::choice;
 use crate::exit::Exit;
-use crate::preparation::{check, check_plan, load, load_plan, streams};
 use crate::terminal::Terminal;
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use tidemill_app::choice;
+use tidemill_app::listener::Listener;
+use tidemill_app::preparation::{check, check_plan, load, load_plan, streams};
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
-use tidemill_inference::location;
+use tidemill_inference::{load_manifest, location};
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
-use tidemill_spec::manifest::Manifest;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::profile::ProfileFile;
 use tidemill_spec::workflow::Workflow;
@@ -157,7 +157,7 @@ fn check_file(
         }
         FileKind::Infrastructure => Infrastructure::load(file).map(|_| String::new()),
         FileKind::Model => {
-            let manifest = Manifest::load(file)?;
+            let manifest = load_manifest(file)?;
             if let Some(command) = location::command(&manifest)
                 && location::bytes(&manifest, file).is_none()
             {

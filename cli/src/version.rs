@@ -8,11 +8,10 @@ use tidemill_inference::backend;
 
 /// Prints versions.
 pub(crate) fn version(arguments: &VersionArguments) -> anyhow::Result<Exit> {
-    let backends: Vec<(&str, Result<String, String>)> = backend::NAMES
-        .into_iter()
-        .map(|name| {
-            let found = backend::backend(name, Path::new("."));
-            (name, found.map(|backend| backend.version()).map_err(|error| error.to_string()))
+    let backends: Vec<(&str, Result<String, String>)> = backend::registered()
+        .map(|registered| {
+            let found = (registered.open)(Path::new("."));
+            (registered.name, found.map(|backend| backend.version()).map_err(|error| error.to_string()))
         })
         .collect();
     let mut out = crate::answer::out();

@@ -27,7 +27,7 @@ fn every_line_has_a_state_and_what_is_wrong_has_a_mend() {
     for finding in document["findings"].as_array().unwrap() {
         let state = finding["state"].as_str().unwrap();
         assert!(["ok", "note", "problem"].contains(&state), "{finding}");
-        assert!(state != "problem" || finding["mend"].is_string(), "{finding}");
+        assert!(state != "problem" || finding["fix"].is_string(), "{finding}");
     }
     assert_eq!(finding(&document, "rten")["state"], "ok");
     let text = outcome(&mut command(&["doctor"])).stdout;
@@ -51,13 +51,13 @@ fn what_is_not_in_path_is_a_note_that_says_what_it_is_for() {
         let finding = finding(&document, name);
         assert_eq!(finding["state"], "note", "{finding}");
         assert!(finding["detail"].as_str().unwrap().contains("need"), "{finding}");
-        assert!(finding["mend"].as_str().unwrap().contains("apt-get install"), "{finding}");
+        assert!(finding["fix"].as_str().unwrap().contains("apt-get install"), "{finding}");
     }
     let library = finding(&document, "ONNX Runtime");
     if library["state"] == "note" {
         let cache = folder.path().join("tidemill/lib");
         assert!(library["detail"].as_str().unwrap().contains(cache.to_str().unwrap()), "{library}");
-        assert_eq!(library["mend"], "tidemill doctor --fix");
+        assert_eq!(library["fix"], "tidemill doctor --fix");
     }
     // Without bash there is no installing either, and the reason is told.
     let fix = outcome(command(&["doctor", "--fix"]).env("PATH", "").env("XDG_CACHE_HOME", folder.path()));
@@ -74,7 +74,7 @@ fn a_library_that_was_named_and_is_not_there_is_a_problem() {
     let document = found.json();
     let library = finding(&document, "ONNX Runtime");
     assert_eq!(library["state"], "problem");
-    assert!(library["mend"].as_str().unwrap().contains("unset TIDEMILL_ONNXRUNTIME"), "{library}");
+    assert!(library["fix"].as_str().unwrap().contains("unset TIDEMILL_ONNXRUNTIME"), "{library}");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn few_open_files_are_a_problem() {
     assert_eq!(found.code, Some(1), "{}", found.stderr);
     let document = found.json();
     let files = finding(&document, "open files");
-    assert_eq!((files["state"].as_str(), files["mend"].as_str()), (Some("problem"), Some("ulimit -n 1024")));
+    assert_eq!((files["state"].as_str(), files["fix"].as_str()), (Some("problem"), Some("ulimit -n 1024")));
 }
 
 #[test]

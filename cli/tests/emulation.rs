@@ -1,6 +1,8 @@
 //! `tidemill run --emulate`, from files to figures.
 use crate::command::{Outcome, Place, root, tidemill};
 use serde_json::Value;
+use std::collections::BTreeMap;
+use tidemill_spec::profile::Profile;
 
 const FILES: &str = "cli/tests/emulation";
 
@@ -88,6 +90,23 @@ fn predicted_stands_beside_measured() {
     let busy = compared(&report, "utilization", "edge-gateway-0");
     assert!((busy["predicted"].as_f64().unwrap() - 48.0).abs() < 1e-6, "40/s x 12 ms: {busy}");
     assert_eq!(answers(&place).len(), 80);
+}
+
+/// The example's profile has the sizes of the engine's own frames: what links carry is what plans count.
+#[test]
+fn links_carry_the_bytes_that_the_profile_says() {
+    let place = place();
+    let report = emulate(&place, &["--records", "200", "--output", "json"]).expect(0).json();
+    let profile = Profile::load(root().join("examples/vqa/profile.yaml")).unwrap();
+    let edges = report["emulation"]["links"][0]["edges"].as_array().unwrap();
+    assert_eq!(edges.len(), 2);
+    for edge in edges {
+        let (from, to) = (edge["from"].as_str().unwrap(), edge["to"].as_str().unwrap());
+        let predicted = profile.bytes_per_record(from, to, &BTreeMap::new()).unwrap().0 as f64;
+        assert_eq!(edge["records"], 200);
+        let carried = edge["data_bytes"].as_f64().unwrap() / 200.0;
+        assert!((carried / predicted - 1.0).abs() < 0.02, "{from} -> {to}: {predicted} and {carried}");
+    }
 }
 
 #[test]

@@ -237,7 +237,7 @@ fn a_relative_cache_folder_is_not_ignored_silently() {
     let cache = found["findings"].as_array().unwrap().iter().find(|line| line["name"] == "cache").unwrap();
     assert_eq!(cache["state"], "note", "{cache}");
     assert!(cache["detail"].as_str().unwrap().contains("TIDEMILL_CACHE=rel"), "{cache}");
-    assert!(cache["mend"].as_str().unwrap().contains("export TIDEMILL_CACHE=/"), "{cache}");
+    assert!(cache["fix"].as_str().unwrap().contains("export TIDEMILL_CACHE=/"), "{cache}");
 }
 
 /// A decoder that does not come to its end within `max_tokens`.

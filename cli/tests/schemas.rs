@@ -1,15 +1,17 @@
-//! The committed schema of workflows is that of this program. `UPDATE_SCHEMAS=1` rewrites it.
+//! The committed schemas of workflows and models are those of this program. `UPDATE_SCHEMAS=1` rewrites them.
 use crate::command::{root, tidemill};
 
 #[test]
-fn the_workflow_schema_is_up_to_date() {
-    let path = root().join("spec/schemas/workflow.schema.json");
-    let text = tidemill(&["schema"]).expect(0).stdout;
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        std::fs::write(&path, &text).unwrap();
+fn the_schemas_that_depend_on_the_program_are_up_to_date() {
+    for name in ["workflow", "model"] {
+        let path = root().join(format!("spec/schemas/{name}.schema.json"));
+        let text = tidemill(&["schema", name]).expect(0).stdout;
+        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(committed == text, "{} is out of date: run the test with UPDATE_SCHEMAS=1", path.display());
     }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == text, "{} is out of date: run the test with UPDATE_SCHEMAS=1", path.display());
 }
 
 #[test]

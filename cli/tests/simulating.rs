@@ -68,7 +68,7 @@ fn a_plan_keeps_its_rate_and_the_seed_decides_the_rest() {
     let latency = |name: &str| number(&first, &format!("/sinks/0/latency/{name}"));
     assert!(0.0 < latency("p50_ms") && latency("p50_ms") <= latency("p99_ms"));
     assert!((0.3..1.0).contains(&number(&first, "/workers/0/utilization")));
-    assert_eq!(first["notes"], Value::Array(Vec::new()));
+    assert!(first["notes"].to_string().contains("what the engine itself takes"), "{}", first["notes"]);
     let yaml = simulate(&place, &["--for", "10s", "--output", "yaml"]).expect(0).stdout;
     assert!(yaml.contains("ended: complete\n"), "{yaml}");
 }
@@ -196,6 +196,35 @@ fn what_is_expected_stands_in_the_plan() {
     let plan = place.read("plan.yaml");
     let predicted = plan.split_once("\npredicted:").unwrap().1;
     assert!(!predicted.contains("p50:") && !predicted.contains("p99:"), "{predicted}");
+}
+
+/// Each time of an engine, in milliseconds.
+fn with_engine(milliseconds: f64) -> String {
+    let time = format!(
+        "{{mean: {milliseconds}ms, p50: {milliseconds}ms, p90: {milliseconds}ms, p99: {milliseconds}ms}}"
+    );
+    let times = ["source", "hand_over", "frame", "call"].map(|name| format!("{name}: {time}"));
+    let overheads = format!("overheads: {{{}, frame_per_mebibyte: 0s}}", times.join(", "));
+    let profile = with_distributions().replace("how: predicted}", &format!("how: predicted, {overheads}}}"));
+    assert_eq!(profile.matches("overheads").count(), 2);
+    profile
+}
+
+#[test]
+fn the_engine_itself_takes_time_and_no_worker_is_busy_with_it() {
+    let place = planned(&with_engine(0.0));
+    let of = |milliseconds: f64| {
+        place.write("profile.yaml", with_engine(milliseconds));
+        simulate(&place, &["--for", "5min", "--slo", "rate=5/s", "--output", "json"]).expect(0).json()
+    };
+    let (without, with) = (of(0.0), of(2.0));
+    assert_eq!(with["notes"], Value::Array(Vec::new()), "known of all workers");
+    let mean = |found: &Value| number(found, "/sinks/0/arrival/mean_ms");
+    // From the source to the first model and around its call, then around the answerer's: 4 times at least; all else apart: 10.
+    let longer = mean(&with) - mean(&without);
+    assert!((7.9..20.1).contains(&longer), "{longer} ms");
+    let busy = |found: &Value| number(found, "/workers/0/utilization");
+    assert!((busy(&with) - busy(&without)).abs() < 0.01);
 }
 
 #[test]

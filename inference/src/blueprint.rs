@@ -1,13 +1,14 @@
 //! A manifest checked against its model file, without any backend.
 use crate::alphabet;
+use crate::backend;
 use crate::error::{ModelError, Role};
 use crate::facts::{self, Dimension, FactsError, ModelFacts, Port, PortElement};
 use crate::location;
 use crate::sequence::plan::{self, Plan};
 use crate::steps::{InputSteps, OutputSteps};
-use crate::tensor::element_name;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::{self, Initial, Manifest, OriginKind, OutputType};
 use tidemill_spec::span::Span;
@@ -56,13 +57,22 @@ pub struct Blueprint {
     pub(crate) sequence: Option<Plan>,
 }
 
+/// Reads a manifest, whose backends must be known to this program.
+///
+/// # Errors
+/// Everything that is wrong with it, each at its place.
+pub fn load_manifest(path: &Path) -> Result<Manifest, Diagnostics> {
+    let manifest = Manifest::load(path)?;
+    backend::check_manifest(&manifest).into_result(manifest)
+}
+
 impl Blueprint {
     /// Reads a manifest and its model file and compares them. Runs nothing.
     ///
     /// # Errors
     /// Everything that does not agree.
     pub fn read(manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
-        let manifest = Manifest::load(manifest_path).map_err(|errors| vec![ModelError::Manifest(errors)])?;
+        let manifest = load_manifest(manifest_path).map_err(|errors| vec![ModelError::Manifest(errors)])?;
         Self::check(manifest, manifest_path)
     }
 
@@ -277,7 +287,7 @@ impl<'a> Comparison<'a> {
             self.errors.push(ModelError::PortType {
                 role,
                 name: name.to_owned(),
-                expected: format!("[{}] {}", dimensions.join(", "), element_name(element)),
+                expected: format!("[{}] {}", dimensions.join(", "), element),
                 found: port.type_text(),
                 span: shape_span.clone(),
             });
@@ -345,7 +355,7 @@ impl<'a> Comparison<'a> {
             if fixed_row(input).is_none() || matches!(input.element, PortElement::Other(_)) {
                 self.wrong_loop(
                     format!(
-                        "state `{}` is {}; a state needs float32 or int64 and fixed dimensions besides the batch",
+                        "state `{}` is {}; a state needs a type of those that a manifest can name and fixed dimensions besides the batch",
                         input.name,
                         input.type_text()
                     ),

@@ -3,7 +3,6 @@ use crate::backend::{self, Backend, BackendError, library};
 use crate::blueprint::Blueprint;
 use crate::error::ModelError;
 use crate::model::Model;
-use crate::processor;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -83,7 +82,7 @@ impl fmt::Display for Choice {
 /// each other.
 static DECIDING: Mutex<()> = Mutex::new(());
 
-/// Loads a model with the backend `asked` (`rten`, `ort`), or with `auto` the faster of those that the
+/// Loads a model with the backend `asked`, or with `auto` the faster of those that the
 /// manifest allows and this machine has. `directory`: where the search for libraries starts, see
 /// [`library::find`].
 ///
@@ -101,7 +100,7 @@ pub fn load(
     load_with_memory(blueprint, asked, directory, memory.as_deref())
 }
 
-/// The same with the file that remembers choices; `None` remembers nothing.
+/// Like [`load`], with the file that remembers choices; `None` remembers nothing.
 ///
 /// # Errors
 /// As for [`load`].
@@ -170,7 +169,7 @@ pub fn load_with_memory(
     let position =
         best.and_then(|best| models.iter().position(|loaded| loaded.backend() == best)).unwrap_or(0);
     if position >= models.len() {
-        return Err(last.unwrap_or_else(|| BackendError::Unknown { name: "auto".to_owned() }.into()));
+        return Err(last.unwrap_or_else(|| backend::unknown_name(asked).into()));
     }
     let loaded = models.swap_remove(position);
     let reason = if probes.is_empty() { Reason::OnlyOne } else { Reason::Probed(probes) };
@@ -229,7 +228,7 @@ fn key(blueprint: &Blueprint, available: &[Arc<dyn Backend>]) -> String {
         available.iter().map(|b| format!("{} {}", b.name(), b.version())).collect();
     versions.sort_unstable();
     let decoder = blueprint.sequence.as_ref().map_or("", |plan| plan.decoder.sha256.as_str());
-    let processor = processor::name().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let processor = tidemill_machine::processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     format!("{}{decoder} | {} | {processor}", blueprint.facts.sha256, versions.join(", "))
 }
 

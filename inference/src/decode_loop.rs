@@ -7,7 +7,6 @@ use crate::blueprint::{Blueprint, Feed};
 use crate::postprocess::scores::argmax;
 use crate::tensor::{Tensor, TensorData};
 use tidemill_spec::manifest::{Initial, ModelLoop};
-use tidemill_spec::types::ElementType;
 
 /// What a loop gave.
 pub(crate) struct Outcome {
@@ -43,7 +42,7 @@ pub(crate) fn run(
         let mut results = session.run(inputs, &blueprint.wanted)?;
         let scores = results.pop().and_then(|tensor| match tensor.into_data() {
             TensorData::Float32(values) => Some(values),
-            TensorData::Int64(_) => None,
+            _ => None,
         });
         let states = results.split_off(last.len());
         let scores = scores.filter(|values| values.len() >= rows && values.len() % rows.max(1) == 0);
@@ -119,9 +118,6 @@ fn initial(initial: &Initial) -> f64 {
 
 fn fill(tensor: &mut Tensor, value: f64) {
     let (shape, length) = (tensor.shape().to_vec(), tensor.data().len());
-    let data = match tensor.data().element() {
-        ElementType::Float32 => TensorData::Float32(vec![value as f32; length]),
-        ElementType::Int64 => TensorData::Int64(vec![value as i64; length]),
-    };
+    let data = TensorData::filled(tensor.data().element(), length, value);
     *tensor = Tensor::new(shape, data).expect("the length is that of the tensor");
 }

@@ -3,9 +3,9 @@ use crate::backend::BackendError;
 use crate::facts::FactsError;
 use std::fmt;
 use std::path::PathBuf;
+use tidemill_spec::backend::BackendId;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
-use tidemill_spec::manifest::Backend;
-use tidemill_spec::span::Span;
+use tidemill_spec::span::{Located, Span};
 
 /// Input or output of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,8 +142,8 @@ pub enum ModelError {
     NotAllowed {
         /// The backend.
         asked: String,
-        /// Those of the manifest.
-        allowed: Vec<Backend>,
+        /// The backends that the manifest allows.
+        allowed: Vec<Located<BackendId>>,
         /// Where the manifest says it.
         span: Span,
     },
@@ -160,7 +160,7 @@ pub enum ModelError {
     },
 }
 
-fn list(allowed: &[Backend]) -> String {
+fn list(allowed: &[Located<BackendId>]) -> String {
     let names: Vec<String> = allowed.iter().map(ToString::to_string).collect();
     names.join(", ")
 }
@@ -202,7 +202,7 @@ impl ModelError {
     }
 
     /// What to do.
-    fn mend(&self) -> Option<&'static str> {
+    fn fix(&self) -> Option<&'static str> {
         match self {
             ModelError::File { damaged: true, .. } => Some(
                 "its sha256 is not the one in the manifest: the file is damaged or another one, fetch or train it again",
@@ -240,11 +240,11 @@ impl ModelError {
         all
     }
 
-    /// The same as diagnostics, located in the manifest.
+    /// As diagnostics that point into the manifest.
     pub fn into_diagnostics(self) -> Diagnostics {
         let mut diagnostic = Diagnostic::error(self.code(), self.to_string()).at(self.span());
-        if let Some(mend) = self.mend() {
-            diagnostic = diagnostic.with_help(mend);
+        if let Some(fix) = self.fix() {
+            diagnostic = diagnostic.with_help(fix);
         }
         if let ModelError::NotFetched { command, .. } = &self {
             diagnostic = diagnostic
@@ -252,9 +252,9 @@ impl ModelError {
         }
         match self {
             ModelError::Manifest(diagnostics) => diagnostics,
-            ModelError::Backend(BackendError::Unavailable { backend, reason, mend }) => {
+            ModelError::Backend(BackendError::Unavailable { backend, reason, fix }) => {
                 diagnostic.message = format!("the backend {backend} is not available: {reason}");
-                diagnostic.with_help(mend).into()
+                diagnostic.with_help(fix).into()
             }
             _ => diagnostic.into(),
         }

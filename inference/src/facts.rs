@@ -18,7 +18,7 @@ pub enum PortElement {
 impl fmt::Display for PortElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PortElement::Known(element) => f.write_str(crate::tensor::element_name(*element)),
+            PortElement::Known(element) => element.fmt(f),
             PortElement::Other(name) => f.write_str(name),
         }
     }
@@ -370,7 +370,9 @@ fn element(number: i64) -> PortElement {
     ];
     match number {
         1 => PortElement::Known(ElementType::Float32),
+        2 => PortElement::Known(ElementType::Uint8),
         7 => PortElement::Known(ElementType::Int64),
+        10 => PortElement::Known(ElementType::Float16),
         other => {
             let name = usize::try_from(other).ok().and_then(|other| NAMES.get(other));
             PortElement::Other(name.map_or_else(|| format!("ONNX type {other}"), |name| (*name).to_owned()))

@@ -17,13 +17,13 @@ pub mod model;
 pub mod postprocess;
 pub mod prepared;
 pub mod preprocess;
-pub mod processor;
 pub mod sequence;
 pub mod steps;
 pub mod tensor;
 pub mod verify;
 mod wire;
 
+pub use blueprint::load_manifest;
 pub use facts::{ModelFacts, inspect};
 pub use ml::MlKind;
 pub use verify::verify;

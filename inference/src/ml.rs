@@ -18,13 +18,15 @@ use crate::preprocess::Rejected;
 use crate::steps::{Cell, OutputColumn, column_shape};
 use crate::tensor::TensorData;
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, Int64Array, RecordBatch, StringArray,
-    UInt32Array,
+    Array, ArrayRef, BinaryArray, FixedSizeListArray, Float16Array, Float32Array, Int64Array, RecordBatch,
+    StringArray, UInt8Array, UInt32Array,
 };
 use arrow_schema::{DataType, SchemaRef};
+use half::f16;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_operators::api::{
@@ -37,32 +39,60 @@ use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
 use tidemill_spec::types::{ColumnType, StreamType};
 use tidemill_spec::value::Value;
 
-/// The kind `ml`; see the module. Clones share the models that were offered.
+/// The kind `ml`; see the module. Clones share what was read and loaded: each manifest and its file are read once, and a
+/// model that was loaded and tried serves the first stage that runs it.
 #[derive(Clone, Default)]
 pub struct MlKind {
-    offered: Offered,
+    models: Arc<Models>,
+}
+
+#[derive(Default)]
+struct Models {
+    /// What manifests and files say, by path of the manifest.
+    blueprints: Mutex<HashMap<PathBuf, Arc<Blueprint>>>,
+    /// Models that wait for the stage that runs them.
+    loaded: Mutex<Vec<Model>>,
 }
 
 impl MlKind {
-    /// Offers a model that was loaded and tried already; the next operator that would load the same one takes it.
-    pub fn offer(&self, model: Model) {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner).push(model);
+    /// The manifest at this path with what its file says; both are read at the first call only.
+    ///
+    /// # Errors
+    /// As for [`Blueprint::read`].
+    pub fn blueprint(&self, path: &Path) -> Result<Arc<Blueprint>, Vec<ModelError>> {
+        let mut known = self.models.blueprints.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blueprint) = known.get(path) {
+            return Ok(Arc::clone(blueprint));
+        }
+        let blueprint = Blueprint::read(path)?;
+        known.insert(path.to_owned(), Arc::clone(&blueprint));
+        Ok(blueprint)
+    }
+
+    /// Loads and tries a model as [`choice::load`] does; the next stage that runs it takes it.
+    ///
+    /// # Errors
+    /// As for [`choice::load`].
+    pub fn load(
+        &self,
+        blueprint: &Arc<Blueprint>,
+        asked: &str,
+        directory: &Path,
+    ) -> Result<choice::Choice, ModelError> {
+        let (model, choice) = choice::load(blueprint, asked, directory)?;
+        self.models.loaded.lock().unwrap_or_else(PoisonError::into_inner).push(model);
+        Ok(choice)
     }
 }
 
-type Offered = Arc<Mutex<Vec<Model>>>;
-
-/// The model of this manifest on this backend, if it was offered.
-fn take(offered: &Offered, blueprint: &Blueprint, backend: &str) -> Option<Model> {
-    let mut offered = offered.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = |model: &Model| {
-        let other = model.blueprint();
-        model.backend() == backend
-            && other.manifest == blueprint.manifest
-            && other.facts.sha256 == blueprint.facts.sha256
-    };
-    let place = offered.iter().position(same)?;
-    Some(offered.swap_remove(place))
+impl Models {
+    /// The model of this blueprint on this backend, if it is loaded.
+    fn take(&self, blueprint: &Blueprint, backend: &str) -> Option<Model> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |model: &Model| model.backend() == backend && std::ptr::eq(model.blueprint(), blueprint);
+        let place = loaded.iter().position(wanted)?;
+        Some(loaded.swap_remove(place))
+    }
 }
 
 /// Options of `ml`: none; the manifest says everything about the model.
@@ -97,12 +127,12 @@ impl OperatorKind for MlKind {
             let Options {} = options.deserialize_into()?;
         }
         let path = variant(context)?;
-        let blueprint = Blueprint::read(&path).map_err(ModelError::collect)?;
+        let blueprint = self.blueprint(&path).map_err(ModelError::collect)?;
         let backend = context.backend.unwrap_or("auto").to_owned();
         available(&blueprint, &backend, context)?;
         let (output, columns) = output_type(context, &inputs[0], &blueprint)?;
         let (id, base) = (context.id.value.clone(), context.base.to_owned());
-        let offered = Arc::clone(&self.offered);
+        let models = Arc::clone(&self.models);
         let plan = Arc::new(Plan {
             operator: operator_number(&id),
             schema: record_schema(&output),
@@ -118,7 +148,7 @@ impl OperatorKind for MlKind {
             computation: Computation::Inference,
             spread: Spread::Any,
             make: Arc::new(move || {
-                let model = match take(&offered, &blueprint, &backend) {
+                let model = match models.take(&blueprint, &backend) {
                     Some(model) => model,
                     None => {
                         choice::load(&blueprint, &backend, &base)
@@ -414,7 +444,9 @@ fn array(column: OutputColumn, data_type: &DataType) -> Result<ArrayRef, arrow_s
     let values: ArrayRef = match column {
         OutputColumn::Text(texts) => return Ok(Arc::new(StringArray::from(texts))),
         OutputColumn::Tensor(TensorData::Float32(values)) => Arc::new(Float32Array::from(values)),
+        OutputColumn::Tensor(TensorData::Float16(values)) => Arc::new(Float16Array::from(values)),
         OutputColumn::Tensor(TensorData::Int64(values)) => Arc::new(Int64Array::from(values)),
+        OutputColumn::Tensor(TensorData::Uint8(values)) => Arc::new(UInt8Array::from(values)),
     };
     let DataType::FixedSizeList(field, size) = data_type else {
         return Err(arrow_schema::ArrowError::SchemaError(format!("{data_type} is no tensor column")));
@@ -427,7 +459,9 @@ enum CellReader<'a> {
     Bytes(&'a BinaryArray),
     Text(&'a StringArray),
     Float32(&'a FixedSizeListArray, &'a [f32]),
+    Float16(&'a FixedSizeListArray, &'a [f16]),
     Int64(&'a FixedSizeListArray, &'a [i64]),
+    Uint8(&'a FixedSizeListArray, &'a [u8]),
 }
 
 impl<'a> CellReader<'a> {
@@ -444,21 +478,31 @@ impl<'a> CellReader<'a> {
         if let Some(values) = values.downcast_ref::<Float32Array>() {
             return Some(CellReader::Float32(list, values.values()));
         }
+        if let Some(values) = values.downcast_ref::<Float16Array>() {
+            return Some(CellReader::Float16(list, values.values()));
+        }
+        if let Some(values) = values.downcast_ref::<UInt8Array>() {
+            return Some(CellReader::Uint8(list, values.values()));
+        }
         Some(CellReader::Int64(list, values.downcast_ref::<Int64Array>()?.values()))
     }
 
     /// The value of a row; `None` if it is empty.
     fn cell(&self, row: usize) -> Option<Cell<'a>> {
         fn part<'a, T>(list: &FixedSizeListArray, values: &'a [T], row: usize) -> Option<&'a [T]> {
+            if list.is_null(row) {
+                return None;
+            }
             let start = list.value_offset_at(row);
             values.get(start..start + usize::try_from(list.value_length()).ok()?)
         }
         match self {
             CellReader::Bytes(array) => array.is_valid(row).then(|| Cell::Bytes(array.value(row))),
             CellReader::Text(array) => array.is_valid(row).then(|| Cell::Text(array.value(row))),
-            CellReader::Float32(list, _) | CellReader::Int64(list, _) if list.is_null(row) => None,
             CellReader::Float32(list, values) => part(list, values, row).map(Cell::Float32),
+            CellReader::Float16(list, values) => part(list, values, row).map(Cell::Float16),
             CellReader::Int64(list, values) => part(list, values, row).map(Cell::Int64),
+            CellReader::Uint8(list, values) => part(list, values, row).map(Cell::Uint8),
         }
     }
 }

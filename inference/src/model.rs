@@ -134,7 +134,7 @@ impl Model {
         PreparedRows::new(self.before.iter().map(|steps| TensorData::zeros(steps.element(), 0)).collect())
     }
 
-    /// The same as [`Model::prepare`], behind the records that `rows` has; it was made by [`Model::no_rows`].
+    /// Like [`Model::prepare`], but appends to `rows`, which was made by [`Model::no_rows`].
     ///
     /// # Errors
     /// [`Rejected`] if the record cannot be used; `rows` is then as before.
@@ -179,7 +179,7 @@ impl Model {
         self.run_steps(rows, self.most_steps())
     }
 
-    /// The same for records in one piece, which are run where they lie. They stay as they are, also on failure.
+    /// Like [`Model::run`], for records in one piece, which are run in place and stay unchanged, also on failure.
     ///
     /// # Errors
     /// [`BackendError::Run`].
@@ -319,8 +319,7 @@ impl Model {
             if tensor.shape() != expected || tensor.data().element() != output.dtype {
                 return Err(self.failed(format!(
                     "output `{}`: expected {expected:?} {}, found {tensor}",
-                    output.name,
-                    crate::tensor::element_name(output.dtype)
+                    output.name, output.dtype
                 )));
             }
         }

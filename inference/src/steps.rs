@@ -6,7 +6,8 @@ use crate::preprocess::fit::FitSteps;
 use crate::preprocess::mel::{LogMel, MelSettings};
 use crate::preprocess::resample::Resampler;
 use crate::preprocess::{Rejected, image, signal, wav};
-use crate::tensor::{TensorData, element_name};
+use crate::tensor::TensorData;
+use half::f16;
 use tidemill_spec::manifest::{
     Dimension, InputType, ModelInput, ModelOutput, OutputType, Postprocess, Preprocess,
 };
@@ -21,8 +22,12 @@ pub enum Cell<'a> {
     Text(&'a str),
     /// The values of a float tensor.
     Float32(&'a [f32]),
+    /// The values of a tensor of 16-bit floats.
+    Float16(&'a [f16]),
     /// The values of an integer tensor.
     Int64(&'a [i64]),
+    /// The values of a tensor of bytes.
+    Uint8(&'a [u8]),
 }
 
 /// What is wrong with the steps of an input or output, in words.
@@ -40,6 +45,7 @@ fn wrong<T>(message: impl Into<String>) -> Result<T, StepsError> {
 /// The way from one column's value to one row of a model input.
 pub struct InputSteps {
     shape: Vec<usize>,
+    element: ElementType,
     kind: InputKind,
 }
 
@@ -48,7 +54,7 @@ enum InputKind {
     Audio(Box<AudioSteps>),
     Fitted(FitSteps),
     Text(Characters),
-    Tensor { element: ElementType, transpose: Option<usize> },
+    Tensor { transpose: Option<usize> },
 }
 
 struct AudioSteps {
@@ -83,10 +89,10 @@ impl InputSteps {
             InputType::Tensor => {
                 let column = column_shape(input, shape)?;
                 let transpose = (column != shape).then(|| column.last().copied().unwrap_or(1));
-                InputKind::Tensor { element: input.dtype, transpose }
+                InputKind::Tensor { transpose }
             }
         };
-        Ok(Self { shape: shape.to_vec(), kind })
+        Ok(Self { shape: shape.to_vec(), element: input.dtype, kind })
     }
 
     /// The same steps, which refuse sounds of more than so many seconds before they decode them.
@@ -110,11 +116,7 @@ impl InputSteps {
 
     /// Type of the values.
     pub fn element(&self) -> ElementType {
-        match &self.kind {
-            InputKind::Image { .. } | InputKind::Audio(_) | InputKind::Fitted(_) => ElementType::Float32,
-            InputKind::Text(_) => ElementType::Int64,
-            InputKind::Tensor { element, .. } => *element,
-        }
+        self.element
     }
 
     /// Appends the values of one row of the input to those of other rows, of type [`InputSteps::element`].
@@ -122,8 +124,19 @@ impl InputSteps {
     /// # Errors
     /// [`Rejected`] if this record's value cannot be used; then nothing is appended.
     pub fn append(&mut self, cell: Cell<'_>, values: &mut TensorData) -> Result<(), Rejected> {
+        // The steps compute with 32 bits.
+        if let TensorData::Float16(narrow) = values
+            && !matches!(self.kind, InputKind::Tensor { .. })
+        {
+            let mut wide = TensorData::Float32(Vec::new());
+            self.append(cell, &mut wide)?;
+            if let TensorData::Float32(wide) = wide {
+                narrow.extend(wide.into_iter().map(f16::from_f32));
+            }
+            return Ok(());
+        }
         match (&mut self.kind, cell, values) {
-            (InputKind::Image { resize, mean, std }, Cell::Bytes(bytes), TensorData::Float32(values)) => {
+            (InputKind::Image { resize, mean, std }, Cell::Bytes(bytes), values) => {
                 let mut pixels = image::decode(bytes)?;
                 if let Some((width, height)) = *resize {
                     pixels = image::resize(pixels, width, height);
@@ -138,7 +151,11 @@ impl InputSteps {
                         ),
                     ));
                 }
-                image::normalize(&pixels, *mean, *std, values);
+                match values {
+                    TensorData::Float32(values) => image::normalize(&pixels, *mean, *std, values),
+                    TensorData::Uint8(values) => image::append_bytes(&pixels, values),
+                    _ => return Err(wrong_type()),
+                }
             }
             (InputKind::Audio(steps), Cell::Bytes(bytes), TensorData::Float32(values)) => {
                 steps.append(bytes, &self.shape, values)?;
@@ -146,22 +163,32 @@ impl InputSteps {
             (InputKind::Fitted(steps), Cell::Bytes(bytes), TensorData::Float32(values)) => {
                 steps.append(bytes, values)?;
             }
+            (InputKind::Fitted(steps), Cell::Bytes(bytes), TensorData::Uint8(values)) => {
+                steps.append_bytes(bytes, values)?;
+            }
             (InputKind::Text(characters), Cell::Text(text), TensorData::Int64(values)) => {
                 characters.append(text, values);
             }
-            (InputKind::Tensor { transpose, .. }, Cell::Float32(given), TensorData::Float32(values)) => {
+            (InputKind::Tensor { transpose }, Cell::Float32(given), TensorData::Float32(values)) => {
                 append_exchanged(given, &self.shape, *transpose, values);
             }
-            (InputKind::Tensor { transpose, .. }, Cell::Int64(given), TensorData::Int64(values)) => {
+            (InputKind::Tensor { transpose }, Cell::Int64(given), TensorData::Int64(values)) => {
                 append_exchanged(given, &self.shape, *transpose, values);
             }
-            _ => {
-                let detail = "the value has another type than the manifest declares";
-                return Err(Rejected::new("wrong_type", detail));
+            (InputKind::Tensor { transpose }, Cell::Float16(given), TensorData::Float16(values)) => {
+                append_exchanged(given, &self.shape, *transpose, values);
             }
+            (InputKind::Tensor { transpose }, Cell::Uint8(given), TensorData::Uint8(values)) => {
+                append_exchanged(given, &self.shape, *transpose, values);
+            }
+            _ => return Err(wrong_type()),
         }
         Ok(())
     }
+}
+
+fn wrong_type() -> Rejected {
+    Rejected::new("wrong_type", "the value has another type than the manifest declares")
 }
 
 impl AudioSteps {
@@ -261,8 +288,18 @@ fn append_exchanged<T: Copy>(values: &[T], row: &[usize], columns: Option<usize>
 }
 
 fn image_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
-    if input.dtype != ElementType::Float32 {
-        return wrong(format!("an image becomes float32 values, the input is {}", element_name(input.dtype)));
+    match input.dtype {
+        ElementType::Float32 | ElementType::Float16 => {}
+        ElementType::Uint8 => {
+            if input.preprocess.iter().any(|step| matches!(step.value, Preprocess::Normalize { .. })) {
+                return wrong(
+                    "normalize gives no uint8 values; a model that takes those normalizes them itself",
+                );
+            }
+        }
+        other => {
+            return wrong(format!("an image becomes float32, float16 or uint8 values, the input is {other}"));
+        }
     }
     let &[3, height, width] = shape else {
         return wrong(format!("an image becomes [3, height, width] values, the shape says {shape:?}"));
@@ -308,8 +345,8 @@ fn channels(name: &str, values: &[f64]) -> Result<[f32; 3], StepsError> {
 }
 
 fn audio_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
-    if input.dtype != ElementType::Float32 {
-        return wrong(format!("a sound becomes float32 values, the input is {}", element_name(input.dtype)));
+    if !matches!(input.dtype, ElementType::Float32 | ElementType::Float16) {
+        return wrong(format!("a sound becomes float32 or float16 values, the input is {}", input.dtype));
     }
     let (mut rate, mut length, mut mel, mut after) = (None, None, None, Vec::new());
     for step in &input.preprocess {
@@ -401,7 +438,7 @@ fn check_frames(
 
 fn text_steps(input: &ModelInput, shape: &[usize]) -> Result<InputKind, StepsError> {
     if input.dtype != ElementType::Int64 {
-        return wrong(format!("characters become int64 values, the input is {}", element_name(input.dtype)));
+        return wrong(format!("characters become int64 values, the input is {}", input.dtype));
     }
     let [step] = input.preprocess.as_slice() else {
         return wrong(format!(
@@ -467,8 +504,9 @@ impl OutputSteps {
     /// # Errors
     /// [`StepsError`] if the steps do not fit each other, the shape or the column's type.
     pub fn new(output: &ModelOutput, shape: &[usize]) -> Result<Self, StepsError> {
-        if !output.postprocess.is_empty() && output.dtype != ElementType::Float32 {
-            return wrong(format!("steps need float32 values, the output is {}", element_name(output.dtype)));
+        let floats = matches!(output.dtype, ElementType::Float32 | ElementType::Float16);
+        if !output.postprocess.is_empty() && !floats {
+            return wrong(format!("steps need float32 or float16 values, the output is {}", output.dtype));
         }
         let width = shape.last().copied().unwrap_or(1);
         let (mut scores, mut text) = (Vec::new(), None);
@@ -512,12 +550,15 @@ impl OutputSteps {
     pub fn is_undecided(&self, data: &TensorData) -> bool {
         match data {
             TensorData::Float32(values) => self.text.is_some() && values.iter().any(|value| value.is_nan()),
+            TensorData::Float16(values) => self.text.is_some() && values.iter().any(|value| value.is_nan()),
             _ => false,
         }
     }
 
     /// The column of the values of all rows.
-    pub fn apply(&self, mut data: TensorData) -> OutputColumn {
+    pub fn apply(&self, data: TensorData) -> OutputColumn {
+        let element = data.element();
+        let mut data = if self.scores.is_empty() && self.text.is_none() { data } else { data.widened() };
         if let TensorData::Float32(values) = &mut data {
             for step in &self.scores {
                 match step {
@@ -536,6 +577,10 @@ impl OutputSteps {
             (Some(TextStep::Ctc(decoder)), TensorData::Float32(values)) => OutputColumn::Text(
                 values.chunks_exact(self.row.max(1)).map(|row| decoder.decode(row)).collect(),
             ),
+            (None, TensorData::Float32(values)) if element == ElementType::Float16 => {
+                let narrow = values.iter().map(|value| f16::from_f32(*value)).collect();
+                OutputColumn::Tensor(TensorData::Float16(narrow))
+            }
             _ => OutputColumn::Tensor(data),
         }
     }

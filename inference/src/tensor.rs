@@ -1,4 +1,4 @@
-//! Dense row-major tensors of the two element types that models take and give.
+//! Dense row-major tensors of the element types that models take and give.
 //!
 //! ```
 //! use tidemill_inference::tensor::{Tensor, TensorData};
@@ -6,6 +6,7 @@
 //! assert_eq!(t.to_string(), "float32 [2, 3]");
 //! assert!(Tensor::new(vec![2, 3], TensorData::Float32(vec![0.0; 5])).is_err());
 //! ```
+use half::f16;
 use std::fmt;
 use tidemill_spec::types::ElementType;
 
@@ -14,17 +15,30 @@ use tidemill_spec::types::ElementType;
 pub enum TensorData {
     /// 32-bit floats.
     Float32(Vec<f32>),
+    /// 16-bit floats.
+    Float16(Vec<f16>),
     /// 64-bit integers.
     Int64(Vec<i64>),
+    /// Bytes.
+    Uint8(Vec<u8>),
+}
+
+/// Does the same with the values, of whatever type they are.
+macro_rules! with_values {
+    ($data:expr, $values:ident => $what:expr) => {
+        match $data {
+            TensorData::Float32($values) => $what,
+            TensorData::Float16($values) => $what,
+            TensorData::Int64($values) => $what,
+            TensorData::Uint8($values) => $what,
+        }
+    };
 }
 
 impl TensorData {
     /// Number of values.
     pub fn len(&self) -> usize {
-        match self {
-            TensorData::Float32(values) => values.len(),
-            TensorData::Int64(values) => values.len(),
-        }
+        with_values!(self, values => values.len())
     }
 
     /// Whether there is none.
@@ -36,15 +50,24 @@ impl TensorData {
     pub fn element(&self) -> ElementType {
         match self {
             TensorData::Float32(_) => ElementType::Float32,
+            TensorData::Float16(_) => ElementType::Float16,
             TensorData::Int64(_) => ElementType::Int64,
+            TensorData::Uint8(_) => ElementType::Uint8,
         }
     }
 
     /// `length` zeros of a type.
     pub fn zeros(element: ElementType, length: usize) -> Self {
+        Self::filled(element, length, 0.0)
+    }
+
+    /// `length` times the same value, as near as the type comes to it.
+    pub fn filled(element: ElementType, length: usize, value: f64) -> Self {
         match element {
-            ElementType::Float32 => TensorData::Float32(vec![0.0; length]),
-            ElementType::Int64 => TensorData::Int64(vec![0; length]),
+            ElementType::Float32 => TensorData::Float32(vec![value as f32; length]),
+            ElementType::Float16 => TensorData::Float16(vec![f16::from_f64(value); length]),
+            ElementType::Int64 => TensorData::Int64(vec![value as i64; length]),
+            ElementType::Uint8 => TensorData::Uint8(vec![value as u8; length]),
         }
     }
 
@@ -55,16 +78,15 @@ impl TensorData {
     pub fn part(&self, range: std::ops::Range<usize>) -> Self {
         match self {
             TensorData::Float32(values) => TensorData::Float32(values[range].to_vec()),
+            TensorData::Float16(values) => TensorData::Float16(values[range].to_vec()),
             TensorData::Int64(values) => TensorData::Int64(values[range].to_vec()),
+            TensorData::Uint8(values) => TensorData::Uint8(values[range].to_vec()),
         }
     }
 
     /// Keeps the first `length` values.
     pub fn truncate(&mut self, length: usize) {
-        match self {
-            TensorData::Float32(values) => values.truncate(length),
-            TensorData::Int64(values) => values.truncate(length),
-        }
+        with_values!(self, values => values.truncate(length));
     }
 
     /// Appends the values of another of the same type.
@@ -74,18 +96,25 @@ impl TensorData {
     pub fn append(&mut self, more: TensorData) -> Result<(), ShapeError> {
         match (self, more) {
             (TensorData::Float32(all), TensorData::Float32(more)) => all.extend(more),
+            (TensorData::Float16(all), TensorData::Float16(more)) => all.extend(more),
             (TensorData::Int64(all), TensorData::Int64(more)) => all.extend(more),
+            (TensorData::Uint8(all), TensorData::Uint8(more)) => all.extend(more),
             (all, more) => {
                 return Err(ShapeError {
-                    message: format!(
-                        "{} values cannot follow {} values",
-                        element_name(more.element()),
-                        element_name(all.element())
-                    ),
+                    message: format!("{} values cannot follow {} values", more.element(), all.element()),
                 });
             }
         }
         Ok(())
+    }
+
+    /// Floats of 16 bits as floats of 32; others stay.
+    #[must_use]
+    pub fn widened(self) -> Self {
+        match self {
+            TensorData::Float16(values) => TensorData::Float32(values.into_iter().map(f16::to_f32).collect()),
+            other => other,
+        }
     }
 }
 
@@ -145,7 +174,7 @@ impl Tensor {
     pub fn as_f32(&self) -> Option<&[f32]> {
         match &self.data {
             TensorData::Float32(values) => Some(values),
-            TensorData::Int64(_) => None,
+            _ => None,
         }
     }
 
@@ -153,7 +182,7 @@ impl Tensor {
     pub fn as_i64(&self) -> Option<&[i64]> {
         match &self.data {
             TensorData::Int64(values) => Some(values),
-            TensorData::Float32(_) => None,
+            _ => None,
         }
     }
 
@@ -201,15 +230,7 @@ impl Tensor {
 
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", element_name(self.data.element()), self.shape)
-    }
-}
-
-/// Name of an element type as users write it.
-pub fn element_name(element: ElementType) -> &'static str {
-    match element {
-        ElementType::Float32 => "float32",
-        ElementType::Int64 => "int64",
+        write!(f, "{} {:?}", self.data.element(), self.shape)
     }
 }
 

@@ -81,7 +81,7 @@ fn bad_images_become_dead_letters_and_the_others_go_on() {
     let keys = StringArray::from(vec!["a", "b", "c", "d", "e"]);
     let input = batch(columns, vec![Arc::new(keys), Arc::new(BinaryArray::from(images))]);
     let output = run(&operator, &input);
-    let reasons: Vec<&str> = output.dead_letters.iter().map(|letter| letter.reason).collect();
+    let reasons: Vec<&str> = output.dead_letters.iter().map(|letter| &*letter.reason).collect();
     assert_eq!(reasons, ["image_invalid", "missing_value", "image_truncated"]);
     assert_eq!(output.dead_letters[2].id, Some(source_id(0, 3)));
     assert_eq!(output.dead_letters[2].time, Some(3_000_000));
@@ -148,7 +148,7 @@ fn scores_that_are_not_numbers_choose_no_label() {
     let output = run(&operator, &batch(columns, vec![floats(4, values)]));
     let labels: Vec<_> = output.batches.iter().flat_map(|rows| texts(rows, "label")).collect();
     assert_eq!(labels, ["left", "right"]);
-    let letters: Vec<_> = output.dead_letters.iter().map(|letter| (letter.reason, letter.id)).collect();
+    let letters: Vec<_> = output.dead_letters.iter().map(|letter| (&*letter.reason, letter.id)).collect();
     assert_eq!(letters, [("not_a_number", Some(source_id(0, 1)))]);
 }
 
@@ -241,6 +241,31 @@ fn variants_are_found_by_path_and_by_id() {
     assert_eq!(bind(Some("large"), None, &variants).unwrap_err().iter().next().unwrap().code, "E0560");
     assert_eq!(bind(None, None, &[]).unwrap_err().iter().next().unwrap().code, "E0560");
     assert_eq!(bind(None, Some("tvm"), &variants).unwrap_err().iter().next().unwrap().code, "E0557");
+}
+
+#[test]
+fn a_model_is_read_and_loaded_once() {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["linear.yaml", "linear.onnx"] {
+        std::fs::copy(testdata.join(name), folder.path().join(name)).unwrap();
+    }
+    let kind = MlKind::default();
+    let blueprint = kind.blueprint(&folder.path().join("linear.yaml")).unwrap();
+    assert_eq!(kind.load(&blueprint, "rten", folder.path()).unwrap().backend, "rten");
+    std::fs::remove_file(folder.path().join("linear.onnx")).unwrap();
+
+    let (id, variants) = ("model".into(), ["linear.yaml".into()]);
+    let base = folder.path();
+    let context =
+        OperatorContext { id: &id, base, variants: &variants, variant: None, backend: Some("rten") };
+    let columns = vec![Column::new("x", tensor_type(4))];
+    let stream = StreamType::new(columns.clone());
+    let port = InputPort { from: "records".into(), stream, span: Span::nowhere() };
+    let operator = kind.clone().bind(&context, &[port], &Value::from(Node::Null)).unwrap();
+    let output = run(&operator, &batch(columns, vec![floats(4, vec![5.0, 0.0, 0.0, 0.0])]));
+    assert_eq!(texts(&output.batches[0], "label"), ["left"]);
+    assert!((operator.make)().is_err(), "a second one needs the file");
 }
 
 #[test]

@@ -31,9 +31,9 @@ STILL_WORKS = "the models that ship with Tidemill work without it"
 class Problem(Exception):
     """Why it cannot go on: a stable kind, what happened, what to do; and whether every other model has it too."""
 
-    def __init__(self, kind, message, mend):
+    def __init__(self, kind, message, fix):
         super().__init__(message)
-        self.kind, self.mend = kind, mend
+        self.kind, self.fix = kind, fix
         self.is_everyones = kind in ("python", "network", "disk", "system")
 
 
@@ -278,9 +278,9 @@ def main():
             failed = True
             if isinstance(problem, OSError):
                 full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-                kind, mend = ("disk", "free some space and run it again") if full else ("system", "run it again")
-                problem = Problem(kind, str(problem), mend)
-            say(model=model["id"], step="failed", kind=problem.kind, text=str(problem), mend=problem.mend)
+                kind, fix = ("disk", "free some space and run it again") if full else ("system", "run it again")
+                problem = Problem(kind, str(problem), fix)
+            say(model=model["id"], step="failed", kind=problem.kind, text=str(problem), fix=problem.fix)
             if problem.is_everyones:
                 break  # the next one would fail in the same way
     sys.exit(1 if failed else 0)

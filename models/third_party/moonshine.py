@@ -2,7 +2,7 @@
 
 Only ONNX Runtime reads `.ort`; it writes the graph back as ONNX. What it writes has three flaws: the branches
 of `If` have no names, operator sets are named that nothing uses, and the order of the weights changes
-from run to run. All three are mended here, nothing else is changed.
+from run to run. All three are fixed here, nothing else is changed.
 """
 
 import os

@@ -6,7 +6,7 @@
 //! | instance | when it sees data | state |
 //! |---|---|---|
 //! | [`Stateless`] | at once, batch by batch, on the slot's thread | none |
-//! | [`Stateful`] | when the epoch is complete, rows in a fixed order | snapshot at checkpoints |
+//! | [`Stateful`] | when the epoch is complete, rows in a fixed order; joins before | snapshot at checkpoints |
 //! | [`Inference`] | in batches chosen by the engine, on an executor thread | none |
 //!
 //! See `filter.rs`, `join.rs` for small examples of the first two.
@@ -14,21 +14,26 @@ use crate::record::{EventTime, Metadata, RecordId};
 use crate::values::{Values, row_values};
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::types::StreamType;
 
-/// Why a record could not be processed. The code is stable and bounded (it becomes a metrics label).
+/// A stable code, `snake_case`, of which an operator has few: it becomes a metrics label. Owned where it comes from
+/// another process.
+pub type Reason = Cow<'static, str>;
+
+/// Why a record could not be processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
     /// Identity of the record, if it had one already.
     pub id: Option<RecordId>,
     /// Event time, microseconds.
     pub time: Option<EventTime>,
-    /// Stable reason, `snake_case`: `image_truncated`, `image_too_large`, `audio_empty`, `invalid_utf8`, ...
-    pub reason: &'static str,
+    /// Why: `image_truncated`, `image_too_large`, `audio_empty`, `invalid_utf8`, ...
+    pub reason: Reason,
     /// What was found, in words, with the file name where there is one.
     pub detail: String,
     /// The record, as far as it is known and as small as [`crate::values`] makes it.
@@ -38,10 +43,10 @@ pub struct DeadLetter {
 
 impl DeadLetter {
     /// The letter of a row of a batch that came over an edge.
-    pub fn of_row(batch: &RecordBatch, row: usize, reason: &'static str, detail: String) -> Self {
+    pub fn of_row(batch: &RecordBatch, row: usize, reason: impl Into<Reason>, detail: String) -> Self {
         let metadata = Metadata::of(batch);
         let (id, time) = (Some(metadata.id(row)), Some(metadata.times.value(row)));
-        Self { id, time, reason, detail, values: row_values(batch, row) }
+        Self { id, time, reason: reason.into(), detail, values: row_values(batch, row) }
     }
 }
 
@@ -53,9 +58,9 @@ pub struct Output {
     /// Records that could not be processed.
     pub dead_letters: Vec<DeadLetter>,
     /// Records dropped on purpose, by stable reason (`late`, `unmatched`).
-    pub drops: Vec<(&'static str, u64)>,
+    pub drops: Vec<(Reason, u64)>,
     /// Records that went on and of which there is something to know, by stable reason (`text_cut_off`).
-    pub notes: Vec<(&'static str, u64)>,
+    pub notes: Vec<(Reason, u64)>,
 }
 
 impl Output {
@@ -67,17 +72,17 @@ impl Output {
     }
 
     /// Counts records dropped on purpose.
-    pub fn drop_rows(&mut self, reason: &'static str, rows: u64) {
-        add(&mut self.drops, reason, rows);
+    pub fn drop_rows(&mut self, reason: impl Into<Reason>, rows: u64) {
+        add(&mut self.drops, reason.into(), rows);
     }
 
     /// Counts records that went on and of which there is something to know.
-    pub fn note_rows(&mut self, reason: &'static str, rows: u64) {
-        add(&mut self.notes, reason, rows);
+    pub fn note_rows(&mut self, reason: impl Into<Reason>, rows: u64) {
+        add(&mut self.notes, reason.into(), rows);
     }
 }
 
-fn add(counts: &mut Vec<(&'static str, u64)>, reason: &'static str, rows: u64) {
+fn add(counts: &mut Vec<(Reason, u64)>, reason: Reason, rows: u64) {
     if rows == 0 {
         return;
     }
@@ -91,7 +96,7 @@ fn add(counts: &mut Vec<(&'static str, u64)>, reason: &'static str, rows: u64) {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct OperatorError {
-    /// What failed and how to mend it.
+    /// What failed and how to fix it.
     pub message: String,
 }
 
@@ -110,12 +115,18 @@ pub trait Stateless: Send {
 
 /// Keeps state. The engine applies an epoch only when it is complete, with the rows of each port sorted by
 /// (event time, id), ports in order, then calls `advance` with the operator's watermark (the meet over its
-/// inputs). So the result depends on the epochs only, and the state is always "all of the epochs before e".
+/// inputs); operators that [take rows early](Stateful::takes_rows_early) get them before. So the result depends on the epochs only, and the state is always "all of the epochs before e".
 pub trait Stateful: Send {
     /// Applies the rows that arrived at input `port` in one epoch.
     fn apply(&mut self, port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
     /// The watermark: no row with an earlier event time is expected any more. `EventTime::MAX` at the end.
     fn advance(&mut self, watermark: EventTime, output: &mut Output) -> Result<(), OperatorError>;
+    /// Whether rows may be applied before all of their epoch are there: each port's in portions, ports in turns. For
+    /// operators of which an epoch gives the same rows, drops and state however it is applied; they come to whoever reads
+    /// them in the order of rows of one epoch, which follows from the rows alone. `advance` still ends each epoch.
+    fn takes_rows_early(&self) -> bool {
+        false
+    }
     /// Whether the last `advance` left results out because one epoch would have had too many. The engine calls
     /// `advance` again at the end of each following epoch, also when the watermark stays and after the end of the
     /// stream, until nothing is left; so sinks can commit in between. It is part of the state.

@@ -52,7 +52,7 @@ use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{ColumnType, StreamType};
-use tidemill_spec::workflow::{BackendChoice, Input, Operator, Sink, Source, Workflow};
+use tidemill_spec::workflow::{Input, Operator, Sink, Source, Workflow};
 
 /// Which model and backend an operator is bound with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -310,10 +310,7 @@ fn bind_one(
         base: &workflow.directory.0,
         variants: &operator.variants,
         variant: choice.variant.as_deref(),
-        backend: choice
-            .backend
-            .as_deref()
-            .or_else(|| operator.backend.as_ref().map(|b| backend_name(b.value))),
+        backend: choice.backend.as_deref().or_else(|| operator.named_backend()),
     };
     rest::bind(&operator.options, |options| kind.bind(&context, ports, options))
 }
@@ -338,14 +335,6 @@ fn without_models(operator: &Operator) -> Result<(), Diagnostics> {
         );
     }
     errors.into_result(())
-}
-
-fn backend_name(backend: BackendChoice) -> &'static str {
-    match backend {
-        BackendChoice::Auto => "auto",
-        BackendChoice::Rten => "rten",
-        BackendChoice::Ort => "ort",
-    }
 }
 
 fn bind_sink(

@@ -12,7 +12,7 @@
 //! let mut writer = DeadLetterWriter::create(&path).unwrap();
 //! let values = serde_json::Map::from_iter([("key".to_owned(), "a".into())]);
 //! let (id, time) = (Some([1; 16]), Some(5));
-//! let letter = DeadLetter { id, time, reason: "image_truncated", detail: "a.jpg".into(), values };
+//! let letter = DeadLetter { id, time, reason: "image_truncated".into(), detail: "a.jpg".into(), values };
 //! writer.write("detect", &letter, 3).unwrap();
 //! writer.commit(4).unwrap();
 //! assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
@@ -102,10 +102,17 @@ mod tests {
         DeadLetter {
             id: id.map(|id| [id; 16]),
             time: None,
-            reason: "bad_value",
+            reason: "bad_value".into(),
             detail: "a \"quote\"".into(),
             values: Values::from_iter([("n".to_owned(), 1.into())]),
         }
+    }
+
+    #[test]
+    fn letters_come_from_other_processes_too() {
+        let sent = serde_json::to_vec(&letter(Some(3))).unwrap();
+        let received: DeadLetter = serde_json::from_reader(sent.as_slice()).unwrap();
+        assert_eq!(received, letter(Some(3)));
     }
 
     #[test]

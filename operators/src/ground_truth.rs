@@ -79,7 +79,7 @@ pub enum GroundTruthError {
 }
 
 impl GroundTruthError {
-    /// How to mend it.
+    /// How to fix it.
     pub fn help(&self) -> &'static str {
         match self {
             Self::File { .. } => {

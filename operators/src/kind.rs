@@ -22,7 +22,7 @@ pub struct OperatorContext<'a> {
     pub variants: &'a [Located<String>],
     /// Which variant to bind: the path as written or the manifest's id; `None` is the first of `variants`.
     pub variant: Option<&'a str>,
-    /// Which backend to bind (`rten`, `ort`, `auto`); `None` leaves it to the kind.
+    /// Which backend to bind, or `auto`; `None` leaves it to the kind.
     pub backend: Option<&'a str>,
 }
 

@@ -66,7 +66,9 @@ pub fn arrow_type(column_type: &ColumnType) -> DataType {
         ColumnType::Tensor { element, shape } => {
             let item = match element {
                 ElementType::Float32 => DataType::Float32,
+                ElementType::Float16 => DataType::Float16,
                 ElementType::Int64 => DataType::Int64,
+                ElementType::Uint8 => DataType::UInt8,
             };
             let length = shape.iter().product::<usize>();
             DataType::FixedSizeList(Arc::new(Field::new("item", item, false)), length as i32)

@@ -33,7 +33,7 @@ pub fn row_values(batch: &RecordBatch, row: usize) -> Values {
     values(fields.iter().zip(batch.columns()).skip(METADATA_COLUMNS), row)
 }
 
-/// The same of a batch without metadata columns.
+/// The values of one row of a batch that has no metadata columns.
 pub fn payload_values(payload: &RecordBatch, row: usize) -> Values {
     values(payload.schema_ref().fields().iter().zip(payload.columns()), row)
 }

@@ -22,7 +22,7 @@ use placement::Placement;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::plan::{
     LatencyBasis, LinkKind, Plan, PlanEdge, PlanWorkflow, Predicted, PredictedValue, RouteClass,
-    SOURCE_DEVICE, Stage, default_byte_budget, default_percentile,
+    SOURCE_DEVICE, Stage, default_percentile,
 };
 use tidemill_spec::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 
@@ -70,7 +70,9 @@ pub fn physical(
             from: None,
             to: headroom(problem, solution).map(|factor| Rate(rounded(assembly.rate * factor))),
         }),
+        mean: None,
         p50: None,
+        p90: None,
         p99: None,
         latency_basis: LatencyBasis::Guaranteed,
         cost: Some(PredictedValue { value: HourlyPrice(rounded(cost.total())), from: None, to: None }),
@@ -88,9 +90,6 @@ pub fn physical(
     let workflow = inputs.workflow;
     let percentile = Percentile(problem.limits.percentile);
     Ok(Plan {
-        version: 1,
-        workflow: PlanWorkflow { name: workflow.name.value.clone(), digest: Some(workflow.digest()) },
-        plan_version: 1,
         tick: workflow.run.tick.value,
         checkpoint_every: assembly.checkpoint_every,
         percentile: if percentile.0 > 0.0 { percentile } else { default_percentile() },
@@ -100,6 +99,7 @@ pub fn physical(
         edges,
         predicted: Some(predicted),
         profiles,
+        ..Plan::new(PlanWorkflow { name: workflow.name.value.clone(), digest: Some(workflow.digest()) })
     })
 }
 
@@ -211,17 +211,12 @@ fn stages(
                 (of.id == *operator).then(|| variant.modes[worker.class].get(hosting.mode)).flatten()
             });
             stages.push(Stage {
-                id: id.to_owned(),
-                operator: operator.clone(),
                 variant: variants.get(operator).cloned(),
                 backend: mode.and_then(|mode| mode.backend.clone()),
-                worker: place.worker.clone(),
-                slot_group: "main".to_owned(),
-                partitions: 1,
                 share: shares[id].min(1.0),
                 max_batch: mode.map_or(1, |mode| mode.batch),
                 batching_budget: mode.map_or(TimeSpan(0), |mode| nanoseconds(mode.fill_seconds)),
-                byte_budget: default_byte_budget(),
+                ..Stage::new(id, operator, &place.worker)
             });
         }
     }
@@ -266,14 +261,11 @@ fn edges(
             let route = assembly.problem.route(a.location, b.location).filter(|_| !is_sink(to));
             let price = route.map_or(0.0, |route| route.price);
             edges.push(PlanEdge {
-                from: sender.to_owned(),
-                to: receiver.to_owned(),
-                input,
                 link: if a.worker == b.worker { LinkKind::InProcess } else { LinkKind::Memfd },
-                freshness: None,
                 bytes_per_record: bytes.map(|bytes| Bytes(bytes as u64)),
                 rate: assembly.outputs.get(from).map(|rate| Rate(rounded(rate * share))),
                 price: (price > 0.0).then_some(TransferPrice(price)),
+                ..PlanEdge::new(sender, receiver, input)
             });
         }
     }

@@ -36,17 +36,21 @@ pub struct SearchLimits {
 /// What solves linear and integer programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Solver {
-    /// `microlp`, in Rust: in every build.
+    /// `microlp` alone, in Rust: in every build.
     #[default]
     Microlp,
-    /// HiGHS, in C++: where its library was found. It proves more where latency is limited or memory binds.
+    /// HiGHS, in C++, too: where its library was found. It is asked for what `microlp` does not settle in a few nodes, and
+    /// proves more where latency is limited or memory binds.
     Highs(Highs),
 }
 
 impl Solver {
-    /// Whether it is HiGHS.
-    pub fn is_highs(self) -> bool {
-        matches!(self, Self::Highs(_))
+    /// HiGHS, if it is chosen.
+    pub fn highs(self) -> Option<Highs> {
+        match self {
+            Self::Microlp => None,
+            Self::Highs(highs) => Some(highs),
+        }
     }
 }
 

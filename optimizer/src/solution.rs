@@ -61,15 +61,14 @@ pub enum Status {
     /// A limit ended the search: the wall-clock limit, so that another run may find another plan, or any limit before
     /// there was a plan at all.
     TimeLimited,
-    /// No plan keeps all limits; without a bound of infinity (heuristics, and `exact` under latency limits) the planner
+    /// No plan keeps all limits; without a bound of infinity (heuristics) the planner
     /// found none, and there may be one: see [`Outcome::bound`].
     Infeasible,
 }
 
 /// What a planner found.
 ///
-/// Under latency limits `exact` plans with a budget per operator, which is stricter than the checker. Its bound is then
-/// that of a relaxation, so its plan may be the cheapest and yet be [`Status::Feasible`] with a gap.
+/// A bound comes from relaxations, so a plan may be the cheapest and yet be [`Status::Feasible`] with a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Name of the planner.
@@ -87,6 +86,8 @@ pub struct Outcome {
     pub gap: Option<f64>,
     /// Nodes of the search, over all its parts.
     pub nodes: u64,
+    /// Whether HiGHS solved a part of it.
+    pub has_asked_highs: bool,
     /// Wall-clock seconds of the search.
     pub seconds: f64,
 }
@@ -102,6 +103,7 @@ impl Outcome {
             bound: proven.then_some(f64::INFINITY),
             gap: None,
             nodes: 0,
+            has_asked_highs: false,
             seconds: 0.0,
         }
     }

@@ -11,7 +11,7 @@ use tidemill_spec::units::Percent;
 /// Scores all `choices`; `each` is told after each of them. None where no sink has ground truth and no model a metric.
 ///
 /// # Errors
-/// Those of the operators.
+/// An operator fails; [`ProfileError::Interrupted`].
 pub fn measure(
     subject: &Subject,
     flow: &mut Flow<'_>,
@@ -25,6 +25,7 @@ pub fn measure(
             metric: METRIC.to_owned(),
             sink: None,
             samples: None,
+            scored_on: None,
             end_to_end: Vec::new(),
             response: Vec::new(),
             models,
@@ -51,6 +52,7 @@ pub fn measure(
         metric: METRIC.to_owned(),
         sink: Some(sink.id.clone()),
         samples,
+        scored_on: None,
         response: responses(subject, &sink.id, &rows),
         end_to_end: rows,
         models,

@@ -41,7 +41,7 @@ pub struct Fit {
     pub comparisons: Vec<Comparison>,
     /// By how much each operator with models is slower here than by the profile.
     pub factors: BTreeMap<String, f64>,
-    /// The same over all of them, which is taken for operators without models.
+    /// The factor over all of them together; operators without models get it.
     pub overall: f64,
 }
 
@@ -120,6 +120,7 @@ impl Fit {
                 "{before}; times multiplied by {:.2} on average after a short measurement on: {cpu}",
                 self.overall
             ));
+            machine.overheads = machine.overheads.map(|own| own.map(|time| times(time, self.overall)));
             machine.how = How::Predicted;
             machine.cpu = None;
         }

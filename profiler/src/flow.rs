@@ -64,7 +64,7 @@ impl<'a> Flow<'a> {
     /// What an operator or sink receives under a choice of models, one batch an input.
     ///
     /// # Errors
-    /// Those of the operators before it.
+    /// An operator before it fails; [`ProfileError::Interrupted`].
     pub fn inputs(&mut self, id: &str, choice: &Choice) -> Result<Vec<RecordBatch>, ProfileError> {
         let subject = self.subject;
         subject.inputs_of(id).into_iter().map(|from| self.output(from, choice)).collect()
@@ -73,7 +73,7 @@ impl<'a> Flow<'a> {
     /// What a source or operator sends under a choice of models.
     ///
     /// # Errors
-    /// Those of the operator and of all before it; [`ProfileError::Interrupted`].
+    /// The operator or one before it fails; [`ProfileError::Interrupted`].
     pub fn output(&mut self, id: &str, choice: &Choice) -> Result<RecordBatch, ProfileError> {
         if let Some(records) = self.sources.get(id) {
             return Ok(records.clone());

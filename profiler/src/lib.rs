@@ -7,6 +7,7 @@
 //! | [`flow`], [`cache`] | every operator's output with every choice of models, each model once per record |
 //! | [`accuracy`], [`messages`] | what follows from these outputs |
 //! | [`worker`], [`child`] | one operator measured in a process of its own |
+//! | [`overheads`] | what the engine itself takes |
 //! | [`limits`] | processes that are held back, as slower machines are |
 //! | [`tasks`], [`schedule`], [`state`] | what is to be measured, what comes next, what was measured already |
 //! | [`fit`] | a profile made elsewhere beside this machine |
@@ -25,6 +26,7 @@ pub mod fit;
 pub mod flow;
 pub mod limits;
 pub mod messages;
+pub mod overheads;
 pub mod predict;
 pub mod profiling;
 pub mod records;

@@ -40,8 +40,8 @@ impl Restraint {
     }
 
     fn pinned(cpus: f64) -> Self {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(processors);
+        let status = tidemill_machine::Process::this().status();
+        let allowed = status.processors().map(processors);
         let wanted = cpus.ceil().max(1.0) as usize;
         let chosen = allowed.filter(|_| taskset().is_some()).map(|allowed| {
             allowed.iter().take(wanted).map(ToString::to_string).collect::<Vec<_>>().join(",")

@@ -3,14 +3,12 @@ use crate::error::ProfileError;
 use crate::flow::Flow;
 use crate::subject::{Choice, Subject};
 use arrow_array::RecordBatch;
-use arrow_ipc::writer::StreamEncoder;
 use std::collections::{BTreeMap, BTreeSet};
+use tidemill_engine::link::{FrameBytes, LinkError};
 use tidemill_operators::api::OperatorError;
 use tidemill_spec::profile::{MessageSize, Ratio};
 use tidemill_spec::units::Bytes;
 
-/// Bytes in front of the payload of a frame, as in the engine's frames.
-const FRAME_HEADER: usize = 64;
 /// Sizes that differ by less than this share are the same.
 const SAME: f64 = 0.005;
 
@@ -20,20 +18,18 @@ const SAME: f64 = 0.005;
 /// # Errors
 /// When Arrow cannot encode the batch.
 pub fn bytes_per_record(batch: &RecordBatch, rows: usize) -> Result<Option<f64>, OperatorError> {
-    let failed = |error: arrow_schema::ArrowError| OperatorError::new(error.to_string());
+    let failed = |error: LinkError| OperatorError::new(error.to_string());
     let all = batch.num_rows();
     if all == 0 {
         return Ok(None);
     }
-    let mut encoder = StreamEncoder::try_new(&batch.schema()).map_err(failed)?;
-    encoder.encode(&batch.slice(0, 1)).map_err(failed)?; // with the schema
+    let mut frames = FrameBytes::new(&batch.schema()).map_err(failed)?;
     let mut bytes = 0;
     let mut first = 0;
     while first < all {
         let frame = batch.slice(first, rows.max(1).min(all - first));
         first += frame.num_rows();
-        let parts = encoder.encode(&frame).map_err(failed)?;
-        bytes += FRAME_HEADER + parts.iter().map(|part| part.len()).sum::<usize>();
+        bytes += frames.of(&frame).map_err(failed)?;
     }
     Ok(Some(bytes as f64 / all as f64))
 }
@@ -42,7 +38,7 @@ pub fn bytes_per_record(batch: &RecordBatch, rows: usize) -> Result<Option<f64>,
 /// that do.
 ///
 /// # Errors
-/// Those of the operators.
+/// An operator fails; [`ProfileError::Interrupted`].
 pub fn sizes(
     subject: &Subject,
     flow: &mut Flow<'_>,
@@ -57,9 +53,9 @@ pub fn sizes(
     }
     edges
         .extend(subject.workflow.sinks.iter().map(|s| (s.input.from.value.as_str(), s.id.value.as_str(), 0)));
-    let rows = subject.rows_per_frame();
     let mut all = Vec::new();
     for (from, to, input) in edges {
+        let rows = subject.rows_per_frame(from);
         let mut sizes: BTreeMap<Choice, f64> = BTreeMap::new();
         let mut samples = 0;
         for choice in choices {
@@ -110,7 +106,7 @@ fn reduced(mut sizes: BTreeMap<Choice, f64>) -> BTreeMap<Choice, f64> {
 /// Output records per input record of every operator, by variant where that makes a difference.
 ///
 /// # Errors
-/// Those of the operators.
+/// An operator fails; [`ProfileError::Interrupted`].
 pub fn ratios(subject: &Subject, flow: &mut Flow<'_>) -> Result<Vec<Ratio>, ProfileError> {
     let reference = subject.reference();
     let mut all = Vec::new();

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_operators::api::Computation;
 use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::overheads::Overheads;
 use tidemill_spec::profile::{AfterPause, How, Machine, Profile, ProfileWorkflow, Service};
 use tidemill_spec::units::{Bytes, TimeSpan};
 
@@ -30,6 +31,8 @@ const LATER: (f64, f64) = (0.25, 2.0);
 const CALLS_AFTER_PAUSE: usize = 24;
 /// Seconds beyond the budget for the least samples of what has none.
 const GRACE: f64 = 10.0;
+/// Seconds of a budget from which on the engine itself is measured too, some seconds for each type of worker.
+const LEAST_BUDGET_FOR_OVERHEADS: f64 = 60.0;
 /// Seconds for a figure that is compared with a profile.
 const COMPARED: f64 = 0.4;
 
@@ -145,7 +148,8 @@ pub fn profile(
         }
     }
     for kind in &kinds {
-        profile.machines.push(machine(kind, &options.host));
+        let overheads = session.overheads(kind, &mut notes)?;
+        profile.machines.push(Machine { overheads, ..machine(kind, &options.host) });
         profile.services.extend(
             all.iter()
                 .zip(&found)
@@ -336,6 +340,25 @@ impl Session<'_> {
         Ok(found)
     }
 
+    /// What the engine itself takes on a type of worker; none where the budget is too small for it, or it cannot be measured.
+    fn overheads(&self, kind: &Kind, notes: &mut Vec<String>) -> Result<Option<Overheads>, ProfileError> {
+        if self.options.budget.as_secs_f64() < LEAST_BUDGET_FOR_OVERHEADS {
+            return Ok(None);
+        }
+        let what = format!("the engine itself on {}", kind.worker_type);
+        let restraint = Restraint::of(kind.cpus);
+        let found = Measuring::start(&self.options.program, what.clone(), &restraint)
+            .and_then(|mut process| process.ask(&Request::Overheads));
+        match found {
+            Ok(Reply::Overheads(found)) => Ok(Some(found.times(restraint.factor() * kind.factor))),
+            Err(ProfileError::Interrupted) => Err(ProfileError::Interrupted),
+            other => {
+                notes.push(format!("{what} was not measured: {other:?}"));
+                Ok(None)
+            }
+        }
+    }
+
     /// One process that measures the open batch sizes of a task, each for a while.
     fn visit(
         &self,
@@ -480,6 +503,7 @@ fn machine(kind: &Kind, host: &Host) -> Machine {
         memory: kind.memory.or(host.memory.map(Bytes)),
         factor: Some(factor).filter(|factor| *factor != 1.0),
         source: Some(source),
+        overheads: None,
     }
 }
 

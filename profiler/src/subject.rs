@@ -5,13 +5,16 @@ use tidemill_operators::registry::Registry;
 use tidemill_spec::digest::sha256;
 use tidemill_spec::manifest::Manifest;
 use tidemill_spec::units::Percent;
-use tidemill_spec::workflow::{Input, Workflow};
+use tidemill_spec::workflow::{Input, Operator, Workflow};
 
 /// Variant (the manifest's id) by operator.
 pub type Choice = BTreeMap<String, String>;
 
 /// More combinations of models than this are not all tried: only the first choice and each of its neighbours.
 const MOST_COMBINATIONS: usize = 256;
+
+/// Records of a source that are due within so many seconds leave it together.
+const TOGETHER_SECONDS: f64 = 1e-3;
 
 /// A model that can run here.
 #[derive(Debug, Clone)]
@@ -181,13 +184,18 @@ impl Subject {
             .collect()
     }
 
-    /// Records that one frame of an edge carries: those of one tick at the rate of the fastest source.
-    pub fn rows_per_frame(&self) -> usize {
+    /// Records that one frame from `id` carries. What comes by itself travels by itself: a frame has those that are due while
+    /// a source sleeps, one but at high rates. A window gives what a tick has at once.
+    pub fn rows_per_frame(&self, id: &str) -> usize {
         let rates = self.workflow.sources.iter().filter_map(|source| Some(source.rate.as_ref()?.value.0));
         let rate =
             rates.fold(0.0, f64::max).max(self.workflow.slo.rate.as_ref().map_or(0.0, |rate| rate.value.0));
-        let rows = rate * self.workflow.run.tick.value.0 as f64 / 1e9;
-        (rows.round() as usize).clamp(1, 1024)
+        let is_window = |operator: &&Operator| operator.id == *id && operator.kind.value == "window";
+        let together = match self.workflow.operators.iter().find(is_window) {
+            Some(_) => self.workflow.run.tick.value.0 as f64 / 1e9,
+            None => TOGETHER_SECONDS,
+        };
+        ((rate * together).round() as usize).clamp(1, 1024)
     }
 }
 
@@ -251,7 +259,7 @@ sinks: [{id: out, kind: jsonl, input: mind}]
         assert_eq!(subject.nearest_models("out"), set(&["mind"]));
         assert_eq!(subject.relevant("eye", &reference).len(), 1);
         assert_eq!(subject.inputs_of("out"), ["mind"]);
-        assert_eq!(subject.rows_per_frame(), 5);
+        assert_eq!(subject.rows_per_frame("a"), 1);
     }
 
     /// Each of forty joins has two ways to the one before it, so there are 2^40 ways to the first.

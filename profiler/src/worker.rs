@@ -1,6 +1,7 @@
 //! The process that measures one operator: it reads requests on stdin and answers on stdout, a JSON object a line. It
 //! ends when stdin does, so it never outlives the process that started it.
 use crate::cache;
+use crate::overheads;
 use crate::records::window;
 use crate::stopwatch::Stopwatch;
 use arrow_array::RecordBatch;
@@ -31,7 +32,7 @@ pub const PAUSE: u64 = 20_000_000;
 /// Bytes that are written in such a pause: as other models and the system do, they take the processor's caches.
 const OTHER_WORK: usize = 8 << 20;
 
-/// What is asked.
+/// A measurement that the parent process asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -50,6 +51,8 @@ pub enum Request {
     },
     /// Tell the most memory that the process has used.
     Memory,
+    /// Run an engine with operators that do nothing.
+    Overheads,
     /// Run batches of one record, so many, each after [`PAUSE`] in which other memory is used.
     MeasureAfterPause {
         /// Calls.
@@ -82,6 +85,8 @@ pub enum Reply {
     Measured(Vec<u64>),
     /// Bytes.
     Memory(u64),
+    /// What the engine took.
+    Overheads(overheads::Found),
     /// It did not work.
     Failed(String),
 }
@@ -133,16 +138,14 @@ fn answer(request: Request, registry: &Registry, bench: &mut Option<Bench>) -> R
         (Request::Measure { .. } | Request::MeasureAfterPause { .. }, None) => {
             Err("nothing is loaded".to_owned())
         }
+        (Request::Overheads, _) => overheads::Found::measure().map(Reply::Overheads),
         (Request::Memory, _) => Ok(Reply::Memory(peak_memory())),
     }
 }
 
 /// Most memory that this process has used, in bytes; 0 where the system does not tell.
 fn peak_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
+    tidemill_machine::Process::this().status().peak().unwrap_or(0)
 }
 
 /// What is measured.

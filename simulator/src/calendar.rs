@@ -48,6 +48,11 @@ impl Calendar {
         self.entered += 1;
     }
 
+    /// When something happens next.
+    pub(crate) fn time(&self) -> Option<Nanoseconds> {
+        self.entries.peek().map(|Reverse(entry)| entry.time)
+    }
+
     pub(crate) fn next(&mut self) -> Option<(Nanoseconds, Event)> {
         self.entries.pop().map(|Reverse(entry)| (entry.time, entry.event))
     }

@@ -2,9 +2,9 @@
 
 use crate::arrivals::{Arrivals, Spacing};
 use crate::frontier::{Epoch, EpochCounts};
-use crate::network::{Nanoseconds, mixed, nanoseconds};
+use crate::network::{Nanoseconds, nanoseconds};
 use std::collections::VecDeque;
-use tidemill_optimizer::generator::SplitMix64;
+use tidemill_random::{Random, mixed};
 use tidemill_spec::emission::offset;
 
 /// Records that are counted one by one where they are due and were not emitted.
@@ -49,7 +49,7 @@ struct Schedule {
     /// Of a Poisson process: times of keys from `first` on, in seconds at the nominal rate.
     points: VecDeque<f64>,
     first: u64,
-    random: SplitMix64,
+    random: Random,
 }
 
 impl Schedule {
@@ -81,7 +81,7 @@ impl Group {
     /// Of sources (position in the problem, rate); `number` tells it from the others of the same seed.
     pub(crate) fn new(sources: &[(usize, f64)], number: u64, seed: u64, aligned: bool) -> Self {
         let rate = sources.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min);
-        let mut random = SplitMix64::of_seed(mixed(seed).wrapping_add(mixed(number ^ 0x5EED)));
+        let mut random = Random::of_seed(mixed(seed).wrapping_add(mixed(number ^ 0x5EED)));
         let phase = if aligned { 0.0 } else { random.unit() / rate };
         let emitter = |(source, rate): &(usize, f64)| Emitter {
             source: *source,

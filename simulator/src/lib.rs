@@ -2,8 +2,8 @@
 //! time. What it would achieve is counted: rates, latencies, queues, utilisation, traffic and cost.
 //!
 //! What is simulated is what the engine does: sources with intended emission times that wait when they are too far
-//! ahead, route classes, adaptive batching, joins that take epochs when they are complete, workers that serve one call
-//! after the other, links that send one record after the other. Service times are drawn from measured distributions.
+//! ahead, route classes, adaptive batching, joins that wait for complete epochs before that of a pair, workers that serve
+//! one call after the other, links that send one record after the other. Service times are drawn from measured distributions.
 //!
 //! | module | holds |
 //! |---|---|
@@ -13,12 +13,11 @@
 //! | `network` | the plan, made ready |
 //! | `emission` | sources |
 //! | `frontier` | epochs and frontiers |
-//! | `batching` | when a stage starts a batch |
 //! | `world` | the simulation itself |
 //! | `simulation` | what was found: [`Simulation`] |
 //!
 //! ```
-//! use tidemill_optimizer::generator::{PublishedSetting, published_vqa_problem};
+//! use tidemill_problems::{PublishedSetting, published_vqa_problem};
 //! use tidemill_optimizer::planner::{Planner, SearchLimits};
 //! use tidemill_optimizer::planners::exact::Exact;
 //! use tidemill_simulator::{Arrivals, Options, Times, simulate};
@@ -33,7 +32,6 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 mod arrivals;
-mod batching;
 mod calendar;
 mod emission;
 mod frontier;

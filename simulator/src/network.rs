@@ -1,11 +1,13 @@
 //! What is simulated, made of a problem and a solution once: stages, ways between them, sources, classes.
 use crate::SimulationError;
 use crate::options::Options;
-use crate::times::{ServiceTimes, Times};
+use crate::times::{EngineTimes, ServiceTimes, Times, slot_of};
 use std::collections::BTreeMap;
 use tidemill_optimizer::cost::cost;
 use tidemill_optimizer::problem::{Problem, Producer};
 use tidemill_optimizer::solution::Solution;
+use tidemill_random::mixed;
+use tidemill_spec::routing::{ClassTable, position_after};
 
 /// Nanoseconds of plan time.
 pub(crate) type Nanoseconds = u64;
@@ -20,8 +22,7 @@ pub(crate) struct Network<'a> {
     pub(crate) sources: Vec<Source>,
     /// Sources by group: those whose records meet in joins are one group.
     pub(crate) groups: Vec<Vec<usize>>,
-    /// Ends of the classes in the key space, as fractions of 2^64.
-    pub(crate) ends: Vec<u64>,
+    classes: ClassTable,
     pub(crate) operators: usize,
     /// Stage by class and operator: `routes[class * operators + operator]`.
     routes: Vec<u32>,
@@ -36,7 +37,10 @@ pub(crate) struct Network<'a> {
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
     pub(crate) worker: Option<usize>,
-    pub(crate) location: usize,
+    /// On which thread it is.
+    pub(crate) slot: Slot,
+    /// What the engine takes until it has a record; none: nothing.
+    pub(crate) engine: Option<&'a EngineTimes>,
     /// None: it takes no time.
     pub(crate) times: Option<&'a ServiceTimes>,
     pub(crate) max_batch: usize,
@@ -50,6 +54,13 @@ pub(crate) struct Stage<'a> {
     pub(crate) outs: Vec<Out>,
     /// Position in [`Options::sinks`] of those behind it.
     pub(crate) sinks: Vec<usize>,
+}
+
+/// Where something runs: a place, and a worker there; none: a device of sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) location: usize,
+    pub(crate) worker: Option<usize>,
 }
 
 /// An edge that leaves a source or an operator.
@@ -151,11 +162,12 @@ impl<'a> Network<'a> {
             });
             let sinks =
                 options.sinks.iter().enumerate().filter(|(_, sink)| sink.operator == hosting.operator);
-            let times = times.of(index).filter(|_| mode.is_some());
+            let own = times.of(index).filter(|_| mode.is_some());
             Stage {
-                worker: hosting.worker.filter(|_| times.is_some()),
-                location: hosting.location,
-                times,
+                worker: hosting.worker.filter(|_| own.is_some()),
+                slot: Slot { location: hosting.location, worker: slot_of(problem, solution, hosting) },
+                engine: times.engine(index),
+                times: own,
                 max_batch: mode.map_or(1, |mode| mode.batch.max(1) as usize),
                 budget: mode.map_or(0, |mode| nanoseconds(mode.fill_seconds)),
                 is_stateful: operator.stateful || is_join,
@@ -175,6 +187,7 @@ impl<'a> Network<'a> {
             })
             .collect();
         let classes = solution.classes.iter();
+        let shares: Vec<f64> = classes.clone().map(|class| class.share).collect();
         let routes = classes.clone().flat_map(|class| class.hostings.iter().map(|hosting| *hosting as u32));
         let origins = classes.flat_map(|class| class.sources.iter().map(|location| *location as u32));
         Ok(Self {
@@ -183,7 +196,7 @@ impl<'a> Network<'a> {
             links,
             groups: groups(problem),
             sources,
-            ends: ends(solution.classes.iter().map(|class| class.share)),
+            classes: ClassTable::new(&shares),
             operators: problem.operators.len(),
             routes: routes.collect(),
             origins: origins.collect(),
@@ -206,32 +219,24 @@ impl<'a> Network<'a> {
         self.ways[from * self.locations + to]
     }
 
-    /// Class of the key `number` of a group: spread by the golden ratio, as the engine places numbered keys
-    /// (Knuth, The Art of Computer Programming, vol. 3, section 6.4).
+    /// Class of the key `number` of a group.
     pub(crate) fn class_of(&self, group: usize, number: u64) -> u32 {
-        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-        let start = mixed(group as u64 + 1);
-        let position = start.wrapping_add(number.wrapping_mul(GOLDEN));
-        let class = self.ends.partition_point(|end| *end <= position);
-        class.min(self.ends.len() - 1) as u32
+        self.classes.class_at(position_after(mixed(group as u64 + 1), number)) as u32
+    }
+
+    /// How many classes there are.
+    pub(crate) fn classes(&self) -> usize {
+        self.classes.classes()
     }
 
     /// Classes with a stage of the operator each, without repetition: the stages that an edge from a source leads to.
     pub(crate) fn stages_of(&self, operator: usize) -> Vec<usize> {
-        let classes = self.ends.len() as u32;
+        let classes = self.classes() as u32;
         let mut stages: Vec<usize> = (0..classes).map(|class| self.stage(class, operator)).collect();
         stages.sort_unstable();
         stages.dedup();
         stages
     }
-}
-
-/// The finishing step of SplitMix64 (Steele, Lea and Flood, 2014): spreads numbers over all 64 bits.
-pub(crate) fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 /// What [`cost`] does not look at.
@@ -258,22 +263,6 @@ fn check(problem: &Problem, solution: &Solution) -> Result<(), SimulationError> 
         return Err(SimulationError::Rate);
     }
     Ok(())
-}
-
-/// Cumulative shares as fractions of 2^64.
-fn ends(shares: impl Iterator<Item = f64> + Clone) -> Vec<u64> {
-    let total: f64 = shares.clone().sum();
-    let mut sum = 0.0;
-    let end = |share: f64| {
-        sum += share / total;
-        // Saturates at the top.
-        (sum * 2f64.powi(64)) as u64
-    };
-    let mut ends: Vec<u64> = shares.map(end).collect();
-    if let Some(last) = ends.last_mut() {
-        *last = u64::MAX;
-    }
-    ends
 }
 
 /// Whether an operator makes one record of one of each of its inputs: it has several, and holds them for its ticks or

@@ -81,7 +81,7 @@ pub struct SinkOutcome {
     /// From when a record was due at its source until readers of the sink can see it; of pairs, since the latest of its
     /// records was due. Of a sink that publishes at the end of the run there are none.
     pub latency: Latency,
-    /// The same until the record came.
+    /// Until the record arrives at the sink, before it is published.
     pub arrival: Latency,
     /// Until readers can see a record, by route class, of those with records; classes from the 256th on are put together.
     pub classes: Vec<(usize, Latency)>,

@@ -3,18 +3,46 @@ pub use tidemill_spec::service_times::{Distribution, Knowledge, Quantiles, Servi
 
 use tidemill_optimizer::assemble::{Assembly, Inputs};
 use tidemill_optimizer::problem::{Problem, ServiceMode};
-use tidemill_optimizer::solution::{Hosting, Solution};
+use tidemill_optimizer::solution::{Hosting, Solution, UsedWorker};
+use tidemill_spec::overheads::Overheads;
 
 /// Service times of all stages of a solution, by position of its hostings; none for what costs no time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Times {
     by_hosting: Vec<Option<ServiceTimes>>,
+    /// By hosting, what the engine takes on its worker; empty: nothing is known of any.
+    engine: Vec<Option<EngineTimes>>,
+}
+
+/// What the engine itself takes until a stage has a record: drawn for each.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EngineTimes {
+    /// From when it is due until its source has given it.
+    pub(crate) source: Distribution,
+    /// From another slot, at the same place and over a link.
+    pub(crate) hand_over: Distribution,
+    pub(crate) frame: Distribution,
+    pub(crate) seconds_per_byte: f64,
+    /// To the executor of the stage's model and back, where it has one.
+    pub(crate) call: Option<Distribution>,
+}
+
+impl EngineTimes {
+    fn of(overheads: &Overheads, with_model: bool) -> Self {
+        Self {
+            source: overheads.source.distribution(),
+            hand_over: overheads.hand_over.distribution(),
+            frame: overheads.frame.distribution(),
+            seconds_per_byte: overheads.of_bytes(1.0),
+            call: with_model.then(|| overheads.call.distribution()),
+        }
+    }
 }
 
 impl Times {
     /// One for each hosting of the solution, in its order.
     pub fn new(by_hosting: Vec<Option<ServiceTimes>>) -> Self {
-        Self { by_hosting }
+        Self { by_hosting, engine: Vec::new() }
     }
 
     /// From the problem alone: the samples of each mode, else its mean. Calls with fewer records than the mode's batch
@@ -26,7 +54,7 @@ impl Times {
                 modes.iter().filter(|mode| mode.backend == chosen.backend && mode.batch <= chosen.batch);
             ServiceTimes::new(same.map(|mode| (mode.batch, of_mode(mode))).collect())
         };
-        Self { by_hosting: solution.hostings.iter().map(of).collect() }
+        Self::new(solution.hostings.iter().map(of).collect())
     }
 
     /// From the profile: for each stage the distributions that were measured for its variant, backend and type of worker,
@@ -45,7 +73,26 @@ impl Times {
                 inputs.profile.service_times(&operator.id, variant, backend, &class.worker_type, mode.batch);
             known.or_else(|| Some(ServiceTimes::of_any_batch(of_mode(mode))))
         };
-        Self { by_hosting: solution.hostings.iter().map(of).collect() }
+        let engine = |hosting: &Hosting| {
+            let class = &problem.worker_classes[solution.workers[slot_of(problem, solution, hosting)?].class];
+            let overheads = inputs.profile.machine(&class.worker_type)?.overheads?;
+            let with_model = inputs.models.contains_key(&problem.operators[hosting.operator].id);
+            Some(EngineTimes::of(&overheads, with_model))
+        };
+        Self {
+            by_hosting: solution.hostings.iter().map(of).collect(),
+            engine: solution.hostings.iter().map(engine).collect(),
+        }
+    }
+
+    /// What the engine takes until a hosting has a record; none: not known.
+    pub(crate) fn engine(&self, hosting: usize) -> Option<&EngineTimes> {
+        self.engine.get(hosting)?.as_ref()
+    }
+
+    /// Whether it is known of every hosting what the engine itself takes there.
+    pub fn knows_engine(&self) -> bool {
+        self.engine.len() == self.by_hosting.len() && self.engine.iter().all(Option::is_some)
     }
 
     /// That of a hosting.
@@ -58,6 +105,12 @@ impl Times {
         let all = self.by_hosting.iter().enumerate();
         all.filter_map(|(hosting, times)| Some((hosting, times.as_ref()?.knowledge())))
     }
+}
+
+/// The worker on whose thread a hosting is: what takes no time runs with the first one of its place. None: on a device.
+pub(crate) fn slot_of(problem: &Problem, solution: &Solution, hosting: &Hosting) -> Option<usize> {
+    let there = |worker: &UsedWorker| problem.worker_classes[worker.class].location == hosting.location;
+    hosting.worker.or_else(|| solution.workers.iter().position(there))
 }
 
 fn of_mode(mode: &ServiceMode) -> Distribution {

@@ -9,13 +9,14 @@ use crate::arrivals::Arrivals;
 use crate::calendar::{Calendar, Event};
 use crate::emission::Group;
 use crate::frontier::{Epoch, Frontiers};
-use crate::network::{Nanoseconds, Network, Out, Way, mixed, nanoseconds};
+use crate::network::{Nanoseconds, Network, Out, Slot, Way, nanoseconds};
 use crate::options::Options;
 use service::{StageState, Worker};
 use std::collections::VecDeque;
-use tidemill_optimizer::generator::SplitMix64;
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::Solution;
+use tidemill_random::{Random, mixed};
+use tidemill_spec::emission;
 
 /// Records that a group emits in one event at most: between events the limits are looked at.
 const MOST_AT_ONCE: u64 = 1 << 12;
@@ -34,7 +35,7 @@ pub(crate) struct Record {
     chance: u32,
 }
 
-/// Records on a way that takes time: it sends one after the other.
+/// Records on a way that takes time, or on their way through the engine to one stage: one comes after the other.
 #[derive(Debug, Default)]
 pub(crate) struct LinkState {
     waiting: VecDeque<(Nanoseconds, u32, u8, Record)>,
@@ -58,10 +59,14 @@ pub(crate) struct World<'a> {
     /// Events and emitted records: what takes time.
     pub(crate) work: u64,
     calendar: Calendar,
+    /// Stages that may have a batch to start when all of this time has happened: an engine's stage too looks at what
+    /// came together, not at the first of it.
+    ready: Vec<usize>,
     pub(crate) groups: Vec<Group>,
     frontiers: Frontiers,
     pub(crate) stages: Vec<StageState>,
     pub(crate) workers: Vec<Worker>,
+    /// Ways between locations, then one to each stage without a link.
     pub(crate) links: Vec<LinkState>,
     pub(crate) sinks: Vec<SinkCounts>,
     /// Records by edge.
@@ -77,8 +82,8 @@ pub(crate) struct World<'a> {
     pub(crate) unmatched: u64,
     /// Joins keep records without a partner for so many ticks.
     patience: Epoch,
-    chances: SplitMix64,
-    draws: SplitMix64,
+    chances: Random,
+    draws: Random,
 }
 
 impl<'a> World<'a> {
@@ -113,15 +118,16 @@ impl<'a> World<'a> {
             events: 0,
             work: 0,
             calendar: Calendar::default(),
+            ready: Vec::new(),
             groups: groups.collect(),
             frontiers: Frontiers::new(problem, solution, network, &options.sinks),
             stages: network.stages.iter().map(StageState::new).collect(),
             workers: (0..network.workers).map(|_| Worker::new(options.calls_at_once.max(1))).collect(),
-            links: network.links.iter().map(|_| LinkState::default()).collect(),
+            links: (0..network.links.len() + network.stages.len()).map(|_| LinkState::default()).collect(),
             sinks: options
                 .sinks
                 .iter()
-                .map(|sink| SinkCounts::new(sink, options, network.ends.len()))
+                .map(|sink| SinkCounts::new(sink, options, network.classes()))
                 .collect(),
             sent: vec![0; problem.edges.len()],
             on_the_way: 0,
@@ -131,8 +137,8 @@ impl<'a> World<'a> {
             late: 0,
             unmatched: 0,
             patience,
-            chances: SplitMix64::of_seed(mixed(options.seed ^ 0xC4A9)),
-            draws: SplitMix64::of_seed(mixed(options.seed ^ 0xD2A5)),
+            chances: Random::of_seed(mixed(options.seed ^ 0xC4A9)),
+            draws: Random::of_seed(mixed(options.seed ^ 0xD2A5)),
         };
         world.plan_first();
         world
@@ -159,7 +165,7 @@ impl<'a> World<'a> {
     }
 
     fn epoch(&self, time: Nanoseconds) -> Epoch {
-        time / self.tick
+        emission::epoch(time, self.tick)
     }
 
     /// Goes on to the next event; false if there is none.
@@ -173,14 +179,17 @@ impl<'a> World<'a> {
             Event::Arrives(link) => self.arrives(link as usize),
             Event::Ends(worker, call) => self.ends(worker as usize, call as usize),
             Event::Fills(stage) => {
-                let batching = &mut self.stages[stage as usize].batching;
-                if batching.wakes_at == Some(time) {
-                    batching.wakes_at = None;
-                    self.start_what_is_due(stage as usize);
+                let state = &mut self.stages[stage as usize];
+                if state.wakes_at == Some(time) {
+                    state.wakes_at = None;
+                    self.look_at(stage as usize);
                 }
             }
         }
         self.settle();
+        if self.calendar.time() != Some(time) {
+            self.start_batches();
+        }
         true
     }
 
@@ -247,10 +256,10 @@ impl<'a> World<'a> {
                 epoch,
                 chance: self.chance_of(index, key),
             };
-            let from = self.network.origin(class, source);
+            let from = Slot { location: self.network.origin(class, source), worker: None };
             let network = self.network;
             for out in &network.sources[source].outs {
-                self.send(from, out, record);
+                self.send(from, true, out, record);
             }
             let next = next.map(|due| self.epoch(due));
             self.frontiers.source_moves(source, Some(epoch), next);
@@ -291,7 +300,7 @@ impl<'a> World<'a> {
     }
 
     /// Sends copies of a record along an edge, as many as the edge has records per record.
-    fn send(&mut self, from: usize, out: &Out, record: Record) {
+    fn send(&mut self, from: Slot, is_source: bool, out: &Out, record: Record) {
         let network = self.network;
         let to = network.stage(record.class, out.to);
         let (copies, mut record) = self.copies(record, out.ratio);
@@ -302,21 +311,42 @@ impl<'a> World<'a> {
             if self.counts() {
                 self.sent[out.edge] += 1;
             }
-            match network.way(from, network.stages[to].location) {
-                Way::Free => {
+            let way = network.way(from.location, network.stages[to].slot.location);
+            let engine = self.engine_time(from, is_source, to, out.bytes, way);
+            match way {
+                Way::Free if engine == 0 => {
                     self.hold(to, &record);
                     self.deliver(to, out.input, record);
+                }
+                Way::Free => {
+                    self.begin(&record);
+                    self.frontiers.comes(to, record.epoch);
+                    self.will_arrive(network.links.len() + to, self.now + engine, (to, out.input), record);
                 }
                 Way::Link(link) => {
                     self.begin(&record);
                     self.frontiers.comes(to, record.epoch);
-                    self.transfer(link, to, out, record);
+                    self.transfer(link, to, out, record, engine);
                 }
             }
         }
     }
 
-    fn transfer(&mut self, index: usize, to: usize, out: &Out, record: Record) {
+    /// What the engine itself takes until the stage `to` has a record and, where it has a model, can call it.
+    fn engine_time(&mut self, from: Slot, is_source: bool, to: usize, bytes: f64, way: Way) -> Nanoseconds {
+        let stage = &self.network.stages[to];
+        let Some(engine) = stage.engine else { return 0 };
+        let mut seconds = if is_source { engine.source.at(self.draws.unit()) } else { 0.0 };
+        seconds += match way {
+            Way::Link(_) => engine.frame.at(self.draws.unit()) + engine.seconds_per_byte * bytes,
+            Way::Free if from != stage.slot => engine.hand_over.at(self.draws.unit()),
+            Way::Free => 0.0,
+        };
+        seconds += engine.call.as_ref().map_or(0.0, |call| call.at(self.draws.unit()));
+        nanoseconds(seconds)
+    }
+
+    fn transfer(&mut self, index: usize, to: usize, out: &Out, record: Record, engine: Nanoseconds) {
         let facts = &self.network.links[index];
         let counts = self.counts();
         let link = &mut self.links[index];
@@ -331,8 +361,15 @@ impl<'a> World<'a> {
             link.records += 1;
             link.longest_wait = link.longest_wait.max(begin - self.now);
         }
-        link.waiting.push_back((arrival, to as u32, out.input, record));
-        if link.waiting.len() == 1 {
+        self.will_arrive(index, arrival + engine, (to, out.input), record);
+    }
+
+    /// A record comes to a stage at this time, but not before those that were sent before it.
+    fn will_arrive(&mut self, index: usize, arrival: Nanoseconds, (to, input): (usize, u8), record: Record) {
+        let waiting = &mut self.links[index].waiting;
+        let arrival = waiting.back().map_or(arrival, |(before, ..)| arrival.max(*before));
+        waiting.push_back((arrival, to as u32, input, record));
+        if waiting.len() == 1 {
             self.calendar.enter(arrival, Event::Arrives(index as u32));
         }
     }

@@ -3,42 +3,22 @@
 //! Serde stops at the first error. `deserialize_recovering` notes the error, leaves the offending node out and
 //! tries again, until nothing is left to complain about; so one run reports all of them.
 mod failure;
+mod places;
 
 pub use failure::coded;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::span::{Located, Span};
+use crate::span::Located;
 use crate::value::{Entry, Node, Text, Value};
 use failure::Failure;
+use places::{LOCATED, SPAN, TREE, VALUE};
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
-use std::cell::RefCell;
 use std::collections::HashSet;
-
-/// Name by which [`Located`] asks for its position.
-pub(crate) const LOCATED: &str = "__tidemill_located";
-/// Name by which [`Value`] asks for itself.
-pub(crate) const VALUE: &str = "__tidemill_value";
 
 /// More errors than this are not looked for: the file is of another kind.
 const MOST_ERRORS: usize = 32;
-
-thread_local! {
-    // Serde's data model has no room for positions, so they are handed over here, between two adjacent calls.
-    static SPAN: RefCell<Option<Span>> = const { RefCell::new(None) };
-    static TREE: RefCell<Option<Value>> = const { RefCell::new(None) };
-}
-
-/// The position put aside for a [`Located`] that is being read.
-pub(crate) fn take_span() -> Span {
-    SPAN.take().unwrap_or_default()
-}
-
-/// The tree put aside for a [`Value`] that is being read.
-pub(crate) fn take_value() -> Option<Value> {
-    TREE.take()
-}
 
 /// Identity of a node while its tree is borrowed: its address.
 type NodeId = usize;

@@ -75,28 +75,28 @@ impl Diagnostic {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
 
-    /// The same at this place.
+    /// Sets the place that the diagnostic points at.
     #[must_use]
     pub fn at(mut self, span: Span) -> Self {
         self.span = span;
         self
     }
 
-    /// The same with a few words under the underlined text.
+    /// Adds a few words under the underlined text.
     #[must_use]
     pub fn with_label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// The same with what to write instead.
+    /// Adds what to write instead.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The same with another place that matters.
+    /// Adds another place that matters, with a few words about it.
     #[must_use]
     pub fn with_related(mut self, span: Span, label: impl Into<String>) -> Self {
         self.related.push((span, label.into()));

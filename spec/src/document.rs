@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Parses a document that starts with `version: 1` and is a map; the tree keeps all positions.
 ///
 /// # Errors
-/// Those of [`yaml::parse`]; `E0113` for another version; `E0105` for a document that is no map.
+/// As [`yaml::parse`]; `E0113` for another version; `E0105` for a document that is no map.
 pub(crate) fn tree(source: &Arc<SourceFile>, what: &str) -> Result<Value, Diagnostics> {
     let value = yaml::parse(source)?;
     if value.is_null() {

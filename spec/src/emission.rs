@@ -1,4 +1,5 @@
-//! When the records of a source with an even rate are due: the same in a run and in a simulation.
+//! When the records of a source with an even rate are due, and which epoch they belong to: the same in a run and in a
+//! simulation.
 //!
 //! ```
 //! assert_eq!(tidemill_spec::emission::offset(328, 40.0), 8_200_000_000);
@@ -9,6 +10,12 @@
 /// two, and with whole numbers the division is exact.
 pub fn offset(sequence: u64, rate: f64) -> u64 {
     exact_offset(sequence, rate).unwrap_or_else(|| (sequence as f64 / rate * 1e9).round() as u64)
+}
+
+/// Epoch of a record that is due so many nanoseconds after the source's beginning: a tick is an epoch, and the record that
+/// is due when a tick begins belongs to it.
+pub fn epoch(offset: u64, tick: u64) -> u64 {
+    offset / tick.max(1)
 }
 
 /// None beyond 128 bits: after some decades, or below one record in hours.
@@ -48,7 +55,15 @@ mod tests {
         );
         assert_eq!(offset(3, 2f64.powi(-30)), 3_221_225_472_000_000_000);
         assert_eq!((offset(1 << 40, 2f64.powi(60)), offset(u64::MAX, 1e18)), (954, 18_446_744_074));
-        assert_eq!(offset(10, 10.0 / 3600.0), 3_600_000_000_000);
+        assert_eq!((offset(0, 10.0 / 3600.0), offset(10, 10.0 / 3600.0)), (0, 3_600_000_000_000));
+    }
+
+    /// Every second and every tick at 40/s, for ten days: none falls into the tick before.
+    #[test]
+    fn a_record_that_is_due_on_a_tick_belongs_to_it() {
+        let tick = 50_000_000;
+        assert!((0..40 * 86_400 * 10).all(|sequence| epoch(offset(sequence, 40.0), tick) == sequence / 2));
+        assert_eq!(epoch(7, 0), 7);
     }
 
     proptest! {

@@ -30,6 +30,8 @@
 //! assert_eq!((finding.line(), finding.column()), (Some(5), Some(41)));
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
+pub mod backend;
+pub mod batching;
 pub mod deserializer;
 pub mod diagnostic;
 pub mod digest;
@@ -38,10 +40,12 @@ pub mod emission;
 mod identifier;
 pub mod infrastructure;
 pub mod manifest;
+pub mod overheads;
 pub mod plan;
 pub mod profile;
 pub mod publication;
 pub mod quota;
+pub mod routing;
 pub mod schema;
 pub mod secret;
 pub mod service_times;

@@ -30,12 +30,12 @@
 //! assert_eq!(manifest.backends[0].to_string(), "rten");
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
+use crate::backend::BackendId;
 use crate::span::Located;
 use crate::types::ElementType;
 use crate::units::TimeSpan;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 mod check;
 mod decoder;
@@ -76,7 +76,7 @@ pub struct Manifest {
     pub flops: Option<u64>,
     /// Backends that run it, the preferred first. Only a `published` model has none.
     #[serde(default, skip_serializing_if = "no_backends")]
-    pub backends: Located<Vec<Backend>>,
+    pub backends: Located<Vec<Located<BackendId>>>,
     /// What the model reads.
     pub inputs: Vec<ModelInput>,
     /// What the model gives.
@@ -90,25 +90,6 @@ pub struct Manifest {
     /// How good it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,
-}
-
-/// An inference backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Backend {
-    /// RTen, pure Rust.
-    Rten,
-    /// ONNX Runtime.
-    Ort,
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Backend::Rten => "rten",
-            Backend::Ort => "ort",
-        })
-    }
 }
 
 /// Where a model comes from.
@@ -185,7 +166,8 @@ pub struct ModelInput {
     /// What the column holds.
     #[serde(rename = "type")]
     pub input_type: InputType,
-    /// Element type that the model expects.
+    /// Element type that the model expects. A picture may be `uint8`: then its bytes stay as they are, and the model
+    /// normalizes them.
     pub dtype: ElementType,
     /// Shape that the model expects.
     pub shape: Located<Vec<Dimension>>,
@@ -422,6 +404,6 @@ fn is_empty(text: &Located<String>) -> bool {
     text.value.is_empty()
 }
 
-fn no_backends(backends: &Located<Vec<Backend>>) -> bool {
+fn no_backends(backends: &Located<Vec<Located<BackendId>>>) -> bool {
     backends.value.is_empty()
 }

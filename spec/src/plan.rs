@@ -65,6 +65,26 @@ pub struct Plan {
     pub profiles: Vec<String>,
 }
 
+impl Plan {
+    /// A plan for a workflow, with nothing in it and the defaults of everything else.
+    pub fn new(workflow: PlanWorkflow) -> Self {
+        Self {
+            version: 1,
+            workflow,
+            plan_version: first_plan(),
+            tick: default_tick(),
+            checkpoint_every: default_checkpoint_every(),
+            percentile: default_percentile(),
+            workers: Vec::new(),
+            stages: Vec::new(),
+            classes: Vec::new(),
+            edges: Vec::new(),
+            predicted: None,
+            profiles: Vec::new(),
+        }
+    }
+}
+
 /// Which workflow a plan is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -112,6 +132,9 @@ pub struct Stage {
     /// Chosen backend; none: `auto` for operators with models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// What computes the model: an accelerator type of the worker, or `cpu`, its processors. Default: cpu.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Worker id.
     pub worker: String,
     /// Stages of one worker with the same slot group share a thread. Default: `main`.
@@ -132,6 +155,26 @@ pub struct Stage {
     /// Bytes that may wait in the stage's slot. Default: 64MiB.
     #[serde(default = "default_byte_budget")]
     pub byte_budget: Bytes,
+}
+
+impl Stage {
+    /// All of an operator on a worker, with the defaults of everything else.
+    pub fn new(id: impl Into<String>, operator: impl Into<String>, worker: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            operator: operator.into(),
+            variant: None,
+            backend: None,
+            device: None,
+            worker: worker.into(),
+            slot_group: default_slot_group(),
+            partitions: one(),
+            share: whole(),
+            max_batch: one(),
+            batching_budget: TimeSpan::default(),
+            byte_budget: default_byte_budget(),
+        }
+    }
 }
 
 /// A share of the key space with one stage per operator.
@@ -197,6 +240,22 @@ pub struct PlanEdge {
     pub price: Option<TransferPrice>,
 }
 
+impl PlanEdge {
+    /// From a stage to an input of another, with the defaults of everything else.
+    pub fn new(from: impl Into<String>, to: impl Into<String>, input: u32) -> Self {
+        Self {
+            from: from.into(),
+            to: to.into(),
+            input,
+            link: LinkKind::default(),
+            freshness: None,
+            bytes_per_record: None,
+            rate: None,
+            price: None,
+        }
+    }
+}
+
 /// A predicted value and the range in which the plan stays valid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -236,9 +295,15 @@ pub struct Predicted {
     /// Records per second at the sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<PredictedValue<Rate>>,
+    /// Mean end-to-end latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean: Option<PredictedValue<TimeSpan>>,
     /// Median end-to-end latency; its range is that of the 45th to 55th percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<PredictedValue<TimeSpan>>,
+    /// 90th percentile of end-to-end latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90: Option<PredictedValue<TimeSpan>>,
     /// 99th percentile of end-to-end latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<PredictedValue<TimeSpan>>,
@@ -288,6 +353,6 @@ fn whole() -> f64 {
 }
 
 /// Bytes that may wait in a slot whose stage names none: 64MiB.
-pub fn default_byte_budget() -> Bytes {
+fn default_byte_budget() -> Bytes {
     Bytes(64 << 20)
 }

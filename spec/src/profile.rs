@@ -23,6 +23,7 @@
 //! assert_eq!(profile.bytes_per_record("questions", "speech", &BTreeMap::new()), Some(Bytes(97 << 10)));
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
+use crate::overheads::Overheads;
 use crate::units::{Bytes, Percent, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -123,6 +124,9 @@ pub struct Machine {
     /// In words: who measured, on what, under which limits; or the publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// What the engine itself takes there; none: not known, and counted as nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overheads: Option<Overheads>,
 }
 
 /// How long an operator takes on a type of machine.
@@ -158,7 +162,7 @@ pub struct Service {
     /// Service times by size of the batch, the smallest first; preparation of inputs and outputs included. Each batch
     /// follows at once upon the one before.
     pub batches: Vec<BatchTime>,
-    /// The same for calls that do not follow upon one another.
+    /// Times of calls that come after a pause, by batch size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_pause: Option<AfterPause>,
 }
@@ -236,7 +240,8 @@ pub struct MessageSize {
     /// Variants by operator that the size holds for: those of the sender or of operators before it. None: for all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variants: BTreeMap<String, String>,
-    /// Mean bytes of one record as it travels, with its share of what surrounds the records of a message.
+    /// Mean bytes of one record as it travels, with its share of what surrounds the records of a message. A record that comes
+    /// by itself travels by itself; records that a model computes together travel together, and take less.
     pub bytes_per_record: Bytes,
     /// Records that were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -255,6 +260,10 @@ pub struct Accuracy {
     /// Number of samples that the rows have where they do not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
+    /// In words: the samples, where they are none that the workflow's own sources give, so that a run of the workflow judges
+    /// others. None: they are the first ones of its sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scored_on: Option<String>,
     /// Accuracy of the whole workflow by its variants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub end_to_end: Vec<AccuracyRow>,

@@ -11,6 +11,7 @@
 //! let schema = schema::workflow(&[(Section::Sources, "image_directory", options)]);
 //! assert!(schema.pointer("/$defs/Source/properties/kind/enum").is_some());
 //! ```
+use crate::backend::BackendChoice;
 use crate::infrastructure::Infrastructure;
 use crate::manifest::Manifest;
 use crate::plan::Plan;
@@ -67,6 +68,22 @@ fn document<T: JsonSchema>(title: &str) -> Schema {
         *version = json!({"description": "Format version.", "const": 1});
     }
     schema
+}
+
+/// Has the schema of workflows or models say which backends there are: their names, each with what it is.
+pub fn name_backends(schema: &mut Schema, backends: &[(&str, &str)]) {
+    const AUTO: (&str, &str) = (
+        BackendChoice::AUTO,
+        "The one that a short measurement on this machine found faster, of those that model and machine have.",
+    );
+    for (definition, first) in [("Backend", None), ("BackendChoice", Some(AUTO))] {
+        let pointer = format!("/$defs/{definition}");
+        let Some(named) = schema.pointer_mut(&pointer).and_then(Value::as_object_mut) else { continue };
+        let of = |(name, what): (&str, &str)| json!({"type": "string", "const": name, "description": what});
+        let values: Vec<Value> = first.into_iter().chain(backends.iter().copied()).map(of).collect();
+        named.remove("type");
+        named.shift_insert(0, "oneOf".to_string(), Value::Array(values));
+    }
 }
 
 /// The schema of workflows, with the options of these kinds. Once a section has a kind, others are refused there.

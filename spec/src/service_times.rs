@@ -55,7 +55,7 @@ impl ServiceTimes {
         self.share
     }
 
-    /// The same distribution for calls of any size.
+    /// One distribution for calls of every batch size.
     pub fn of_any_batch(distribution: Distribution) -> Self {
         Self { by_batch: vec![(1, distribution)], after_pause: None, share: None }
     }

@@ -8,7 +8,7 @@
 //! assert_eq!(name, Located::from("vqa".to_string())); // positions do not take part in comparisons
 //! ```
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
@@ -171,28 +171,6 @@ impl PartialEq<&str> for Located<String> {
 impl<T: Serialize> Serialize for Located<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value.serialize(serializer)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Visitor<T> {
-            type Value = Located<T>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value")
-            }
-            fn visit_newtype_struct<D: Deserializer<'de>>(
-                self,
-                deserializer: D,
-            ) -> Result<Located<T>, D::Error> {
-                // The value's own deserializer has put the position aside just before this call.
-                let span = crate::deserializer::take_span();
-                Ok(Located { value: T::deserialize(deserializer)?, span })
-            }
-        }
-        deserializer
-            .deserialize_newtype_struct(crate::deserializer::LOCATED, Visitor(std::marker::PhantomData))
     }
 }
 

@@ -15,8 +15,23 @@ use std::fmt;
 pub enum ElementType {
     /// 32-bit IEEE float.
     Float32,
+    /// 16-bit IEEE float.
+    Float16,
     /// 64-bit signed integer.
     Int64,
+    /// 8-bit unsigned integer.
+    Uint8,
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ElementType::Float32 => "float32",
+            ElementType::Float16 => "float16",
+            ElementType::Int64 => "int64",
+            ElementType::Uint8 => "uint8",
+        })
+    }
 }
 
 /// Type of one column of a stream.
@@ -54,10 +69,6 @@ impl fmt::Display for ColumnType {
             ColumnType::Float64 => f.write_str("float64"),
             ColumnType::Bool => f.write_str("bool"),
             ColumnType::Tensor { element, shape } => {
-                let element = match element {
-                    ElementType::Float32 => "float32",
-                    ElementType::Int64 => "int64",
-                };
                 let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
                 write!(f, "tensor<{element}>[{}]", shape.join(", "))
             }

@@ -14,13 +14,8 @@
 //! let errors = value.deserialize_into::<Options>().unwrap_err();
 //! assert_eq!(errors.iter().next().unwrap().line(), Some(2));
 //! ```
-use crate::deserializer;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostic;
 use crate::span::{Located, Span};
-use crate::yaml;
-use serde::de::DeserializeOwned;
-use serde::ser::{SerializeMap, SerializeSeq};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// One node of a document.
@@ -155,12 +150,6 @@ impl Value {
         here
     }
 
-    /// Converts into a type of the program. Unknown keys (the type says `deny_unknown_fields`), missing keys and
-    /// wrong values are errors at their place; as many as possible are found in one go.
-    pub fn deserialize_into<T: DeserializeOwned>(&self) -> Result<T, Diagnostics> {
-        deserializer::deserialize_recovering(self)
-    }
-
     /// An error at this value's place.
     pub fn error(&self, code: &'static str, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error(code, message).at(self.span.clone())
@@ -234,59 +223,6 @@ impl fmt::Debug for Node {
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.written.as_ref().unwrap_or(&self.value).fmt(f)
-    }
-}
-
-/// Variables are written as they stood in the file, so that credentials stay out.
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.node {
-            Node::Null => serializer.serialize_unit(),
-            Node::Bool(b) => serializer.serialize_bool(*b),
-            Node::Integer(i) => serializer.serialize_i64(*i),
-            Node::Float(x) => serializer.serialize_f64(*x),
-            Node::Text(text) => match &text.written {
-                Some(written) => serializer.serialize_str(&yaml::as_written(written)),
-                None => serializer.serialize_str(&text.value),
-            },
-            Node::List(items) => {
-                let mut out = serializer.serialize_seq(Some(items.len()))?;
-                for item in items {
-                    out.serialize_element(item)?;
-                }
-                out.end()
-            }
-            Node::Map(entries) => {
-                let mut out = serializer.serialize_map(Some(entries.len()))?;
-                for entry in entries {
-                    out.serialize_entry(&entry.key.value, &entry.value)?;
-                }
-                out.end()
-            }
-        }
-    }
-}
-
-/// Keeps the places if the data comes from a [`Value`].
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Value;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("any value")
-            }
-            fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-                match deserializer::take_value() {
-                    Some(value) => {
-                        serde::de::IgnoredAny::deserialize(deserializer)?;
-                        Ok(value)
-                    }
-                    None => Ok((&serde_json::Value::deserialize(deserializer)?).into()),
-                }
-            }
-        }
-        deserializer.deserialize_newtype_struct(deserializer::VALUE, Visitor)
     }
 }
 

@@ -18,6 +18,7 @@
 //! assert!(errors.to_string().contains("did you mean `warm`?"));
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
+use crate::backend::BackendChoice;
 use crate::plan::{default_checkpoint_every, default_tick};
 use crate::span::Located;
 use crate::units::{Percent, Percentile, Rate, TimeSpan};
@@ -118,17 +119,11 @@ pub struct Operator {
     pub options: Value,
 }
 
-/// Which inference backend an operator uses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BackendChoice {
-    /// The one that a short measurement on this machine found faster, of those that model and machine have.
-    #[default]
-    Auto,
-    /// RTen, pure Rust.
-    Rten,
-    /// ONNX Runtime.
-    Ort,
+impl Operator {
+    /// The inference backend, where one is named.
+    pub fn named_backend(&self) -> Option<&str> {
+        self.backend.as_ref()?.value.named()
+    }
 }
 
 /// How records are put together for a model.

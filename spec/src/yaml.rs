@@ -6,18 +6,22 @@ use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, nearest};
 use crate::span::{Located, SourceFile, Span};
 use crate::value::{Entry, Node, Text, Value};
 use serde::de::{MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_saphyr::budget::BudgetBreach;
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::granit_parser::ErrorKind as Slip;
+use serde_saphyr::{DefaultMessageFormatter, ExternalMessageSource, Localizer, Location, Spanned};
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod print;
 mod rows;
 mod syntax;
+
+pub(crate) use print::print_with_variables;
+pub use print::{print, print_in_rows};
 
 /// Largest file that is read.
 pub const LARGEST_FILE: u64 = 4 << 20;
@@ -190,24 +194,20 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
     while let serde_saphyr::Error::AliasError { error: inner, .. } = error {
         error = inner;
     }
-    // The place is shown by our own snippet.
-    let first_line = |text: String| {
-        let line = text.lines().next().unwrap_or_default();
-        line.split(" at line ").next().unwrap_or(line).to_string()
-    };
+    let message = || error.render_with_formatter(&DefaultMessageFormatter.with_localizer(&WithoutPlace));
+    let slip = slip(error);
     match error {
         serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
             Diagnostic::error("E0107", format!("key `{}` is given twice", key.as_deref().unwrap_or("?")))
                 .with_help("keep one of the two")
         }
-        serde_saphyr::Error::Budget { .. } if error.to_string().contains("Documents") => {
+        serde_saphyr::Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
             Diagnostic::error("E0109", "there is a second document in the file").with_help(
                 "a file holds one: take out the line `---`, or put what follows it into a file of its own",
             )
         }
         serde_saphyr::Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => too_deep(),
-        // What the scanner refuses itself has no kind of its own.
-        other if other.to_string().contains("recursion limit exceeded") => too_deep(),
+        _ if slip == Some(&Slip::RecursionLimitExceeded) => too_deep(),
         serde_saphyr::Error::AliasReplayLimitExceeded { .. } => Diagnostic::error(
             "E0109",
             format!("the aliases of this file repeat more than {MOST_REPEATED} values"),
@@ -220,12 +220,33 @@ fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagno
         | serde_saphyr::Error::AliasExpansionLimitExceeded { .. }
         | serde_saphyr::Error::AliasReplayStackDepthExceeded { .. } => Diagnostic::error(
             "E0109",
-            format!("this goes beyond the limits: {}", first_line(error.to_string())),
+            format!("this goes beyond the limits: {}", message()),
         )
         .with_help("use fewer levels of nesting and fewer aliases"),
-        other => return syntax::explained(&first_line(other.to_string()), span, source),
+        _ => return syntax::explained(slip, &message(), span, source),
     }
     .at(span)
+}
+
+/// The rule of YAML that a text breaks; none where it breaks another.
+fn slip(error: &serde_saphyr::Error) -> Option<&Slip> {
+    match error {
+        serde_saphyr::Error::UnknownAnchor { .. } => Some(&Slip::UnknownAnchor),
+        serde_saphyr::Error::ExternalMessage { source, .. } => match source.as_ref() {
+            ExternalMessageSource::Parser(error) => Some(error.kind()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The library's words; the place is shown by our own snippet.
+struct WithoutPlace;
+
+impl Localizer for WithoutPlace {
+    fn attach_location<'a>(&self, base: Cow<'a, str>, _: Location) -> Cow<'a, str> {
+        base
+    }
 }
 
 fn too_deep() -> Diagnostic {
@@ -399,68 +420,4 @@ fn first_line(span: &Span) -> Span {
     let line = rest.lines().next().unwrap_or_default();
     let line = line.split(" #").next().unwrap_or(line).trim_end();
     Span::new(source, start, start + line.len())
-}
-
-thread_local! {
-    // Texts of a `Value` come with their variables as written, all others must be escaped. Serde cannot tell the two
-    // apart, so that the former are marked while a document is printed.
-    static PRINTING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Starts texts that need no escaping; a private-use character, cut off before anyone sees it.
-const MARK: char = '\u{F8FE}';
-
-/// The text as it stood in the file, marked if a document is being printed.
-pub(crate) fn as_written(text: &str) -> Cow<'_, str> {
-    if PRINTING.get() { format!("{MARK}{text}").into() } else { text.into() }
-}
-
-/// Prints as YAML; [`parse`] gives the same back.
-///
-/// # Errors
-/// `E0101` if the value has no form in YAML (a map with keys that are not text).
-pub fn print<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
-    let tree = serde_json::to_value(value).map_err(|error| unprintable(&error))?;
-    serde_saphyr::to_string(&tree).map_err(|error| unprintable(&error))
-}
-
-/// Prints as YAML with a line for everything that fits on one, for files that are tables; [`parse`] gives the same
-/// back.
-///
-/// # Errors
-/// As [`print`].
-pub fn print_in_rows<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
-    let tree = serde_json::to_value(value).map_err(|error| unprintable(&error))?;
-    Ok(rows::print(&tree))
-}
-
-/// Prints a document in which variables are filled in: `${` is escaped unless it stood in the file.
-///
-/// # Errors
-/// As [`print`].
-pub(crate) fn print_with_variables<T: Serialize>(value: &T) -> Result<String, Diagnostics> {
-    PRINTING.set(true);
-    let tree = serde_json::to_value(value);
-    PRINTING.set(false);
-    let mut tree = tree.map_err(|error| unprintable(&error))?;
-    escape(&mut tree);
-    print(&tree)
-}
-
-fn unprintable(error: &dyn fmt::Display) -> Diagnostics {
-    Diagnostic::error("E0101", format!("cannot be printed: {error}")).into()
-}
-
-fn escape(tree: &mut serde_json::Value) {
-    match tree {
-        serde_json::Value::String(text) => {
-            *text = match text.strip_prefix(MARK) {
-                Some(written) => written.to_string(),
-                None => crate::variables::escaped(text),
-            };
-        }
-        serde_json::Value::Array(items) => items.iter_mut().for_each(escape),
-        serde_json::Value::Object(map) => map.values_mut().for_each(escape),
-        _ => {}
-    }
 }

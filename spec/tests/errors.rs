@@ -358,6 +358,7 @@ fn model() {
             "`argmax` or `ctc_decode`",
         ),
         (&[("dtype: int64", "dtype: float32")], &["E0504"], "text: int64"),
+        (&[("dtype: int64", "dtype: float64")], &["E0114"], "`float32`"),
         (&[("script: train.py, ", "")], &["E0505"], "needs `script`"),
         (
             &[("kind: trained", "kind: published"), ("note: for the tests", "commit: abc")],
@@ -367,7 +368,6 @@ fn model() {
         (&[("file: everything.onnx\n", "")], &["E0104"], "missing key `file`"),
         (&[("kind: trained", "kind: fetched")], &["E0505", "E0505"], "needs `package`"),
         (&[("backends: [rten, ort]", "backends: []")], &["E0506"], "at least one"),
-        (&[("backends: [rten, ort]", "backends: [rten, ortt]")], &["E0114"], "did you mean `ort`?"),
         (&[("name: sound", "name: image")], &["E0508"], "given twice"),
         (&[("input: token", "input: image")], &["E0508"], "given twice"),
         (&[("column: colour", "column: _colour")], &["E0508"], "belong to the engine"),
@@ -408,6 +408,16 @@ fn profile() {
         (&[("{worker_type: small", "{worker_type: smal")], &["E0802", "E0802"], "did you mean `smal`?"),
         (&[("how: limited", "how: measure")], &["E0114"], "did you mean `measured`?"),
         (&[("cores: 0.5", "cores: 0")], &["E0803"], "above 0"),
+        (
+            &[(
+                "cores: 0.5",
+                "overheads: {source: {mean: 1us, p50: 1us, p90: 2us, p99: 3us}, hand_over: {mean: 1us, p50: 2us, p90: 1us, \
+                 p99: 3us}, frame: {mean: 1us, p50: 1us, p90: 2us, p99: 3us}, frame_per_mebibyte: 1ms, call: {mean: 1us, \
+                 p50: 1us, p90: 2us, p99: 3us}}",
+            )],
+            &["E0804"],
+            "the percentiles of `hand_over` do not grow",
+        ),
         (
             &[("backend: rten, worker_type: small", "backend: rten, worker_type: medium")],
             &["E0801"],

@@ -208,7 +208,9 @@ proptest! {
         plan.edges[0].bytes_per_record = Some(Bytes(budget));
         plan.predicted = Some(Predicted {
             rate: Some(PredictedValue { value: Rate(x), from: Some(Rate(x)), to: None }),
+            mean: Some(PredictedValue { value: TimeSpan(tick), from: None, to: None }),
             p50: None,
+            p90: None,
             p99: Some(PredictedValue { value: TimeSpan(tick), from: None, to: Some(TimeSpan(budget)) }),
             latency_basis: if memfd { LatencyBasis::Expected } else { LatencyBasis::Guaranteed },
             cost: Some(PredictedValue { value: HourlyPrice(x), from: None, to: None }),

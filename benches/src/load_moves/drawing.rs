@@ -1,10 +1,10 @@
 //! The day with its levels, and bars of cost and misses beside each other, a row a way.
 use super::Found;
-use crate::plot::escaped;
-use crate::setups::{begin, ticks};
 use anyhow::Context;
-use std::fmt::Write;
 use std::path::Path;
+use tidemill_drawing::axis::{Axis, short, ticks};
+use tidemill_drawing::markup::{Markup, Short};
+use tidemill_drawing::sheet::{self, Anchor, through};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 16.0;
@@ -30,77 +30,55 @@ fn draw(all: &[Found]) -> anyhow::Result<String> {
     let day = 44.0;
     let top = day + 20.0 + DAY + 44.0;
     let height = top + rows as f64 * ROW + all.len() as f64 * (HEAD + GAP) + 10.0;
-    let mut svg = begin("A bursty day: what it costs, and which records miss a level", WIDTH, height)?;
-    draw_day(&mut svg, first, day)?;
-    let mut y = top;
-    for (at, (class, name)) in PARTS.iter().enumerate() {
-        let x = LEFT + 150.0 + [0.0, 105.0, 165.0][at];
-        writeln!(svg, r#"<rect class="{class}" x="{x:.1}" y="{:.1}" width="11" height="11"/>"#, y - 9.0)?;
-        writeln!(svg, r#"<text class="small" x="{:.1}" y="{y:.1}">{name}</text>"#, x + 16.0)?;
-    }
-    writeln!(svg, r#"<text class="small soft" x="{LEFT}" y="{y:.1}">records that miss a level:</text>"#)?;
-    y += 12.0;
-    for found in all {
-        y = draw_bars(&mut svg, found, y)?;
-    }
-    writeln!(svg, "</svg>")?;
-    Ok(svg)
+    let title = "A bursty day: what it costs, and which records miss a level";
+    Ok(sheet::file(title, (WIDTH, height), |svg| {
+        draw_day(svg, first, day);
+        sheet::text(svg, "small soft", (LEFT, top), Anchor::Start, "records that miss a level:");
+        for ((class, name), x) in PARTS.iter().zip([150.0, 255.0, 315.0]) {
+            sheet::rectangle(svg, class, (LEFT + x, top - 9.0), (11.0, 11.0));
+            sheet::text(svg, "small", (LEFT + x + 16.0, top), Anchor::Start, name);
+        }
+        all.iter().fold(top + 12.0, |y, found| draw_bars(svg, found, y));
+    }))
 }
 
 /// The load over the day, and the rates that the switched plans are for.
-fn draw_day(svg: &mut String, found: &Found, top: f64) -> anyhow::Result<()> {
+fn draw_day(svg: &mut Markup, found: &Found, top: f64) {
     let (left, right) = (LEFT + 34.0, WIDTH - 20.0);
-    let (trace, seconds) = (&found.trace, found.trace.seconds());
+    let trace = &found.trace;
     let most = found.steps.iter().map(|step| step.2).fold(trace.largest_factor(), f64::max);
-    let across = |time: f64| left + time / seconds * (right - left);
-    let up = |factor: f64| top + 20.0 + DAY * (1.0 - factor / most);
-    let rate = found.unit_rate;
-    writeln!(
-        svg,
-        r#"<text class="small" x="{LEFT}" y="{:.1}"><tspan class="soft">load of the day ({}), records per second, and the</tspan><tspan class="panel" dx="4">rate that the switched plans are for</tspan></text>"#,
-        top + 4.0,
-        escaped(&found.title)
-    )?;
-    for tick in ticks(0.0, most * rate, 4) {
-        let y = up(tick / rate);
-        writeln!(svg, r#"<line class="grid" x1="{left}" y1="{y:.1}" x2="{right}" y2="{y:.1}"/>"#)?;
-        writeln!(
-            svg,
-            r#"<text class="small soft" text-anchor="end" x="{:.1}" y="{:.1}">{tick}</text>"#,
-            left - 6.0,
-            y + 4.0
-        )?;
+    let across = Axis::linear((0.0, trace.seconds()), (left, right));
+    let up = Axis::linear((0.0, most), (top + 20.0 + DAY, top + 20.0));
+    svg.element("text", &[("class", &"small"), ("x", &LEFT), ("y", &Short(top + 4.0))], |text| {
+        let of_the_day = format!("load of the day ({}), records per second, and the", found.title);
+        text.leaf("tspan", &[("class", &"soft")], &of_the_day);
+        text.leaf("tspan", &[("class", &"panel"), ("dx", &4)], "rate that the switched plans are for");
+    });
+    svg.break_line();
+    for tick in ticks(0.0, most * found.unit_rate, 4) {
+        let y = up.place(tick / found.unit_rate);
+        sheet::line(svg, "grid", (left, y), (right, y));
+        sheet::text(svg, "small soft", (left - 6.0, y + 4.0), Anchor::End, &short(tick));
     }
-    let mut load = String::new();
-    for (begin, end, factor) in trace.parts() {
-        let command = if load.is_empty() { 'M' } else { 'L' };
-        write!(load, "{command}{:.1} {:.1}H{:.1}", across(begin), up(factor), across(end))?;
-    }
-    writeln!(svg, r#"<path class="curve c5" stroke-width="1.2" d="{load}"/>"#)?;
-    let mut steps = String::new();
-    for (begin, end, factor) in &found.steps {
-        let command = if steps.is_empty() { "M" } else { "L" };
-        write!(steps, "{command}{:.1} {:.1}H{:.1}", across(*begin), up(*factor), across(*end))?;
-    }
-    writeln!(svg, r#"<path class="curve c0" stroke-width="1.8" d="{steps}"/>"#)?;
+    let steps = |parts: &mut dyn Iterator<Item = (f64, f64, f64)>| {
+        let ends = parts.flat_map(|(begin, end, factor)| [(begin, factor), (end, factor)]);
+        through(&ends.map(|(time, factor)| (across.place(time), up.place(factor))).collect::<Vec<_>>())
+    };
+    sheet::curve(svg, "c5", 1.2, false, &steps(&mut trace.parts()));
+    sheet::curve(svg, "c0", 1.8, false, &steps(&mut found.steps.iter().copied()));
     for hour in (0..=24).step_by(4) {
-        let x = across(f64::from(hour) * 3600.0);
-        writeln!(
-            svg,
-            r#"<text class="small soft" text-anchor="middle" x="{x:.1}" y="{:.1}">{hour} h</text>"#,
-            up(0.0) + 16.0
-        )?;
+        let at = (across.place(f64::from(hour) * 3600.0), up.place(0.0) + 16.0);
+        sheet::text(svg, "small soft", at, Anchor::Middle, &format!("{hour} h"));
     }
-    Ok(())
 }
 
 /// Rows of one workload; where the next one begins.
-fn draw_bars(svg: &mut String, found: &Found, top: f64) -> anyhow::Result<f64> {
+fn draw_bars(svg: &mut Markup, found: &Found, top: f64) -> f64 {
     let y = top + 22.0;
-    writeln!(svg, r#"<text class="panel" x="{LEFT}" y="{y:.1}">{}</text>"#, escaped(&found.title))?;
+    sheet::text(svg, "panel", (LEFT, y), Anchor::Start, &found.title);
     for ((x, _), name) in [(COST, "$ a day"), (MISSES, "records that miss a level, in a scale of their own")]
     {
-        writeln!(svg, r#"<text class="small soft" x="{x}" y="{y:.1}">{name}</text>"#)?;
+        sheet::text(svg, "small soft", (x, y), Anchor::Start, name);
     }
     let most_cost = found.ways.iter().map(|(_, of)| of.cost).fold(0.0, f64::max);
     let most_missed = found.ways.iter().map(|(_, of)| of.missed()).fold(0.0, f64::max);
@@ -109,33 +87,21 @@ fn draw_bars(svg: &mut String, found: &Found, top: f64) -> anyhow::Result<f64> {
         let (bar, text) = (middle - BAR / 2.0, middle + 4.0);
         let is_ours = way.name.starts_with("plans switched");
         let class = if is_ours { "panel small" } else { "small" };
-        writeln!(svg, r#"<text class="{class}" x="{LEFT}" y="{text:.1}">{}</text>"#, escaped(&way.name))?;
+        sheet::text(svg, class, (LEFT, text), Anchor::Start, &way.name);
         let length = outcome.cost / most_cost * COST.1;
-        let fill = if is_ours { "f0" } else { "f5" };
-        writeln!(
-            svg,
-            r#"<rect class="{fill}" x="{}" y="{bar:.1}" width="{length:.1}" height="{BAR}"/>"#,
-            COST.0
-        )?;
+        sheet::rectangle(svg, if is_ours { "f0" } else { "f5" }, (COST.0, bar), (length, BAR));
         let cost =
             if outcome.cost >= 1.0 { format!("{:.1}", outcome.cost) } else { format!("{:.3}", outcome.cost) };
-        writeln!(
-            svg,
-            r#"<text class="{class}" x="{:.1}" y="{text:.1}">{cost}</text>"#,
-            COST.0 + length + 6.0
-        )?;
+        sheet::text(svg, class, (COST.0 + length + 6.0, text), Anchor::Start, &cost);
         let mut x = MISSES.0;
         for (part, (class, _)) in [outcome.shed, outcome.late, outcome.below].into_iter().zip(PARTS) {
             let length = part / most_missed * MISSES.1;
-            writeln!(
-                svg,
-                r#"<rect class="{class}" x="{x:.1}" y="{bar:.1}" width="{length:.1}" height="{BAR}"/>"#
-            )?;
+            sheet::rectangle(svg, class, (x, bar), (length, BAR));
             x += length;
         }
         let missed = outcome.missed() * 100.0;
         let missed = if missed < 0.1 { format!("{missed:.2} %") } else { format!("{missed:.1} %") };
-        writeln!(svg, r#"<text class="{class}" x="{:.1}" y="{text:.1}">{missed}</text>"#, x + 6.0)?;
+        sheet::text(svg, class, (x + 6.0, text), Anchor::Start, &missed);
     }
-    Ok(top + HEAD + found.ways.len() as f64 * ROW + GAP)
+    top + HEAD + found.ways.len() as f64 * ROW + GAP
 }

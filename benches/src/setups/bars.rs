@@ -1,10 +1,11 @@
 //! Costs as bars of two parts, a row a planner, a panel a case.
 use super::contest::Row;
-use super::drawing::{begin, cross, short, ticks};
-use crate::plot::escaped;
 use anyhow::Context;
 use std::fmt::Write;
 use std::path::Path;
+use tidemill_drawing::axis::{Axis, short, ticks};
+use tidemill_drawing::markup::Markup;
+use tidemill_drawing::sheet::{self, Anchor, through};
 
 /// A drawing of panels, two beside each other.
 pub(super) struct Bars {
@@ -48,72 +49,53 @@ impl Bars {
         let rows = self.panels.iter().map(|panel| panel.bars.len()).max().unwrap_or(0);
         let panel_height = HEAD + rows as f64 * ROW + FOOT;
         let lines = self.panels.len().div_ceil(2);
-        let mut svg = begin(&self.title, WIDTH, TOP + lines as f64 * panel_height)?;
-        writeln!(
-            svg,
-            r#"<rect class="k" x="16" y="40" width="12" height="12"/><text x="34" y="51">compute</text>"#
-        )?;
-        writeln!(
-            svg,
-            r#"<rect class="n" x="100" y="40" width="12" height="12"/><text x="118" y="51">network</text>"#
-        )?;
         let errors = self.panels.iter().flat_map(|panel| &panel.bars).any(|bar| !bar.others.is_empty());
-        if errors {
-            writeln!(svg, r#"<path class="whisker" d="M186 46H206M186 42V50M206 42V50"/>"#)?;
-            writeln!(
-                svg,
-                r#"<text x="212" y="51">planned again with the p50 and p90 of service times</text>"#
-            )?;
-        }
-        for (at, panel) in self.panels.iter().enumerate() {
-            let left = 16.0 + (at % 2) as f64 * (WIDTH / 2.0 - 4.0);
-            let top = TOP + (at / 2) as f64 * panel_height;
-            panel.draw(&mut svg, left, top)?;
-        }
-        writeln!(svg, "</svg>")?;
-        Ok(svg)
+        Ok(sheet::file(&self.title, (WIDTH, TOP + lines as f64 * panel_height), |svg| {
+            for (x, class, name) in [(16.0, "k", "compute"), (100.0, "n", "network")] {
+                sheet::rectangle(svg, class, (x, 40.0), (12.0, 12.0));
+                sheet::text(svg, "", (x + 18.0, 51.0), Anchor::Start, name);
+            }
+            if errors {
+                whisker(svg, (186.0, 206.0), 46.0);
+                let text = "planned again with the p50 and p90 of service times";
+                sheet::text(svg, "", (212.0, 51.0), Anchor::Start, text);
+            }
+            for (at, panel) in self.panels.iter().enumerate() {
+                let left = 16.0 + (at % 2) as f64 * (WIDTH / 2.0 - 4.0);
+                panel.draw(svg, left, TOP + (at / 2) as f64 * panel_height);
+            }
+        }))
     }
 }
 
+/// An error bar between two places.
+fn whisker(svg: &mut Markup, (from, to): (f64, f64), y: f64) {
+    let end = |x: f64| [(x, y - 4.0), (x, y + 4.0)];
+    let strokes = [[(from, y), (to, y)], end(from), end(to)];
+    sheet::path(svg, "whisker", &strokes.map(|stroke| through(&stroke)).concat());
+}
+
 impl Panel {
-    fn draw(&self, svg: &mut String, left: f64, top: f64) -> anyhow::Result<()> {
-        let (start, end) = (left + LABELS, left + WIDTH / 2.0 - VALUES);
+    fn draw(&self, svg: &mut Markup, left: f64, top: f64) {
         let totals = self.bars.iter().flat_map(|bar| {
             let own = bar.cost.map(|(compute, network)| compute + network);
             own.into_iter().chain(bar.others.iter().filter_map(|(_, total)| *total))
         });
         let most = totals.fold(0.0, f64::max).max(1e-9);
-        let x = |value: f64| start + value / most * (end - start);
-        let head = escaped(&self.title);
-        writeln!(svg, r#"<text class="panel" x="{left}" y="{:.1}">{head}</text>"#, top + 14.0)?;
+        let x = Axis::linear((0.0, most), (left + LABELS, left + WIDTH / 2.0 - VALUES));
+        sheet::text(svg, "panel", (left, top + 14.0), Anchor::Start, &self.title);
         let floor = top + HEAD + self.bars.len() as f64 * ROW;
         for tick in ticks(0.0, most, 4) {
-            let (at, text) = (x(tick), short(tick));
-            writeln!(
-                svg,
-                r#"<line class="grid" x1="{at:.1}" y1="{:.1}" x2="{at:.1}" y2="{floor:.1}"/>"#,
-                top + HEAD - 4.0
-            )?;
-            writeln!(
-                svg,
-                r#"<text class="soft small" x="{at:.1}" y="{:.1}" text-anchor="middle">{text}</text>"#,
-                floor + 14.0
-            )?;
+            let at = x.place(tick);
+            sheet::line(svg, "grid", (at, top + HEAD - 4.0), (at, floor));
+            sheet::text(svg, "soft small", (at, floor + 14.0), Anchor::Middle, &short(tick));
         }
-        let unit = escaped(self.unit);
-        writeln!(svg, r#"<text class="soft small" x="{left}" y="{:.1}">{unit}</text>"#, floor + 14.0)?;
+        sheet::text(svg, "soft small", (left, floor + 14.0), Anchor::Start, self.unit);
         for (row, bar) in self.bars.iter().enumerate() {
             let middle = top + HEAD + (row as f64 + 0.5) * ROW - 2.0;
-            let name = escaped(bar.name);
-            writeln!(
-                svg,
-                r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{name}</text>"#,
-                start - 8.0,
-                middle + 4.0
-            )?;
-            bar.draw(svg, &x, middle)?;
+            sheet::text(svg, "", (x.place(0.0) - 8.0, middle + 4.0), Anchor::End, bar.name);
+            bar.draw(svg, &x, middle);
         }
-        Ok(())
     }
 }
 
@@ -125,55 +107,36 @@ impl Bar {
         Self { name, cost: row.compute.zip(row.network), others, gap: row.gap }
     }
 
-    fn draw(&self, svg: &mut String, x: &dyn Fn(f64) -> f64, middle: f64) -> anyhow::Result<()> {
+    fn draw(&self, svg: &mut Markup, x: &Axis, middle: f64) {
+        let zero = x.place(0.0);
         let Some((compute, network)) = self.cost else {
-            cross(svg, "whisker", x(0.0) + 10.0, middle)?;
+            sheet::cross(svg, "whisker", (zero + 10.0, middle));
             let others: Vec<&str> =
                 self.others.iter().filter(|(_, total)| total.is_some()).map(|(name, _)| *name).collect();
             let text = match others.is_empty() {
                 true => "no plan".to_owned(),
                 false => format!("no plan (with {} there is)", others.join(", ")),
             };
-            writeln!(
-                svg,
-                r#"<text class="soft" x="{:.1}" y="{:.1}">{text}</text>"#,
-                x(0.0) + 22.0,
-                middle + 4.0
-            )?;
-            return Ok(());
+            sheet::text(svg, "soft", (zero + 22.0, middle + 4.0), Anchor::Start, &text);
+            return;
         };
-        let (zero, one, two) = (x(0.0), x(compute), x(compute + network));
-        let top = middle - 7.0;
-        writeln!(
-            svg,
-            r#"<rect class="k" x="{zero:.1}" y="{top:.1}" width="{:.1}" height="14"/>"#,
-            one - zero
-        )?;
-        writeln!(svg, r#"<rect class="n" x="{one:.1}" y="{top:.1}" width="{:.1}" height="14"/>"#, two - one)?;
         let total = compute + network;
+        let (one, two) = (x.place(compute), x.place(total));
+        sheet::rectangle(svg, "k", (zero, middle - 7.0), (one - zero, 14.0));
+        sheet::rectangle(svg, "n", (one, middle - 7.0), (two - one, 14.0));
         let known = || self.others.iter().filter_map(|(_, total)| *total).chain([total]);
         let (low, high) = (known().fold(f64::INFINITY, f64::min), known().fold(0.0, f64::max));
         if high - low > 1e-9 {
-            let (from, to, above, below) = (x(low), x(high), middle - 4.0, middle + 4.0);
-            writeln!(
-                svg,
-                r#"<path class="whisker" d="M{from:.1} {middle:.1}H{to:.1}M{from:.1} {above:.1}V{below:.1}M{to:.1} {above:.1}V{below:.1}"/>"#
-            )?;
+            whisker(svg, (x.place(low), x.place(high)), middle);
         }
         let mut text = format!("{total:.2}");
         if let Some(gap) = self.gap.filter(|gap| *gap > 1e-4) {
-            write!(text, " (gap {:.1} %)", 100.0 * gap)?;
+            let _ = write!(text, " (gap {:.1} %)", 100.0 * gap);
         }
         for (name, _) in self.others.iter().filter(|(_, total)| total.is_none()) {
-            write!(text, ", no {name}")?;
+            let _ = write!(text, ", no {name}");
         }
-        writeln!(
-            svg,
-            r#"<text class="small" x="{:.1}" y="{:.1}">{text}</text>"#,
-            x(high.max(total)) + 6.0,
-            middle + 4.0
-        )?;
-        Ok(())
+        sheet::text(svg, "small", (x.place(high.max(total)) + 6.0, middle + 4.0), Anchor::Start, &text);
     }
 }
 

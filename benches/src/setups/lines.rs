@@ -1,9 +1,9 @@
 //! Costs as lines over what is varied, panels beside each other with one legend.
-use super::drawing::{begin, cross, short, ticks};
-use crate::plot::escaped;
 use anyhow::Context;
-use std::fmt::Write;
 use std::path::Path;
+use tidemill_drawing::axis::{Axis, short, ticks};
+use tidemill_drawing::markup::Markup;
+use tidemill_drawing::sheet::{self, Anchor, through};
 
 /// A drawing of panels beside each other.
 pub(super) struct Lines {
@@ -53,51 +53,36 @@ impl Lines {
         let changed = self.panels.iter().any(|panel| !panel.changes.is_empty());
         let rows = (entries.len() + usize::from(crossed) + usize::from(changed)).div_ceil(4);
         let top = 44.0 + rows as f64 * 18.0 + 12.0;
-        let mut svg = begin(&self.title, WIDTH, top + 24.0 + HEIGHT + 46.0)?;
+        self.panels.iter().try_for_each(Panel::check)?;
         let place = |at: usize| (16.0 + (at % 4) as f64 * ENTRY, 46.0 + (at / 4) as f64 * 18.0);
-        for (at, (name, colour, dashed)) in entries.iter().enumerate() {
-            let (x, y) = place(at);
-            let dash = if *dashed { r#" stroke-dasharray="6 4""# } else { "" };
-            let width = thickness(*colour);
-            writeln!(
-                svg,
-                r#"<line class="c{colour}" stroke-width="{width}" x1="{x}" y1="{y}" x2="{:.1}" y2="{y}"{dash}/>"#,
-                x + 22.0
-            )?;
-            let name = match self.has_plans(name) {
-                true => escaped(name),
-                false => format!("{}: no plan", escaped(name)),
+        Ok(sheet::file(&self.title, (WIDTH, top + 24.0 + HEIGHT + 46.0), |svg| {
+            let name = |svg: &mut Markup, (x, y): (f64, f64), name: &str| {
+                sheet::text(svg, "small", (x + 28.0, y + 4.0), Anchor::Start, name);
             };
-            writeln!(svg, r#"<text class="small" x="{:.1}" y="{:.1}">{name}</text>"#, x + 28.0, y + 4.0)?;
-        }
-        let mut at = entries.len();
-        if crossed {
-            let (x, y) = place(at);
-            cross(&mut svg, "whisker", x + 11.0, y)?;
-            writeln!(
-                svg,
-                r#"<text class="small" x="{:.1}" y="{:.1}">no plan beyond</text>"#,
-                x + 28.0,
-                y + 4.0
-            )?;
-            at += 1;
-        }
-        if changed {
-            let (x, y) = place(at);
-            writeln!(svg, r#"<circle class="change" cx="{:.1}" cy="{y}" r="3.5"/>"#, x + 11.0)?;
-            writeln!(
-                svg,
-                r#"<text class="small" x="{:.1}" y="{:.1}">exact's plan changes</text>"#,
-                x + 28.0,
-                y + 4.0
-            )?;
-        }
-        let width = WIDTH / self.panels.len() as f64;
-        for (at, panel) in self.panels.iter().enumerate() {
-            panel.draw(&mut svg, at as f64 * width, width, top)?;
-        }
-        writeln!(svg, "</svg>")?;
-        Ok(svg)
+            for (at, (of, colour, dashed)) in entries.iter().enumerate() {
+                let (x, y) = place(at);
+                let swatch = through(&[(x, y), (x + 22.0, y)]);
+                sheet::curve(svg, &format!("c{colour}"), thickness(*colour), *dashed, &swatch);
+                let none = if self.has_plans(of) { "" } else { ": no plan" };
+                name(svg, (x, y), &format!("{of}{none}"));
+            }
+            let mut at = entries.len();
+            if crossed {
+                let (x, y) = place(at);
+                sheet::cross(svg, "whisker", (x + 11.0, y));
+                name(svg, (x, y), "no plan beyond");
+                at += 1;
+            }
+            if changed {
+                let (x, y) = place(at);
+                sheet::dot(svg, "change", (x + 11.0, y), 3.5);
+                name(svg, (x, y), "exact's plan changes");
+            }
+            let width = WIDTH / self.panels.len() as f64;
+            for (at, panel) in self.panels.iter().enumerate() {
+                panel.draw(svg, at as f64 * width, width, top);
+            }
+        }))
     }
 }
 
@@ -122,96 +107,73 @@ impl Line {
 }
 
 impl Panel {
-    fn draw(&self, svg: &mut String, begin: f64, width: f64, top: f64) -> anyhow::Result<()> {
-        let points = || self.lines.iter().flat_map(|line| &line.points);
-        let (from, to) = points()
+    fn points(&self) -> impl Iterator<Item = &(f64, Option<f64>)> {
+        self.lines.iter().flat_map(|line| &line.points)
+    }
+
+    /// The range of what is varied, and the highest cost.
+    fn extent(&self) -> ((f64, f64), f64) {
+        let range = self
+            .points()
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (x, _)| (low.min(*x), high.max(*x)));
-        let most = points().filter_map(|(_, y)| *y).fold(0.0, f64::max);
+        (range, self.points().filter_map(|(_, y)| *y).fold(0.0, f64::max))
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let ((from, to), most) = self.extent();
         anyhow::ensure!(to > from && most > 0.0, "nothing to draw in {}", self.title);
+        Ok(())
+    }
+
+    fn draw(&self, svg: &mut Markup, begin: f64, width: f64, top: f64) {
+        let ((from, to), most) = self.extent();
         let (left, right) = (begin + LEFT, begin + width - RIGHT);
         let (ceiling, floor) = (top + 24.0, top + 24.0 + HEIGHT);
-        let x = |value: f64| left + (value - from) / (to - from) * (right - left);
-        let y = |value: f64| floor - value / (1.04 * most) * HEIGHT;
-        let head = escaped(&self.title);
-        writeln!(svg, r#"<text class="panel" x="{left:.1}" y="{:.1}">{head}</text>"#, top + 12.0)?;
-        let (unit, beside) = (escaped(self.unit), right);
-        writeln!(
-            svg,
-            r#"<text class="soft small" x="{beside:.1}" y="{:.1}" text-anchor="end">{unit}</text>"#,
-            top + 12.0
-        )?;
+        let x = Axis::linear((from, to), (left, right));
+        let y = Axis::linear((0.0, 1.04 * most), (floor, ceiling));
+        sheet::text(svg, "panel", (left, top + 12.0), Anchor::Start, &self.title);
+        sheet::text(svg, "soft small", (right, top + 12.0), Anchor::End, self.unit);
         for tick in ticks(0.0, 1.04 * most, 5) {
-            let (at, text) = (y(tick), short(tick));
-            writeln!(
-                svg,
-                r#"<line class="grid" x1="{left:.1}" y1="{at:.1}" x2="{right:.1}" y2="{at:.1}"/>"#
-            )?;
-            writeln!(
-                svg,
-                r#"<text class="small" x="{:.1}" y="{:.1}" text-anchor="end">{text}</text>"#,
-                left - 6.0,
-                at + 4.0
-            )?;
+            let at = y.place(tick);
+            sheet::line(svg, "grid", (left, at), (right, at));
+            sheet::text(svg, "small", (left - 6.0, at + 4.0), Anchor::End, &short(tick));
         }
         for tick in ticks(from, to, 6) {
-            let (at, text) = (x(tick), short(tick));
-            writeln!(
-                svg,
-                r#"<line class="axis" x1="{at:.1}" y1="{floor:.1}" x2="{at:.1}" y2="{:.1}"/>"#,
-                floor + 4.0
-            )?;
-            writeln!(
-                svg,
-                r#"<text class="small" x="{at:.1}" y="{:.1}" text-anchor="middle">{text}</text>"#,
-                floor + 17.0
-            )?;
+            let at = x.place(tick);
+            sheet::line(svg, "axis", (at, floor), (at, floor + 4.0));
+            sheet::text(svg, "small", (at, floor + 17.0), Anchor::Middle, &short(tick));
         }
-        let (middle, across) = ((left + right) / 2.0, escaped(&self.across));
-        writeln!(
-            svg,
-            r#"<text class="soft small" x="{middle:.1}" y="{:.1}" text-anchor="middle">{across}</text>"#,
-            floor + 34.0
-        )?;
-        writeln!(svg, r#"<path class="axis" d="M{left:.1} {ceiling:.1}V{floor:.1}H{right:.1}"/>"#)?;
+        sheet::text(svg, "soft small", ((left + right) / 2.0, floor + 34.0), Anchor::Middle, &self.across);
+        sheet::path(svg, "axis", &through(&[(left, ceiling), (left, floor), (right, floor)]));
         for line in self.lines.iter().rev() {
-            line.draw(svg, &x, &y)?;
+            line.draw(svg, &x, &y);
         }
         for (at, cost) in &self.changes {
-            writeln!(svg, r#"<circle class="change" cx="{:.1}" cy="{:.1}" r="3.5"/>"#, x(*at), y(*cost))?;
+            sheet::dot(svg, "change", (x.place(*at), y.place(*cost)), 3.5);
         }
-        Ok(())
     }
 }
 
 impl Line {
-    fn draw(&self, svg: &mut String, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> std::fmt::Result {
-        let (colour, dash) = (self.colour, if self.dashed { r#" stroke-dasharray="6 4""# } else { "" });
+    fn draw(&self, svg: &mut Markup, x: &Axis, y: &Axis) {
+        let colour = self.colour;
         for run in self.points.split(|(_, cost)| cost.is_none()) {
             let places: Vec<(f64, f64)> =
-                run.iter().filter_map(|(at, cost)| Some((x(*at), y((*cost)?)))).collect();
+                run.iter().filter_map(|(at, cost)| Some((x.place(*at), y.place((*cost)?)))).collect();
             match places.as_slice() {
                 [] => {}
-                [(at, cost)] => {
-                    writeln!(svg, r#"<circle class="f{colour}" cx="{at:.1}" cy="{cost:.1}" r="3"/>"#)?;
-                }
+                [place] => sheet::dot(svg, &format!("f{colour}"), *place, 3.0),
                 places => {
-                    let path: Vec<String> =
-                        places.iter().map(|(at, cost)| format!("{at:.1},{cost:.1}")).collect();
-                    let width = thickness(colour);
-                    writeln!(
-                        svg,
-                        r#"<polyline class="curve c{colour}" stroke-width="{width}" points="{}"{dash}/>"#,
-                        path.join(" ")
-                    )?;
+                    let class = format!("c{colour}");
+                    sheet::curve(svg, &class, thickness(colour), self.dashed, &through(places));
                 }
             }
         }
         for two in self.points.windows(2) {
             if let [(at, Some(cost)), (_, None)] = two {
-                cross(svg, &format!("c{colour}"), x(*at), y(*cost))?;
+                sheet::cross(svg, &format!("c{colour}"), (x.place(*at), y.place(*cost)));
             }
         }
-        Ok(())
     }
 }
 
@@ -235,7 +197,8 @@ mod tests {
         assert!(!whole.contains("no plan") && !whole.contains("NaN") && whole.contains("plan changes"));
         let ending = draw(vec![(1.0, Some(1.0)), (2.0, Some(4.0)), (3.0, None)]);
         assert!(ending.contains("no plan beyond") && ending.contains(r#"<path class="mark c0""#));
-        let line = ending.lines().find(|line| line.starts_with("<polyline")).expect("a line");
-        assert_eq!(line.matches(',').count(), 2, "{line}");
+        // The swatch of the legend is the first.
+        let line = ending.lines().filter(|line| line.contains("class=\"curve")).nth(1).expect("a line");
+        assert_eq!((line.matches('M').count(), line.matches('L').count()), (1, 1), "{line}");
     }
 }

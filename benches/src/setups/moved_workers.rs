@@ -44,7 +44,7 @@ fn place(problem: &mut Problem, mut at_edge: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemill_optimizer::generator::{PublishedSetting, published_vqa_problem};
+    use tidemill_problems::{PublishedSetting, published_vqa_problem};
 
     #[test]
     fn the_cheapest_machines_are_at_the_edge() {

@@ -4,11 +4,10 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tidemill_machine::Process;
 
 /// How often the memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Unit of the times in `/proc/PID/stat`: Linux shows all programs hundredths of a second.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What a process cost.
 #[derive(Debug, Clone, Copy)]
@@ -36,11 +35,12 @@ pub(super) fn run_pinned(
         .spawn()
         .context("cannot start taskset (package util-linux)")?;
     let pid = Pid::from_child(&child);
-    let proc = Path::new("/proc").join(child.id().to_string());
+    let process = Process::of(child.id());
     let mut memory = 0.0;
     loop {
-        if let Some(now) = peak_memory(&proc) {
-            memory = now;
+        // Known until the process has given its memory back.
+        if let Some(peak) = process.status().peak() {
+            memory = peak as f64 / (1 << 20) as f64;
         }
         // Left as it is, so that its times can still be read.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -49,25 +49,10 @@ pub(super) fn run_pinned(
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    let cpu = cpu_seconds(&proc)?;
+    let cpu = process.time().context("the system does not tell the times of a process")?.as_secs_f64();
     let status = child.wait()?;
     ensure!(status.success(), "{} {arguments:?} ended with {status}", program.display());
     Ok(Cost { cpu, memory })
-}
-
-/// `VmHWM`, MiB; none once the process has given its memory back.
-fn peak_memory(proc: &Path) -> Option<f64> {
-    let status = std::fs::read_to_string(proc.join("status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
-}
-
-fn cpu_seconds(proc: &Path) -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string(proc.join("stat"))?;
-    // The name, in brackets, may hold anything; utime and stime are the 12th and 13th field behind it.
-    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
-    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
-    Ok(ticks.sum::<Result<f64, _>>()? / TICKS_PER_SECOND)
 }
 
 #[cfg(test)]

@@ -2,6 +2,18 @@
 use super::OutputForm;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::planning::{PlanningOptions, SolverName};
+use tidemill_optimizer::assemble::{Level, Options};
+use tidemill_optimizer::planner::Planner;
+use tidemill_optimizer::planners::beam::Beam;
+use tidemill_optimizer::planners::best_fit::BestFit;
+use tidemill_optimizer::planners::cloud_only::CloudOnly;
+use tidemill_optimizer::planners::edge_only::EdgeOnly;
+use tidemill_optimizer::planners::exact::Exact;
+use tidemill_optimizer::planners::exhaustive::Exhaustive;
+use tidemill_optimizer::planners::first_fit::FirstFit;
+use tidemill_optimizer::problem::ReturnTraffic;
 use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, UnitError};
 use tidemill_spec::workflow::LatencySlo;
 
@@ -209,16 +221,19 @@ pub(crate) struct PlanningArguments {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_span)]
     pub(crate) time_limit: TimeSpan,
     /// What solves the programs of the exact planner.
-    #[arg(long, value_name = "SOLVER", default_value = "microlp")]
+    #[arg(long, value_name = "SOLVER", default_value = "auto")]
     pub(crate) solver: SolverChoice,
 }
 
 /// What solves linear and integer programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SolverChoice {
-    /// Built in.
+    /// HiGHS too where its library is found, otherwise the built-in one alone.
+    Auto,
+    /// The built-in one alone.
     Microlp,
-    /// Proves more where memory or latency binds; needs its library, which `doctor --fix` fetches.
+    /// HiGHS for what the built-in one does not settle quickly: proves more where memory or latency binds. Needs its library,
+    /// which `doctor --fix` fetches.
     Highs,
 }
 
@@ -342,6 +357,83 @@ fn parse_percentile(text: &str) -> Result<Percentile, String> {
 
 pub(super) fn parse_span(text: &str) -> Result<TimeSpan, String> {
     text.parse().map_err(|error: UnitError| super::explained(&error))
+}
+
+impl PlanningArguments {
+    /// What the planning problem is made of.
+    pub(crate) fn options(&self) -> PlanningOptions {
+        PlanningOptions {
+            infrastructure: self.infrastructure.clone(),
+            profiles: self.profiles.clone(),
+            problem: self.problem(),
+            gap: self.gap,
+            time_limit: self.time_limit,
+            keep_idle: self.keep_idle,
+            solver: match self.solver {
+                SolverChoice::Auto => SolverName::Auto,
+                SolverChoice::Microlp => SolverName::Microlp,
+                SolverChoice::Highs => SolverName::Highs,
+            },
+        }
+    }
+
+    /// Service levels and rules that differ from the workflow's.
+    fn problem(&self) -> Options {
+        let mut options = Options {
+            max_utilization: self.max_utilization,
+            return_traffic: match self.return_traffic {
+                ReturnTrafficChoice::Forbid => ReturnTraffic::Forbid,
+                ReturnTrafficChoice::Priced => ReturnTraffic::Priced,
+            },
+            one_operator_per_worker: self.one_operator_per_worker,
+            percentile: self.percentile,
+            ..Options::default()
+        };
+        for setting in &self.slo {
+            let (level, dropped) = match setting {
+                LevelSetting::Rate(rate) => {
+                    options.rate = *rate;
+                    (Level::Rate, rate.is_none())
+                }
+                LevelSetting::Accuracy(accuracy) => {
+                    options.accuracy = *accuracy;
+                    (Level::Accuracy, accuracy.is_none())
+                }
+                LevelSetting::Latency(latency) => {
+                    options.latency.clone_from(latency);
+                    (Level::Latency, latency.is_none())
+                }
+            };
+            match dropped {
+                true => drop(options.without.insert(level)),
+                false => drop(options.without.remove(&level)),
+            }
+        }
+        options
+    }
+}
+
+impl PlannerChoice {
+    /// The planner of that name.
+    ///
+    /// # Errors
+    /// The one that needs workers that are there already.
+    pub(crate) fn planner(self) -> Result<Box<dyn Planner>, Failure> {
+        Ok(match self {
+            PlannerChoice::Exact => Box::new(Exact),
+            PlannerChoice::Beam => Box::new(Beam::default()),
+            PlannerChoice::BestFit => Box::new(BestFit),
+            PlannerChoice::FirstFit => Box::new(FirstFit),
+            PlannerChoice::CloudOnly => Box::new(CloudOnly),
+            PlannerChoice::EdgeOnly => Box::new(EdgeOnly),
+            PlannerChoice::Exhaustive => Box::new(Exhaustive),
+            PlannerChoice::AccuracyScaling => {
+                let message = "accuracy-scaling chooses variants for a load that changes, on workers that are there already";
+                return Err(Failure::new(Kind::Usage, message)
+                    .with_help("give the load with `--trace FILE`, and the workers with `--fleet`"));
+            }
+        })
+    }
 }
 
 #[cfg(test)]

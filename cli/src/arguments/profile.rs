@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
-use tidemill_inference::backend::NAMES;
+use tidemill_inference::backend::registered;
 
 /// `tidemill profile`.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub(crate) struct ProfileArguments {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) samples: u32,
     /// Only these backends; may be given several times. Default: all that are here.
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(registered().map(|backend| backend.name)))]
     pub(crate) backend: Vec<String>,
     /// A type of worker is so many times slower than this machine; may be given several times.
     #[arg(long, value_name = "TYPE=NUMBER", value_parser = parse_factor)]

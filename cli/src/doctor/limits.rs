@@ -1,9 +1,9 @@
 //! Limits of the process, the port of the metrics, the clock.
 use super::Finding;
-use crate::figures::bytes;
 use rustix::process::{Resource, getrlimit};
 use std::io::ErrorKind;
 use std::net::TcpListener;
+use tidemill_app::figures::bytes;
 
 /// Open files that a run with two slots needs: with 24 that of the example `vqa` fails, with 32 it does not.
 const FILES_NEEDED: u64 = 32;
@@ -36,7 +36,7 @@ fn open_files(limit: Option<u64>) -> Finding {
         Some(limit) => return Finding::ok(name, format!("at most {limit}")),
         None => return Finding::ok(name, "unlimited"),
     }
-    .mend("ulimit -n 1024")
+    .fix("ulimit -n 1024")
 }
 
 fn locked_memory(limit: Option<u64>) -> Finding {
@@ -49,11 +49,10 @@ fn metrics_port(port: u16) -> Finding {
     let address = format!("127.0.0.1:{port}");
     match TcpListener::bind(("127.0.0.1", port)) {
         Ok(_) => Finding::ok(name, format!("{address} is free")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => Finding::note(
-            name,
-            format!("{address} is in use; only `--metrics` needs a port"),
-        )
-        .mend(format!("name another one: tidemill run workflow.yaml --metrics 127.0.0.1:{}", port + 1)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            Finding::note(name, format!("{address} is in use; only `--metrics` needs a port"))
+                .fix(format!("name another one: tidemill run workflow.yaml --metrics 127.0.0.1:{}", port + 1))
+        }
         Err(error) => Finding::note(name, format!("{address}: {error}; only `--metrics` needs a port")),
     }
 }
@@ -67,7 +66,7 @@ fn clock_source(text: &str) -> Finding {
         // Reading these takes a microsecond and more, and every batch reads the clock.
         slow @ ("hpet" | "acpi_pm" | "jiffies") => {
             Finding::note(name, format!("{slow} is slow to read: short latencies are measured too long"))
-                .mend("see what the system offers: cat /sys/devices/system/clocksource/clocksource0/available_clocksource")
+                .fix("see what the system offers: cat /sys/devices/system/clocksource/clocksource0/available_clocksource")
         }
         other => Finding::ok(name, other),
     }
@@ -83,7 +82,7 @@ fn wall_clock() -> Finding {
     match year {
         2025.. => Finding::ok(name, format!("the clock says {year}")),
         _ => Finding::note(name, format!("the clock says {year}: downloads fail with a clock that is wrong"))
-            .mend("sudo timedatectl set-ntp true"),
+            .fix("sudo timedatectl set-ntp true"),
     }
 }
 
@@ -106,6 +105,6 @@ mod tests {
         let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let found = metrics_port(taken.local_addr().unwrap().port());
         assert_eq!(found.state, State::Note);
-        assert!(found.mend.unwrap().contains("--metrics"));
+        assert!(found.fix.unwrap().contains("--metrics"));
     }
 }

@@ -1,8 +1,7 @@
 //! Processor and memory, and what a container leaves of them.
 use super::Finding;
-use crate::figures::bytes;
-use crate::machine::kilobytes;
 use std::path::{Path, PathBuf};
+use tidemill_app::figures::bytes;
 
 /// Below this, models and the records under way hardly fit.
 const LITTLE_MEMORY: u64 = 512 << 20;
@@ -22,7 +21,7 @@ fn cores(groups: &[PathBuf]) -> Finding {
             name,
             format!("{cores}, but the container may use {quota:.1} of them together: rates fall beyond that"),
         )
-        .mend("give the container more, such as `docker run --cpus N`"),
+        .fix("give the container more, such as `docker run --cpus N`"),
         _ => Finding::ok(name, format!("{cores}, {}", std::env::consts::ARCH)),
     }
 }
@@ -57,8 +56,7 @@ fn instructions() -> Finding {
 
 fn memory(groups: &[PathBuf]) -> Finding {
     let name = "memory";
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let (Some(total), Some(free)) = (kilobytes(&text, "MemTotal"), kilobytes(&text, "MemAvailable")) else {
+    let Some(tidemill_machine::Memory { total, available: free }) = tidemill_machine::memory() else {
         return Finding::note(name, "the system does not say how much there is");
     };
     let limit = memory_limit(groups).filter(|limit| *limit < total);
@@ -72,7 +70,7 @@ fn memory(groups: &[PathBuf]) -> Finding {
         None => format!("{}, {} available", bytes(total), bytes(free)),
     };
     if limit.unwrap_or(u64::MAX).min(free) < LITTLE_MEMORY {
-        return Finding::problem(name, detail).mend("end other programs, or give the container more memory");
+        return Finding::problem(name, detail).fix("end other programs, or give the container more memory");
     }
     Finding::ok(name, detail)
 }
@@ -80,7 +78,7 @@ fn memory(groups: &[PathBuf]) -> Finding {
 /// The folders of this process's control group and those above it (version 2), innermost first.
 fn control_groups() -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
-    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let text = tidemill_machine::Process::this().control_groups();
     let own = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
     let own = root.join(own);
     own.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect()
@@ -113,8 +111,6 @@ mod tests {
 
     #[test]
     fn the_systems_files_are_understood() {
-        assert_eq!(kilobytes("MemTotal:       16384 kB\nMemAvailable:   1 kB\n", "MemTotal"), Some(16 << 20));
-        assert_eq!(kilobytes("MemTotal: many kB\n", "MemTotal"), None);
         assert_eq!(quota("150000 100000\n"), Some(1.5));
         assert_eq!(quota("max 100000\n"), None);
     }

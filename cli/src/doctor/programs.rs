@@ -33,7 +33,7 @@ fn onnxruntime(directory: &Path) -> Finding {
         }
         // Somebody wanted exactly this file, and no other is tried.
         (Err(error), Found::Named { variable, .. }) => {
-            Finding::problem(name, error.to_string()).mend(format!("unset {variable}, or name another file"))
+            Finding::problem(name, error.to_string()).fix(format!("unset {variable}, or name another file"))
         }
         (Err(error), Found::Searched { candidates, folders }) => {
             let looked: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
@@ -42,17 +42,17 @@ fn onnxruntime(directory: &Path) -> Finding {
                 false => error.to_string(),
             };
             Finding::note(name, format!("{why}. Models run on `rten`, which is slower"))
-                .mend("tidemill doctor --fix")
+                .fix("tidemill doctor --fix")
         }
     }
 }
 
 fn highs(directory: &Path) -> Finding {
-    match crate::highs::find(directory) {
+    match tidemill_app::highs::find(directory) {
         Ok(highs) => Finding::ok("HiGHS", format!("{}, {}", highs.version(), highs.path().display())),
         Err(why) => {
             let without = "Plans are made with `microlp`, which proves less where memory or latency binds";
-            Finding::note("HiGHS", format!("{why}. {without}")).mend("tidemill doctor --fix")
+            Finding::note("HiGHS", format!("{why}. {without}")).fix("tidemill doctor --fix")
         }
     }
 }
@@ -61,17 +61,17 @@ fn python() -> Vec<Finding> {
     let purpose = "only needed to fetch models, ONNX Runtime and HiGHS";
     let install = "sudo apt-get install python3 python3-venv python3-pip";
     let Some(path) = in_path("python3") else {
-        return vec![Finding::note("python3", format!("not in PATH; {purpose}")).mend(install)];
+        return vec![Finding::note("python3", format!("not in PATH; {purpose}")).fix(install)];
     };
     let mut findings = vec![match first_line(&path, &["--version"]) {
         Some(version) => Finding::ok("python3", format!("{version}, {}", path.display())),
-        None => Finding::note("python3", format!("{} does not run; {purpose}", path.display())).mend(install),
+        None => Finding::note("python3", format!("{} does not run; {purpose}", path.display())).fix(install),
     }];
     // Debian ships the module `venv` without what makes it work.
     let complete = runs(&path, &["-c", "import venv, ensurepip"]);
     findings.push(match complete {
         true => Finding::ok("python3 venv", "there"),
-        false => Finding::note("python3 venv", format!("missing; {purpose}")).mend(install),
+        false => Finding::note("python3 venv", format!("missing; {purpose}")).fix(install),
     });
     findings
 }
@@ -79,7 +79,7 @@ fn python() -> Vec<Finding> {
 fn program(name: &'static str, purpose: &str, install: &str) -> Finding {
     match in_path(name) {
         Some(path) => Finding::ok(name, path.display().to_string()),
-        None => Finding::note(name, format!("not in PATH; {purpose}")).mend(install),
+        None => Finding::note(name, format!("not in PATH; {purpose}")).fix(install),
     }
 }
 

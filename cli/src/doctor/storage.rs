@@ -1,8 +1,8 @@
 //! Room on disks and in shared memory.
 use super::Finding;
-use crate::figures::bytes;
 use rustix::fs::{MemfdFlags, StatVfs, memfd_create, statvfs};
 use std::path::{Path, PathBuf};
+use tidemill_app::figures::bytes;
 use tidemill_inference::backend::library::{cache_folder, unheeded_cache_folder};
 
 /// Less than this is soon full.
@@ -24,18 +24,18 @@ fn this_folder(folder: &Path) -> Finding {
     let name = "this folder";
     let place = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let place = place.display();
-    let mend = "free some space, or write results to another disk";
+    let fix = "free some space, or write results to another disk";
     match room(folder) {
-        None => Finding::problem(name, format!("{place} cannot be read")).mend("go to another folder"),
+        None => Finding::problem(name, format!("{place} cannot be read")).fix("go to another folder"),
         Some(free) if free < NO_ROOM => {
-            Finding::problem(name, format!("{place}: {} free", bytes(free))).mend(mend)
+            Finding::problem(name, format!("{place}: {} free", bytes(free))).fix(fix)
         }
         Some(free) if !is_writable(folder) => {
             Finding::note(name, format!("{place}: {} free, but not writable for you", bytes(free)))
-                .mend("write results elsewhere: absolute paths in the workflow's sinks")
+                .fix("write results elsewhere: absolute paths in the workflow's sinks")
         }
         Some(free) if free < LITTLE_ROOM => {
-            Finding::note(name, format!("{place}: {} free", bytes(free))).mend(mend)
+            Finding::note(name, format!("{place}: {} free", bytes(free))).fix(fix)
         }
         Some(free) => Finding::ok(name, format!("{place}: {} free, writable", bytes(free))),
     }
@@ -51,14 +51,14 @@ fn cache(folder: Option<PathBuf>) -> Finding {
     let purpose = "backends are measured again in every run, and models cannot be fetched";
     let Some(folder) = folder else {
         return Finding::note(name, format!("neither HOME nor XDG_CACHE_HOME is set: {purpose}"))
-            .mend("export XDG_CACHE_HOME=/path/to/a/folder");
+            .fix("export XDG_CACHE_HOME=/path/to/a/folder");
     };
     // It is made when it is first needed: what counts is the lowest folder that is there.
     let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let place = folder.display();
     if let Some(path) = unheeded_cache_folder() {
         let detail = format!("{place}; TIDEMILL_CACHE={} is no absolute path and not heeded", path.display());
-        return Finding::note(name, detail).mend("export TIDEMILL_CACHE=/path/to/a/folder");
+        return Finding::note(name, detail).fix("export TIDEMILL_CACHE=/path/to/a/folder");
     }
     match room(there) {
         Some(free) if is_writable(there) && free >= LITTLE_ROOM => {
@@ -66,10 +66,10 @@ fn cache(folder: Option<PathBuf>) -> Finding {
         }
         Some(free) if is_writable(there) => {
             Finding::note(name, format!("{place}: only {} free", bytes(free)))
-                .mend("export XDG_CACHE_HOME=/path/on/a/larger/disk")
+                .fix("export XDG_CACHE_HOME=/path/on/a/larger/disk")
         }
         _ => Finding::note(name, format!("{place} cannot be written: {purpose}"))
-            .mend("export XDG_CACHE_HOME=/path/to/a/folder"),
+            .fix("export XDG_CACHE_HOME=/path/to/a/folder"),
     }
 }
 
@@ -82,7 +82,7 @@ fn links() -> Finding {
             name,
             format!("memfd_create fails ({error}): plans with several slots cannot run"),
         )
-        .mend("allow the system call memfd_create in the container's seccomp profile"),
+        .fix("allow the system call memfd_create in the container's seccomp profile"),
     }
 }
 
@@ -92,7 +92,7 @@ fn shared_memory(folder: &Path) -> Finding {
     match room(folder) {
         Some(free) if free >= NO_ROOM => Finding::ok(name, format!("{} free", bytes(free))),
         Some(free) => Finding::note(name, format!("{} free; {purpose}", bytes(free)))
-            .mend("give the container more, such as `docker run --shm-size 1g`"),
+            .fix("give the container more, such as `docker run --shm-size 1g`"),
         None => Finding::note(name, format!("not there; {purpose}")),
     }
 }

@@ -3,7 +3,7 @@
 use crate::outline::{Outline, Role};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::types::StreamType;
-use tidemill_spec::workflow::{BackendChoice, Workflow};
+use tidemill_spec::workflow::Workflow;
 
 /// A line on a card.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,11 +84,7 @@ pub(crate) fn of_workflow(workflow: &Workflow, outline: &Outline, types: Types<'
         }
         if let Some(operator) = workflow.operators.iter().find(|operator| operator.id == *node.id) {
             card.kind.clone_from(&operator.kind.value);
-            match operator.backend.as_ref().map(|backend| backend.value) {
-                Some(BackendChoice::Rten) => card.kind.push_str(" on rten"),
-                Some(BackendChoice::Ort) => card.kind.push_str(" on ort"),
-                Some(BackendChoice::Auto) | None => {}
-            }
+            card.kind.extend(operator.named_backend().map(|backend| format!(" on {backend}")));
             let models = operator.variants.iter().map(|path| crate::outline::stem(&path.value));
             card.lines.extend(models.clone().take(MODELS_SHOWN).map(|name| Line::Model(name.into(), None)));
             if models.len() > MODELS_SHOWN {

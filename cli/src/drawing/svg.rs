@@ -1,8 +1,8 @@
 //! A picture as SVG: readable on light and on dark ground, without scripts, fonts or files from elsewhere.
 use super::layout::{Item, Layout, Link, Point, Rectangle, place};
 use super::picture::{Card, Line, Picture};
-use crate::markup::{Attribute, Markup, Short};
 use crate::outline::Role;
+use tidemill_drawing::markup::{Attribute, Markup, Short};
 
 /// Room around everything.
 const MARGIN: f64 = 20.0;

@@ -1,11 +1,11 @@
 //! A plan from a file, judged by the figures of today.
 use super::Story;
-use crate::figures::milliseconds;
-use crate::plan::weak::AccuracyInterval;
 use crate::plan::{Planned, dollars};
-use crate::simulate::Expectation;
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use tidemill_app::expectation::Expectation;
+use tidemill_app::figures::milliseconds;
+use tidemill_app::weak_figures::AccuracyInterval;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::check::Violation;
 use tidemill_optimizer::explain::{Binding, binding};
@@ -194,8 +194,8 @@ impl Story<'_> {
             Violation::Memory { worker, needed, available } => format!(
                 "{} has {} of memory, {} are needed",
                 name(worker),
-                crate::figures::bytes(*available as u64),
-                crate::figures::bytes(*needed as u64)
+                tidemill_app::figures::bytes(*available as u64),
+                tidemill_app::figures::bytes(*needed as u64)
             ),
             Violation::Shared { worker, count } => {
                 format!("{} runs {count} operators and may run one", name(worker))

@@ -5,8 +5,7 @@
 mod catalogue;
 
 use crate::arguments::OutputForm;
-use crate::exit::{Exit, Failure};
-use crate::figures::bytes;
+use crate::exit::Exit;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use catalogue::Fetchable;
@@ -16,6 +15,9 @@ use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::bytes;
+use tidemill_app::listener::Listener;
 use tidemill_inference::backend::library;
 use tidemill_spec::diagnostic::suggestion;
 
@@ -26,23 +28,23 @@ pub(crate) fn fetch(names: &[String], output: OutputForm, terminal: &Terminal) -
     let wanted = wanted(names)?;
     if let Some(path) = library::unheeded_cache_folder() {
         let message = format!("TIDEMILL_CACHE={} is no absolute path", path.display());
-        return Err(Failure::new(Exit::Unavailable, message)
+        return Err(Failure::new(Kind::Unavailable, message)
             .with_help("set it to a path that starts with `/`, or to nothing")
             .into());
     }
     let cache = library::cache_folder().ok_or_else(|| {
-        Failure::new(Exit::Unavailable, "there is no home folder to keep models in")
+        Failure::new(Kind::Unavailable, "there is no home folder to keep models in")
             .with_help("set TIDEMILL_CACHE to an absolute path")
     })?;
     let folder = cache.join("fetch");
     let scripts = folder.join("scripts");
     let unwritable = |error: io::Error| {
-        Failure::new(Exit::Unavailable, format!("cannot write to {}: {error}", folder.display()))
+        Failure::new(Kind::Unavailable, format!("cannot write to {}: {error}", folder.display()))
             .with_help("set TIDEMILL_CACHE to a folder that you may write to and that has space")
     };
     std::fs::create_dir_all(&folder).map_err(unwritable)?;
     let _alone = lock(&folder.join("lock")).map_err(unwritable)?.ok_or_else(|| {
-        Failure::new(Exit::Unavailable, "models are being fetched by another `tidemill models fetch`")
+        Failure::new(Kind::Unavailable, "models are being fetched by another `tidemill models fetch`")
             .with_help("wait until it has ended")
     })?;
     catalogue::write_scripts(&scripts).map_err(unwritable)?;
@@ -59,7 +61,7 @@ fn wanted(names: &[String]) -> anyhow::Result<Vec<Fetchable>> {
     let all = catalogue::all()?;
     if let Some(name) = names.iter().find(|name| !all.iter().any(|model| model.manifest.id.value == **name)) {
         let ids = all.iter().map(|model| model.manifest.id.value.as_str());
-        return Err(Failure::new(Exit::Usage, format!("there is no third-party model `{name}`"))
+        return Err(Failure::new(Kind::Usage, format!("there is no third-party model `{name}`"))
             .with_help(suggestion(name, ids, "models that can be fetched"))
             .into());
     }
@@ -87,7 +89,7 @@ struct Said {
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    mend: String,
+    fix: String,
     folder: Option<PathBuf>,
     bytes: Option<u64>,
 }
@@ -104,7 +106,7 @@ struct Outcome {
 struct Problem {
     kind: String,
     message: String,
-    mend: String,
+    fix: String,
 }
 
 impl Outcome {
@@ -125,7 +127,7 @@ impl Outcome {
             }),
             Err(problem) => json!({
                 "id": self.model, "status": "failed", "reason": problem.kind, "message": problem.message,
-                "help": problem.mend,
+                "help": problem.fix,
             }),
         }
     }
@@ -134,10 +136,10 @@ impl Outcome {
 /// Runs the script to its end.
 fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>, Failure> {
     let no_python = |error: io::Error| {
-        Failure::new(Exit::Unavailable, format!("cannot start python3, which converts the models: {error}"))
+        Failure::new(Kind::Unavailable, format!("cannot start python3, which converts the models: {error}"))
             .with_help(format!("sudo apt-get install -y python3 python3-venv\n({SHIPPED})"))
     };
-    let broken = |error: io::Error| Failure::new(Exit::Bug, format!("fetch.py cannot be heard: {error}"));
+    let broken = |error: io::Error| Failure::new(Kind::Defect, format!("fetch.py cannot be heard: {error}"));
     let mut child = Command::new("python3")
         .arg("-I")
         .arg(scripts.join("fetch.py"))
@@ -154,20 +156,20 @@ fn run(scripts: &Path, job: &Value, terminal: &Terminal) -> Result<Vec<Outcome>,
         let line = line.map_err(broken)?;
         any = true;
         let said: Said = serde_json::from_str(&line)
-            .map_err(|error| Failure::new(Exit::Bug, format!("fetch.py says {line:?}: {error}")))?;
+            .map_err(|error| Failure::new(Kind::Defect, format!("fetch.py says {line:?}: {error}")))?;
         outcomes.extend(heard(said, terminal));
     }
     let status = child.wait().map_err(broken)?;
     if !taken || (!any && !status.success()) {
         let message = format!("python3, which converts the models, does not work: it ended with {status}");
-        return Err(Failure::new(Exit::Unavailable, message).with_help(format!(
+        return Err(Failure::new(Kind::Unavailable, message).with_help(format!(
             "`python3 -I -c 'import json, zipfile'` must work in this shell; `tidemill doctor` shows which python3 it \
              is\n({SHIPPED})"
         )));
     }
     let failed = outcomes.iter().any(|outcome| outcome.result.is_err());
     if !status.success() && !failed {
-        return Err(Failure::new(Exit::Bug, format!("fetch.py ended with {status}")));
+        return Err(Failure::new(Kind::Defect, format!("fetch.py ended with {status}")));
     }
     Ok(outcomes)
 }
@@ -180,8 +182,8 @@ fn heard(said: Said, terminal: &Terminal) -> Option<Outcome> {
     };
     let result = match said.step.as_str() {
         "failed" => {
-            terminal.error(&format!("{model}: {}", said.text), Some(&said.mend));
-            Err(Problem { kind: said.kind, message: said.text, mend: said.mend })
+            terminal.error(&format!("{model}: {}", said.text), Some(&said.fix));
+            Err(Problem { kind: said.kind, message: said.text, fix: said.fix })
         }
         "present" | "done" => Ok(said.folder.unwrap_or_default()),
         step => {

@@ -2,12 +2,12 @@
 use super::dollars;
 use crate::arguments::OutputForm;
 use crate::exit::Exit;
-use crate::figures::milliseconds;
 use crate::table::paragraph;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
+use tidemill_app::figures::milliseconds;
 use tidemill_spec::plan::{LatencyBasis, Plan, PredictedValue};
 use tidemill_spec::units::TimeSpan;
 
@@ -93,7 +93,9 @@ fn facts(plan: &Plan) -> BTreeMap<String, String> {
     let more = [
         ("compute", compute),
         ("network", network),
+        ("latency mean", latency(&predicted.mean)),
         ("latency p50", latency(&predicted.p50)),
+        ("latency p90", latency(&predicted.p90)),
         ("latency p99", latency(&predicted.p99)),
     ];
     let accuracy = predicted.accuracy.as_ref().map(|accuracy| ("accuracy", accuracy.value.to_string()));

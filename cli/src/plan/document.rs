@@ -1,10 +1,10 @@
 //! A plan for programs.
 use super::expected::Nearest;
 use super::table::path_name;
-use super::weak::{AccuracyInterval, weak_figures, weak_value};
 use super::{Answer, Planned, engine, predicted_times, status_word};
-use crate::simulate::{Contradiction, Expectation};
 use serde_json::{Map, Value, json};
+use tidemill_app::expectation::{Contradiction, Expectation};
+use tidemill_app::weak_figures::{AccuracyInterval, weak_figures, weak_value};
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::summary::PathLatency;
 use tidemill_simulator::LimitOutcome;
@@ -19,7 +19,7 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
     add("workflow", json!(answer.case.workflow.name.value));
     add("infrastructure", json!(answer.case.infrastructure.name.value));
     add("planner", json!(outcome.planner));
-    add("engine", json!(engine(outcome, answer.case.limits.solver)));
+    add("engine", json!(engine(outcome)));
     // That none of the plans simulated keeps the level proves nothing; that there is none without the level does.
     let is_searched = answer.search.is_some_and(|search| search.plans > 0) && answer.planned.is_none();
     add("status", json!(if is_searched { "not_found" } else { status_word(outcome.status) }));
@@ -98,15 +98,26 @@ fn expectation(answer: &Answer<'_>) -> Value {
     match answer.expectation {
         None => Value::Null,
         Some(Expectation::Unknown(why)) => json!({"p50_ms": null, "p99_ms": null, "why_not": why}),
-        Some(Expectation::Known { sink, latency, seconds, utilization, levels, contradictions }) => json!({
+        Some(Expectation::Known {
+            sink,
+            latency,
+            seconds,
+            utilization,
+            levels,
+            contradictions,
+            with_engine,
+        }) => json!({
+            "mean_ms": latency.mean * 1e3,
             "p50_ms": latency.p50 * 1e3,
             "p45_ms": latency.middle.0 * 1e3,
             "p55_ms": latency.middle.1 * 1e3,
+            "p90_ms": latency.p90 * 1e3,
             "p99_ms": latency.p99 * 1e3,
             "sink": sink,
             "utilization": utilization,
             "levels": levels.iter().map(level).collect::<Vec<_>>(),
             "simulated_seconds": seconds,
+            "with_engine": with_engine,
             "contradictions": contradictions.iter().map(contradiction).collect::<Vec<_>>(),
         }),
     }

@@ -5,13 +5,13 @@
 //! first that keeps the level is near the cheapest, and some limits between it and the one before come nearer. What a
 //! plan costs without any limit is a bound for all of them.
 use super::Planned;
-use crate::exit::{Exit, Failure};
-use crate::figures::milliseconds;
-use crate::planning::{Case, failed};
-use crate::simulate::{Contradiction, Expectation, expectation};
 use crate::status_line::StatusLine;
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
+use tidemill_app::expectation::{Contradiction, Expectation, expectation};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::milliseconds;
+use tidemill_app::planning::{Case, failed};
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::with_latency;
 use tidemill_optimizer::planner::{Planner, SearchLimits};
@@ -104,14 +104,14 @@ pub(super) fn search(
             sink.id
         );
         let help = "write to a `jsonl` or `csv` sink, or plan without a level (`--slo latency=none`)";
-        return Err(Failure::new(Exit::Configuration, message)
+        return Err(Failure::new(Kind::Configuration, message)
             .at(sink.id.span.clone())
             .with_help(help)
             .into());
     }
     let mut judge = Judge { case, assembly, tried: Vec::new(), nearest: None, unknown: None };
     let mut line = StatusLine::new(*terminal);
-    let mut all = Limits { planner, case, seconds: 0.0, nodes: 0, best: None };
+    let mut all = Limits { planner, case, seconds: 0.0, nodes: 0, has_asked_highs: false, best: None };
     let free = without_latency(&assembly.problem);
     let first = all.plan(&free, 0.5, case.limits.more_accurate)?;
     if first.solution.is_none() {
@@ -149,7 +149,7 @@ pub(super) fn search(
     if let (None, Some(why)) = (&all.best, &judge.unknown) {
         let message = format!("what latency to expect is not known: {why}");
         let help = "measure the times with `tidemill profile`, or plan by the bound (`--latency guaranteed`)";
-        return Err(Failure::new(Exit::Configuration, message).with_help(help).into());
+        return Err(Failure::new(Kind::Configuration, message).with_help(help).into());
     }
     let outcome = all.outcome(least);
     let found = all.best.map(|mut found| {
@@ -206,6 +206,7 @@ struct Limits<'a> {
     /// Of all plans together.
     seconds: f64,
     nodes: u64,
+    has_asked_highs: bool,
     best: Option<Found>,
 }
 
@@ -220,6 +221,7 @@ impl Limits<'_> {
         let outcome = self.planner.plan(problem, &limits).map_err(failed)?;
         self.seconds += outcome.seconds;
         self.nodes += outcome.nodes;
+        self.has_asked_highs |= outcome.has_asked_highs;
         Ok(outcome)
     }
 
@@ -285,6 +287,7 @@ impl Limits<'_> {
             bound,
             gap,
             nodes: self.nodes,
+            has_asked_highs: self.has_asked_highs,
             seconds: self.seconds,
         }
     }

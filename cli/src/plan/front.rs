@@ -2,12 +2,13 @@
 use super::dollars;
 use super::steps::{self, Curve};
 use crate::arguments::{PlanArguments, PlanOutput};
-use crate::exit::{Exit, Failure};
-use crate::output_file::OutputFile;
-use crate::planning::{Case, failed, planner};
+use crate::exit::Exit;
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::Write;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::output_file::OutputFile;
+use tidemill_app::planning::{Case, failed};
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::{FrontPoint, accuracy_front};
 use tidemill_optimizer::problem::Problem;
@@ -16,11 +17,11 @@ use tidemill_optimizer::problem::Problem;
 pub(super) fn front(arguments: &PlanArguments, case: &Case, assembly: &Assembly) -> anyhow::Result<Exit> {
     let problem = &assembly.problem;
     let svg = arguments.svg.as_deref().map(OutputFile::create).transpose()?;
-    let planner = planner(arguments.planner)?;
+    let planner = arguments.planner.planner()?;
     let points = accuracy_front(problem, planner.as_ref(), &case.limits).map_err(failed)?;
     if points.is_empty() {
         let message = "no plan of known accuracy: there is nothing to weigh against cost";
-        return Err(Failure::new(Exit::No, message)
+        return Err(Failure::new(Kind::No, message)
             .with_help("`tidemill plan` without `--pareto` says what has to give way")
             .into());
     }

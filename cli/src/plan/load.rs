@@ -5,15 +5,17 @@ mod table;
 
 use super::{Answer, Planned, document as plan_document, give_way, table as plan_table};
 use crate::arguments::{PlanArguments, PlanOutput, PlannerChoice};
-use crate::exit::{Exit, Failure};
-use crate::output_file::OutputFile;
-use crate::planning::{Case, failed, planner};
-use crate::preparation::check_plan;
-use crate::simulate::{Expectation, FIRST_SEED, expectation};
+use crate::exit::Exit;
 use crate::terminal::Terminal;
 use candidates::{Candidate, Candidates};
 use std::io::Write;
 use std::path::Path;
+use tidemill_app::expectation::{Expectation, FIRST_SEED, expectation};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
+use tidemill_app::output_file::OutputFile;
+use tidemill_app::planning::{Case, failed};
+use tidemill_app::preparation::check_plan;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::planner::PlannerError;
 use tidemill_optimizer::solution::Outcome;
@@ -102,7 +104,7 @@ pub(super) fn load(
     let chosen = cheapest_levels(&trace, &candidates.bins, &prices, most, switching, missed);
     let Some(Levels { lasts, schedule, .. }) = chosen else {
         return Err(
-            Failure::new(Exit::Bug, "the peak of the load has a plan, and there are no levels").into()
+            Failure::new(Kind::Defect, "the peak of the load has a plan, and there are no levels").into()
         );
     };
     let mut levels = Vec::new();
@@ -168,11 +170,11 @@ fn without_plan(
     assembly: &Assembly,
     outcome: &Outcome,
 ) -> anyhow::Result<Exit> {
-    let planner = planner(if arguments.planner == PlannerChoice::AccuracyScaling {
-        PlannerChoice::Exact
-    } else {
-        arguments.planner
-    })?;
+    let planner = match arguments.planner {
+        PlannerChoice::AccuracyScaling => PlannerChoice::Exact,
+        other => other,
+    };
+    let planner = planner.planner()?;
     let give_way = give_way(case, assembly, outcome, planner.as_ref())?;
     let answer = Answer {
         case,
@@ -214,7 +216,7 @@ impl Folder {
         let Some(path) = path else { return Ok(Self { files: Vec::new(), schedule: None }) };
         if path.is_file() {
             let message = format!("`{}` is a file", path.display());
-            return Err(Failure::new(Exit::Usage, message)
+            return Err(Failure::new(Kind::Usage, message)
                 .with_help("with `--trace` there is a plan for each level: name a folder"));
         }
         let files: Result<Vec<OutputFile>, Failure> =

@@ -1,10 +1,10 @@
 //! What would have to give way, in words and for programs.
 use super::expected::{Nearest, glimpse};
-use crate::figures::milliseconds;
-use crate::planning::{Case, failed};
 use crate::table::paragraph;
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use tidemill_app::figures::milliseconds;
+use tidemill_app::planning::{Case, failed};
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::{Relaxation, Relaxed, combination, relaxations};
 use tidemill_optimizer::planner::Planner;

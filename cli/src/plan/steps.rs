@@ -1,5 +1,6 @@
 //! Cost against accuracy as steps: up to a point's accuracy its plan is the cheapest.
-use crate::markup::{Attribute, Markup, Short};
+use tidemill_drawing::axis::{Axis, decades, short, ticks};
+use tidemill_drawing::markup::{Attribute, Markup, Short};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 380.0;
@@ -25,20 +26,6 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Even, round values within a range.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
-    let rough = (high - low).max(f64::MIN_POSITIVE) / 5.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power);
-    let step = steps.into_iter().find(|step| *step >= rough * (1.0 - 1e-9)).unwrap_or(10.0 * power);
-    let first = (low / step).ceil() as i64;
-    (first..=(high / step + 1e-9).floor() as i64).map(|count| count as f64 * step).collect()
-}
-
-fn plain(value: f64) -> String {
-    format!("{}", (value * 1e6).round() / 1e6)
-}
-
 /// Heights of costs: even steps, or, where the dearest costs many times the cheapest, even factors.
 struct Scale {
     least: f64,
@@ -58,20 +45,18 @@ impl Scale {
 
     fn height(&self, cost: f64) -> f64 {
         let (_, _, top, bottom) = MARGIN;
-        let part = match self.is_logarithmic {
-            true => (cost.max(self.least) / self.least).ln() / (self.most / self.least).ln(),
-            false => cost / self.most,
-        };
-        HEIGHT - bottom - part * (HEIGHT - top - bottom)
+        let (values, places) = ((self.least, self.most), (HEIGHT - bottom, top));
+        match self.is_logarithmic {
+            true => Axis::logarithmic(values, places).place(cost),
+            false => Axis::linear(values, places).place(cost),
+        }
     }
 
     fn ticks(&self) -> Vec<f64> {
         if !self.is_logarithmic {
-            return ticks(0.0, self.most);
+            return ticks(0.0, self.most, 5);
         }
-        let powers = self.least.log10().floor() as i32..=self.most.log10().ceil() as i32;
-        let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
-        all.filter(|value| (self.least..=self.most).contains(value)).collect()
+        decades(self.least, self.most)
     }
 }
 
@@ -85,7 +70,8 @@ pub(super) fn drawn(heading: &str, names: Option<&str>, curves: &[Curve]) -> Str
     let pad = ((high - low) * 0.05).max(0.1);
     let (low, high) = (low - pad, high + pad);
     let scale = Scale::of(points().map(|(_, cost)| *cost));
-    let x = |accuracy: f64| left + (accuracy - low) / (high - low) * (WIDTH - left - right);
+    let across = Axis::linear((low, high), (left, WIDTH - right));
+    let x = |accuracy: f64| across.place(accuracy);
     let mut markup = Markup::new();
     let view = format!("0 0 {WIDTH} {HEIGHT}");
     let attributes: [Attribute<'_>; 5] = [
@@ -106,15 +92,15 @@ pub(super) fn drawn(heading: &str, names: Option<&str>, curves: &[Curve]) -> Str
             svg.empty("line", &line);
             let at: [Attribute<'_>; 3] =
                 [("x", &(left - 6.0)), ("y", &Short(scale.height(cost) + 4.0)), ("text-anchor", &"end")];
-            svg.leaf("text", &at, &plain(cost));
+            svg.leaf("text", &at, &short(cost));
         }
-        for accuracy in ticks(low, high) {
+        for accuracy in ticks(low, high, 5) {
             let across = Short(x(accuracy));
             let line: [Attribute<'_>; 5] =
                 [("x1", &across), ("y1", &top), ("x2", &across), ("y2", &floor), ("stroke", &"#f3f4f6")];
             svg.empty("line", &line);
             let at: [Attribute<'_>; 3] = [("x", &across), ("y", &(floor + 18.0)), ("text-anchor", &"middle")];
-            svg.leaf("text", &at, &plain(accuracy));
+            svg.leaf("text", &at, &short(accuracy));
         }
         let axis: [Attribute<'_>; 5] =
             [("x1", &left), ("y1", &floor), ("x2", &end), ("y2", &floor), ("stroke", &"#9ca3af")];
@@ -194,11 +180,6 @@ mod tests {
         assert_eq!(factors.ticks(), [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5]);
         assert!(factors.height(0.006) > factors.height(0.75));
         assert!(factors.height(0.0).is_finite(), "a plan may cost nothing");
-    }
-
-    #[test]
-    fn ticks_are_even_and_round() {
-        assert_eq!(ticks(0.0, 10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
     }
 
     /// Labels stand at the lines of the grid, and points where the scales have them.

@@ -3,15 +3,16 @@ mod drawing;
 
 use super::{dollars, status_word, table::percent};
 use crate::arguments::{PlanArguments, PlanOutput};
-use crate::exit::{Exit, Failure};
-use crate::figures::milliseconds;
-use crate::output_file::OutputFile;
-use crate::planning::{Case, failed, planner, tell};
+use crate::exit::Exit;
 use crate::status_line::StatusLine;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::milliseconds;
+use tidemill_app::output_file::OutputFile;
+use tidemill_app::planning::{Case, failed, tell};
 use tidemill_optimizer::assemble::Level;
 use tidemill_optimizer::explain::{Surface, SurfacePoint, latency_front};
 use tidemill_optimizer::problem::Problem;
@@ -42,7 +43,7 @@ pub(super) fn surface(
     case.options.checkpoint_every = Some(1);
     let assembly = case.assemble()?;
     tell(&assembly.notes, terminal);
-    let planner = planner(arguments.planner)?;
+    let planner = arguments.planner.planner()?;
     let mut line = StatusLine::new(*terminal);
     let found =
         latency_front(&assembly.problem, planner.as_ref(), &case.limits, RATIO, &mut |plans, limit| {
@@ -52,7 +53,7 @@ pub(super) fn surface(
     let surface = found.map_err(failed)?;
     if surface.points.is_empty() {
         let message = "no plan of known accuracy: there is nothing to weigh against cost and latency";
-        return Err(Failure::new(Exit::No, message)
+        return Err(Failure::new(Kind::No, message)
             .with_help("`tidemill plan` without `--pareto` says what has to give way")
             .into());
     }
@@ -88,13 +89,13 @@ fn variants(case: &Case, problem: &Problem, point: &SurfacePoint) -> Map<String,
 
 /// What is proven of a point, in words.
 fn proof(point: &SurfacePoint) -> String {
-    let dearer = |gap: f64| percent((gap / (1.0 - gap)).max(0.001));
+    let above = |gap: f64| percent((gap / (1.0 - gap)).max(0.001));
     match (point.status, point.gap) {
         (Status::Optimal, _) => "cheapest".to_owned(),
         (Status::TimeLimited, Some(gap)) => {
-            format!("at most {} dearer; time limit", dearer(gap))
+            format!("at most {} above the best; time limit", above(gap))
         }
-        (_, Some(gap)) => format!("at most {} dearer", dearer(gap)),
+        (_, Some(gap)) => format!("at most {} above the best", above(gap)),
         (_, None) => "nothing proven".to_owned(),
     }
 }

@@ -1,10 +1,10 @@
 //! A plan for people.
-use super::weak::{AccuracyInterval, weak_figures, weak_lines};
 use super::{Answer, Planned, dollars, engine, predicted_times};
-use crate::figures::{bytes, milliseconds};
-use crate::simulate::{Contradiction, Expectation};
 use crate::table::{Side, Table, paragraph};
 use std::io::{self, Write};
+use tidemill_app::expectation::{Contradiction, Expectation};
+use tidemill_app::figures::{bytes, milliseconds};
+use tidemill_app::weak_figures::{AccuracyInterval, weak_figures, weak_lines};
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::Status;
 use tidemill_optimizer::summary::PathLatency;
@@ -261,7 +261,9 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
     };
     match answer.expectation {
         None => return Ok(()),
-        Some(Expectation::Known { sink, latency, seconds, utilization, contradictions, .. }) => {
+        Some(Expectation::Known {
+            sink, latency, seconds, utilization, contradictions, with_engine, ..
+        }) => {
             // Where the median lies between two heaps, it says little.
             let (from, to) = latency.middle;
             let between = match to > 1.5 * from {
@@ -271,11 +273,17 @@ fn expected(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
             let busiest = utilization.iter().max_by(|a, b| a.1.total_cmp(b.1));
             let busy = busiest
                 .map_or(String::new(), |(worker, part)| format!(", {worker} {:.0} % busy", 100.0 * part));
+            let engine = match with_engine {
+                true => "",
+                false => ", without the engine's own time: the profile does not have it",
+            };
             let text = format!(
-                "{guarantee}; expectation: p50 {}{between}, p99 {} at {sink}{busy} ({} simulated)",
+                "{guarantee}; expectation: mean {}, p50 {}{between}, p90 {}, p99 {} at {sink}{busy} ({} simulated{engine})",
+                milliseconds(latency.mean * 1e3),
                 milliseconds(latency.p50 * 1e3),
+                milliseconds(latency.p90 * 1e3),
                 milliseconds(latency.p99 * 1e3),
-                crate::figures::seconds(*seconds)
+                tidemill_app::figures::seconds(*seconds)
             );
             paragraph(out, &text)?;
             for one in contradictions {
@@ -382,8 +390,7 @@ fn proof(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
         );
         paragraph(out, &text)?;
     }
-    let engine =
-        engine(outcome, answer.case.limits.solver).map(|engine| format!(", {engine}")).unwrap_or_default();
+    let engine = engine(outcome).map(|engine| format!(", {engine}")).unwrap_or_default();
     let text = match (outcome.status, outcome.bound, outcome.gap) {
         (Status::Optimal, Some(bound), gap) => {
             let gap = gap.filter(|gap| *gap > 1e-5).map_or_else(|| "0 %".to_owned(), percent);

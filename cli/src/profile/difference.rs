@@ -1,10 +1,10 @@
 //! What changed from one profile to another.
 use super::show::{choice, duration};
-use crate::figures::bytes;
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use tidemill_app::figures::bytes;
 use tidemill_spec::profile::Profile;
 
 /// What a number counts.

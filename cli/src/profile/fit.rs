@@ -2,16 +2,17 @@
 use super::measure::{Line, ended};
 use super::{prepare, written};
 use crate::arguments::{FitArguments, OutputForm};
-use crate::exit::{Exit, Failure};
-use crate::figures::milliseconds;
+use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::output_file::OutputFile;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::milliseconds;
+use tidemill_app::output_file::OutputFile;
 use tidemill_inference::backend::library;
 use tidemill_profiler::fit::TOLERANCE;
 use tidemill_profiler::{Fit, Options};
@@ -59,7 +60,7 @@ pub(super) fn fit(arguments: &FitArguments, terminal: &Terminal) -> anyhow::Resu
             arguments.profile.display(),
             arguments.infra.display()
         );
-        return Err(Failure::new(Exit::Configuration, message)
+        return Err(Failure::new(Kind::Configuration, message)
             .with_help("`tidemill profile WORKFLOW --infra FILE` measures a profile of this machine")
             .into());
     };

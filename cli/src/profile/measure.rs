@@ -1,16 +1,18 @@
 //! Measuring: from the command line to the profiler, and what it says meanwhile.
 use super::{prepare, written};
 use crate::arguments::{OutputForm, ProfileArguments};
-use crate::exit::{Exit, Failure};
-use crate::figures::seconds;
+use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::output_file::OutputFile;
 use crate::terminal::Terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::seconds;
+use tidemill_app::listener::Listener;
+use tidemill_app::output_file::OutputFile;
 use tidemill_inference::backend::library;
 use tidemill_profiler::{Finished, Options, ProfileError, Stage};
 use tidemill_spec::diagnostic::suggestion;
@@ -91,9 +93,9 @@ pub(super) fn ended(error: ProfileError, kept: &str, terminal: &Terminal) -> any
         }
         ProfileError::Files(found) => Err(found.into()),
         ProfileError::NoRecords(_) | ProfileError::Stream(..) => {
-            Err(Failure::new(Exit::Configuration, error.to_string()).into())
+            Err(Failure::new(Kind::Configuration, error.to_string()).into())
         }
-        error => Err(Failure::new(Exit::Unavailable, error.to_string()).into()),
+        error => Err(Failure::new(Kind::Unavailable, error.to_string()).into()),
     }
 }
 
@@ -151,7 +153,7 @@ fn profile_file(out: Option<&Path>, workflow: &Path) -> PathBuf {
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::Unavailable, format!("`{}` cannot be removed: {error}", path.display()))
+    Failure::new(Kind::Unavailable, format!("`{}` cannot be removed: {error}", path.display()))
         .with_help("choose another folder with `--out`, or allow writing there")
 }
 
@@ -169,7 +171,7 @@ fn factors(
         if !types.contains(&name.as_str()) {
             let message = format!("--factor names `{name}`, which is no type of worker");
             let help = suggestion(name, types.iter().copied(), "types of workers");
-            return Err(Failure::new(Exit::Usage, message).with_help(help));
+            return Err(Failure::new(Kind::Usage, message).with_help(help));
         }
     }
     Ok(arguments.factor.iter().cloned().collect())

@@ -1,15 +1,15 @@
 //! `tidemill profile predict`: times that nobody has measured, and how far off such predictions are.
 use super::written;
 use crate::arguments::{OutputForm, PredictArguments};
-use crate::choice;
 use crate::exit::Exit;
-use crate::output_file::OutputFile;
-use crate::preparation::load;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use tidemill_app::choice;
+use tidemill_app::output_file::OutputFile;
+use tidemill_app::preparation::load;
 use tidemill_profiler::predict::{Features, LeftOut, Models, Predicted, Predictor, Target, complete};
 use tidemill_spec::infrastructure::Infrastructure;
 

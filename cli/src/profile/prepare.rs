@@ -1,17 +1,18 @@
 //! What measuring needs, whatever is measured: the workflow with the models that can run here, and this machine.
 use super::WORKER;
-use crate::choice::{self, Candidates};
-use crate::exit::{Exit, Failure};
-use crate::machine::Machine;
-use crate::preparation::{load, registry};
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;
 use std::path::Path;
+use tidemill_app::choice::{self, Candidates};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
+use tidemill_app::machine::Machine;
+use tidemill_app::preparation::{load, registry};
 use tidemill_inference::backend::backend;
 use tidemill_profiler::child::Program;
 use tidemill_profiler::subject::{Model, Subject};
 use tidemill_profiler::tasks::Host;
-use tidemill_spec::workflow::{BackendChoice, Workflow};
+use tidemill_spec::workflow::Workflow;
 
 /// The workflow with the models that can run here with one of these backends (none: any), and a line for each that is
 /// left out.
@@ -50,7 +51,7 @@ pub(super) fn program() -> std::io::Result<Program> {
 
 /// How many programs wanted a processor in the last minute.
 fn load_average() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().next()?.parse().ok()
+    tidemill_machine::load_average().map(|[minute, ..]| minute)
 }
 
 /// The models that can run here with the backends that are wanted; why others are left out goes to `skipped`.
@@ -71,11 +72,7 @@ fn models(
                 skipped.push(format!("{id}: {name} is left out: {obstacle}"));
                 continue;
             }
-            let allowed = |name: &String| match operator.backend.as_ref().map(|choice| choice.value) {
-                Some(BackendChoice::Rten) => name == "rten",
-                Some(BackendChoice::Ort) => name == "ort",
-                Some(BackendChoice::Auto) | None => true,
-            };
+            let allowed = |name: &String| operator.named_backend().is_none_or(|named| named == name);
             let backends: Vec<String> = candidate
                 .manifest
                 .backends
@@ -98,7 +95,7 @@ fn models(
         }
         if models.is_empty() {
             let message = format!("none of the models of `{id}` can run here:\n  {}", skipped.join("\n  "));
-            return Err(Failure::new(Exit::Configuration, message)
+            return Err(Failure::new(Kind::Configuration, message)
                 .with_help("a profile of published figures can be written by hand: see docs/profiling.md"));
         }
         all.insert(id.to_owned(), models);

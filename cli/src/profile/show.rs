@@ -1,10 +1,10 @@
 //! A profile as tables.
-use crate::figures::{bytes, milliseconds, rate};
-use crate::plan::weak::half_width;
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use tidemill_app::figures::{bytes, milliseconds, rate};
+use tidemill_app::weak_figures::half_width;
 use tidemill_spec::profile::{Accuracy, BatchTime, How, Profile, Service};
 use tidemill_spec::units::TimeSpan;
 
@@ -17,6 +17,7 @@ pub(super) fn document(profile: &Profile) -> Value {
 pub(super) fn tables(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Profile of the workflow {}\n", profile.workflow.name)?;
     machines(profile, out)?;
+    overheads(profile, out)?;
     services(profile, out)?;
     messages(profile, out)?;
     if let Some(accuracy) = &profile.accuracy {
@@ -48,6 +49,35 @@ fn machines(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     }
     table.write(out)?;
     writeln!(out)
+}
+
+/// What the engine itself takes on each type.
+fn overheads(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("engine on", Side::Left),
+        ("", Side::Left),
+        ("mean", Side::Right),
+        ("p50", Side::Right),
+        ("p90", Side::Right),
+        ("p99", Side::Right),
+        ("for each MiB", Side::Right),
+    ]);
+    let known =
+        profile.machines.iter().filter_map(|machine| Some((&machine.worker_type, machine.overheads?)));
+    for (worker_type, overheads) in known.clone() {
+        for (name, time) in overheads.times() {
+            let [mean, p50, p90, p99] =
+                [time.mean, time.p50, time.p90, time.p99].map(|span| duration(span.0 as f64));
+            let more = (name == "frame").then(|| duration(overheads.frame_per_mebibyte.0 as f64));
+            let name = name.replace('_', " ");
+            table.row([worker_type.clone(), name, mean, p50, p90, p99, more.unwrap_or_default()]);
+        }
+    }
+    if known.count() > 0 {
+        table.write(out)?;
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
 /// The column of the size of the batch.

@@ -1,9 +1,9 @@
 //! The curves of a report: latency by percentile and over time, throughput, processor and memory.
-use super::chart::{Chart, Curve, Scale, time_marks};
 use super::series::{Recorder, Step};
-use crate::figures::{milliseconds, rate};
-use crate::markup::Markup;
-use crate::publication::told;
+use tidemill_app::figures::{milliseconds, rate};
+use tidemill_app::publication::told;
+use tidemill_drawing::chart::{Chart, Curve, Scale, time_marks};
+use tidemill_drawing::markup::Markup;
 use tidemill_engine::{Observer, RunReport, SinkReport};
 use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow::Slo;

@@ -3,11 +3,12 @@ use super::RunDocument;
 use super::records::{self, SinkRecords};
 use super::series::Recorder;
 use super::{curves, processor, sections};
-use crate::figures::{bytes, grouped, milliseconds, rate, seconds};
-use crate::machine::{self, Machine, Usage};
-use crate::markup::{Attribute, Markup};
-use crate::preparation::Prepared;
-use crate::slo::{SHORT_TICKS, accuracy_text, is_short, sink_rate};
+use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};
+use tidemill_app::levels::SHORT_TICKS;
+use tidemill_app::machine::{self, Machine, Usage};
+use tidemill_app::preparation::Prepared;
+use tidemill_app::slo::{accuracy_text, is_short, sink_rate};
+use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::Observer;
 
 /// How a run ended.
@@ -164,7 +165,7 @@ impl Page<'_> {
         let slo = self.document.slo;
         let missed: Vec<_> = slo.iter().filter(|verdict| verdict.met == Some(false)).collect();
         let doubtful: Vec<_> = slo.iter().filter(|verdict| verdict.met.is_none()).collect();
-        let told = |verdict: &&crate::slo::Verdict| {
+        let told = |verdict: &&tidemill_app::slo::Verdict| {
             let measured = verdict.measured.as_deref().unwrap_or("nothing to measure");
             format!("{}: {measured}, wanted {}", verdict.slo, verdict.wanted)
         };
@@ -261,7 +262,7 @@ impl Page<'_> {
         tiles.push(("Lost".into(), grouped(report.dead_letters + dropped), letters));
         if report.seconds > 0.0 {
             let used = self.document.processor_seconds;
-            let stretched = self.document.emulation.map_or(1.0, crate::emulate::Account::factor);
+            let stretched = self.document.emulation.map_or(1.0, crate::account::Account::factor);
             let cores = used / (report.seconds * stretched);
             tiles.push((
                 "Processor".into(),

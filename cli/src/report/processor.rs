@@ -1,6 +1,6 @@
 //! Which threads of the process took how much of the processor.
-use crate::figures::seconds;
-use crate::markup::Markup;
+use tidemill_app::figures::seconds;
+use tidemill_drawing::markup::Markup;
 use tidemill_engine::{Program, RunReport};
 
 /// A thread, or several that do one thing.

@@ -203,7 +203,7 @@ fn binary<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a [u8]> {
 }
 
 fn medium(bytes: &[u8], budget: &mut usize) -> Medium {
-    let size = crate::figures::bytes(bytes.len() as u64);
+    let size = tidemill_app::figures::bytes(bytes.len() as u64);
     let picture = match bytes {
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),

@@ -2,31 +2,15 @@
 use super::records::{Medium, Pair, Shown, SinkRecords};
 use crate::drawing::picture::{self, Line, Picture};
 use crate::drawing::svg;
-use crate::figures::{grouped, milliseconds, rate};
-use crate::markup::{Attribute, Markup};
+use crate::html_table::{NUMBER, table};
 use crate::outline::{self, Role};
-use crate::preparation::{ChosenModel, Prepared};
-use crate::slo::{Verdict, is_short};
+use tidemill_app::figures::{grouped, milliseconds, rate};
+use tidemill_app::preparation::{ChosenModel, Prepared};
+use tidemill_app::slo::{Verdict, is_short};
+use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::{LatencySummary, LetterSample, RunReport, StageReport};
 
-const NUMBER: &[Attribute<'static>] = &[("class", &"n")];
 const NAME: &[Attribute<'static>] = &[("class", &"id")];
-
-/// A table; columns are names and whether they hold numbers.
-pub(crate) fn table(markup: &mut Markup, columns: &[(&str, bool)], rows: impl FnOnce(&mut Markup)) {
-    markup.element("div", &[("class", &"scroll")], |scroll| {
-        scroll.element("table", &[], |table| {
-            table.element("thead", &[], |head| {
-                head.element("tr", &[], |row| {
-                    for (name, number) in columns {
-                        row.leaf("th", if *number { NUMBER } else { &[] }, name);
-                    }
-                });
-            });
-            table.element("tbody", &[], rows);
-        });
-    });
-}
 
 /// Wanted and measured; `complete`: the run came to its end.
 pub(super) fn levels(slo: &[Verdict], complete: bool, part: &mut Markup) {

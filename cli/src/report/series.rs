@@ -1,7 +1,7 @@
 //! What a run did over time, for the curves of a report. Bounded: a long run has coarser steps, not more of them.
-use crate::machine::Usage;
-use crate::slo_watch::percentile_of;
 use std::collections::BTreeMap;
+use tidemill_app::machine::Usage;
+use tidemill_app::slo_watch::percentile_of;
 use tidemill_engine::{LatencyWindow, Observer, Program};
 
 /// Steps that are kept.

@@ -2,10 +2,10 @@
 use crate::arguments::{
     LevelSetting, PlanningArguments, ReturnTrafficChoice, SimulateArguments, SolverChoice,
 };
-use crate::exit::{Exit, Failure};
-use crate::planning::Case;
 use crate::terminal::Terminal;
 use std::path::{Path, PathBuf};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::planning::Case;
 use tidemill_spec::plan::Plan;
 use tidemill_spec::units::TimeSpan;
 
@@ -48,7 +48,7 @@ pub(super) fn case(arguments: &SimulateArguments, plan: &Plan, terminal: &Termin
         time_limit: TimeSpan(0),
         solver: SolverChoice::Microlp,
     };
-    Case::load(&workflow, &planning, terminal)
+    Case::load(&workflow, &planning.options(), terminal)
 }
 
 fn found(folder: &Path, names: &[&str], what: &str, say: &str) -> Result<PathBuf, Failure> {
@@ -57,6 +57,6 @@ fn found(folder: &Path, names: &[&str], what: &str, say: &str) -> Result<PathBuf
     files.into_iter().find(|file| file.exists()).ok_or_else(|| {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let message = format!("no {what}: there is no {} in {}", names.join(" or "), shown.display());
-        Failure::new(Exit::Usage, message).with_help(say)
+        Failure::new(Kind::Usage, message).with_help(say)
     })
 }

@@ -1,5 +1,5 @@
 //! How far a simulation is, in words.
-use crate::figures::{grouped, seconds};
+use tidemill_app::figures::{grouped, seconds};
 use tidemill_simulator::Progress;
 
 /// How far, and, after so many seconds, how long yet.

@@ -1,9 +1,9 @@
 //! A simulation for people.
 use super::Story;
-use crate::figures::{bytes, grouped, milliseconds, seconds};
 use crate::plan::dollars;
 use crate::table::{Side, Table};
 use std::io::{self, Write};
+use tidemill_app::figures::{bytes, grouped, milliseconds, seconds};
 use tidemill_optimizer::summary;
 use tidemill_simulator::{Latency, Spacing, StageOutcome};
 use tidemill_spec::publication::Publication;

@@ -1,4 +1,5 @@
-//! Backends: what runs an ONNX file. One file each; all behave the same behind [`Backend`] and [`Session`].
+//! Backends: what runs an ONNX file. One file and one line in the list of [`Registration`]s each; all behave the same
+//! behind [`Backend`] and [`Session`].
 pub mod library;
 pub mod onnxruntime;
 pub mod rten;
@@ -6,12 +7,17 @@ pub mod rten;
 use crate::facts::ModelFacts;
 use crate::tensor::Tensor;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use tidemill_spec::backend::BackendChoice;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
+use tidemill_spec::manifest::Manifest;
+use tidemill_spec::span::Span;
+use tidemill_spec::workflow::Workflow;
 
 /// A way to run ONNX files.
 pub trait Backend: Send + Sync {
-    /// Name in manifests, workflows and plans: `rten`, `ort`.
+    /// Name in manifests, workflows and plans.
     fn name(&self) -> &'static str;
     /// Version of what runs the models, for reports and for keys of cached measurements.
     fn version(&self) -> String;
@@ -42,27 +48,29 @@ pub trait Session: Send {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BackendError {
     /// The backend cannot be used on this machine.
-    #[error("the backend {backend} is not available: {reason}; {mend}")]
+    #[error("the backend {backend} is not available: {reason}; {fix}")]
     Unavailable {
-        /// Which.
+        /// Name of the backend.
         backend: &'static str,
         /// Why.
         reason: String,
         /// What to do.
-        mend: String,
+        fix: String,
     },
     /// There is no backend of this name.
-    #[error("there is no backend called {name:?}; there are: rten, ort")]
+    #[error("there is no backend called {name:?}; there are: {known}")]
     Unknown {
         /// The name.
         name: String,
+        /// The names that there are.
+        known: String,
     },
     /// The backend refuses the model.
     #[error(
         "the backend {backend} cannot load {path}: {reason}; try another backend that the manifest allows"
     )]
     Load {
-        /// Which.
+        /// Name of the backend.
         backend: &'static str,
         /// The model file.
         path: String,
@@ -72,7 +80,7 @@ pub enum BackendError {
     /// A run failed.
     #[error("the backend {backend} failed to run {model}: {reason}")]
     Run {
-        /// Which.
+        /// Name of the backend.
         backend: &'static str,
         /// The model file.
         model: String,
@@ -81,8 +89,42 @@ pub enum BackendError {
     },
 }
 
-/// Names of all backends, in the order in which they are tried.
-pub const NAMES: [&str; 2] = [onnxruntime::NAME, rten::NAME];
+/// How a backend is found.
+#[derive(Debug, Clone, Copy)]
+pub struct Registration {
+    /// Name in manifests, workflows and plans.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub summary: &'static str,
+    /// Gives the backend, or what to do where it cannot be used. The search for libraries starts at the folder; see
+    /// [`library::find`].
+    pub open: fn(&Path) -> Result<Arc<dyn Backend>, BackendError>,
+}
+
+/// The backends of this crate, the one that is tried first first.
+const BUILT_IN: &[Registration] = &[onnxruntime::REGISTRATION, rten::REGISTRATION];
+
+/// Those of others.
+static ADDED: RwLock<Vec<Registration>> = RwLock::new(Vec::new());
+
+/// Adds a backend to this process, before any file is read that names it. A name that is there already stays with the
+/// backend that has it.
+pub fn register(backend: Registration) {
+    let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
+    if BUILT_IN.iter().chain(&*added).all(|other| other.name != backend.name) {
+        added.push(backend);
+    }
+}
+
+/// All backends, in the order in which they are tried.
+pub fn registered() -> impl Iterator<Item = Registration> {
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    BUILT_IN.iter().copied().chain(added)
+}
+
+fn names() -> Vec<&'static str> {
+    registered().map(|backend| backend.name).collect()
+}
 
 /// The backend of that name. `directory`: where the search for libraries starts (the folder of the
 /// workflow); see [`library::find`].
@@ -90,11 +132,41 @@ pub const NAMES: [&str; 2] = [onnxruntime::NAME, rten::NAME];
 /// # Errors
 /// [`BackendError::Unavailable`] with what to do, or [`BackendError::Unknown`].
 pub fn backend(name: &str, directory: &Path) -> Result<Arc<dyn Backend>, BackendError> {
-    match name {
-        rten::NAME => Ok(Arc::new(rten::Rten)),
-        onnxruntime::NAME => Ok(Arc::new(onnxruntime::OnnxRuntime::open(directory)?)),
-        other => Err(BackendError::Unknown { name: other.to_owned() }),
+    match registered().find(|backend| backend.name == name) {
+        Some(backend) => (backend.open)(directory),
+        None => Err(unknown_name(name)),
     }
+}
+
+pub(crate) fn unknown_name(name: &str) -> BackendError {
+    BackendError::Unknown { name: name.to_owned(), known: names().join(", ") }
+}
+
+/// What is wrong with the backends that a workflow names.
+pub fn check_workflow(workflow: &Workflow) -> Diagnostics {
+    let named = workflow.operators.iter().filter_map(|operator| operator.backend.as_ref());
+    let named = named.filter_map(|choice| Some((choice.value.named()?, &choice.span)));
+    let mut possible = vec![BackendChoice::AUTO];
+    possible.extend(names());
+    unknown(named, &possible)
+}
+
+/// What is wrong with the backends that a manifest names.
+pub fn check_manifest(manifest: &Manifest) -> Diagnostics {
+    unknown(manifest.backends.iter().map(|backend| (backend.0.as_str(), &backend.span)), &names())
+}
+
+fn unknown<'a>(named: impl Iterator<Item = (&'a str, &'a Span)>, possible: &[&str]) -> Diagnostics {
+    let unknown = named.filter(|(name, _)| !possible.contains(name));
+    let finding = |(name, span): (&str, &Span)| {
+        let mut help = suggestion(name, possible.iter().copied(), "possible values");
+        if help.starts_with("did you mean") {
+            let all: Vec<String> = possible.iter().map(|name| format!("`{name}`")).collect();
+            help = format!("{help} possible values: {}", all.join(", "));
+        }
+        Diagnostic::error("E0114", format!("unknown value `{name}`")).at(span.clone()).with_help(help)
+    };
+    unknown.map(finding).collect()
 }
 
 /// The file name of a model, for messages.

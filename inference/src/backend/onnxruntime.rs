@@ -2,14 +2,16 @@
 //!
 //! A process loads the library once; the first folder that has a usable one decides.
 use super::library::{self, Found};
-use super::{Backend, BackendError, Session, model_name};
+use super::{Backend, BackendError, Registration, Session, model_name};
 use crate::facts::ModelFacts;
 use crate::tensor::{Tensor, TensorData};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::session::Session as OrtSession;
 use ort::session::builder::GraphOptimizationLevel;
-use ort::value::{DynValue, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType};
+use ort::value::{
+    DynValue, PrimitiveTensorElementType, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType,
+};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,8 +19,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub const NAME: &str = "ort";
 /// Oldest ONNX Runtime 1.N that the bindings accept.
 const OLDEST: u32 = ort::MINOR_VERSION;
-const MEND: &str = "run `tidemill doctor --fix` (needs network and python3), or set TIDEMILL_ONNXRUNTIME to the \
+const FIX: &str = "run `tidemill doctor --fix` (needs network and python3), or set TIDEMILL_ONNXRUNTIME to the \
                     library file; models also run on the backend rten";
+
+/// How it is found.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    summary: "ONNX Runtime.",
+    open: |directory| Ok(Arc::new(OnnxRuntime::open(directory)?)),
+};
 
 /// The backend.
 #[derive(Debug, Clone)]
@@ -41,7 +50,7 @@ impl OnnxRuntime {
             return Ok(runtime.clone());
         }
         let runtime = Self::load_first(library::find(&library::ONNXRUNTIME, directory))
-            .map_err(|reason| BackendError::Unavailable { backend: NAME, reason, mend: MEND.to_owned() })?;
+            .map_err(|reason| BackendError::Unavailable { backend: NAME, reason, fix: FIX.to_owned() })?;
         tracing::debug!(library = %runtime.library.display(), version = runtime.version, "ONNX Runtime loaded");
         Ok(loaded.insert(runtime).clone())
     }
@@ -182,7 +191,9 @@ fn value(tensor: &Tensor, truth: bool) -> ort::Result<ort::session::SessionInput
             OrtTensor::from_array((shape, values))?.into()
         }
         TensorData::Float32(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        TensorData::Float16(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
         TensorData::Int64(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        TensorData::Uint8(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
     })
 }
 
@@ -190,19 +201,22 @@ fn tensor(value: &DynValue) -> Result<Tensor, String> {
     let ValueType::Tensor { ty, .. } = value.dtype() else {
         return Err("an output is not a tensor".to_owned());
     };
-    let (shape, data) = match ty {
-        TensorElementType::Float32 => {
-            let (shape, values) = value.try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
-            (shape, TensorData::Float32(values.to_vec()))
-        }
-        TensorElementType::Int64 => {
-            let (shape, values) = value.try_extract_tensor::<i64>().map_err(|error| error.to_string())?;
-            (shape, TensorData::Int64(values.to_vec()))
-        }
-        other => return Err(format!("an output is {other}, neither float32 nor int64")),
-    };
+    match ty {
+        TensorElementType::Float32 => extracted(value, TensorData::Float32),
+        TensorElementType::Float16 => extracted(value, TensorData::Float16),
+        TensorElementType::Int64 => extracted(value, TensorData::Int64),
+        TensorElementType::Uint8 => extracted(value, TensorData::Uint8),
+        other => Err(format!("an output is {other}, neither float32, float16, int64 nor uint8")),
+    }
+}
+
+fn extracted<T: PrimitiveTensorElementType + Clone>(
+    value: &DynValue,
+    data: fn(Vec<T>) -> TensorData,
+) -> Result<Tensor, String> {
+    let (shape, values) = value.try_extract_tensor::<T>().map_err(|error| error.to_string())?;
     let shape = shape.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-    Tensor::new(shape, data).map_err(|error| error.to_string())
+    Tensor::new(shape, data(values.to_vec())).map_err(|error| error.to_string())
 }
 
 impl Session for OnnxRuntimeSession {

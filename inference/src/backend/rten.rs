@@ -1,20 +1,24 @@
 //! The built-in backend: rten, pure Rust, always there.
 //!
 //! It computes with 32-bit integers where the model says int64; values beyond are refused.
-use super::{Backend, BackendError, Session, model_name};
-use crate::facts::ModelFacts;
+use super::{Backend, BackendError, Registration, Session, model_name};
+use crate::facts::{ModelFacts, Port, PortElement};
 use crate::tensor::{Tensor, TensorData};
 use rten::{Model, NodeId, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::prelude::*;
 use rten_tensor::{Tensor as RtenTensor, TensorView};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_spec::types::ElementType;
 
 /// Name in manifests and plans.
 pub const NAME: &str = "rten";
 /// Pinned in the workspace's `Cargo.toml`.
 const VERSION: &str = "0.27.0";
+
+/// How it is found.
+pub const REGISTRATION: Registration =
+    Registration { name: NAME, summary: "RTen, pure Rust.", open: |_| Ok(Arc::new(Rten)) };
 
 /// The backend.
 #[derive(Debug, Clone, Copy)]
@@ -35,8 +39,12 @@ impl Backend for Rten {
             path: facts.path.display().to_string(),
             reason,
         };
+        let halves = |port: &&Port| port.element == PortElement::Known(ElementType::Float16);
+        if let Some(port) = facts.inputs.iter().chain(&facts.outputs).find(halves) {
+            return Err(refused(format!("{} is float16, which it does not compute with", port.name)));
+        }
         let model = Model::load_file(&facts.path).map_err(|error| refused(error.to_string()))?;
-        let ids = |ports: &[crate::facts::Port]| -> Result<Vec<NodeId>, BackendError> {
+        let ids = |ports: &[Port]| -> Result<Vec<NodeId>, BackendError> {
             ports
                 .iter()
                 .map(|port| {
@@ -73,6 +81,10 @@ impl RtenSession {
             TensorData::Float32(values) => TensorView::try_from_data(tensor.shape(), values.as_slice())
                 .map(ValueOrView::from)
                 .map_err(|error| self.failed(error.to_string())),
+            TensorData::Uint8(values) => TensorView::try_from_data(tensor.shape(), values.as_slice())
+                .map(ValueOrView::from)
+                .map_err(|error| self.failed(error.to_string())),
+            TensorData::Float16(_) => Err(self.failed("an input is float16, which rten cannot take")),
             TensorData::Int64(values) => {
                 let narrow =
                     values.iter().map(|v| i32::try_from(*v)).collect::<Result<Vec<i32>, _>>().map_err(
@@ -92,7 +104,8 @@ impl RtenSession {
                 let shape = t.shape().to_vec();
                 (shape, TensorData::Int64(t.into_data().into_iter().map(i64::from).collect()))
             }
-            _ => return Err(self.failed("an output is neither float32 nor an integer")),
+            Value::UInt8Tensor(t) => (t.shape().to_vec(), TensorData::Uint8(t.into_data())),
+            _ => return Err(self.failed("an output is neither float32, int64 nor uint8")),
         };
         Tensor::new(shape, data).map_err(|error| self.failed(error.to_string()))
     }
@@ -123,9 +136,9 @@ impl Session for RtenSession {
         let caller = std::thread::current().id();
         let model = &self.model;
         let (results, used) = self.threads.run(|| {
-            let begun = thread_time();
+            let begun = tidemill_machine::thread_time();
             let results = model.run(values, &once, Some(options));
-            let used = thread_time().saturating_sub(begun);
+            let used = tidemill_machine::thread_time().saturating_sub(begun);
             // Without a pool it is the caller's own time.
             (results, if std::thread::current().id() == caller { Duration::ZERO } else { used })
         });
@@ -142,10 +155,4 @@ impl Session for RtenSession {
     fn processor_time_elsewhere(&self) -> Duration {
         self.used
     }
-}
-
-/// Processor time of the calling thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

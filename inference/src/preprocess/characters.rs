@@ -23,7 +23,7 @@ impl Characters {
         numbers
     }
 
-    /// The same, appended to `to`.
+    /// Appends the character numbers of `text` to `to`, padded to the fixed length.
     pub fn append(&self, text: &str, to: &mut Vec<i64>) {
         let end = to.len() + self.length;
         let characters = text.chars().flat_map(char::to_lowercase);

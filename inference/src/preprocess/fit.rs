@@ -97,8 +97,25 @@ impl FitSteps {
     /// # Errors
     /// [`Rejected`] if it cannot be decoded or, without scaling, has another size; then nothing is appended.
     pub fn append(&self, bytes: &[u8], values: &mut Vec<f32>) -> Result<(), Rejected> {
+        let scales = self.std.map(|std| 1.0 / std);
+        let value = |channel: usize, pixel| (f32::from(pixel) / 255.0 - self.mean[channel]) * scales[channel];
+        self.append_values(&self.scaled(bytes)?, values, value);
+        Ok(())
+    }
+
+    /// The same with the values as they are, for models that normalize them themselves.
+    ///
+    /// # Errors
+    /// As for [`FitSteps::append`].
+    pub fn append_bytes(&self, bytes: &[u8], values: &mut Vec<u8>) -> Result<(), Rejected> {
+        self.append_values(&self.scaled(bytes)?, values, |_, pixel| pixel);
+        Ok(())
+    }
+
+    /// The pixels of an image in the size of the model, or narrower.
+    fn scaled(&self, bytes: &[u8]) -> Result<RgbImage, Rejected> {
         let pixels = image::decode(bytes)?;
-        let pixels = match self.scaling {
+        Ok(match self.scaling {
             Scaling::Stretch => image::resize(pixels, self.width, self.height),
             Scaling::Fit => {
                 let width = self.fitted_width(pixels.width(), pixels.height());
@@ -110,9 +127,7 @@ impl FitSteps {
                 let message = format!("it is {w}x{h}, the model wants {}x{}", self.width, self.height);
                 return Err(Rejected::new("image_wrong_size", message));
             }
-        };
-        self.append_values(&pixels, values);
-        Ok(())
+        })
     }
 
     /// Width of an image of this size once it has the model's height; a wider one than there is room is squeezed.
@@ -122,19 +137,23 @@ impl FitSteps {
     }
 
     /// What the image does not fill stays 0, which after `normalize` is the mean.
-    fn append_values(&self, pixels: &RgbImage, values: &mut Vec<f32>) {
+    fn append_values<T: Copy + Default>(
+        &self,
+        pixels: &RgbImage,
+        values: &mut Vec<T>,
+        value_of: impl Fn(usize, u8) -> T,
+    ) {
         let (width, height) = (self.width as usize, self.height as usize);
         let given = pixels.width() as usize;
         let start = values.len();
-        values.resize(start + 3 * height * width, 0.0);
+        values.resize(start + 3 * height * width, T::default());
         let values = &mut values[start..];
         for channel in 0..3 {
-            let (mean, scale) = (self.mean[channel], 1.0 / self.std[channel]);
             let from = if self.bgr { 2 - channel } else { channel };
             let rows = values[channel * height * width..].chunks_exact_mut(width);
             for (row, source) in rows.zip(pixels.as_raw().chunks_exact(3 * given)) {
                 for (value, pixel) in row.iter_mut().zip(source.iter().skip(from).step_by(3)) {
-                    *value = (f32::from(*pixel) / 255.0 - mean) * scale;
+                    *value = value_of(channel, *pixel);
                 }
             }
         }

@@ -102,6 +102,15 @@ pub fn normalize(image: &RgbImage, mean: [f32; 3], std: [f32; 3], values: &mut V
     }
 }
 
+/// Appends the values as they are, in the same order: for models that normalize them themselves.
+pub fn append_bytes(image: &RgbImage, values: &mut Vec<u8>) {
+    let pixels = image.as_raw();
+    values.reserve(pixels.len());
+    for channel in 0..3 {
+        values.extend(pixels.iter().skip(channel).step_by(3));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

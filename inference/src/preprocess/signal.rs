@@ -25,7 +25,7 @@ pub fn transpose<T: Copy>(values: &[T], columns: usize) -> Vec<T> {
     transposed
 }
 
-/// The same, appended to `to`.
+/// Appends the transposed matrix to `to`.
 pub fn append_transposed<T: Copy>(values: &[T], columns: usize, to: &mut Vec<T>) {
     to.reserve(values.len());
     for column in 0..columns {

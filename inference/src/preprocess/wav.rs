@@ -60,7 +60,7 @@ impl Longest {
     }
 }
 
-/// The same for a sound of any rate; gives its rate too.
+/// Like [`decode`], for a sound of any rate; returns the rate too.
 ///
 /// # Errors
 /// As for [`decode`], but for the rate; `audio_too_long` also if it is longer than `longest`.

@@ -21,6 +21,9 @@
 //! uses it; it never stops the run. So is one for which a text would become longer than 8 MiB, on the way to the result
 //! too: `replace` and `+` can make much of little.
 //!
+//! Batches are evaluated by column where all parts of the expression allow it (see `columnar.rs`), and the language
+//! itself is asked only about rows that this leaves undecided: those that fail. The results are the same.
+//!
 //! ```
 //! use tidemill_operators::relational::expression::Expression;
 //! use tidemill_spec::types::{Column, ColumnType, StreamType};
@@ -30,16 +33,19 @@
 //! let wrong = Expression::compile("temprature > 20", &readings).unwrap_err();
 //! assert_eq!(wrong.help.as_deref(), Some("did you mean `temperature`?"));
 //! ```
+use super::columnar::Columnar;
 use super::typing::{Kind, Typing};
 use super::{float_order, text_length};
+use crate::columns::ScalarBuilder;
 use crate::record::METADATA_COLUMNS;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use arrow_array::{Array, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelNull, CelString};
 use cel::common::value::CowVal;
 use cel::context::VariableResolver;
 use cel::{Context, Env, IdedExpr};
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use tidemill_spec::types::{ColumnType, StreamType};
@@ -63,10 +69,21 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(environment)
 });
 
+/// What sort of mistake an expression has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mistake {
+    /// It names a column that the input does not have.
+    UnknownColumn,
+    /// Anything else: it does not parse, or its types do not fit.
+    Malformed,
+}
+
 /// Why an expression was refused at bind time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExpressionError {
+    /// The sort of mistake.
+    pub mistake: Mistake,
     /// What is wrong.
     pub message: String,
     /// What to write instead.
@@ -76,10 +93,10 @@ pub struct ExpressionError {
 impl ExpressionError {
     /// An error without advice.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), help: None }
+        Self { mistake: Mistake::Malformed, message: message.into(), help: None }
     }
 
-    /// The same with advice.
+    /// Adds what to write instead.
     pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
@@ -87,12 +104,31 @@ impl ExpressionError {
 }
 
 /// A compiled expression. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Expression {
     tree: Arc<IdedExpr>,
     kind: Kind,
     /// Used columns: name and position in the payload.
     columns: Arc<[(String, usize)]>,
+    /// `None` if rows have to be evaluated one by one.
+    pub(super) columnar: Option<Arc<Columnar>>,
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expression")
+            .field("tree", &self.tree)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The values of an expression for the rows of a batch.
+pub(crate) struct Evaluated {
+    /// A value a row; null where the expression gives null and where it fails.
+    pub(crate) column: ArrayRef,
+    /// The rows on which it fails, in order, and why.
+    pub(crate) failed: Vec<(usize, String)>,
 }
 
 impl Expression {
@@ -120,7 +156,8 @@ impl Expression {
         let mut typing = Typing::new(text, input, program.source_info());
         let kind = typing.check(&mut tree)?;
         let columns = typing.used().map(|index| (input.columns[index].name.clone(), index)).collect();
-        Ok(Self { tree: Arc::new(tree), kind, columns })
+        let columnar = Columnar::compile(&tree, input).map(Arc::new);
+        Ok(Self { tree: Arc::new(tree), kind, columns, columnar })
     }
 
     /// Type of the result; `None` for the expression `null`, which fits every column.
@@ -128,23 +165,46 @@ impl Expression {
         self.kind.column_type()
     }
 
-    /// The same expression with its whole-number result turned into a float.
-    pub(crate) fn into_float(self) -> Self {
+    /// The same expression over the same `input` with its whole-number result turned into a float.
+    pub(crate) fn into_float(self, input: &StreamType) -> Self {
         if self.kind != Kind::Int {
             return self;
         }
         let mut tree = (*self.tree).clone();
         super::typing::widen(&mut tree);
-        Self { tree: Arc::new(tree), kind: Kind::Float, ..self }
+        let columnar = Columnar::compile(&tree, input).map(Arc::new);
+        Self { tree: Arc::new(tree), kind: Kind::Float, columnar, ..self }
     }
 
-    /// Evaluates the expression for every row of a batch with metadata columns, handing row number and result
-    /// to `each`.
-    pub(crate) fn evaluate(
+    /// Evaluates the expression for every row of a batch with metadata columns, into a column of this type.
+    pub(crate) fn evaluate(&self, batch: &RecordBatch, column_type: &ColumnType) -> Evaluated {
+        let Some(columnar) = &self.columnar else {
+            return self.evaluate_row_by_row(batch, column_type);
+        };
+        let (column, undecided) = columnar.evaluate(batch);
+        match undecided {
+            Some(undecided) => {
+                let decided =
+                    typed(&column).expect("expressions have values of the four types of their columns");
+                self.collect(batch, column_type, |row| !undecided.value(row), &decided)
+            }
+            None => Evaluated { column, failed: Vec::new() },
+        }
+    }
+
+    /// As [`Self::evaluate`], asking the language about every row.
+    pub(super) fn evaluate_row_by_row(&self, batch: &RecordBatch, column_type: &ColumnType) -> Evaluated {
+        self.collect(batch, column_type, |_| false, &Typed::Bool(&BooleanArray::new_null(0)))
+    }
+
+    /// Takes the rows that are decided from `decided` and asks the language about the others.
+    fn collect(
         &self,
         batch: &RecordBatch,
-        mut each: impl FnMut(usize, Result<Cell<'_>, String>),
-    ) {
+        column_type: &ColumnType,
+        is_decided: impl Fn(usize) -> bool,
+        decided: &Typed<'_>,
+    ) -> Evaluated {
         let row = Row {
             columns: self
                 .columns
@@ -157,13 +217,24 @@ impl Expression {
         };
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         context.set_variable_resolver(&row);
+        let mut builder = ScalarBuilder::new(column_type, batch.num_rows());
+        let mut failed = Vec::new();
         for index in 0..batch.num_rows() {
-            row.row.store(index, Ordering::Relaxed);
-            match cel::Value::resolve_val(&self.tree, &context) {
-                Ok(value) => each(index, cell(&value)),
-                Err(error) => each(index, Err(explain(&error, &row))),
+            let appended = if is_decided(index) {
+                builder.append_cell(decided.cell(index))
+            } else {
+                row.row.store(index, Ordering::Relaxed);
+                match cel::Value::resolve_val(&self.tree, &context) {
+                    Ok(value) => cell(&value).and_then(|cell| builder.append_cell(cell)),
+                    Err(error) => Err(explain(&error, &row)),
+                }
+            };
+            if let Err(why) = appended {
+                builder.append_null();
+                failed.push((index, why));
             }
         }
+        Evaluated { column: builder.finish(), failed }
     }
 }
 
@@ -234,6 +305,18 @@ impl Typed<'_> {
             Typed::Bool(array) => array.is_null(row),
         }
     }
+
+    fn cell(&self, row: usize) -> Cell<'_> {
+        if self.is_null(row) {
+            return Cell::Null;
+        }
+        match self {
+            Typed::Text(array) => Cell::Text(array.value(row)),
+            Typed::Int(array) => Cell::Int(array.value(row)),
+            Typed::Float(array) => Cell::Float(array.value(row)),
+            Typed::Bool(array) => Cell::Bool(array.value(row)),
+        }
+    }
 }
 
 /// The columns in use and the current row. The row number is atomic only because the language asks for `Sync`.
@@ -265,7 +348,7 @@ fn not_parsed(text: &str, what: &str, place: &str) -> ExpressionError {
     // Messages and advice are of one line; line breaks of an expression mean nothing.
     let text = &text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let text = text.trim_end();
-    if let Some((ours, changes)) = super::slips::mended(text)
+    if let Some((ours, changes)) = super::slips::corrected(text)
         && ENVIRONMENT.compile(&ours).is_ok()
     {
         let changes: Vec<String> =
@@ -325,241 +408,5 @@ fn check_size(text: &str) -> Result<(), ExpressionError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::batch;
-    use proptest::prelude::*;
-    use serde_json::json;
-    use tidemill_spec::types::Column;
-
-    fn input() -> StreamType {
-        StreamType::new([
-            Column::new("t", ColumnType::Float64),
-            Column::new("n", ColumnType::Int64),
-            Column::new("site", ColumnType::Text),
-            Column::new("ok", ColumnType::Bool),
-            Column::new("picture", ColumnType::Image),
-        ])
-    }
-
-    fn results(text: &str) -> Vec<String> {
-        let rows = batch(
-            &input(),
-            &[
-                json!({"t": 20.5, "n": 3, "site": "north", "ok": true}),
-                json!({"t": -1.0, "n": 0, "site": "South", "ok": false}),
-                json!({"t": null, "n": i64::MAX, "site": null, "ok": null}),
-            ],
-        );
-        let mut all = Vec::new();
-        Expression::compile(text, &input()).unwrap_or_else(|e| panic!("{e} {:?}", e.help)).evaluate(
-            &rows,
-            |_, r| {
-                all.push(match r {
-                    Ok(Cell::Null) => "null".into(),
-                    Ok(Cell::Bool(v)) => v.to_string(),
-                    Ok(Cell::Int(v)) => v.to_string(),
-                    Ok(Cell::Float(v)) => format!("{v:?}"),
-                    Ok(Cell::Text(v)) => format!("'{v}'"),
-                    Err(e) => format!("!{e}"),
-                });
-            },
-        );
-        all
-    }
-
-    #[test]
-    fn numbers_of_both_kinds_mix() {
-        assert_eq!(results("t * 2"), ["41.0", "-2.0", "!column `t` is empty (null)"]);
-        assert_eq!(results("t > n"), ["true", "false", "!column `t` is empty (null)"]);
-        assert_eq!(results("ok ? n : t")[..2], ["3.0", "-1.0"]);
-        assert_eq!(results("n in [3, 4.0]")[..2], ["true", "false"]);
-        assert_eq!(results("-t + 1")[..2], ["-19.5", "2.0"]);
-        assert_eq!(results("n / 2"), ["1", "0", &(i64::MAX / 2).to_string()]);
-        assert_eq!(results("double(n) / 2")[..2], ["1.5", "0.0"]);
-    }
-
-    #[test]
-    fn rows_that_fail_say_why() {
-        assert_eq!(results("7 / n")[1], "!division by zero");
-        assert_eq!(results("n + 1")[2], "!the result does not fit into int64");
-        assert_eq!(results("site + '!'"), ["'north!'", "'South!'", "!column `site` is empty (null)"]);
-    }
-
-    #[test]
-    fn nan_compares_as_in_ieee_754() {
-        let stream = StreamType::new([Column::new("v", ColumnType::Float64)]);
-        let plain = batch(&stream, &vec![json!({"v": 0.0}); 4]);
-        let values = [f64::NAN, f64::INFINITY, -0.0, 1.5];
-        let mut columns = plain.columns().to_vec();
-        columns[METADATA_COLUMNS] = Arc::new(Float64Array::from(values.to_vec()));
-        let rows = RecordBatch::try_new(plain.schema(), columns).unwrap();
-        let found = |text: &str| {
-            let mut all = Vec::new();
-            Expression::compile(text, &stream).unwrap().evaluate(&rows, |_, cell| match cell {
-                Ok(Cell::Bool(value)) => all.push(value),
-                other => panic!("{text}: {other:?}"),
-            });
-            all
-        };
-        for (sign, compare) in [
-            ("<", f64::lt as fn(&f64, &f64) -> bool),
-            ("<=", f64::le),
-            (">", f64::gt),
-            (">=", f64::ge),
-            ("==", f64::eq),
-            ("!=", f64::ne),
-        ] {
-            // NaN comes out of the data and out of expressions, beside floats and whole numbers.
-            for (text, other) in [("1.5", 1.5), ("1", 1.0), ("(0.0 / 0.0)", f64::NAN)] {
-                let expected = values.map(|value| compare(&value, &other));
-                assert_eq!(found(&format!("v {sign} {text}")), expected, "v {sign} {text}");
-                assert_eq!(found(&format!("!(v {sign} {text})")), expected.map(|it| !it));
-            }
-            let expected = values.map(|value| compare(&value, &value));
-            assert_eq!(found(&format!("v {sign} v")), expected, "v {sign} v");
-        }
-        assert_eq!(found("v in [1.5, 2.0]"), [false, false, false, true]);
-    }
-
-    #[test]
-    fn text_functions() {
-        assert_eq!(results("site.lowerAscii().startsWith('so')")[..2], ["false", "true"]);
-        assert_eq!(results("size(site) + site.size()")[..2], ["10", "10"]);
-        assert_eq!(results("site.matches('^n.*h$')")[..2], ["true", "false"]);
-        assert_eq!(results("string(n) + site.substring(0, 1)")[..2], ["'3n'", "'0S'"]);
-        assert_eq!(results("math.floor(t)")[..2], ["20.0", "-1.0"]);
-        assert_eq!(results("math.abs(t)")[..2], ["20.5", "1.0"]);
-        assert_eq!(results("int(t)")[..2], ["20", "-1"]);
-    }
-
-    /// Five times 112 letters for one: 1.8e10.
-    #[test]
-    fn texts_do_not_grow_without_bound() {
-        let hundred = "x".repeat(112);
-        let replaced = format!(".replace('', '{hundred}')").repeat(5);
-        let repeated =
-            (0..3).fold("site".to_owned(), |text, _| format!("({text} + {text} + {text} + {text})"));
-        for long in [format!("site{replaced}"), format!("{repeated}{}", &replaced[..replaced.len() / 5 * 3])]
-        {
-            for text in [format!("size({long}) > 1"), long.clone()] {
-                let found = results(&text);
-                assert_eq!(found[..2], ["!a text of it would be longer than 8 MiB"; 2], "{text:.60}");
-                assert_eq!(found[2], "!column `site` is empty (null)");
-            }
-            // Lists beside a float are typed twice.
-            let found = results(&format!("t in [size({long} + ''), 1]"));
-            assert_eq!(found[0], "!a text of it would be longer than 8 MiB");
-        }
-        assert_eq!(results("site.replace('o', '00') + '!' + string(n)")[..2], ["'n00rth!3'", "'S00uth!0'"]);
-        assert_eq!(results("site + '!' in ['north' + '!', 'x']")[..2], ["true", "false"]);
-    }
-
-    #[test]
-    fn empty_values_can_be_asked_for() {
-        assert_eq!(results("t != null && t > 0"), ["true", "false", "false"]);
-        assert_eq!(results("site == null ? 'none' : site"), ["'north'", "'South'", "'none'"]);
-    }
-
-    #[test]
-    fn wrong_expressions_are_refused_with_advice() {
-        for (text, message, help) in [
-            ("tt > 1", "there is no column `tt`", "did you mean `t`?"),
-            ("site.matches('[a-')", "`[a-` is no regular expression: unclosed character class", "backslash"),
-            ("site > 1", "`>` needs two numbers or two texts, found text and int64", ""),
-            ("site + 1", "`+` needs two numbers or two texts, found text and int64", "string("),
-            ("picture == null", "column `picture` is of type image", "text, int64, float64 and bool"),
-            ("t &&", "is not an expression", ""),
-            ("foo(t)", "there is no function `foo`", ""),
-            ("t % 2", "`%` needs two whole numbers", "int("),
-            ("ok ? t : site", "both results of `?:`", ""),
-            ("site.contains(n)", "`contains` needs text", ""),
-            ("[1, 2].exists(x, x == n)", "not available", "in ["),
-            ("", "empty", ""),
-            ("n.foo", "has no fields", ""),
-            ("9223372036854775808", "is not an expression", ""),
-        ] {
-            let error = Expression::compile(text, &input()).map(|e| e.kind).unwrap_err();
-            assert!(error.message.contains(message), "{text}: {error}");
-            assert!(error.help.clone().unwrap_or_default().contains(help), "{text}: {:?}", error.help);
-        }
-        // An expression over several lines: its line is named, and the message stays on one.
-        for (text, message) in [
-            ("n > 0 &&\n  b < 3\n", "there is no column `b` (in line 2 of the expression, `b < 3`)"),
-            ("b < 3\n", "there is no column `b` (in `b < 3`)"),
-            (
-                "n > 0 &&\n  n + + < 3\n",
-                "`n > 0 && n + + < 3` is not an expression: '+' does not fit at character 7 of line 2",
-            ),
-        ] {
-            let error = Expression::compile(text, &input()).map(|e| e.kind).unwrap_err();
-            assert!(error.message.contains(message) && !error.message.contains('\n'), "{error}");
-        }
-        let deep = format!("{}n{}", "(".repeat(5000), ")".repeat(5000));
-        assert!(Expression::compile(&deep, &input()).is_err());
-        assert!(Expression::compile(&format!("{}n", "-".repeat(5000)), &input()).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics(text in "[a-z0-9 ()\\[\\].,?:+*/%<>=!&|'\"{}-]{0,40}") {
-            if let Ok(expression) = Expression::compile(&text, &input()) {
-                let rows = batch(&input(), &[json!({"t": 1.0, "n": 1, "site": "a", "ok": true})]);
-                let mut seen = 0;
-                expression.evaluate(&rows, |_, _| seen += 1);
-                prop_assert_eq!(seen, 1);
-            }
-        }
-
-        #[test]
-        fn the_static_type_is_the_type_of_the_result(text in typed_text()) {
-            let Ok(expression) = Expression::compile(&text, &input()) else { return Ok(()) };
-            let rows = batch(&input(), &[
-                json!({"t": 1.5, "n": 4, "site": "a", "ok": true}), json!({"t": -2.0, "n": 0, "site": "", "ok": false}),
-            ]);
-            let expected = expression.kind.clone();
-            let mut wrong = None;
-            expression.evaluate(&rows, |_, r| {
-                let found = match r {
-                    Ok(Cell::Bool(_)) => Kind::Bool,
-                    Ok(Cell::Int(_)) => Kind::Int,
-                    Ok(Cell::Float(_)) => Kind::Float,
-                    Ok(Cell::Text(_)) => Kind::Text,
-                    // Well-typed rows without empty values fail only for the values they hold.
-                    Err(e) if ["zero", "int64", "range", "parse"].iter().any(|w| e.contains(w)) => return,
-                    other => {
-                        wrong = Some(format!("{other:?}"));
-                        return;
-                    }
-                };
-                if found != expected {
-                    wrong = Some(format!("{found:?} instead of {expected:?}"));
-                }
-            });
-            prop_assert_eq!(wrong, None, "{}", text);
-        }
-    }
-
-    /// Expressions of random shape, many of them well typed.
-    fn typed_text() -> impl Strategy<Value = String> {
-        let leaf = prop::sample::select(vec!["t", "n", "site", "ok", "1", "2.5", "'x'", "true"])
-            .prop_map(ToString::to_string);
-        leaf.prop_recursive(4, 24, 3, |inner| {
-            prop_oneof![
-                (
-                    inner.clone(),
-                    prop::sample::select(vec!["+", "-", "*", "/", "<", "==", "&&", "||"]),
-                    inner.clone()
-                )
-                    .prop_map(|(a, o, b)| format!("({a} {o} {b})")),
-                (inner.clone(), inner.clone(), inner.clone())
-                    .prop_map(|(a, b, c)| format!("({a} ? {b} : {c})")),
-                (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a} in [{b}, {b}])")),
-                inner.clone().prop_map(|a| format!("double({a})")),
-                inner.clone().prop_map(|a| format!("string({a})")),
-                inner.clone().prop_map(|a| format!("(-{a})")),
-                inner.prop_map(|a| format!("(!{a})")),
-            ]
-        })
-    }
-}
+#[path = "expression_tests.rs"]
+mod tests;

@@ -24,13 +24,13 @@
 //! let warm = registry.operator("filter").unwrap().bind(&context, &[readings], &options).unwrap();
 //! assert_eq!(warm.output.to_string(), "{temperature: float64}");
 //! ```
-use super::expression::{Cell, Expression};
+use super::expression::{Evaluated, Expression};
 use super::{dead_row, expression_diagnostic};
 use crate::api::{BoundOperator, Computation, Instance, OperatorError, Output, Spread, Stateless};
 use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
 use crate::record::{derive_metadata, operator_number};
-use arrow_array::{BooleanArray, RecordBatch};
-use arrow_buffer::BooleanBufferBuilder;
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
 use arrow_select::filter::filter_record_batch;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -96,24 +96,13 @@ struct Running {
 
 impl Stateless for Running {
     fn process(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
-        let mut keep = BooleanBufferBuilder::new(batch.num_rows());
-        let mut filtered = 0;
-        self.condition.evaluate(batch, |row, result| {
-            let kept = match result {
-                Ok(Cell::Bool(kept)) => kept,
-                Ok(_) => false,
-                Err(why) => {
-                    output.dead_letters.push(dead_row(batch, row, "expression_failed", why));
-                    keep.append(false);
-                    return;
-                }
-            };
-            filtered += u64::from(!kept);
-            keep.append(kept);
-        });
-        output.drop_rows("filtered", filtered);
-        let kept = filter_record_batch(batch, &BooleanArray::new(keep.finish(), None))
+        let Evaluated { column, failed } = self.condition.evaluate(batch, &ColumnType::Bool);
+        let kept = filter_record_batch(batch, column.as_boolean())
             .map_err(|e| OperatorError::new(format!("filter: {e}")))?;
+        output.drop_rows("filtered", (batch.num_rows() - kept.num_rows() - failed.len()) as u64);
+        for (row, why) in failed {
+            output.dead_letters.push(dead_row(batch, row, "expression_failed", why));
+        }
         if kept.num_rows() == 0 {
             return Ok(());
         }
@@ -154,10 +143,13 @@ mod tests {
         let kept = &output.batches[0];
         assert_eq!(kept.num_rows(), 1);
         assert_eq!(Metadata::of(kept).id(0), derive_id(operator_number("op"), &[source_id(0, 0)], 0));
-        assert_eq!(output.drops, [("filtered", 1)]);
+        assert_eq!(output.drops, [("filtered".into(), 1)]);
         assert_eq!(output.dead_letters.len(), 1);
         let dead = &output.dead_letters[0];
-        assert_eq!((dead.reason, dead.id, dead.time), ("expression_failed", Some(source_id(0, 2)), Some(2)));
+        assert_eq!(
+            (&*dead.reason, dead.id, dead.time),
+            ("expression_failed", Some(source_id(0, 2)), Some(2))
+        );
         assert_eq!(dead.detail, "column `temperature` is empty (null)");
     }
 

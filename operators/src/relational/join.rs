@@ -9,7 +9,8 @@
 //! later of the two. A row is kept until the watermark passes its time by more than `within`: until then a partner
 //! may come. What is dropped is counted: `unmatched` (expired without a partner; also rows with an empty key, which
 //! equals nothing) and `late` (earlier than the watermark on arrival). So the pairs do not depend on the order of
-//! arrival, on how epochs are cut, or on restarts.
+//! arrival, on how epochs are cut, or on restarts. A pair is sent as soon as both rows are there and all epochs before
+//! theirs are complete.
 //!
 //! Both inputs may be the same stream (directly or over a diamond). Key columns are text, int64 or bool.
 //!

@@ -9,6 +9,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, String
 use serde_json::Value;
 use std::sync::Arc;
 use tidemill_spec::types::ColumnType;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// One column of a key. The order is that of emission: empty, false, true, numbers, texts by bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,6 +118,36 @@ impl<'a> Keys<'a> {
                 _ => KeyPart::Null,
             })
             .collect()
+    }
+
+    /// A hash of the key of a row: equal for equal keys.
+    pub(crate) fn hash(&self, row: usize) -> u64 {
+        self.0.iter().fold(0, |hash: u64, column| {
+            let part = match column {
+                KeyColumn::Text(array) if array.is_valid(row) => xxh3_64(array.value(row).as_bytes()),
+                KeyColumn::Int(array) if array.is_valid(row) => xxh3_64(&array.value(row).to_le_bytes()),
+                KeyColumn::Bool(array) if array.is_valid(row) => 1 + u64::from(array.value(row)),
+                _ => 0,
+            };
+            (hash.rotate_left(29) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        })
+    }
+
+    /// Whether a row has this key.
+    pub(crate) fn is_at(&self, row: usize, key: &Key) -> bool {
+        self.0.iter().zip(key.iter()).all(|(column, part)| match (column, part) {
+            (KeyColumn::Text(array), KeyPart::Text(text)) => {
+                array.is_valid(row) && array.value(row) == &**text
+            }
+            (KeyColumn::Int(array), KeyPart::Int(value)) => array.is_valid(row) && array.value(row) == *value,
+            (KeyColumn::Bool(array), KeyPart::Bool(value)) => {
+                array.is_valid(row) && array.value(row) == *value
+            }
+            (KeyColumn::Text(array), KeyPart::Null) => array.is_null(row),
+            (KeyColumn::Int(array), KeyPart::Null) => array.is_null(row),
+            (KeyColumn::Bool(array), KeyPart::Null) => array.is_null(row),
+            _ => false,
+        })
     }
 
     /// Appends the key of a row, in bytes from which no other key of these columns is made; `false` if a part of it is

@@ -1,5 +1,6 @@
 //! Operators on columns: `filter`, `map`, `join`, `window`.
 mod aggregate;
+mod columnar;
 pub mod exact_sum;
 pub mod expression;
 pub mod filter;
@@ -20,7 +21,7 @@ mod window_state;
 use crate::api::DeadLetter;
 use crate::kind::InputPort;
 use arrow_array::RecordBatch;
-use expression::ExpressionError;
+use expression::{ExpressionError, Mistake};
 use tidemill_spec::diagnostic::Diagnostic;
 use tidemill_spec::span::Span;
 
@@ -36,7 +37,10 @@ fn expression_diagnostic(
     port: &InputPort,
     span: &Span,
 ) -> Diagnostic {
-    let code = if error.message.starts_with("there is no column") { "E0605" } else { "E0607" };
+    let code = match error.mistake {
+        Mistake::UnknownColumn => "E0605",
+        Mistake::Malformed => "E0607",
+    };
     let diagnostic = Diagnostic::error(code, format!("`{operator}`: {}", error.message))
         .at(span.clone())
         .with_label(format!("`{}` sends {}", port.from, port.stream));
@@ -53,6 +57,7 @@ pub(crate) mod test {
     use crate::testing::{Record, id, options, records};
     use arrow_array::RecordBatch;
     use std::path::Path;
+    use tidemill_random::Random;
     use tidemill_spec::diagnostic::Diagnostics;
     use tidemill_spec::span::Span;
     use tidemill_spec::types::StreamType;
@@ -83,19 +88,9 @@ pub(crate) mod test {
         pub(crate) epochs: Vec<(Vec<(usize, Record)>, i64)>,
     }
 
-    /// A simple generator, so that one number decides a whole run.
-    pub(crate) struct Random(u64);
-
-    impl Random {
-        pub(crate) fn below(&mut self, limit: usize) -> usize {
-            self.0 = xxhash_rust::xxh3::xxh3_64(&self.0.to_le_bytes());
-            self.0 as usize % limit.max(1)
-        }
-    }
-
     /// Shuffles records within an out-of-order bound (microseconds) and cuts them into epochs at random.
     pub(crate) fn feed(rows: &[(usize, Record)], bound: i64, random: u64) -> Feed {
-        let mut random = Random(random);
+        let mut random = Random::of_seed(random);
         let mut arrival: Vec<(i64, usize, (usize, Record))> = rows
             .iter()
             .map(|row| {
@@ -126,7 +121,7 @@ pub(crate) mod test {
         epochs: &[(Vec<(usize, Record)>, i64)],
         random: u64,
     ) -> Output {
-        let mut random = Random(random ^ 7);
+        let mut random = Random::of_seed(random ^ 7);
         let make = || match (bound.make)() {
             Ok(Instance::Stateful(instance)) => instance,
             _ => panic!("a stateful operator"),

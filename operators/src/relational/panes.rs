@@ -14,6 +14,7 @@
 //!                                          every odd one (start + 5) ends one
 //! ```
 use crate::record::EventTime;
+use std::ops::Range;
 
 /// Windows of one length, equally far apart. All in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,14 +28,13 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Start of the pane of a time; `None` if one of its windows is beyond the range of times.
-    pub(super) fn pane(&self, time: EventTime) -> Option<EventTime> {
+    /// The pane of a time; `None` if one of its windows is beyond the range of times.
+    pub(super) fn pane(&self, time: EventTime) -> Option<Range<EventTime>> {
         let last = time.div_euclid(self.slide).checked_mul(self.slide)?;
         last.checked_add(self.size)?;
-        let cut = self.size % self.slide;
-        let pane = if time - last < cut { last } else { last + cut };
         last.checked_sub(self.size)?;
-        Some(pane)
+        let cut = last + self.size % self.slide;
+        Some(if time < cut { last..cut } else { cut..last + self.slide })
     }
 
     /// Start of the latest window that a pane or time is in.
@@ -91,7 +91,11 @@ mod tests {
             let w = Windows { size, slide: slide.min(size), lateness };
             let mut panes = BTreeSet::new();
             for time in from..from + 2 * size {
-                let pane = w.pane(time).unwrap();
+                let whole = w.pane(time).unwrap();
+                prop_assert!(whole.contains(&time));
+                prop_assert_eq!(w.pane(whole.end - 1), Some(whole.clone()));
+                prop_assert_eq!(w.pane(whole.end).unwrap().start, whole.end);
+                let pane = whole.start;
                 let windows = windows_of(&w, time);
                 prop_assert_eq!(windows.first(), Some(&w.first(pane)));
                 prop_assert_eq!(windows.last(), Some(&w.last(pane)));

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
-/// The same by keeping every row in every window: all in microseconds.
+/// Reference: keeps every row in every window it belongs to; times in microseconds.
 struct Naive {
     size: i64,
     slide: i64,

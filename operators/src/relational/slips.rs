@@ -89,7 +89,7 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
 
 /// For an expression that does not parse: what it is in this language, if that can be told, and which words were
 /// meant otherwise.
-pub(super) fn mended(text: &str) -> Option<(String, Vec<(String, String)>)> {
+pub(super) fn corrected(text: &str) -> Option<(String, Vec<(String, String)>)> {
     if let Some(choice) = choice(text) {
         return Some((choice, vec![("if ... then ... else".into(), "c ? a : b".into())]));
     }
@@ -147,10 +147,10 @@ mod tests {
             ("site is not None", "site != null"),
             ("if ok then 1 else 2", "ok ? 1 : 2"),
         ] {
-            assert_eq!(mended(theirs).unwrap().0, ours);
+            assert_eq!(corrected(theirs).unwrap().0, ours);
         }
-        assert!(mended("ok && site == 'not'").is_none());
-        assert!(mended("").is_none());
+        assert!(corrected("ok && site == 'not'").is_none());
+        assert!(corrected("").is_none());
     }
 
     #[test]

@@ -21,11 +21,20 @@ pub(crate) fn functions(environment: &mut Env) -> Result<(), DeclarationError> {
     cel::add_overload!(environment, fn join: (CelString, CelString) -> Result<CelString>, name = JOIN)
 }
 
-fn within(length: Option<usize>, function: &str) -> Result<(), ExecutionError> {
-    match length {
-        Some(length) if length <= MOST => Ok(()),
-        _ => Err(ExecutionError::function_error(function, TOO_LONG)),
+/// Whether an expression may make a text of that length; `None` is one beyond all numbers.
+pub(super) fn fits(length: Option<usize>) -> bool {
+    length.is_some_and(|length| length <= MOST)
+}
+
+/// A text with each `from` in it replaced; `None` if it would be too long.
+pub(super) fn replaced(text: &str, from: &str, to: &str) -> Option<String> {
+    if to.len() > from.len() {
+        let added = text.matches(from).count().checked_mul(to.len() - from.len());
+        if !fits(added.and_then(|added| added.checked_add(text.len()))) {
+            return None;
+        }
     }
+    Some(text.replace(from, to))
 }
 
 fn replace(
@@ -33,19 +42,16 @@ fn replace(
     from: &CelString<'_>,
     to: &CelString<'_>,
 ) -> Result<CelString<'static>, ExecutionError> {
-    let (text, from, to) = (text.inner(), from.inner(), to.inner());
-    if to.len() > from.len() {
-        let places = text.matches(from).count();
-        let added = places.checked_mul(to.len() - from.len());
-        within(added.and_then(|added| added.checked_add(text.len())), "replace")?;
-    }
-    Ok(text.replace(from, to).into())
+    let text = replaced(text.inner(), from.inner(), to.inner());
+    text.map(CelString::from).ok_or_else(|| ExecutionError::function_error("replace", TOO_LONG))
 }
 
 fn join(a: &CelString<'_>, b: &CelString<'_>) -> Result<CelString<'static>, ExecutionError> {
     let (a, b) = (a.inner(), b.inner());
-    within(a.len().checked_add(b.len()), "+")?;
-    Ok([a, b].concat().into())
+    match fits(a.len().checked_add(b.len())) {
+        true => Ok([a, b].concat().into()),
+        false => Err(ExecutionError::function_error("+", TOO_LONG)),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Static types of expressions: every node gets a type from the columns below it, and whole numbers beside floats
 //! are turned into floats in the tree (CEL has no such conversions and would fail at run time).
-use super::expression::ExpressionError;
+use super::expression::{ExpressionError, Mistake};
 use super::{float_order, slips, text_length};
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators as op};
@@ -206,7 +206,8 @@ impl<'a> Typing<'a> {
             } else if !help.starts_with("did you mean") {
                 help.push_str(&format!("; a text is written in quotes: `'{name}'`"));
             }
-            return Err(self.wrong(here, format!("there is no column `{name}`")).with_help(help));
+            let error = self.wrong(here, format!("there is no column `{name}`")).with_help(help);
+            return Err(ExpressionError { mistake: Mistake::UnknownColumn, ..error });
         };
         let kind = match &self.input.columns[index].column_type {
             ColumnType::Text => Kind::Text,

@@ -14,8 +14,9 @@ use arrow_array::{
     ArrayRef, BinaryArray, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::mem::size_of;
 use std::sync::Arc;
 use tidemill_spec::types::ColumnType;
@@ -104,11 +105,55 @@ impl Group {
     }
 }
 
+/// The groups of one pane or window.
+#[derive(Default)]
+struct Groups {
+    /// With the hash of each key.
+    all: Vec<(u64, Key, Group)>,
+    /// Places in `all`, found by key.
+    places: HashTable<usize>,
+}
+
+impl Groups {
+    /// The group of a key, which `make` gives with its group if it is new; and whether it is.
+    fn find(
+        &mut self,
+        hash: u64,
+        is_it: impl Fn(&Key) -> bool,
+        make: impl FnOnce() -> (Key, Group),
+    ) -> (&Key, &mut Group, bool) {
+        let Self { all, places } = self;
+        let is_there = |place: &usize| all[*place].0 == hash && is_it(&all[*place].1);
+        let (place, is_new) = match places.entry(hash, is_there, |place| all[*place].0) {
+            Entry::Occupied(entry) => (*entry.get(), false),
+            Entry::Vacant(entry) => (*entry.insert(all.len()).get(), true),
+        };
+        if is_new {
+            let (key, group) = make();
+            all.push((hash, key, group));
+        }
+        let (_, key, group) = &mut all[place];
+        (key, group, is_new)
+    }
+
+    /// In the order of their keys, whatever came first.
+    fn sorted(&self) -> Vec<(&Key, &Group)> {
+        let mut sorted: Vec<_> = self.all.iter().map(|(_, key, group)| (key, group)).collect();
+        sorted.sort_unstable_by_key(|(key, _)| *key);
+        sorted
+    }
+
+    fn into_sorted(mut self) -> Vec<(Key, Group)> {
+        self.all.sort_unstable_by(|a, b| a.1.cmp(&b.1));
+        self.all.into_iter().map(|(_, key, group)| (key, group)).collect()
+    }
+}
+
 /// Running windows.
 pub(super) struct Running {
     setup: Arc<Setup>,
     /// By start.
-    panes: BTreeMap<EventTime, BTreeMap<Key, Group>>,
+    panes: BTreeMap<EventTime, Groups>,
     watermark: EventTime,
     /// Start of the first window that is closed and did not fit into the epochs so far.
     waiting: Option<EventTime>,
@@ -159,32 +204,37 @@ impl Running {
         self.emit(&rows, output)
     }
 
-    /// The groups of a window that closes, all earlier ones being closed. Panes that no later window needs go.
-    fn close(&mut self, start: EventTime) -> BTreeMap<Key, Group> {
+    /// The groups of a window that closes, by key, all earlier ones being closed. Panes that no later window needs go.
+    fn close(&mut self, start: EventTime) -> Vec<(Key, Group)> {
         let Windows { size, slide, .. } = self.setup.windows;
         let aggregates = &self.setup.aggregates;
-        let mut merged: BTreeMap<Key, Group> = BTreeMap::new();
+        let mut merged = Groups::default();
         while let Some(entry) = self.panes.first_entry().filter(|entry| *entry.key() < start + slide) {
             let groups = entry.remove();
-            self.bytes -= groups.iter().map(|(key, group)| group_bytes(key, group)).sum::<usize>();
-            if merged.is_empty() {
+            self.bytes -= groups.all.iter().map(|(_, key, group)| group_bytes(key, group)).sum::<usize>();
+            if merged.all.is_empty() {
                 merged = groups;
                 continue;
             }
-            for (key, group) in groups {
-                match merged.entry(key) {
-                    Entry::Vacant(entry) => drop(entry.insert(group)),
-                    Entry::Occupied(mut entry) => entry.get_mut().merge(&group, aggregates),
+            for (hash, key, group) in groups.all {
+                let mut new = Some(group);
+                let make = || (Arc::clone(&key), new.take().expect("made at most once"));
+                let (_, window, _) = merged.find(hash, |it| *it == key, make);
+                if let Some(group) = new {
+                    window.merge(&group, aggregates);
                 }
             }
         }
-        for (key, group) in self.panes.range(start + slide..start + size).flat_map(|(_, groups)| groups) {
-            match merged.get_mut(key) {
-                Some(window) => window.merge(group, aggregates),
-                None => drop(merged.insert(Arc::clone(key), group.clone())),
+        for (_, groups) in self.panes.range(start + slide..start + size) {
+            for (hash, key, group) in &groups.all {
+                let make = || (Arc::clone(key), group.clone());
+                let (_, window, is_new) = merged.find(*hash, |it| it == key, make);
+                if !is_new {
+                    window.merge(group, aggregates);
+                }
             }
         }
-        merged
+        merged.into_sorted()
     }
 
     /// Result rows of closed windows.
@@ -207,7 +257,7 @@ impl Running {
                 Err(detail) => output.dead_letters.push(DeadLetter {
                     id: Some(setup.id(*start, key)),
                     time: Some(start + setup.windows.size - 1),
-                    reason: "sum_overflow",
+                    reason: "sum_overflow".into(),
                     detail,
                     values: setup.values(*start, key),
                 }),
@@ -248,15 +298,22 @@ impl Stateful for Running {
         let metadata = Metadata::of(batch);
         let keys = Keys::of(batch, &setup.group_by);
         let mut late = 0;
+        // The pane of the row before, and whether all its windows are closed: the next row is mostly in the same.
+        let mut current = (0..0, false);
         for row in 0..batch.num_rows() {
             let time = metadata.times.value(row);
-            let Some(pane) = setup.windows.pane(time) else {
-                let detail = format!("the event time {time} us is out of range");
-                output.dead_letters.push(super::dead_row(batch, row, "bad_time", detail));
-                continue;
-            };
-            // As long as one of its windows is open, the row counts in that one.
-            if setup.windows.is_closed(setup.windows.last(pane), self.watermark) {
+            if !current.0.contains(&time) {
+                let Some(pane) = setup.windows.pane(time) else {
+                    let detail = format!("the event time {time} us is out of range");
+                    output.dead_letters.push(super::dead_row(batch, row, "bad_time", detail));
+                    continue;
+                };
+                // As long as one of its windows is open, the row counts in that one.
+                let is_closed = setup.windows.is_closed(setup.windows.last(pane.start), self.watermark);
+                current = (pane, is_closed);
+            }
+            let (pane, is_closed) = (current.0.start, current.1);
+            if is_closed {
                 late += 1;
                 continue;
             }
@@ -269,15 +326,15 @@ impl Stateful for Running {
             let first = (time, metadata.id(row));
             let (source, sequence) = (metadata.sources.value(row), metadata.sequences.value(row));
             let (class, intended) = (metadata.classes.value(row), metadata.intended.value(row));
-            let groups = self.panes.entry(pane).or_default();
-            let key = keys.get(row);
-            if !groups.contains_key(&key) {
+            let make = || {
                 let state = setup.aggregates.iter().map(Aggregate::start).collect();
-                let group = Group { first, source, sequence, class, intended, state };
-                self.bytes += group_bytes(&key, &group);
-                groups.insert(Arc::clone(&key), group);
+                (keys.get(row), Group { first, source, sequence, class, intended, state })
+            };
+            let groups = self.panes.entry(pane).or_default();
+            let (key, group, is_new) = groups.find(keys.hash(row), |key| keys.is_at(row, key), make);
+            if is_new {
+                self.bytes += group_bytes(key, group);
             }
-            let group = groups.get_mut(&key).expect("inserted just above");
             if first < group.first {
                 (group.first, group.source, group.sequence, group.class) = (first, source, sequence, class);
             }
@@ -309,8 +366,11 @@ impl Stateful for Running {
 
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
         let schema = self.setup.snapshot_schema();
-        let all: Vec<(EventTime, &Key, &Group)> =
-            self.panes.iter().flat_map(|(s, groups)| groups.iter().map(|(k, g)| (*s, k, g))).collect();
+        let all: Vec<(EventTime, &Key, &Group)> = self
+            .panes
+            .iter()
+            .flat_map(|(s, groups)| groups.sorted().into_iter().map(|(k, g)| (*s, k, g)))
+            .collect();
         let mut batches = Vec::new();
         for chunk in all.chunks(CHUNK_ROWS) {
             let ids: Vec<u8> = chunk.iter().flat_map(|(.., g)| g.first.1).collect();
@@ -369,7 +429,8 @@ impl Stateful for Running {
                 };
                 let key = keys.get(row);
                 restored.bytes += group_bytes(&key, &group);
-                restored.panes.entry(int(0).value(row)).or_default().insert(key, group);
+                let groups = restored.panes.entry(int(0).value(row)).or_default();
+                groups.find(keys.hash(row), |it| *it == key, || (Arc::clone(&key), group));
             }
         }
         *self = restored;

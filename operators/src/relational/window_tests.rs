@@ -77,7 +77,7 @@ fn closes_on_the_watermark_only_and_takes_late_rows_within_the_lateness() {
         (999, 9990, 0)
     );
     apply(&mut window, &mut output, 997);
-    assert_eq!(output.drops, [("late", 1)]);
+    assert_eq!(output.drops, [("late".into(), 1)]);
     window.advance(i64::MAX, &mut output).unwrap();
     assert_eq!(output.batches.len(), 2);
     assert_eq!(window.state_bytes(), 0);
@@ -91,7 +91,7 @@ fn windows_before_1970_and_at_the_ends_of_time() {
     window.apply(0, &records(&readings(), &rows), &mut output).unwrap();
     window.advance(i64::MAX, &mut output).unwrap();
     assert_eq!(rows_of(&output.batches), [json!({"window_start": -1, "window_end": 0, "count": 1})]);
-    assert_eq!(output.dead_letters.iter().map(|d| d.reason).collect::<Vec<_>>(), ["bad_time", "bad_time"]);
+    assert_eq!(output.dead_letters.iter().map(|d| &*d.reason).collect::<Vec<_>>(), ["bad_time", "bad_time"]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_sum_that_does_not_fit_is_a_dead_letter() {
         rows_of(&output.batches),
         [json!({"window_start": 0, "window_end": 1, "colour": "blue", "sum_n": 1})]
     );
-    assert_eq!((output.dead_letters[0].reason, output.dead_letters[0].time), ("sum_overflow", Some(999)));
+    assert_eq!((&*output.dead_letters[0].reason, output.dead_letters[0].time), ("sum_overflow", Some(999)));
     let values = serde_json::Value::Object(output.dead_letters[0].values.clone());
     assert_eq!(values, json!({"window_start": 0, "window_end": 1, "colour": "red"}));
 }

@@ -28,15 +28,11 @@ pub(super) fn lock(file: &File, path: &Path) -> Result<(), OperatorError> {
 #[cfg(target_os = "linux")]
 fn holder(file: &File) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
-    let number = file.metadata().ok()?.ino().to_string();
-    let process = process_of(&std::fs::read_to_string("/proc/locks").ok()?, &number)?;
+    let process = tidemill_machine::lock_holder(file.metadata().ok()?.ino())?;
     if process == std::process::id() {
         return Some("this very run".to_owned());
     }
-    let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    let words: Vec<_> = command.split(|b| *b == 0).map(String::from_utf8_lossy).collect();
-    let command = words.join(" ");
-    Some(match command.trim() {
+    Some(match tidemill_machine::Process::of(process).command().as_str() {
         "" => format!("process {process}"),
         command => format!("process {process} ({command})"),
     })
@@ -45,17 +41,6 @@ fn holder(file: &File) -> Option<String> {
 #[cfg(not(target_os = "linux"))]
 fn holder(_: &File) -> Option<String> {
     None
-}
-
-/// The process with the write lock on a file with this number, from lines such as
-/// `3: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF`.
-#[cfg(target_os = "linux")]
-fn process_of(locks: &str, number: &str) -> Option<u32> {
-    locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, "WRITE", process, file, ..] = words[..] else { return None };
-        (file.rsplit(':').next() == Some(number)).then(|| process.parse().ok()).flatten()
-    })
 }
 
 #[cfg(test)]
@@ -76,16 +61,5 @@ mod tests {
         assert!(error.message.contains("this very run"), "{error}");
         drop(first);
         lock(&open(), &path).unwrap();
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn the_holder_is_found_by_the_number_of_the_file() {
-        let locks = "1: POSIX  ADVISORY  WRITE 11 fe:01:77 0 EOF\n\
-                     2: FLOCK  ADVISORY  WRITE 12 fe:01:177 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 13 fe:01:77 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 14 fe:01:77 0 EOF\n";
-        assert_eq!(process_of(locks, "77"), Some(14));
-        assert_eq!(process_of(locks, "7"), None);
     }
 }

@@ -3,7 +3,7 @@ use crate::api::OperatorError;
 use crate::kind::{EndContext, InputPort};
 use crate::record::{METADATA_COLUMNS, Metadata, payload_field};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type, Int64Type};
+use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int64Type, UInt8Type};
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use std::io::Write;
@@ -257,6 +257,10 @@ fn element(elements: &dyn Array, index: usize, out: &mut Vec<u8>) {
         serde_json::to_writer(out, &floats.value(index)).expect("a float or null is always JSON");
     } else if let Some(ints) = elements.as_primitive_opt::<Int64Type>() {
         let _ = write!(out, "{}", ints.value(index));
+    } else if let Some(bytes) = elements.as_primitive_opt::<UInt8Type>() {
+        let _ = write!(out, "{}", bytes.value(index));
+    } else if let Some(floats) = elements.as_primitive_opt::<Float16Type>() {
+        serde_json::to_writer(out, &floats.value(index).to_f32()).expect("a float or null is always JSON");
     }
 }
 
@@ -270,6 +274,16 @@ mod tests {
     use std::path::Path;
     use tidemill_spec::span::Span;
     use tidemill_spec::types::ElementType;
+
+    #[test]
+    fn tensors_of_bytes_and_half_floats_are_numbers() {
+        let mut out = Vec::new();
+        tensor(&arrow_array::UInt8Array::from(vec![0, 7, 255]), &[3], 0, &mut out);
+        type Half = <Float16Type as arrow_array::types::ArrowPrimitiveType>::Native;
+        let halves = [0.5, -2.0, f32::NAN].map(Half::from_f32);
+        tensor(&arrow_array::Float16Array::from(halves.to_vec()), &[3], 0, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "[0,7,255][0.5,-2.0,null]");
+    }
 
     #[test]
     fn every_type_in_json_and_in_tables() {

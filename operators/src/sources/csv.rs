@@ -35,10 +35,11 @@
 //! assert_eq!(dead_letters[0].detail, "r.csv, line 3: column `at`: `oops` is no int64");
 //! ```
 use super::lines::{Found, Lines};
-use super::table::{self, Field, Format, Options, Refusal, from_text};
+use super::table::{self, Fields, Format, Options, Refusal, from_text};
 use crate::api::BoundSource;
 use crate::kind::{EndContext, SourceKind};
 use csv_core::ReadRecordResult;
+use memchr::{memchr_iter, memchr2};
 use std::str;
 use tidemill_spec::diagnostic::{Diagnostics, suggestion};
 use tidemill_spec::types::Column;
@@ -74,20 +75,31 @@ struct CsvFormat {
     places: Vec<usize>,
     /// Fields a record has.
     width: usize,
+    /// The fields of a record with quotes, without the quotes, one after the other.
     text: Vec<u8>,
+    /// Ends of the fields.
     ends: Vec<usize>,
+    /// Whether the fields stand in the record as they are, one byte apart, and not in `text`.
+    is_plain: bool,
 }
 
 impl CsvFormat {
     fn new() -> Self {
         // `Reader::default()` would have no tables.
         let reader = csv_core::Reader::new();
-        Self { reader, places: Vec::new(), width: 0, text: Vec::new(), ends: Vec::new() }
+        Self { reader, places: Vec::new(), width: 0, text: Vec::new(), ends: Vec::new(), is_plain: false }
     }
 
-    /// Splits a record: the fields without quotes one after the other in `text`, their ends in `ends`. `None` if
-    /// it holds a line break (a lone carriage return) outside quotes.
+    /// Splits a record into fields and counts them. `None` if it holds a line break (a lone carriage return) outside
+    /// quotes.
     fn split(&mut self, record: &[u8]) -> Option<usize> {
+        self.is_plain = memchr2(b'"', b'\r', record).is_none();
+        if self.is_plain {
+            self.ends.clear();
+            self.ends.extend(memchr_iter(b',', record));
+            self.ends.push(record.len());
+            return Some(self.ends.len());
+        }
         // A field never grows, and there is at most one more field than there are bytes.
         self.text.resize(record.len() + 1, 0);
         self.ends.resize(record.len() + 2, 0);
@@ -104,9 +116,14 @@ impl CsvFormat {
         }
     }
 
-    fn field(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.text[start..self.ends[index]]
+    /// A field of the record that was split last.
+    fn field<'a>(&'a self, record: &'a [u8], index: usize) -> &'a [u8] {
+        let text = if self.is_plain { record } else { &self.text[..] };
+        let start = match index {
+            0 => 0,
+            _ => self.ends[index - 1] + usize::from(self.is_plain),
+        };
+        &text[start..self.ends[index]]
     }
 }
 
@@ -129,7 +146,7 @@ impl Format for CsvFormat {
         })?;
         let mut names = Vec::new();
         for index in 0..self.width {
-            match str::from_utf8(self.field(index)) {
+            match str::from_utf8(self.field(lines.record(), index)) {
                 Ok(name) => names.push(name.trim().to_owned()),
                 Err(_) => {
                     return Err(("the first line is not UTF-8".into(), "save the file as UTF-8".into()));
@@ -164,7 +181,7 @@ impl Format for CsvFormat {
         Ok(())
     }
 
-    fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Vec<Field>) -> Result<(), Refusal> {
+    fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Fields) -> Result<(), Refusal> {
         if let Err(error) = str::from_utf8(record) {
             return Err((
                 "invalid_utf8",
@@ -184,7 +201,8 @@ impl Format for CsvFormat {
         }
         for (column, place) in columns.iter().zip(&self.places) {
             // Quotes are ASCII: parts of valid UTF-8 between them are valid.
-            let text = str::from_utf8(self.field(*place)).map_err(|e| ("invalid_utf8", e.to_string()))?;
+            let text =
+                str::from_utf8(self.field(record, *place)).map_err(|e| ("invalid_utf8", e.to_string()))?;
             fields.push(from_text(text, column)?);
         }
         Ok(())
@@ -240,7 +258,7 @@ mod tests {
         .concat();
         let (batches, dead) = read(&content, &format!("{COLUMNS}\nmax_line: 100B"));
         assert_eq!(int64(batches[0].column(0)).unwrap().iter().flatten().collect::<Vec<_>>(), [1, 2]);
-        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, d.reason)).collect();
+        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, &*d.reason)).collect();
         assert_eq!(
             reasons,
             [
@@ -304,7 +322,7 @@ mod tests {
         assert_eq!(
             dead,
             [(
-                "wrong_columns",
+                "wrong_columns".into(),
                 "t.csv, line 2: 3 fields, the first line has 2; the record has 2 lines: is a quote left open?".into()
             )]
         );
@@ -319,7 +337,7 @@ mod tests {
         assert!(found[2].is_nan());
         assert_eq!(found[3..], [1e308, 0.0]);
         assert_eq!(
-            dead.iter().map(|(at, letter)| (*at, letter.reason)).collect::<Vec<_>>(),
+            dead.iter().map(|(at, letter)| (*at, &*letter.reason)).collect::<Vec<_>>(),
             [(0, "bad_value"), (1, "bad_value")]
         );
         assert_eq!(dead[0].1.detail, "t.csv, line 2: column `f`: `1e999` does not fit into float64");
@@ -394,7 +412,41 @@ mod tests {
             panic!()
         };
         assert_eq!(times, Some(vec![1_500_000]));
-        assert_eq!(dead_letters.iter().map(|d| d.reason).collect::<Vec<_>>(), ["bad_value", "bad_value"]);
+        assert_eq!(dead_letters.iter().map(|d| &*d.reason).collect::<Vec<_>>(), ["bad_value", "bad_value"]);
+    }
+
+    /// Behind a blank line, an open quote and a time that has to be confirmed, a pipe may give nothing for long.
+    #[test]
+    fn rows_that_a_pipe_has_given_do_not_wait_for_what_it_will_give() {
+        use std::io::Write;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        // Opened for reading too, so that opening does not wait for the other side.
+        let mut pipe = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let yaml = "path: t.csv\ncolumns: {at: int64, s: text}\nevent_time: at\ntime_unit: s\nmax_jump: 10s";
+        let source = bind(&Csv, folder.path(), yaml).unwrap();
+        pipe.write_all(b"at,s\n").unwrap();
+        let mut reader = (source.make)().unwrap();
+        for (written, expected) in [
+            ("1,a\n2,b\n\n", &[1, 2][..]),
+            ("3,c\n4,\"two\n", &[3]),
+            ("lines\"\n", &[4]),
+            ("5,e\n9000,f\n", &[5]),
+            ("9001,g\n6000", &[9000, 9001]),
+        ] {
+            pipe.write_all(written.as_bytes()).unwrap();
+            let Ok(SourceRead::Rows { payload, dead_letters, .. }) = reader.read(100, 1 << 20) else {
+                panic!()
+            };
+            assert!(dead_letters.is_empty(), "{dead_letters:?}");
+            assert_eq!(int64(payload.column(0)).unwrap().values(), expected);
+        }
+        drop(pipe);
+        let Ok(SourceRead::Rows { dead_letters, .. }) = reader.read(100, 1 << 20) else { panic!() };
+        assert_eq!(dead_letters[0].reason, "wrong_columns");
+        assert!(matches!(reader.read(100, 1 << 20), Ok(SourceRead::End)));
     }
 
     #[test]

@@ -239,7 +239,13 @@ impl Source for Reader {
                 Err((reason, detail)) => {
                     contents.truncate(before);
                     let values = self.folder.values(&self.files[self.next]);
-                    dead_letters.push(DeadLetter { id: None, time: None, reason, detail, values });
+                    dead_letters.push(DeadLetter {
+                        id: None,
+                        time: None,
+                        reason: reason.into(),
+                        detail,
+                        values,
+                    });
                 }
             }
             self.next += 1;

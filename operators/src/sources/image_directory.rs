@@ -166,7 +166,7 @@ mod tests {
         let (batches, dead) = drain(&source, 100, usize::MAX);
         assert_eq!(text(batches[0].column(0)).unwrap().iter().flatten().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(binary(batches[0].column(1)).unwrap().value(1), png(2, 3));
-        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, d.reason)).collect();
+        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, &*d.reason)).collect();
         assert_eq!(
             reasons,
             [

@@ -25,9 +25,10 @@
 //! assert_eq!(dead_letters[0].detail, "r.jsonl, line 2: field `t`: \"cold\" is no float64");
 //! ```
 use super::lines::Lines;
-use super::table::{self, Field, Format, Options, Refusal, float, shorten};
+use super::table::{self, Fields, Format, Options, Refusal, float, shorten};
 use crate::api::BoundSource;
 use crate::kind::{EndContext, SourceKind};
+use crate::relational::expression::Cell;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
@@ -66,7 +67,7 @@ impl Format for JsonlFormat {
         Ok(())
     }
 
-    fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Vec<Field>) -> Result<(), Refusal> {
+    fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Fields) -> Result<(), Refusal> {
         let text = str::from_utf8(record).map_err(|e| {
             ("invalid_utf8", format!("byte {} of the record is not UTF-8", e.valid_up_to() + 1))
         })?;
@@ -83,29 +84,32 @@ impl Format for JsonlFormat {
             };
             let refused =
                 |why: &str| ("bad_value", format!("field `{}`: {} {why}", column.name, shorten(value)));
-            fields.push(of_json(value, &column.column_type).map_err(|why| refused(&why))?);
+            of_json(value, &column.column_type, fields).map_err(|why| refused(&why))?;
         }
         Ok(())
     }
 }
 
-/// A value as it stands in a record, as a value of a column. An error is what is wrong with it.
-fn of_json(value: &str, column_type: &ColumnType) -> Result<Field, String> {
+/// Adds a value as it stands in a record, as a value of a column. An error is what is wrong with it.
+fn of_json(value: &str, column_type: &ColumnType, fields: &mut Fields) -> Result<(), String> {
     let is_number = value.starts_with(|c: char| c == '-' || c.is_ascii_digit());
-    match column_type {
-        _ if value == "null" => Ok(Field::Null),
-        ColumnType::Int64 if is_number => value.parse().map(Field::Int).map_err(|_| {
+    let text: String;
+    fields.push(match column_type {
+        _ if value == "null" => Cell::Null,
+        ColumnType::Int64 if is_number => Cell::Int(value.parse().map_err(|_| {
             let is_whole = !value.contains(['.', 'e', 'E']);
-            if is_whole { "does not fit into int64".into() } else { "is no int64".into() }
-        }),
-        ColumnType::Float64 if is_number => float(value).map(Field::Float).map_err(str::to_owned),
-        ColumnType::Bool if value == "true" => Ok(Field::Bool(true)),
-        ColumnType::Bool if value == "false" => Ok(Field::Bool(false)),
-        ColumnType::Text if value.starts_with('"') => serde_json::from_str(value)
-            .map(Field::Text)
-            .map_err(|error| format!("is no text: {}", reason(&error))),
-        other => Err(format!("is no {other}")),
-    }
+            if is_whole { "does not fit into int64" } else { "is no int64" }
+        })?),
+        ColumnType::Float64 if is_number => Cell::Float(float(value)?),
+        ColumnType::Bool if value == "true" => Cell::Bool(true),
+        ColumnType::Bool if value == "false" => Cell::Bool(false),
+        ColumnType::Text if value.starts_with('"') => {
+            text = serde_json::from_str(value).map_err(|error| format!("is no text: {}", reason(&error)))?;
+            Cell::Text(&text)
+        }
+        other => return Err(format!("is no {other}")),
+    });
+    Ok(())
 }
 
 /// Takes the declared fields out of an object, each as it stands there; of two with one name the last counts.
@@ -214,7 +218,7 @@ mod tests {
         let (batches, dead) = read(content);
         assert_eq!(int64(batches[0].column(0)).unwrap().iter().collect::<Vec<_>>(), [Some(1), None, Some(2)]);
         assert_eq!(text(batches[0].column(1)).unwrap().value(2), "é");
-        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, d.reason)).collect();
+        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, &*d.reason)).collect();
         assert_eq!(
             reasons,
             [

@@ -103,6 +103,7 @@ struct Held {
     record: Range<usize>,
     begin: usize,
     place: Place,
+    before: Place,
 }
 
 /// Reads records that end at a line break; with `quotes`, a line break within a quoted field does not count.
@@ -119,7 +120,10 @@ pub(super) struct Lines {
     begin: usize,
     record: Range<usize>,
     place: Place,
+    /// Where the record found last starts.
+    before: Place,
     held: Option<Held>,
+    may_wait: bool,
     ended: bool,
     /// What went wrong; said again when asked again.
     failed: Option<(ErrorKind, String)>,
@@ -143,7 +147,9 @@ impl Lines {
             begin: 0,
             record: 0..0,
             place: Place { offset: 0, line: 1, open_until: 0 },
+            before: Place { offset: 0, line: 1, open_until: 0 },
             held: None,
+            may_wait: true,
             ended: false,
             failed: None,
             limit,
@@ -188,7 +194,8 @@ impl Lines {
     /// Remembers the record found last, to come back with [`Lines::release`]. Until then records that are too long
     /// are told but not skipped.
     pub(super) fn hold(&mut self) {
-        self.held = Some(Held { record: self.record.clone(), begin: self.begin, place: self.place });
+        let (record, begin) = (self.record.clone(), self.begin);
+        self.held = Some(Held { record, begin, place: self.place, before: self.before });
     }
 
     /// Bytes that were read beyond the record that is held.
@@ -199,29 +206,20 @@ impl Lines {
     /// Goes back to the record that was held.
     pub(super) fn release(&mut self) {
         if let Some(held) = self.held.take() {
-            (self.record, self.begin, self.place) = (held.record, held.begin, held.place);
+            (self.record, self.begin) = (held.record, held.begin);
+            (self.place, self.before) = (held.place, held.before);
         }
     }
 
-    /// Whether [`Lines::next`] would find something without waiting for another program.
-    pub(super) fn is_ready(&mut self) -> bool {
-        let mut seen = self.begin;
-        loop {
-            if memchr(b'\n', &self.buffer[seen..self.filled]).is_some()
-                || self.filled - self.begin > self.limit
-            {
-                return true;
-            }
-            if !self.input.is_ready() {
-                return false;
-            }
-            let known = self.filled - self.begin;
-            // The end and failures are for `next` to tell.
-            if !self.fill().unwrap_or(false) {
-                return true;
-            }
-            seen = self.begin + known;
-        }
+    /// Whether [`Lines::next`] may wait for another program that writes what is read. Where it may not and would have
+    /// to, it fails with [`ErrorKind::WouldBlock`]; the next call begins with the same record again.
+    pub(super) fn allow_waiting(&mut self, may_wait: bool) {
+        self.may_wait = may_wait;
+    }
+
+    /// Puts the record found last back, to be found again.
+    pub(super) fn put_back(&mut self) {
+        (self.begin, self.place) = (self.record.start, self.before);
     }
 
     /// Reads more behind what the buffer has; `false` at the end.
@@ -231,6 +229,9 @@ impl Lines {
         }
         if self.ended {
             return Ok(false);
+        }
+        if !self.may_wait && !self.input.is_ready() {
+            return Err(ErrorKind::WouldBlock.into());
         }
         let unused = self.held.as_ref().map_or(self.begin, |held| held.record.start);
         if unused > 0 {
@@ -273,7 +274,7 @@ impl Lines {
     /// up to the next line break, without being kept.
     ///
     /// # Errors
-    /// When it cannot be read, and when there is no line break within 1 GiB.
+    /// When it cannot be read, when there is no line break within 1 GiB, and as [`Lines::allow_waiting`] says.
     pub(super) fn next(&mut self) -> io::Result<Found> {
         loop {
             let found = self.scan()?;
@@ -284,6 +285,7 @@ impl Lines {
     }
 
     fn scan(&mut self) -> io::Result<Found> {
+        self.before = self.place;
         let line = self.place.line;
         let start = self.place.offset;
         let mut quoting = Quoting { state: State::FieldStart, opened: line };
@@ -362,6 +364,8 @@ impl Lines {
         if self.held.is_some() {
             return Ok(Found::TooLong(line));
         }
+        // What was skipped cannot be looked at again.
+        self.may_wait = true;
         let mut skipped = 0u64;
         loop {
             let rest = &self.buffer[self.begin..self.filled];

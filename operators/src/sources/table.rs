@@ -85,15 +85,42 @@ impl TimeUnit {
     }
 }
 
-/// One value, before it is known whether the whole record is good.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Field {
-    Null,
-    Int(i64),
-    Float(f64),
-    Bool(bool),
-    /// Bytes of the record's own text.
-    Text(String),
+/// The values of one record, before it is known whether the whole record is good.
+#[derive(Default)]
+pub(super) struct Fields {
+    /// With each value the end of its text, if it is one: texts stand in `texts` one after the other.
+    values: Vec<(Cell<'static>, usize)>,
+    texts: String,
+}
+
+impl Fields {
+    fn clear(&mut self) {
+        self.values.clear();
+        self.texts.clear();
+    }
+
+    pub(super) fn push(&mut self, value: Cell<'_>) {
+        let kept = match value {
+            Cell::Null => Cell::Null,
+            Cell::Bool(value) => Cell::Bool(value),
+            Cell::Int(value) => Cell::Int(value),
+            Cell::Float(value) => Cell::Float(value),
+            Cell::Text(text) => {
+                self.texts.push_str(text);
+                Cell::Text("")
+            }
+        };
+        self.values.push((kept, self.texts.len()));
+    }
+
+    /// The values in order.
+    fn iter(&self) -> impl Iterator<Item = Cell<'_>> {
+        let mut start = 0;
+        self.values.iter().map(move |(value, end)| {
+            let text = &self.texts[std::mem::replace(&mut start, *end)..*end];
+            if matches!(value, Cell::Text(_)) { Cell::Text(text) } else { *value }
+        })
+    }
 }
 
 /// Why a record cannot be used: stable reason, detail.
@@ -104,7 +131,7 @@ pub(super) trait Format: Send {
     /// Reads what stands before the first record (a header), if anything; an error is what is wrong and the fix.
     fn start(&mut self, lines: &mut Lines, columns: &[Column]) -> Result<(), (String, String)>;
     /// The fields of the declared columns, in order.
-    fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Vec<Field>) -> Result<(), Refusal>;
+    fn parse(&mut self, record: &[u8], columns: &[Column], fields: &mut Fields) -> Result<(), Refusal>;
 }
 
 /// What is read, with its options.
@@ -142,21 +169,21 @@ impl Table {
         &self,
         format: &mut impl Format,
         record: &[u8],
-        fields: &mut Vec<Field>,
+        fields: &mut Fields,
     ) -> Result<EventTime, Refusal> {
         fields.clear();
         format.parse(record, &self.columns, fields)?;
         let Some((index, unit)) = self.time else { return Ok(0) };
         let name = &self.columns[index].name;
-        match fields[index] {
-            Field::Int(value) => value
+        match fields.values[index].0 {
+            Cell::Int(value) => value
                 .checked_mul(unit)
                 .filter(|time| *time < EventTime::MAX)
                 .ok_or_else(|| ("bad_value", format!("event time `{name}` = {value} is out of range"))),
-            Field::Float(value) if (value * unit as f64).abs() < 9e18 => {
+            Cell::Float(value) if (value * unit as f64).abs() < 9e18 => {
                 Ok((value * unit as f64).round() as i64)
             }
-            Field::Float(value) => {
+            Cell::Float(value) => {
                 Err(("bad_value", format!("event time `{name}` = {value} is out of range")))
             }
             _ => Err(("bad_value", format!("event time `{name}` is empty"))),
@@ -283,7 +310,7 @@ struct Reader<F> {
     schema: SchemaRef,
     lines: Lines,
     format: F,
-    fields: Vec<Field>,
+    fields: Fields,
     /// Newest event time so far, where there are any.
     newest: Option<EventTime>,
     /// What went wrong behind the records that were given last.
@@ -323,7 +350,7 @@ impl<F: Format> Reader<F> {
             schema: Arc::clone(schema),
             lines,
             format,
-            fields: Vec::new(),
+            fields: Fields::default(),
             newest: None,
             failed: None,
         })
@@ -333,19 +360,22 @@ impl<F: Format> Reader<F> {
         OperatorError::new(format!("{} cannot be read: {error}", self.table.shown()))
     }
 
-    /// Refuses a time that is too far ahead unless the next good record confirms it.
-    fn check_jump(&mut self, time: EventTime) -> Result<(), Refusal> {
-        let (Some((index, _)), Some(most)) = (self.table.time, self.table.max_jump) else { return Ok(()) };
+    /// Refuses a time that is too far ahead unless the next good record confirms it. An error: that record is not there
+    /// yet, and the one that was found last is put back.
+    fn check_jump(&mut self, time: EventTime) -> std::io::Result<Result<(), Refusal>> {
+        let (Some((index, _)), Some(most)) = (self.table.time, self.table.max_jump) else {
+            return Ok(Ok(()));
+        };
         // The first record is compared with the next one, which nobody waits for where it has not come yet.
         let is_settled = match self.newest {
             Some(newest) => !jump::is_jump(newest, time, most),
             None => self.table.origin.stream().is_some(),
         };
         if is_settled {
-            return Ok(());
+            return Ok(Ok(()));
         }
         let mut next = None;
-        let mut fields = Vec::new();
+        let mut fields = Fields::default();
         self.lines.hold();
         for _ in 0..jump::LOOK_AHEAD {
             // What is held stays in memory.
@@ -357,6 +387,11 @@ impl<F: Format> Reader<F> {
                     next = self.table.parse(&mut self.format, self.lines.record(), &mut fields).ok();
                 }
                 Ok(Found::OpenQuote { .. }) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.lines.release();
+                    self.lines.put_back();
+                    return Err(error);
+                }
                 // What fails here fails again when it is its turn.
                 Ok(Found::TooLong(_) | Found::End) | Err(_) => break,
             }
@@ -368,10 +403,10 @@ impl<F: Format> Reader<F> {
         let known = match (self.newest, next) {
             (Some(newest), Some(next)) if !jump::confirms(newest, time, next, most) => newest,
             (None, Some(next)) if jump::is_jump(next, time, most) => next,
-            _ => return Ok(()),
+            _ => return Ok(Ok(())),
         };
         let column = &self.table.columns[index].name;
-        Err(("time_jump", jump::explain(column, known, time, most, self.newest.is_none())))
+        Ok(Err(("time_jump", jump::explain(column, known, time, most, self.newest.is_none()))))
     }
 
     /// Reads the next record: its line, and its event time or what is wrong; `None` at the end.
@@ -392,7 +427,10 @@ impl<F: Format> Reader<F> {
             }
             Found::Record(line) => {
                 let parsed = self.table.parse(&mut self.format, self.lines.record(), &mut self.fields);
-                let checked = parsed.and_then(|time| self.check_jump(time).map(|()| time));
+                let checked = match parsed {
+                    Ok(time) => self.check_jump(time)?.map(|()| time),
+                    Err(refusal) => Err(refusal),
+                };
                 Some((line, checked))
             }
         })
@@ -411,14 +449,13 @@ impl<F: Format> Source for Reader<F> {
         let (mut records, mut size) = (0usize, 0usize);
         while records < rows.max(1) && (records == 0 || size < bytes.min(READ_LIMIT)) {
             // What a pipe has given so far does not wait for what it will give.
-            if records > 0 && table.origin.stream().is_some() && !self.lines.is_ready() {
-                break;
-            }
+            self.lines.allow_waiting(records == 0 || table.origin.stream().is_none());
             let (line, parsed) = match self.next() {
                 Ok(Some(found)) => found,
                 Ok(None) if records == 0 => return Ok(SourceRead::End),
                 Ok(None) => break,
                 Err(error) if records == 0 => return Err(self.broken(&error)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => {
                     self.failed = Some(self.broken(&error));
                     break;
@@ -427,14 +464,7 @@ impl<F: Format> Source for Reader<F> {
             match parsed {
                 Ok(time) => {
                     size += self.lines.record().len();
-                    for (builder, field) in builders.iter_mut().zip(&self.fields) {
-                        let cell = match field {
-                            Field::Null => Cell::Null,
-                            Field::Int(value) => Cell::Int(*value),
-                            Field::Float(value) => Cell::Float(*value),
-                            Field::Bool(value) => Cell::Bool(*value),
-                            Field::Text(text) => Cell::Text(text),
-                        };
+                    for (builder, cell) in builders.iter_mut().zip(self.fields.iter()) {
                         builder.append_cell(cell).map_err(|e| self.broken(&e))?;
                     }
                     if table.time.is_some() {
@@ -451,7 +481,13 @@ impl<F: Format> Source for Reader<F> {
                         RECORD_SHOWN,
                     );
                     let values = Values::from_iter([("record".to_owned(), text.trim_end().into())]);
-                    dead_letters.push(DeadLetter { id: None, time: None, reason, detail, values });
+                    dead_letters.push(DeadLetter {
+                        id: None,
+                        time: None,
+                        reason: reason.into(),
+                        detail,
+                        values,
+                    });
                 }
             }
             records += 1;
@@ -505,20 +541,26 @@ fn parse_position(text: &str) -> Option<(Place, Option<EventTime>)> {
 }
 
 /// A number, bool or text of a column's type from text.
-pub(super) fn from_text(text: &str, column: &Column) -> Result<Field, Refusal> {
-    let trimmed = text.trim();
+pub(super) fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, Refusal> {
+    if column.column_type == ColumnType::Text {
+        return Ok(Cell::Text(text));
+    }
+    // Trimming looks at whole characters, which takes longer than reading a number.
+    let trimmed = match text.as_bytes() {
+        [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => text,
+        _ => text.trim(),
+    };
     let wrong = || {
         ("bad_value", format!("column `{}`: `{}` is no {}", column.name, shorten(text), column.column_type))
     };
     match &column.column_type {
-        ColumnType::Text => Ok(Field::Text(text.to_owned())),
-        _ if trimmed.is_empty() => Ok(Field::Null),
-        ColumnType::Int64 => trimmed.parse().map(Field::Int).map_err(|_| wrong()),
+        _ if trimmed.is_empty() => Ok(Cell::Null),
+        ColumnType::Int64 => trimmed.parse().map(Cell::Int).map_err(|_| wrong()),
         ColumnType::Float64 => float(trimmed)
-            .map(Field::Float)
+            .map(Cell::Float)
             .map_err(|why| ("bad_value", format!("column `{}`: `{}` {why}", column.name, shorten(text)))),
-        _ if trimmed.eq_ignore_ascii_case("true") || trimmed == "1" => Ok(Field::Bool(true)),
-        _ if trimmed.eq_ignore_ascii_case("false") || trimmed == "0" => Ok(Field::Bool(false)),
+        _ if trimmed.eq_ignore_ascii_case("true") || trimmed == "1" => Ok(Cell::Bool(true)),
+        _ if trimmed.eq_ignore_ascii_case("false") || trimmed == "0" => Ok(Cell::Bool(false)),
         _ => Err(wrong()),
     }
 }

@@ -130,7 +130,7 @@ mod tests {
         let source = bind(&WavDirectory, folder.path(), "path: .").unwrap();
         let (batches, dead) = drain(&source, 100, usize::MAX);
         assert_eq!(text(batches[0].column(0)).unwrap().iter().flatten().collect::<Vec<_>>(), ["good", "z"]);
-        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, d.reason)).collect();
+        let reasons: Vec<_> = dead.iter().map(|(at, d)| (*at, &*d.reason)).collect();
         assert_eq!(reasons, [(0, "audio_empty"), (2, "audio_empty"), (3, "audio_unreadable")]);
         check_seeks(&source);
     }

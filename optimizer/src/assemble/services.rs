@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::profile::{BatchTime, Profile, Service};
 use tidemill_spec::units::Percentile;
-use tidemill_spec::workflow::{BackendChoice, Operator};
+use tidemill_spec::workflow::Operator;
 
 /// Variants with their modes, by operator of the workflow. An operator without models and without figures is not in
 /// it: it is weightless.
@@ -132,11 +132,7 @@ impl Reader<'_> {
     /// Figures on a type of worker, of the backends that are allowed.
     fn rows(&self, worker_type: &str) -> impl Iterator<Item = &Service> {
         let variant = self.model.map(|model| model.id.as_str());
-        let asked = match self.operator.backend.as_ref().map(|backend| backend.value) {
-            Some(BackendChoice::Rten) => Some("rten"),
-            Some(BackendChoice::Ort) => Some("ort"),
-            Some(BackendChoice::Auto) | None => None,
-        };
+        let asked = self.operator.named_backend();
         let named = self.model.map(|model| model.backends.as_slice()).unwrap_or_default();
         let allowed = move |backend: &Option<String>| match (backend, asked) {
             (None, _) => true,
@@ -173,13 +169,19 @@ impl Reader<'_> {
             let drawn = if has_mean { simulated(profile, service, times.batch) } else { 0.0 };
             let mean = measured.max(drawn);
             let budget = batching.map_or(DEFAULT_FILL_SECONDS, |batching| seconds(batching.budget));
+            // The worker is free while the engine takes its time around a call.
+            let machine = profile.machine(&service.worker_type);
+            let around = machine.and_then(|machine| machine.overheads).map_or(0.0, |overheads| {
+                let model = self.model.map_or(0.0, |_| overheads.call.at(percentile));
+                overheads.hand_over.at(percentile) + model
+            });
             Some(ServiceMode {
                 backend: service.backend.clone(),
                 batch: times.batch,
                 // A worker serves no more than the mean allows: short calls under a quota have percentiles below it, and
                 // times of few calls under one differ from what whole processors and the quota say.
                 seconds_per_record: call.max(mean) / f64::from(times.batch),
-                call_seconds: call,
+                call_seconds: call + around,
                 fill_seconds: if times.batch > 1 { budget } else { 0.0 },
                 mean_call_seconds: mean,
                 variance_call_seconds: variance(times, measured),

@@ -192,6 +192,24 @@ fn a_worker_serves_no_more_than_the_mean_allows() {
 }
 
 #[test]
+fn the_engine_takes_time_around_a_call_and_no_worker() {
+    let time = "{mean: 1ms, p50: 1ms, p90: 1ms, p99: 1ms}";
+    let overheads = format!(
+        "overheads: {{source: {time}, hand_over: {time}, frame: {time}, frame_per_mebibyte: 0s, call: {time}}}"
+    );
+    let machine = "{worker_type: little, how: measured";
+    let text = PROFILE.replace(machine, &format!("{machine}, {overheads}"));
+    let of = |profile: &str| {
+        let problem = Case::new(WORKFLOW, INFRASTRUCTURE, profile).assembled().problem;
+        let [little, big] = [0, 1].map(|class| problem.operators[0].variants[0].modes[class][0].clone());
+        (little.call_seconds, little.seconds_per_record, big.call_seconds)
+    };
+    let (without, with) = (of(PROFILE), of(&text));
+    assert!((with.0 - without.0 - 0.002).abs() < 1e-12, "handed over and called: {with:?} {without:?}");
+    assert_eq!((with.1, with.2), (without.1, without.2));
+}
+
+#[test]
 fn slower_modes_count_only_where_latency_does() {
     let options = Options { without: BTreeSet::from([Level::Latency]), ..Options::default() };
     let problem = assemble(&vqa().inputs(), &options).unwrap_or_else(|errors| panic!("{errors}")).problem;

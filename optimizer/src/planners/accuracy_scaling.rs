@@ -135,10 +135,11 @@ impl Planner for AccuracyScaling {
             levels.insert(0, enough);
         }
         let own = self.own(problem);
-        let mut nodes = 0;
+        let (mut nodes, mut has_asked_highs) = (0, false);
         let mut attempt = |accuracy: f64| {
             let outcome = Exact.plan(&with_accuracy(&own, Some(accuracy)), limits)?;
             nodes += outcome.nodes;
+            has_asked_highs |= outcome.has_asked_highs;
             Ok::<_, PlannerError>(outcome)
         };
         // What a fleet carries with an accuracy it carries with any lower one: the first level that it carries.
@@ -166,7 +167,7 @@ impl Planner for AccuracyScaling {
             if any_limit && !is_proven {
                 outcome.status = Status::TimeLimited;
             }
-            return Ok(Outcome { nodes, seconds: time.seconds(), ..outcome });
+            return Ok(Outcome { nodes, has_asked_highs, seconds: time.seconds(), ..outcome });
         };
         let total = cost(problem, &solution).map_err(|error| PlannerError::Fault {
             planner: self.name().to_owned(),
@@ -185,6 +186,7 @@ impl Planner for AccuracyScaling {
             bound: None,
             gap: None,
             nodes,
+            has_asked_highs,
             seconds: time.seconds(),
         })
     }

@@ -2,34 +2,27 @@
 //!
 //! Identical workers are aggregated, flows are shares of the keys by location, variants are the only binaries. Where
 //! few joint variants are left after dominance, each is bounded by its relaxation and the promising ones are solved;
-//! otherwise one program holds all, with an incumbent from the variants that its relaxation uses, and soon without those
-//! that can be part of no cheaper plan (`exact/probing.rs`). Memory is looked at
-//! after the fact and brought into the program only where the models of a plan do not fit. Every plan is checked by
+//! otherwise one program holds all, with a first point from its rounded relaxation, and soon
+//! without the variants that can be part of no cheaper plan (`exact/probing.rs`). Memory is looked at after the fact and brought into the program only where the models of a plan do not fit. Every plan is checked by
 //! [`crate::check`] before it is handed out; where a point cannot be realised, the program is made stricter, and at last
 //! the cheapest plan of the heuristics counts.
 //!
 //! Of plans that cost the same, a more accurate one on the same workers is taken (`exact/equal_cost.rs`).
 //!
 //! Under latency limits plans are made of whole routes, each of which ends in time, so a plan may pair a slow worker of
-//! one operator with a fast one of the next (`exact/routes.rs`). Where the joint variants can be listed, each is bounded by
-//! its relaxation over routes, or by the prices of another's (`exact/screening.rs`); the few that are left are searched
-//! through with one variant of each operator (`exact/one_joint.rs`), in a flow whose times are rounded down
-//! (`exact/latency_times.rs`). Otherwise variants near good ones are planned (`exact/joints.rs`), and one such flow with all
-//! variants is the bound (`exact/keys_in_time.rs`). [`Status::Optimal`] says that the plan meets the bound, and
-//! [`Status::Infeasible`] is proven only where the relaxations have no plan.
+//! one operator with a fast one of the next (`exact/routes.rs`). Each joint variant is bounded by its relaxation over routes,
+//! or by the prices of another's (`exact/screening.rs`); the few that are left are searched through with one variant of each
+//! operator (`exact/one_joint.rs`), in a flow whose times are rounded down (`exact/latency_times.rs`). Where joint variants
+//! are too many to be listed, those near the best plan are searched, and the bound is that without the limits.
+//! [`Status::Optimal`] says that the plan meets the bound, and [`Status::Infeasible`] is always proven.
 mod accuracy_rows;
-mod budgets;
-mod cuts;
 mod dive;
 mod equal_cost;
 mod extract;
 mod first_point;
 mod highs;
 mod incumbent;
-mod joints;
-mod keys_in_time;
 mod latency_rows;
-mod latency_search;
 mod latency_times;
 mod live;
 mod model;
@@ -47,6 +40,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 mod time_grid;
+mod tuning;
 mod under_latency;
 mod variants;
 
@@ -62,15 +56,10 @@ use model::Model;
 use prepared::{LatencyRule, MemoryRule, Prepared};
 use program::Point;
 use search::{Found, Search};
+use tuning::{PROGRAMS_UNDER_LATENCY, STRICTER};
 use under_latency::under_latency;
 
 pub(crate) const NAME: &str = "exact";
-
-/// By how much all loads are raised, one after the other, where a point's plan does not fit.
-const STRICTER: [f64; 3] = [1.0 + 1e-5, 1.0 + 1e-3, 1.02];
-
-/// Worker classes whose memory is in the program from which on searches take long.
-const LONG: usize = 2;
 
 /// The exact planner.
 #[derive(Debug, Clone, Copy, Default)]
@@ -98,12 +87,14 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
-        let mut search = Search::new(limits, SearchTime::begin());
-        let mut found = Best { plan: None, bound: 0.0, is_refused: false };
-        if problem.limits.latency.is_empty() {
-            plans(problem, excluded, &mut search, &mut found)?;
-        } else {
+        let mut found = Best { plan: None, bound: 0.0 };
+        let has_latency = !problem.limits.latency.is_empty();
+        let nodes = if has_latency { (limits.nodes / PROGRAMS_UNDER_LATENCY).max(1) } else { limits.nodes };
+        let mut search = Search::new(&SearchLimits { nodes, ..*limits }, SearchTime::begin());
+        if has_latency {
             under_latency(problem, excluded, &mut search, &mut found)?;
+        } else {
+            without_latency(problem, excluded, &mut search, &mut found)?;
         }
         if !found.is_close(limits.gap) {
             let known = search.incumbent(problem, excluded)?.clone();
@@ -124,8 +115,6 @@ struct Best {
     plan: Option<(f64, Solution)>,
     /// No plan costs less; infinite: there is none.
     bound: f64,
-    /// Whether the program with latency budgets has no point, which proves nothing.
-    is_refused: bool,
 }
 
 impl Best {
@@ -147,10 +136,24 @@ impl Best {
         }
     }
 
+    /// Keeps the plan of a placement where the checker accepts it and it is cheaper.
+    fn offer_placement(
+        &mut self,
+        problem: &Problem,
+        placement: Option<Placement>,
+    ) -> Result<(), PlannerError> {
+        let solution = placement.and_then(|placement| realised_placement(problem, placement).ok());
+        if let Some(solution) = solution.filter(|solution| check(problem, solution).is_empty()) {
+            let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
+            self.offer(total, solution);
+        }
+        Ok(())
+    }
+
     fn outcome(self, limits: &SearchLimits, search: &Search) -> Outcome {
         let is_close = self.is_close(limits.gap);
         let Some((total, solution)) = self.plan else {
-            return without_plan(self.bound, self.is_refused, search);
+            return without_plan(self.bound, search);
         };
         let bound = self.bound.min(total);
         let status = if is_close {
@@ -168,43 +171,40 @@ impl Best {
             bound: Some(bound),
             gap: Some(Outcome::gap_between(total, bound)),
             nodes: search.nodes,
+            has_asked_highs: search.has_asked_highs,
             seconds: search.time.seconds(),
         }
     }
 }
 
-/// The cheapest plan of the program; its bound holds where there are no latency limits.
-fn plans(
+/// The cheapest plan and a bound where there are no latency limits.
+fn without_latency(
     problem: &Problem,
     excluded: &[Vec<usize>],
     search: &mut Search,
     found: &mut Best,
 ) -> Result<(), PlannerError> {
-    let has_latency = !problem.limits.latency.is_empty();
     let mut rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
     let mut stricter = STRICTER.iter();
     let mut strictness = 1.0;
     loop {
-        let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, strictness)?;
+        let prepared = Prepared::new(problem, &rules, LatencyRule::Plan, strictness)?;
         let next = if prepared.is_servable() {
             search.best(&prepared, excluded)?
         } else {
             Found { best: None, bound: f64::INFINITY }
         };
-        if !has_latency && strictness == 1.0 {
+        if strictness == 1.0 {
             found.bound = found.bound.max(next.bound);
         }
-        let Some((model, point)) = next.best else {
-            found.is_refused = next.bound == f64::INFINITY && strictness == 1.0;
-            return Ok(());
-        };
+        let Some((model, point)) = next.best else { return Ok(()) };
         match realise(problem, &extract::placement(&prepared, &model, &point.values)) {
             Ok(solution) if check(problem, &solution).is_empty() => {
                 let total = cost(problem, &solution).map_err(|error| fault(&error))?.total();
                 // Where a limit ended the search, its point may have workers without work, which the plan does not rent.
                 let near = 1e-5 * point.cost.abs().max(1.0);
                 let differs = total > point.cost + near || (strictness == 1.0 && total < next.bound - near);
-                if differs && prepared.plans_routes && !has_latency {
+                if differs && prepared.plans_routes {
                     let (planned, bound) = (point.cost, next.bound);
                     return Err(fault(&format!(
                         "the program's cost is {planned}, at least {bound}, the plan's {total}"
@@ -242,18 +242,6 @@ fn plans(
                 let is_counted =
                     rules[class] == MemoryRule::Ignored && problem.worker_classes[class].count > 4;
                 rules[class] = if is_counted { MemoryRule::Counted } else { MemoryRule::Single };
-                // What follows may end at a limit, and a heuristic's plan be better than all that was found.
-                let with_memory = rules.iter().filter(|rule| **rule != MemoryRule::Ignored).count();
-                let is_long = found.plan.is_none() || with_memory >= LONG;
-                if is_long
-                    && !has_latency
-                    && let Some((total, solution)) = search.incumbent(problem, excluded)?.clone()
-                {
-                    found.offer(total, solution);
-                    if found.is_close(search.limits.gap) {
-                        return Ok(());
-                    }
-                }
             }
             // A rounded point: workers a little over their cap.
             Ok(_) | Err(_) => match stricter.next() {
@@ -305,7 +293,7 @@ fn fitted(
         for (class, count) in small {
             rules[class] = MemoryRule::SingleOf(count + 1);
         }
-        let prepared = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
+        let prepared = Prepared::new(problem, &rules, LatencyRule::Plan, 1.0)?;
         if !prepared.is_servable() {
             break;
         }
@@ -338,13 +326,13 @@ fn too_small(problem: &Problem, placement: &Placement) -> Vec<(usize, u32)> {
 }
 
 /// No plan: none exists where the bound is infinite, otherwise none was found.
-fn without_plan(bound: f64, is_refused: bool, search: &Search) -> Outcome {
+fn without_plan(bound: f64, search: &Search) -> Outcome {
     let is_proven = bound == f64::INFINITY;
-    let is_infeasible = is_proven || (is_refused && !search.by_time);
     Outcome {
-        status: if is_infeasible { Status::Infeasible } else { Status::TimeLimited },
-        bound: (is_proven || !is_infeasible).then_some(bound),
+        status: if is_proven { Status::Infeasible } else { Status::TimeLimited },
+        bound: Some(bound),
         nodes: search.nodes,
+        has_asked_highs: search.has_asked_highs,
         seconds: search.time.seconds(),
         ..Outcome::infeasible(NAME, is_proven)
     }

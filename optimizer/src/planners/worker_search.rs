@@ -4,11 +4,11 @@ use super::assignment::{Assignment, Preference, Routing, Rule, Wait};
 use super::selection;
 use crate::check::check;
 use crate::cost::cost;
-use crate::generator::SplitMix64;
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::{Problem, Producer};
 use crate::search_time::SearchTime;
 use crate::solution::{Outcome, Solution, Status};
+use tidemill_random::Random;
 
 /// How to search.
 #[derive(Debug, Clone)]
@@ -226,7 +226,7 @@ pub(super) fn expanding_pools(problem: &Problem) -> Vec<Vec<bool>> {
 
 /// Different topological orders: the problem's own, the one that goes deep first, and random ones, always the same.
 fn topological_orders(problem: &Problem, most: usize) -> Vec<Vec<usize>> {
-    let mut random = SplitMix64::of_seed(0);
+    let mut random = Random::of_seed(0);
     let mut orders: Vec<Vec<usize>> = Vec::new();
     for number in 0..most.max(1) {
         let order = order_by(problem, |ready| match number {

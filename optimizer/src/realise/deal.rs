@@ -1,8 +1,8 @@
 //! The work of a group of identical workers, dealt out to each of them.
 use super::{Part, RealiseError, SMALL_SHARE, WorkerGroup};
-use crate::generator::SplitMix64;
 use crate::problem::Problem;
 use crate::queueing::{decay_rate, effective_seconds};
+use tidemill_random::Random;
 
 /// A worker may be over its cap by so much: rounding of the solver.
 const TOLERANCE: f64 = 5e-7;
@@ -75,7 +75,7 @@ pub(super) fn deal(
     if let Some(memory) = class.memory_bytes.filter(|_| is_light_enough) {
         let mut order = work.clone();
         order.sort_by(|a, b| b.memory.total_cmp(&a.memory));
-        let mut random = SplitMix64::of_seed(0);
+        let mut random = Random::of_seed(0);
         for _ in 0..PACKINGS {
             if let Some(dealt) = packed(&order, group.count, memory) {
                 return Ok(dealt);

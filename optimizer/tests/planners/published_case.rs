@@ -1,11 +1,11 @@
 //! Planners on the published case (medium setup of JellyBean's VQA), against what is known of it.
 use tidemill_optimizer::cost::cost;
-use tidemill_optimizer::generator::{PublishedSetting, published_vqa_problem};
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::{
     beam::Beam, best_fit::BestFit, exhaustive::Exhaustive, first_fit::FirstFit,
 };
 use tidemill_optimizer::problem::Problem;
+use tidemill_problems::{PublishedSetting, published_vqa_problem};
 
 fn cost_of(planner: &dyn Planner, problem: &Problem) -> Option<f64> {
     let outcome = planner.plan(problem, &SearchLimits::default()).expect("the planner takes the problem");

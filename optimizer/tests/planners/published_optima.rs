@@ -1,10 +1,10 @@
 //! The exact planner on the published case, against optima that another solver found with another model.
 //!
 //! `published_vqa_optima.csv` comes from `scripts/oracle_published_vqa.py`: HiGHS, worker by worker.
-use tidemill_optimizer::generator::{PublishedSetting, published_vqa_problem};
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::{beam::Beam, exact::Exact};
 use tidemill_optimizer::solution::Status;
+use tidemill_problems::{PublishedSetting, published_vqa_problem};
 
 struct Point {
     setting: PublishedSetting,

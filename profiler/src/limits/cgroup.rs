@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tidemill_machine::Process;
 
 /// Length of a period, microseconds.
 const PERIOD: u64 = 10_000;
@@ -28,7 +29,7 @@ impl Group {
     /// When there is no writable control group with a processor controller.
     pub fn new(cpus: f64) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "there are no control groups");
-        for parent in parents(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")) {
+        for parent in parents(Path::new("/sys/fs/cgroup"), &Process::this().control_groups()) {
             match Self::in_folder(&parent, cpus) {
                 Ok(group) => return Ok(group),
                 Err(error) => last = error,
@@ -86,11 +87,13 @@ impl Drop for Group {
 
 /// Removes the groups of processes that are gone.
 pub fn remove_left_behind() {
-    for parent in parents(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")) {
+    for parent in parents(Path::new("/sys/fs/cgroup"), &Process::this().control_groups()) {
         let Ok(entries) = fs::read_dir(parent) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            if is_left_behind(&name.to_string_lossy(), |process| Path::new("/proc").join(process).exists()) {
+            if is_left_behind(&name.to_string_lossy(), |process| {
+                process.parse().is_ok_and(|number| Process::of(number).exists())
+            }) {
                 let _ = fs::remove_dir(entry.path()); // not ours, or somebody was quicker
             }
         }
@@ -102,10 +105,6 @@ fn is_left_behind(name: &str, lives: impl Fn(&str) -> bool) -> bool {
         return false;
     };
     !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit()) && !lives(process)
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
 }
 
 /// Folders in which a group can be tried: our own group, then the root, of the hierarchy with processor time.

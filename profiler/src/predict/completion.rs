@@ -112,6 +112,7 @@ pub fn complete(
                     source: Some(
                         "predicted from the times of other types by the number of processors".to_owned(),
                     ),
+                    overheads: None,
                 });
             }
         }

@@ -68,7 +68,7 @@ impl Seat {
         state.readers[self.member].entry(self.reader.clone()).or_default()
     }
 
-    /// A life of the reader begins; it is notified when more epochs are known.
+    /// An incarnation of the reader begins; it is notified when more epochs are known.
     pub(crate) fn enter(&self, notifier: Notifier) {
         let mut state = self.state();
         let reader = self.reader(&mut state);

@@ -1,6 +1,7 @@
 //! What the nodes of one slot share.
 use crate::clock::{Clock, Nanoseconds};
-use crate::failure::{OnPanic, RunError, Suspects};
+use crate::failure::{OnPanic, RunError, SlotEnd, Suspects};
+use crate::faults::{Point, SlotFaults};
 use crate::frame::Epoch;
 use crate::letters::Letters;
 use crate::metrics::{StageMetrics, count};
@@ -25,7 +26,7 @@ pub(crate) type Durable = Rc<Cell<Epoch>>;
 #[derive(Clone, Default)]
 pub(crate) struct Account {
     bytes: Rc<Cell<usize>>,
-    sated: Rc<Cell<bool>>,
+    full: Rc<Cell<bool>>,
 }
 
 impl Account {
@@ -38,8 +39,8 @@ impl Account {
     }
 
     /// Whether so much waits that more would only take memory: the receiver has its next batches.
-    pub(crate) fn set_sated(&self, sated: bool) {
-        self.sated.set(sated);
+    pub(crate) fn set_full(&self, full: bool) {
+        self.full.set(full);
     }
 
     /// A queue went from so many bytes to so many.
@@ -53,37 +54,37 @@ impl Account {
     }
 }
 
-/// The budget as one taker (a source or an ingress) sees it: the queues that its records can reach in this slot.
+/// The budget as one producer (a source or an ingress) sees it: the queues that its records can reach in this slot.
 /// Others do not stop it, or two slots that send to each other could stop each other for ever.
 #[derive(Clone, Default)]
-pub(crate) struct Room {
+pub(crate) struct Backpressure {
     pub(crate) accounts: Rc<RefCell<Vec<Account>>>,
-    /// It stopped and wants to be scheduled when there is room.
-    pub(crate) starved: Rc<Cell<bool>>,
+    /// It stopped and wants to be scheduled when there is backpressure.
+    pub(crate) stopped: Rc<Cell<bool>>,
     /// It can wait at no cost (it is a file that is read as fast as possible), so it stops as soon as one of the
     /// queues has enough.
-    pub(crate) patient: Rc<Cell<bool>>,
+    pub(crate) can_wait: Rc<Cell<bool>>,
 }
 
-impl Room {
+impl Backpressure {
     pub(crate) fn used(&self) -> usize {
         self.accounts.borrow().iter().map(Account::bytes).sum()
     }
 
-    fn is_sated(&self) -> bool {
-        self.patient.get() && self.accounts.borrow().iter().any(|account| account.sated.get())
+    fn is_full(&self) -> bool {
+        self.can_wait.get() && self.accounts.borrow().iter().any(|account| account.full.get())
     }
 
-    /// Whether a taker that stopped may go on.
+    /// Whether a producer that stopped may go on.
     pub(crate) fn is_ready(&self, budget: usize) -> bool {
-        self.starved.get() && self.used() < (budget / 2).max(1) && !self.is_sated()
+        self.stopped.get() && self.used() < (budget / 2).max(1) && !self.is_full()
     }
 
-    /// Whether more may be let in; if not, the taker is scheduled again when there is room.
-    pub(crate) fn is_left(&self, budget: usize) -> bool {
-        let left = self.used() < budget && !self.is_sated();
+    /// Whether more may be let in; if not, the producer is scheduled again when there is backpressure.
+    pub(crate) fn may_take(&self, budget: usize) -> bool {
+        let left = self.used() < budget && !self.is_full();
         if !left {
-            self.starved.set(true);
+            self.stopped.set(true);
         }
         left
     }
@@ -98,14 +99,16 @@ pub(crate) struct SlotContext {
     pub(crate) letters: Arc<Letters>,
     /// Keeps records to be looked at, where that is wanted.
     pub(crate) sampler: Option<Arc<Sampler>>,
+    /// Where a test wants the slot to die.
+    pub(crate) faults: Option<SlotFaults>,
     /// Above this, who fills the queues stops taking.
     pub(crate) budget: usize,
     /// A source is as far ahead of what is durable as it may be.
     pub(crate) ahead: Cell<bool>,
     /// Nodes (by index) that want to be scheduled at a time.
     pub(crate) deadlines: RefCell<BTreeSet<(Nanoseconds, usize)>>,
-    /// The first failure; the slot stops at it.
-    pub(crate) failure: RefCell<Option<RunError>>,
+    /// Why the slot cannot go on; the first reason counts.
+    pub(crate) end: RefCell<Option<SlotEnd>>,
 }
 
 impl SlotContext {
@@ -118,8 +121,19 @@ impl SlotContext {
         self.deadlines.borrow_mut().insert((deadline, node));
     }
 
+    /// A place where the slot may have to die.
+    pub(crate) fn reach(&self, point: Point<'_>) {
+        if let Some(faults) = &self.faults {
+            faults.reach(point);
+        }
+    }
+
     pub(crate) fn fail(&self, error: RunError) {
-        self.failure.borrow_mut().get_or_insert(error);
+        self.end_with(SlotEnd::Failed(error));
+    }
+
+    pub(crate) fn end_with(&self, end: SlotEnd) {
+        self.end.borrow_mut().get_or_insert(end);
     }
 }
 
@@ -155,7 +169,7 @@ impl StageContext {
     }
 
     pub(crate) fn dead_letter(&self, slot: &SlotContext, epoch: Epoch, letter: DeadLetter) {
-        let reason = letter.reason;
+        let reason = letter.reason.clone();
         if slot.letters.add(&self.operator, epoch, letter) {
             self.metrics.dead_letters.add(reason, 1);
         }

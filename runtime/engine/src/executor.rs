@@ -1,7 +1,9 @@
 //! Where models run: submit a batch, be told when it is done. Inference never blocks a timely thread.
+mod factory;
+
 use crate::clock::{Clock, Nanoseconds};
 use crate::emulation::worker::{Span, StagePace};
-use crate::processor::{ProcessorTime, ThreadMeter, thread_time};
+use crate::processor::{ProcessorTime, ThreadMeter};
 use crate::wake::Waker;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -9,7 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tidemill_machine::thread_time;
 use tidemill_operators::api::{Inference, Instance, MakeInstance, OperatorError, Output};
+
+pub use factory::{ExecutorFactory, ExecutorRequest, LocalExecutors};
 
 /// Tells a slot that one of its nodes has something to look at.
 #[derive(Debug, Clone)]
@@ -31,8 +36,8 @@ impl Notifier {
 pub struct Job {
     /// Number chosen by the submitter.
     pub id: u64,
-    /// Which life of the stage submitted it.
-    pub generation: u32,
+    /// Which incarnation of the stage submitted it.
+    pub incarnation: u32,
     /// The rows: one batch in parts of one schema, in order.
     pub parts: Vec<RecordBatch>,
     /// Bytes of the rows, for accounting.
@@ -44,12 +49,15 @@ pub struct Job {
 pub enum JobResult {
     /// The model's output.
     Done(Output),
-    /// A later life of the stage was attached before the computation began, so nobody waits for the result.
+    /// A later incarnation of the stage was attached before the computation began, so nobody waits for the result.
     Cancelled,
     /// The model failed as a whole.
     Failed(OperatorError),
     /// The model panicked with this text.
     Panicked(String),
+    /// The executor died, as this text says, and serves no more: whether the model computed the job is not known. See
+    /// [`ExecutorFactory`] for what follows.
+    Lost(String),
 }
 
 /// A finished job.
@@ -57,8 +65,8 @@ pub enum JobResult {
 pub struct Completion {
     /// The submitter's number.
     pub id: u64,
-    /// The submitter's life.
-    pub generation: u32,
+    /// The submitter's incarnation.
+    pub incarnation: u32,
     /// How it ended.
     pub result: JobResult,
     /// Engine time at which the computation began.
@@ -67,15 +75,19 @@ pub struct Completion {
     pub finished: Nanoseconds,
 }
 
-/// Runs batches of one model. Another process or a remote accelerator is one more implementation.
+/// The device of models that compute on the processors of this machine.
+pub const CPU: &str = "cpu";
+
+/// Runs batches of one model. Another process or a remote accelerator is one more implementation, which an
+/// [`ExecutorFactory`] starts.
 pub trait ModelExecutor: Send + Sync {
     /// Queues a job; never blocks.
     fn submit(&self, job: Job);
     /// The next finished job.
     fn completion(&self) -> Option<Completion>;
-    /// Whom to tell about finished jobs, from now on. Jobs of earlier generations are cancelled.
-    fn attach(&self, notifier: Notifier, generation: u32);
-    /// Which device computes, for reports.
+    /// Whom to tell about finished jobs, from now on. Jobs of earlier incarnations are cancelled.
+    fn attach(&self, notifier: Notifier, incarnation: u32);
+    /// Which device computes, for reports: [`CPU`] where that is the processors of this machine.
     fn device(&self) -> &str;
     /// Bytes submitted and not completed.
     fn bytes_in_flight(&self) -> usize;
@@ -111,7 +123,7 @@ struct Shared {
     pace: Option<Arc<StagePace>>,
     make: MakeInstance,
     notifier: Mutex<Option<Notifier>>,
-    generation: AtomicU64,
+    incarnation: AtomicU64,
     bytes: AtomicUsize,
     copies: AtomicUsize,
     busy: Mutex<Busy>,
@@ -162,7 +174,7 @@ impl LocalExecutor {
             pace,
             make,
             notifier: Mutex::new(None),
-            generation: AtomicU64::new(0),
+            incarnation: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
             copies: AtomicUsize::new(1),
             busy: Mutex::default(),
@@ -215,14 +227,16 @@ fn serve(
         // The processor time that it took; none if nobody needs the result any more.
         let mut work = || {
             let started = shared.clock.now();
-            let current = shared.generation.load(Ordering::Acquire);
-            if u64::from(job.generation) < current {
+            let current = shared.incarnation.load(Ordering::Acquire);
+            if u64::from(job.incarnation) < current {
                 return None;
             }
             shared.begin(started);
-            let before = thread_time();
+            // Only an emulated worker asks for it, and it takes two system calls.
+            let before = shared.pace.as_ref().map(|_| thread_time());
             let (done, elsewhere) = compute(&mut model, &shared.make, &job.parts);
-            let used = thread_time().saturating_sub(before) + elsewhere;
+            let used =
+                before.map_or(Duration::ZERO, |before| thread_time().saturating_sub(before) + elsewhere);
             meter.add_of_others(elsewhere);
             result = done;
             shared.end(started, shared.clock.now());
@@ -241,7 +255,7 @@ fn serve(
         shared.bytes.fetch_sub(job.bytes, Ordering::AcqRel);
         let completion = Completion {
             id: job.id,
-            generation: job.generation,
+            incarnation: job.incarnation,
             result,
             started: span.started,
             finished: span.finished,
@@ -326,13 +340,13 @@ impl ModelExecutor for LocalExecutor {
         self.completions.try_recv().ok()
     }
 
-    fn attach(&self, notifier: Notifier, generation: u32) {
-        self.shared.generation.store(u64::from(generation), Ordering::Release);
+    fn attach(&self, notifier: Notifier, incarnation: u32) {
+        self.shared.incarnation.store(u64::from(incarnation), Ordering::Release);
         *self.shared.notifier.lock().unwrap_or_else(PoisonError::into_inner) = Some(notifier);
     }
 
     fn device(&self) -> &str {
-        "cpu"
+        CPU
     }
 
     fn bytes_in_flight(&self) -> usize {
@@ -377,7 +391,7 @@ mod tests {
 
     fn job(id: u64) -> Job {
         let batch = RecordBatch::new_empty(Arc::new(Schema::empty()));
-        Job { id, generation: 1, parts: vec![batch], bytes: 7 }
+        Job { id, incarnation: 1, parts: vec![batch], bytes: 7 }
     }
 
     fn completions(executor: &LocalExecutor, count: usize) -> Vec<Completion> {

@@ -24,7 +24,7 @@ pub enum RunError {
     Operator {
         /// Operator, source or sink id.
         operator: String,
-        /// What failed and how to mend it.
+        /// What failed and how to fix it.
         text: String,
     },
     /// The plan cannot be executed as it is.
@@ -67,7 +67,7 @@ enum Suspicion {
     /// In so many batches that panicked.
     Batches(u32),
     /// Panicked alone.
-    Guilty,
+    Cause,
 }
 
 /// A part of a batch.
@@ -98,14 +98,14 @@ pub(crate) struct Suspects {
 
 impl Suspects {
     /// A batch panicked. Tells whether a record was found guilty.
-    pub(crate) fn accuse(&self, batch: &RecordBatch, text: &str) -> bool {
-        self.accuse_all(&[batch], text)
+    pub(crate) fn record_panic(&self, batch: &RecordBatch, text: &str) -> bool {
+        self.record_panic_of(&[batch], text)
     }
 
     /// The same for a batch in parts.
-    pub(crate) fn accuse_all(&self, parts: &[&RecordBatch], text: &str) -> bool {
+    pub(crate) fn record_panic_of(&self, parts: &[&RecordBatch], text: &str) -> bool {
         let alone = parts.iter().map(|part| part.num_rows()).sum::<usize>() == 1;
-        let mut found_guilty = false;
+        let mut found_cause = false;
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         let ids = parts.iter().flat_map(|part| {
             let metadata = Metadata::of(part);
@@ -122,12 +122,12 @@ impl Suspects {
             if let Suspicion::Batches(times) = entry.suspicion {
                 // A batch of one has been "split" already, but it too gets its second try.
                 let guilty = alone && times >= 1;
-                found_guilty |= guilty;
-                entry.suspicion = if guilty { Suspicion::Guilty } else { Suspicion::Batches(times + 1) };
+                found_cause |= guilty;
+                entry.suspicion = if guilty { Suspicion::Cause } else { Suspicion::Batches(times + 1) };
             }
         }
         self.any.store(true, Ordering::Release);
-        found_guilty
+        found_cause
     }
 
     /// Splits a batch into what may be computed together and suspects that are computed alone; rows found
@@ -150,7 +150,7 @@ impl Suspects {
             let suspect = records.get(&id);
             together.push(suspect.is_none_or(|s| matches!(s.suspicion, Suspicion::Batches(0 | 1))));
             match suspect {
-                Some(Suspect { suspicion: Suspicion::Guilty, text, .. }) => {
+                Some(Suspect { suspicion: Suspicion::Cause, text, .. }) => {
                     guilty.push((batch.slice(row, 1), text.clone()));
                 }
                 Some(Suspect { suspicion: Suspicion::Batches(2..), .. }) => {
@@ -175,6 +175,23 @@ impl Suspects {
         records.retain(|_, suspect| suspect.epoch >= durable);
         self.any.store(!records.is_empty(), Ordering::Release);
     }
+}
+
+/// How a slot ended.
+#[derive(Debug)]
+pub(crate) enum SlotEnd {
+    /// All its output is durable.
+    Finished,
+    /// As commanded.
+    Aborted,
+    /// As a test wanted; is restarted.
+    Killed,
+    /// The run must end.
+    Failed(RunError),
+    /// The executor of a model died; what it computed last.
+    ExecutorLost { instance: String, text: String, parts: Vec<RecordBatch> },
+    /// Something panicked; what it was, where that is known.
+    Panicked { text: String, stage: Option<String>, operator: Option<String>, batch: Option<RecordBatch> },
 }
 
 #[cfg(test)]
@@ -206,10 +223,10 @@ mod tests {
     fn suspects_are_forgotten_once_nothing_repeats_them() {
         let suspects = Suspects::default();
         suspects.split(4, batch(0..3));
-        assert!(!suspects.accuse(&batch(0..1), "no"));
+        assert!(!suspects.record_panic(&batch(0..1), "no"));
         suspects.split(6, batch(3..6));
-        suspects.accuse(&batch(3..6), "neither");
-        assert!(suspects.accuse(&batch(0..1), "no"), "alone for the second time");
+        suspects.record_panic(&batch(3..6), "neither");
+        assert!(suspects.record_panic(&batch(0..1), "no"), "alone for the second time");
         let guilty = |sequences| suspects.split(6, batch(sequences)).1.len();
         suspects.prune(4);
         assert_eq!(guilty(0..3), 1, "epoch 4 may come again");

@@ -12,7 +12,7 @@ pub const CLOSED: Epoch = Epoch::MAX;
 /// Facts in front of every frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Which life of the sending slot made the frame; older ones are fenced off by the receiver.
+    /// Which incarnation of the sending slot made the frame; older ones are fenced off by the receiver.
     pub incarnation: u32,
     /// Counts the frames of one link from 0 without gaps, so that a receiver notices loss and repetition.
     pub sequence: u64,

@@ -3,19 +3,20 @@ use crate::alignment::Seat;
 use crate::context::{CREDIT_WINDOW, StageContext};
 use crate::executor::ModelExecutor;
 use crate::failure::{OnPanic, RunError, Suspects};
-use crate::link::{InProcess, Link, Memfd};
+use crate::link::Link;
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
-use crate::node::inference::Batching;
 use crate::node::sink::SharedSink;
 use crate::processor::ProcessorTime;
-use crate::routing::{ClassTable, Selector};
+use crate::routing::Selector;
 use crate::store::EpochLog;
 use arrow_schema::SchemaRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource, GroundTruth, MakeInstance, Spread};
 use tidemill_operators::record::{METADATA_COLUMNS, record_schema};
-use tidemill_spec::plan::{Freshness, LinkKind, Plan, PlanEdge, Stage};
+use tidemill_spec::batching::Batching;
+use tidemill_spec::plan::{Freshness, Plan, PlanEdge, Stage};
+use tidemill_spec::routing::ClassTable;
 use tidemill_spec::types::StreamType;
 
 /// A plan with everything bound that it names.
@@ -64,6 +65,9 @@ pub(crate) struct Port {
     pub(crate) remote: Vec<(ChannelId, Freshness)>,
 }
 
+/// Starts an executor anew.
+pub(crate) type StartExecutor = Arc<dyn Fn() -> Result<Arc<dyn ModelExecutor>, RunError> + Send + Sync>;
+
 /// What an instance runs.
 #[derive(Clone)]
 pub(crate) enum Work {
@@ -81,6 +85,8 @@ pub(crate) enum Work {
     Inference {
         executor: Arc<dyn ModelExecutor>,
         batching: Batching,
+        /// Starts another one, where this one may be lost.
+        restart: Option<StartExecutor>,
     },
     Sink {
         cell: SharedSink,
@@ -105,7 +111,7 @@ pub(crate) struct SlotPlan {
     /// In topological order.
     pub(crate) instances: Vec<InstancePlan>,
     pub(crate) byte_budget: usize,
-    /// Of its thread, all lives together.
+    /// Of its thread, all incarnations together.
     pub(crate) processor: Arc<ProcessorTime>,
 }
 
@@ -122,10 +128,12 @@ impl SlotPlan {
         behind
     }
 
-    /// Whether a panic restarts it. Models have threads of their own, so theirs do not.
-    pub(crate) fn restarts_after_panics(&self) -> bool {
-        let restarts = |instance: &InstancePlan| {
-            instance.context.on_panic == OnPanic::Restart && !matches!(instance.work, Work::Inference { .. })
+    /// Whether the run may have to restart it: after a panic, or the loss of an executor. Models have threads of their
+    /// own, so their panics do not.
+    pub(crate) fn may_restart(&self) -> bool {
+        let restarts = |instance: &InstancePlan| match &instance.work {
+            Work::Inference { restart, .. } => restart.is_some(),
+            _ => instance.context.on_panic == OnPanic::Restart,
         };
         self.instances.iter().any(restarts)
     }
@@ -138,7 +146,7 @@ pub(crate) struct Graph {
     pub(crate) channels: Vec<Channel>,
 }
 
-/// Metrics by name; shared by all instances and lives.
+/// Metrics by name; shared by all instances and incarnations.
 #[derive(Default)]
 pub(crate) struct MetricsTable {
     pub(crate) stages: BTreeMap<String, Arc<StageMetrics>>,
@@ -343,12 +351,11 @@ fn instance_name(stage: &Stage, partition: u32) -> String {
     }
 }
 
-/// Builds slots and channels. `work` makes what an instance runs; `carrier` what carries an edge, where that is not what
-/// the plan says.
+/// Builds slots and channels. `work` makes what an instance runs; `carrier` what carries an edge.
 pub(crate) fn build(
     program: &Program,
     metrics: &mut MetricsTable,
-    carrier: &dyn Fn(&PlanEdge) -> Option<Arc<dyn Link>>,
+    carrier: &dyn Fn(&PlanEdge) -> Arc<dyn Link>,
     mut work: impl FnMut(&Stage, &str, &StageMetrics) -> Result<Work, RunError>,
 ) -> Result<Graph, RunError> {
     program.check_spread()?;
@@ -416,7 +423,7 @@ fn connect(
     stages: &BTreeMap<&str, &Stage>,
     places: &BTreeMap<(String, u32), (usize, usize)>,
     edge: &PlanEdge,
-    carrier: &dyn Fn(&PlanEdge) -> Option<Arc<dyn Link>>,
+    carrier: &dyn Fn(&PlanEdge) -> Arc<dyn Link>,
 ) -> Result<(), RunError> {
     let find = |id: &str| {
         let stage = stages.get(id).copied();
@@ -442,16 +449,11 @@ fn connect(
                 continue;
             }
             let id = graph.channels.len();
-            let link: Arc<dyn Link> = match (carrier(edge), edge.link) {
-                (Some(link), _) => link,
-                (None, LinkKind::InProcess) => Arc::new(InProcess),
-                (None, LinkKind::Memfd) => Arc::new(Memfd),
-            };
             graph.channels.push(Channel {
                 name: format!("{}->{}", instance_name(from, from_partition), instance_name(to, to_partition)),
                 from_slot,
                 to_slot,
-                link,
+                link: carrier(edge),
                 schema: Arc::clone(&schema),
                 metrics: Arc::clone(&edge_metrics),
             });

@@ -3,7 +3,7 @@ use crate::frame::Epoch;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tidemill_operators::api::{DeadLetter, OperatorError};
+use tidemill_operators::api::{DeadLetter, OperatorError, Reason};
 use tidemill_operators::record::operator_number;
 use tidemill_operators::values::Values;
 use xxhash_rust::xxh3::xxh3_128;
@@ -76,7 +76,7 @@ struct State {
     durable: Epoch,
     samples: VecDeque<LetterSample>,
     /// By operator and reason. Reasons are few and fixed, so this stays small.
-    groups: BTreeMap<String, BTreeMap<&'static str, (u64, Vec<LetterSample>)>>,
+    groups: BTreeMap<String, BTreeMap<Reason, (u64, Vec<LetterSample>)>>,
     waiting: Vec<Waiting>,
     total: u64,
 }
@@ -137,7 +137,7 @@ impl Letters {
         state.total += 1;
         let sample = || LetterSample {
             operator: operator.to_owned(),
-            reason: letter.reason.to_owned(),
+            reason: letter.reason.to_string(),
             detail: letter.detail.clone(),
             values: letter.values.clone(),
         };
@@ -148,7 +148,7 @@ impl Letters {
             state.groups.insert(operator.to_owned(), BTreeMap::new());
         }
         let reasons = state.groups.get_mut(operator).expect("inserted above");
-        let group = reasons.entry(letter.reason).or_default();
+        let group = reasons.entry(letter.reason.clone()).or_default();
         group.0 += 1;
         if group.1.len() < SAMPLES_OF_A_GROUP {
             group.1.push(sample());
@@ -204,7 +204,7 @@ impl Letters {
         let groups = state.groups.iter().flat_map(|(operator, reasons)| {
             reasons.iter().map(|(reason, (count, samples))| LetterGroup {
                 operator: operator.clone(),
-                reason: (*reason).to_owned(),
+                reason: reason.to_string(),
                 count: *count,
                 samples: samples.clone(),
             })
@@ -248,7 +248,7 @@ mod tests {
         DeadLetter {
             id: Some([id; 16]),
             time: None,
-            reason: "bad_value",
+            reason: "bad_value".into(),
             detail: "x".into(),
             values: Values::new(),
         }

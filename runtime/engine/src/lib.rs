@@ -13,6 +13,8 @@ mod context;
 mod emulation;
 mod executor;
 mod failure;
+#[doc(hidden)]
+pub mod faults;
 pub mod frame;
 mod freshness;
 mod graph;
@@ -24,7 +26,7 @@ mod node;
 mod order;
 mod processor;
 mod report;
-pub mod routing;
+mod routing;
 mod run;
 mod samples;
 mod scaling;
@@ -34,11 +36,15 @@ mod supervisor;
 mod wake;
 mod watermark;
 
+pub use emulation::link::EmulatedLink;
 pub use emulation::{
     AssumedTimes, Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec,
     WorkerReport, WorkerSpeed,
 };
-pub use executor::{Completion, Job, JobResult, LocalExecutor, ModelExecutor, Notifier};
+pub use executor::{
+    CPU, Completion, ExecutorFactory, ExecutorRequest, Job, JobResult, LocalExecutor, LocalExecutors,
+    ModelExecutor, Notifier,
+};
 pub use failure::{OnPanic, RunError};
 pub use graph::Program;
 pub use letters::{LetterGroup, LetterSample, LetterWriter};
@@ -47,7 +53,7 @@ pub use metrics::{
 };
 pub use processor::ProcessorTime;
 pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport};
-pub use run::{Run, RunOptions, Stopper};
+pub use run::{Run, RunOptions, Stopper, quiet_engine_panics};
 pub use samples::{Sample, SampleOptions, SourceLink};
 pub use store::{Cut, End, EpochEntry, EpochLog, EpochWriter};
 pub use wake::Waker;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tidemill_operators::api::Reason;
 use tidemill_spec::publication::Publication;
 
 /// A latency distribution from 1 us to 1 h: percentiles with three digits (at most a thousandth too large; to the
@@ -22,6 +23,8 @@ pub struct LatencySummary {
     pub mean_ms: f64,
     /// Median.
     pub p50_ms: f64,
+    /// 90th percentile.
+    pub p90_ms: f64,
     /// 95th percentile.
     pub p95_ms: f64,
     /// 99th percentile.
@@ -56,6 +59,7 @@ impl Latencies {
             count: histogram.count(),
             mean_ms: histogram.mean() / 1e3,
             p50_ms: ms(50.0),
+            p90_ms: ms(90.0),
             p95_ms: ms(95.0),
             p99_ms: ms(99.0),
             max_ms: histogram.max() as f64 / 1e3,
@@ -124,24 +128,24 @@ impl BatchSizes {
 
 /// Counts by reason.
 #[derive(Debug, Default)]
-pub struct ByReason(Mutex<BTreeMap<&'static str, u64>>);
+pub struct ByReason(Mutex<BTreeMap<Reason, u64>>);
 
 impl ByReason {
     /// Adds `n`.
-    pub fn add(&self, reason: &'static str, n: u64) {
+    pub fn add(&self, reason: impl Into<Reason>, n: u64) {
         if n > 0 {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += n;
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(reason.into()).or_default() += n;
         }
     }
 
     /// All counts.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect()
+        counts.iter().map(|(reason, n)| (reason.to_string(), *n)).collect()
     }
 }
 
-/// Counters of one stage (all its partitions and lives).
+/// Counters of one stage (all its partitions and incarnations).
 #[derive(Debug, Default)]
 pub struct StageMetrics {
     /// Records that came in (replays included).
@@ -172,6 +176,8 @@ pub struct StageMetrics {
     pub processor: Arc<ProcessorTime>,
     /// Copies of the model that were added while the run went on.
     pub copies_added: AtomicU64,
+    /// What computes the model, as its executor says; models only.
+    pub device: OnceLock<String>,
     /// Sources only: there is no more, or the run was told to end.
     pub ended: AtomicBool,
 }

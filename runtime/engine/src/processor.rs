@@ -1,12 +1,12 @@
 //! Processor time of the threads of a run. Each thread adds what it has used, when it is about to wait or has done a
 //! piece of work, so nobody has to find out from the system which thread does what.
-use rustix::time::{ClockId, clock_gettime};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tidemill_machine::thread_time;
 
-/// What the threads that do one thing have used, all their lives together.
+/// What the threads that do one thing have used, all their incarnations together.
 #[derive(Debug, Default)]
 pub struct ProcessorTime(AtomicU64);
 
@@ -16,7 +16,8 @@ impl ProcessorTime {
         self.0.load(Ordering::Relaxed) as f64 / 1e9
     }
 
-    fn add(&self, time: Duration) {
+    /// Adds what a thread or another process has used.
+    pub fn add(&self, time: Duration) {
         self.0.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
@@ -51,12 +52,6 @@ impl Drop for ThreadMeter {
     fn drop(&mut self) {
         self.look();
     }
-}
-
-/// Processor time of the calling thread so far.
-pub(crate) fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 #[cfg(test)]

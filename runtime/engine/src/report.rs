@@ -113,6 +113,9 @@ pub struct StageReport {
     /// Copies of the model that were added while the run went on.
     #[serde(skip_serializing_if = "is_none")]
     pub copies_added: u64,
+    /// What computes the model, as its executor says: `cpu` for the processors of this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Seconds of processor time of other threads for this stage alone: a model's, those that read a source. What a
     /// stage does on the thread of its slot is in [`SlotReport`], with the other stages there.
     pub processor_seconds: f64,
@@ -273,6 +276,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             schedule_lag_ms: metrics.schedule_lag.load(Ordering::Relaxed) as f64 / 1e6,
             restarts: metrics.restarts.load(Ordering::Relaxed),
             copies_added: metrics.copies_added.load(Ordering::Relaxed),
+            device: metrics.device.get().cloned(),
             processor_seconds: metrics.processor.seconds(),
         }
     });

@@ -11,16 +11,17 @@ use crate::alignment::Groups;
 use crate::clock::{Clock, Nanoseconds, WallClock};
 use crate::emulation::worker::StagePace;
 use crate::emulation::{Emulation, Emulator};
-use crate::executor::{LocalExecutor, ModelExecutor};
+use crate::executor::{ExecutorFactory, ExecutorRequest, LocalExecutors};
 use crate::failure::{RunError, operator_error};
-use crate::graph::{MetricsTable, Program, Work, build};
+use crate::faults::Faults;
+use crate::graph::{MetricsTable, Program, StartExecutor, Work, build};
 use crate::letters::{LetterWriter, Letters};
+use crate::link;
 use crate::metrics::{SinkMetrics, StageMetrics};
-use crate::node::inference::Batching;
 use crate::node::sink::{SharedSink, SinkCell};
 use crate::node::source::{ReaderPool, Schedule};
 use crate::report::{Observer, Progress, RunFacts, RunReport, SlotFacts, report};
-use crate::routing::{ClassTable, Selector};
+use crate::routing::Selector;
 use crate::samples::{SampleOptions, Sampler};
 use crate::slot::SlotShared;
 use crate::store::{EpochLog, EpochLogs, EpochWriter, SnapshotStore};
@@ -30,8 +31,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
-use tidemill_operators::api::{Computation, Instance};
+use tidemill_operators::api::Computation;
+use tidemill_spec::batching::Batching;
 use tidemill_spec::plan::{PlanEdge, Stage};
+use tidemill_spec::routing::ClassTable;
 
 /// How a run is to be done.
 pub struct RunOptions {
@@ -49,17 +52,20 @@ pub struct RunOptions {
     pub epochs: Option<Box<dyn EpochWriter>>,
     /// Keep the whole epoch log, so that [`Run::epoch_log`] can give it for a replay.
     pub keep_epoch_log: bool,
-    /// Keep what restarts need in every slot, so that [`Run::kill_slot`] can be used; it takes some times the memory of
-    /// windows and joins. Slots with an operator that is restarted after panics have it anyway.
-    pub recoverable: bool,
     /// Keep records to be looked at, so that [`Observer::samples`] can give them.
     pub samples: Option<SampleOptions>,
     /// Copies of one model that may run at once. A further one is started while the run goes on when a model holds up
     /// the others and processors are idle; it takes its memory once more. Default: 1.
     pub model_copies: usize,
+    /// Starts what runs the models; default: a thread of this process each.
+    pub executors: Arc<dyn ExecutorFactory>,
     /// Workers and wires between places to emulate. A worker that is emulated makes one call at a time, so further
     /// copies of its models serve nothing.
     pub emulation: Option<Emulation>,
+    /// Faults on purpose. Every slot then keeps what a restart needs, which takes some times the memory of windows and
+    /// joins; else only slots with an operator that is restarted after panics do.
+    #[doc(hidden)]
+    pub faults: Option<Arc<dyn Faults>>,
 }
 
 impl Default for RunOptions {
@@ -72,10 +78,11 @@ impl Default for RunOptions {
             replay: None,
             epochs: None,
             keep_epoch_log: false,
-            recoverable: false,
             samples: None,
             model_copies: 1,
+            executors: Arc::new(LocalExecutors),
             emulation: None,
+            faults: None,
         }
     }
 }
@@ -112,7 +119,6 @@ impl Run {
     /// # Errors
     /// When the plan is not sound, a model cannot be loaded or a sink not opened.
     pub fn start(program: Program, options: RunOptions) -> Result<Self, RunError> {
-        quiet_slot_panics();
         if program.plan.classes.is_empty() {
             return Err(RunError::Plan(
                 "it has no route classes; one class with share 1.0 is the least".into(),
@@ -123,7 +129,14 @@ impl Run {
         let clock = Arc::clone(&options.clock);
         let mut sink_metrics: BTreeMap<String, Arc<SinkMetrics>> = BTreeMap::new();
         let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
-        let carrier = |edge: &PlanEdge| emulator.as_ref().and_then(|emulator| emulator.link(edge));
+        let carrier = |edge: &PlanEdge| {
+            let emulated = emulator.as_ref().and_then(|emulator| emulator.link(edge));
+            let link = emulated.unwrap_or_else(|| link::of(edge.link));
+            match &options.faults {
+                Some(faults) => faults.carrier(edge, link),
+                None => link,
+            }
+        };
         let groups = Groups::of(&program, options.replay.as_ref());
         let mut graph = build(&program, &mut metrics, &carrier, |stage, instance, stage_metrics| {
             if let Some(bound) = program.sinks.get(&stage.operator) {
@@ -170,7 +183,8 @@ impl Run {
             stop: Arc::new(AtomicBool::new(false)),
             readers: Arc::new(ReaderPool::new()),
             keep_epochs: options.keep_epoch_log,
-            recoverable: options.recoverable,
+            recoverable: options.faults.is_some(),
+            faults: options.faults.clone(),
         });
         let facts = Arc::new(RunFacts {
             metrics,
@@ -201,12 +215,6 @@ impl Run {
     /// Names of the slots.
     pub fn slots(&self) -> &[String] {
         &self.slots
-    }
-
-    /// Kills a slot as if its thread had died; it is restored from the last checkpoint. For tests of recovery,
-    /// with [`RunOptions::recoverable`]: else the run fails where the slot has windows or joins.
-    pub fn kill_slot(&self, name: &str) {
-        let _ = self.events.send(Event::KillSlot(name.to_owned()));
     }
 
     /// Whether all slots have ended and the outputs are being closed.
@@ -257,9 +265,10 @@ impl Run {
     }
 }
 
-/// A panic in a slot or a model is told by the run, with the operator's name; the default hook would print a
-/// second, worse message.
-fn quiet_slot_panics() {
+/// Has the process print no panic of an engine thread, unless `RUST_BACKTRACE` is set: the run tells it, with the
+/// operator's name, and the message of the default hook would be a second, worse one. It changes the panic hook of the
+/// whole process, so it is for programs to call, at their start; libraries leave it alone.
+pub fn quiet_engine_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
@@ -337,19 +346,24 @@ fn source_or_operator(
         Computation::Stateless => Ok(Work::Stateless(Arc::clone(&bound.make))),
         Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make))),
         Computation::Inference => {
-            let made = (bound.make)().map_err(|error| operator_error(&bound.id, error))?;
-            let Instance::Inference(model) = made else {
-                return Err(RunError::Plan(format!("stage '{}' made another kind of operator", stage.id)));
+            let request = ExecutorRequest {
+                stage: stage.clone(),
+                operator: bound.clone(),
+                clock: Arc::clone(clock),
+                processor: Arc::clone(&metrics.processor),
+                pace: pace(),
             };
-            let (make, clock) = (Arc::clone(&bound.make), Arc::clone(clock));
-            let processor = Arc::clone(&metrics.processor);
-            let executor = LocalExecutor::start_on(&stage.operator, model, make, clock, processor, pace())
-                .map_err(|error| RunError::System(format!("no thread for a model: {error}")))?;
-            let executor: Arc<dyn ModelExecutor> = Arc::new(executor);
+            let factory = Arc::clone(&options.executors);
+            let start: StartExecutor = Arc::new(move || {
+                factory.start(&request).map_err(|error| operator_error(&request.operator.id, error))
+            });
             let budget = stage.batching_budget.0 as Nanoseconds;
+            let executor = start()?;
+            metrics.device.get_or_init(|| executor.device().to_owned());
             Ok(Work::Inference {
                 executor,
-                batching: Batching { max_batch: stage.max_batch.max(1) as usize, budget },
+                batching: Batching::new(stage.max_batch as usize, budget),
+                restart: options.executors.may_be_lost().then_some(start),
             })
         }
     }

@@ -8,6 +8,8 @@
 //! - this process left at least [`IDLE`] of a processor unused;
 //! - its threads got the processors while they computed, which is not so where other programs take them.
 //!
+//! The last two say nothing of a model on another device: there only the time counts that its executor says it computed.
+//!
 //! A copy stays to the end. Results leave in the order of the records, however many copies there are.
 use crate::clock::Nanoseconds;
 
@@ -30,6 +32,8 @@ pub(crate) struct Load {
     /// Time that all its copies together have computed, nanoseconds.
     pub(crate) busy: Nanoseconds,
     pub(crate) copies: usize,
+    /// Whether it computes on the processors of this machine.
+    pub(crate) on_processors: bool,
 }
 
 /// What was seen at one time.
@@ -91,14 +95,14 @@ impl Scaling {
     fn holds_up(&self, last: &Look, look: &Look, window: f64) -> Option<usize> {
         let used = (look.processor - last.processor) as f64;
         let busy = |(now, before): (&Load, &Load)| (now.busy - before.busy) as f64;
-        let computed: f64 = look.models.iter().zip(&last.models).map(busy).sum();
-        if used > (self.processors - IDLE) * window || used < GOT * computed {
-            return None;
-        }
-        let shares =
-            look.models.iter().zip(&last.models).map(|pair| busy(pair) / pair.0.copies as f64 / window);
+        let pairs = || look.models.iter().zip(&last.models);
+        let computed: f64 = pairs().filter(|(now, _)| now.on_processors).map(busy).sum();
+        let processors_are_short = used > (self.processors - IDLE) * window || used < GOT * computed;
+        let shares = pairs().map(|pair| busy(pair) / pair.0.copies as f64 / window);
         let (model, share) = shares.enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        (share >= HELD_UP && look.models[model].copies < self.most).then_some(model)
+        let Load { copies, on_processors, .. } = look.models[model];
+        let helps = !(on_processors && processors_are_short);
+        (helps && share >= HELD_UP && copies < self.most).then_some(model)
     }
 }
 
@@ -108,8 +112,16 @@ mod tests {
 
     /// Looks a window apart: shares of the time that each model computed, with its copies, and processors in use.
     fn run(scaling: &mut Scaling, windows: &[(f64, &[(f64, usize)])]) -> Vec<Option<usize>> {
-        let models = windows[0].1.len();
-        let mut look = Look { now: 0, processor: 0, models: vec![Load { busy: 0, copies: 1 }; models] };
+        run_on(true, scaling, windows)
+    }
+
+    fn run_on(
+        on_processors: bool,
+        scaling: &mut Scaling,
+        windows: &[(f64, &[(f64, usize)])],
+    ) -> Vec<Option<usize>> {
+        let models = vec![Load { busy: 0, copies: 1, on_processors }; windows[0].1.len()];
+        let mut look = Look { now: 0, processor: 0, models };
         scaling.advance(look.clone());
         let step = |(used, models): &(f64, &[(f64, usize)])| {
             look.now += WINDOW;
@@ -128,6 +140,15 @@ mod tests {
         let mut scaling = Scaling::new(2, 2);
         let models: &[(f64, usize)] = &[(0.4, 1), (1.0, 1)];
         assert_eq!(run(&mut scaling, &[(1.6, models); 2]), [None, Some(1)]);
+    }
+
+    #[test]
+    fn processors_do_not_count_for_a_model_on_another_device() {
+        let held: &[(f64, usize)] = &[(1.0, 1)];
+        for used in [0.1, 2.0] {
+            assert_eq!(run_on(false, &mut Scaling::new(2, 2), &[(used, held); 2]), [None, Some(0)], "{used}");
+            assert_eq!(run_on(true, &mut Scaling::new(2, 2), &[(used, held); 2]), [None, None], "{used}");
+        }
     }
 
     #[test]
@@ -156,8 +177,11 @@ mod tests {
     #[test]
     fn short_windows_are_left_out() {
         let mut scaling = Scaling::new(2, 2);
-        let look =
-            |now: Nanoseconds| Look { now, processor: now, models: vec![Load { busy: now, copies: 1 }] };
+        let look = |now: Nanoseconds| Look {
+            now,
+            processor: now,
+            models: vec![Load { busy: now, copies: 1, on_processors: true }],
+        };
         for now in 0..100 {
             assert_eq!(scaling.advance(look(now * WINDOW / 100)), None);
         }

@@ -2,8 +2,9 @@
 mod build;
 
 use crate::clock::{Clock, Nanoseconds};
-use crate::context::{Account, Durable, Room, SlotContext};
-use crate::failure::{RunError, panic_text};
+use crate::context::{Account, Backpressure, Durable, SlotContext};
+use crate::failure::{RunError, SlotEnd, panic_text};
+use crate::faults::{Faults, Killed, Point, SlotFaults};
 use crate::frame::{CLOSED, Epoch};
 use crate::graph::{Channel, ChannelId, SlotPlan, Work};
 use crate::letters::Letters;
@@ -37,7 +38,7 @@ use timely::worker::{Config, Worker};
 pub(crate) enum Command {
     /// The sending end of a channel has a new link.
     AttachSender(ChannelId, Box<dyn LinkSender>),
-    /// The receiving end of a channel has a new link, from a sender in this life.
+    /// The receiving end of a channel has a new link, from a sender in this incarnation.
     AttachReceiver(ChannelId, Box<dyn LinkReceiver>, u32),
     /// The receiver of a channel has ended well: everything is durable there.
     ReceiverFinished(ChannelId),
@@ -45,28 +46,6 @@ pub(crate) enum Command {
     LookAtSources,
     /// End at once; nothing more is committed.
     Abort,
-    /// End at once as if the thread had died; for tests of recovery.
-    Kill,
-}
-
-/// How a slot ended.
-#[derive(Debug)]
-pub(crate) enum SlotEnd {
-    /// All its output is durable.
-    Finished,
-    /// As commanded.
-    Aborted,
-    /// As commanded; is restarted.
-    Killed,
-    /// The run must end.
-    Failed(RunError),
-    /// Something panicked; what it was, where that is known.
-    Panicked {
-        text: String,
-        stage: Option<String>,
-        operator: Option<String>,
-        batch: Option<arrow_array::RecordBatch>,
-    },
 }
 
 /// Everything that a slot's thread needs.
@@ -101,6 +80,8 @@ pub(crate) struct SlotShared {
     pub(crate) keep_epochs: bool,
     /// Any slot may be restarted, not only where an operator asks for it.
     pub(crate) recoverable: bool,
+    /// Where slots die in a test.
+    pub(crate) faults: Option<Arc<dyn Faults>>,
 }
 
 /// Steps of timely between two looks at commands and descriptors.
@@ -108,12 +89,12 @@ const STEPS: usize = 64;
 /// Token of the slot's own waker in epoll.
 const OWN: u64 = u64::MAX;
 
-/// Who stops where there is no room: a source, an ingress or a stateful stage.
-struct Taker {
+/// Who stops where there is no backpressure: a source, an ingress or a stateful stage.
+struct Producer {
     node: usize,
     /// The instance that it feeds.
     feeds: usize,
-    room: Room,
+    backpressure: Backpressure,
     is_source: bool,
 }
 
@@ -124,7 +105,7 @@ struct Slot {
     epoll: OwnedFd,
     nodes: Vec<(Rc<RefCell<dyn Node>>, Activator)>,
     flags: Vec<(Arc<AtomicBool>, usize)>,
-    takers: Vec<Taker>,
+    producers: Vec<Producer>,
     /// The instances of this slot that receive what each gives.
     behind: Vec<Vec<usize>>,
     /// Queues of each instance: of its channels, and its own where it is a model.
@@ -158,6 +139,7 @@ pub(crate) fn run(start: SlotStart) -> SlotEnd {
     match result {
         Ok(Ok(end)) => end,
         Ok(Err(error)) => SlotEnd::Failed(error),
+        Err(payload) if payload.is::<Killed>() => SlotEnd::Killed,
         Err(payload) => {
             let text = panic_text(payload.as_ref());
             let found = slot.nodes.iter().find_map(|(node, _)| node.try_borrow().ok()?.processing());
@@ -192,10 +174,15 @@ impl Slot {
             epochs: Arc::clone(&shared.epochs),
             letters: Arc::clone(&shared.letters),
             sampler: shared.sampler.clone(),
+            faults: shared.faults.as_ref().map(|faults| SlotFaults {
+                faults: Arc::clone(faults),
+                slot: start.plan.name.clone(),
+                incarnation: start.incarnation,
+            }),
             budget: start.plan.byte_budget.max(1),
             ahead: Cell::new(false),
             deadlines: RefCell::new(BTreeSet::new()),
-            failure: RefCell::new(None),
+            end: RefCell::new(None),
         });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         // Edge-triggered everywhere: the descriptor of a link that was replaced may live on in its peer.
@@ -211,7 +198,7 @@ impl Slot {
             epoll,
             nodes: Vec::new(),
             flags: Vec::new(),
-            takers: Vec::new(),
+            producers: Vec::new(),
             behind,
             accounts: Vec::new(),
             sources: Vec::new(),
@@ -229,23 +216,25 @@ impl Slot {
     fn event_loop(&mut self) -> Result<SlotEnd, RunError> {
         loop {
             while let Ok(command) = self.start.commands.try_recv() {
-                if let Some(end) = self.obey(command)? {
+                if let Some(end) = self.execute(command)? {
                     return Ok(end);
                 }
             }
             self.activate_due();
             let idle = self.step();
-            if let Some(error) = self.context.failure.borrow_mut().take() {
-                return Err(error);
+            if let Some(end) = self.context.end.borrow_mut().take() {
+                return Ok(end);
             }
             for egress in self.egresses.values() {
                 egress.borrow_mut().pump();
             }
             let progressed = self.advance_durable()?;
             if self.durable.iter().all(|durable| durable.get() == CLOSED) {
+                self.context.reach(Point::Finished);
                 return Ok(SlotEnd::Finished);
             }
-            if self.wake_takers(progressed) {
+            self.context.reach(Point::Turn);
+            if self.wake_producers(progressed) {
                 continue;
             }
             if !idle {
@@ -257,15 +246,15 @@ impl Slot {
         }
     }
 
-    /// Schedules those that stopped for want of room and may go on; `true` if there are any.
-    fn wake_takers(&self, progressed: bool) -> bool {
+    /// Schedules those that stopped for want of backpressure and may go on; `true` if there are any.
+    fn wake_producers(&self, progressed: bool) -> bool {
         let mut any = false;
         let ahead = progressed && self.context.ahead.replace(false);
-        for taker in &self.takers {
-            let fed = taker.room.is_ready(self.context.budget);
-            if fed || ahead && taker.is_source {
-                taker.room.starved.set(false);
-                self.nodes[taker.node].1.activate();
+        for producer in &self.producers {
+            let fed = producer.backpressure.is_ready(self.context.budget);
+            if fed || ahead && producer.is_source {
+                producer.backpressure.stopped.set(false);
+                self.nodes[producer.node].1.activate();
                 any = true;
             }
         }
@@ -279,7 +268,7 @@ impl Slot {
                 return true;
             }
             self.worker.step();
-            if self.context.failure.borrow().is_some() {
+            if self.context.end.borrow().is_some() {
                 return true;
             }
         }
@@ -339,7 +328,7 @@ impl Slot {
         Ok(())
     }
 
-    fn obey(&mut self, command: Command) -> Result<Option<SlotEnd>, RunError> {
+    fn execute(&mut self, command: Command) -> Result<Option<SlotEnd>, RunError> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         match command {
             Command::AttachSender(id, link) => {
@@ -364,7 +353,6 @@ impl Slot {
             }
             Command::LookAtSources => self.sources.iter().for_each(|node| self.nodes[*node].1.activate()),
             Command::Abort => return Ok(Some(SlotEnd::Aborted)),
-            Command::Kill => return Ok(Some(SlotEnd::Killed)),
         }
         Ok(None)
     }
@@ -395,7 +383,7 @@ impl Slot {
             let durable = match sent.chain(written).chain(behind).min().unwrap_or(CLOSED) {
                 CLOSED => CLOSED,
                 epoch => {
-                    // What a former life sent may be durable behind a state that has not come as far again.
+                    // What a former incarnation sent may be durable behind a state that has not come as far again.
                     let own = self.restorable.get(&at).map_or(CLOSED, |restorable| restorable.get());
                     // A sink that commits more often than at checkpoints does not make others restartable there.
                     epoch.min(own) / every * every
@@ -422,7 +410,7 @@ impl Slot {
             }
         }
         if progressed {
-            self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().tell_durable());
+            self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().announce_durable());
             self.tracks.iter().for_each(|(at, track)| track.prune(self.durable[*at].get()));
             (self.start.on_durable)();
         }

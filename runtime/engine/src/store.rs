@@ -99,8 +99,8 @@ impl SnapshotStore {
         })
     }
 
-    /// For a new life that begins with the state "all of the epochs before `epoch`": a snapshot and the calls that lead
-    /// from it to that state. What a former life wrote about later epochs is forgotten.
+    /// For a next incarnation that begins with the state "all of the epochs before `epoch`": a snapshot and the calls that lead
+    /// from it to that state. What a former incarnation wrote about later epochs is forgotten.
     pub(crate) fn resume(&self, stage: &str, epoch: Epoch) -> Option<(Arc<Vec<u8>>, Vec<Call>)> {
         self.with(stage, |history| {
             history.truncate(epoch);

@@ -1,13 +1,15 @@
 //! The run's own thread: starts the slots, gives their channels links, restarts what dies, ends all in order.
 use crate::clock::Nanoseconds;
-use crate::failure::{OnPanic, RunError, operator_error};
+use crate::executor::CPU;
+use crate::failure::{OnPanic, RunError, SlotEnd, operator_error};
 use crate::frame::{CLOSED, Epoch};
-use crate::graph::{Channel, ChannelId, Graph, Work};
+use crate::graph::{Channel, ChannelId, Graph, InstancePlan, Work};
 use crate::node::sink::lock;
 use crate::report::RunFacts;
 use crate::scaling::{Load, Look, Scaling, WINDOW};
-use crate::slot::{Command, SlotEnd, SlotShared, SlotStart, run as run_slot};
+use crate::slot::{Command, SlotShared, SlotStart, run as run_slot};
 use crate::wake::Waker;
+use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -17,17 +19,16 @@ use std::time::Duration;
 pub(crate) enum Event {
     SlotEnded {
         slot: usize,
-        life: u32,
+        incarnation: u32,
         end: SlotEnd,
     },
     /// More is durable than before.
     Durable,
-    KillSlot(String),
     Stop,
     Abort,
 }
 
-struct Life {
+struct Incarnation {
     number: u32,
     commands: Sender<Command>,
     waker: Arc<Waker>,
@@ -37,7 +38,7 @@ struct Life {
     durable_at_restart: Epoch,
 }
 
-impl Life {
+impl Incarnation {
     /// Before it, everything is durable behind the whole slot.
     fn durable(&self) -> Epoch {
         self.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).min().unwrap_or(CLOSED)
@@ -49,7 +50,7 @@ pub(crate) struct Supervisor {
     channels: Arc<Vec<Channel>>,
     shared: Arc<SlotShared>,
     facts: Arc<RunFacts>,
-    lives: Vec<Life>,
+    incarnations: Vec<Incarnation>,
     event_sender: Sender<Event>,
     events: Receiver<Event>,
     aborting: bool,
@@ -61,10 +62,12 @@ pub(crate) struct Supervisor {
 /// without progress are a defect of something else.
 const RESTARTS_WITHOUT_PROGRESS: u32 = 64;
 
+/// Losses of an executor without progress that are no accident any more.
+const LOSSES_WITHOUT_PROGRESS: u32 = 3;
+
 /// Processor time of this process, nanoseconds.
 fn processor_time() -> Nanoseconds {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
+    tidemill_machine::process_time().as_nanos() as Nanoseconds
 }
 
 impl Supervisor {
@@ -81,7 +84,7 @@ impl Supervisor {
             graph,
             shared,
             facts,
-            lives: Vec::new(),
+            incarnations: Vec::new(),
             event_sender,
             events,
             aborting: false,
@@ -122,8 +125,9 @@ impl Supervisor {
     fn start_all(&mut self) -> Result<(), RunError> {
         let mut starts = Vec::new();
         for slot in 0..self.graph.slots.len() {
-            let (life, start) = self.new_life(slot, 1, vec![0; self.graph.slots[slot].instances.len()])?;
-            self.lives.push(life);
+            let (incarnation, start) =
+                self.new_incarnation(slot, 1, vec![0; self.graph.slots[slot].instances.len()])?;
+            self.incarnations.push(incarnation);
             starts.push(start);
         }
         for id in 0..self.channels.len() {
@@ -135,17 +139,17 @@ impl Supervisor {
         Ok(())
     }
 
-    fn new_life(
+    fn new_incarnation(
         &self,
         slot: usize,
         number: u32,
         resume_at: Vec<Epoch>,
-    ) -> Result<(Life, SlotStart), RunError> {
+    ) -> Result<(Incarnation, SlotStart), RunError> {
         let waker =
             Arc::new(Waker::new().map_err(|error| RunError::System(format!("no descriptor left: {error}")))?);
         let (commands, command_receiver) = unbounded();
         let durable = Arc::new(resume_at.iter().map(|epoch| AtomicU64::new(*epoch)).collect::<Vec<_>>());
-        let life = Life {
+        let incarnation = Incarnation {
             number,
             commands,
             waker: Arc::clone(&waker),
@@ -165,7 +169,7 @@ impl Supervisor {
             on_durable: self.on_durable(),
             shared: Arc::clone(&self.shared),
         };
-        Ok((life, start))
+        Ok((incarnation, start))
     }
 
     fn on_durable(&self) -> Box<dyn Fn() + Send> {
@@ -177,12 +181,12 @@ impl Supervisor {
 
     fn spawn(&self, slot: usize, start: SlotStart) -> Result<(), RunError> {
         let events = self.event_sender.clone();
-        let life = start.incarnation;
+        let incarnation = start.incarnation;
         std::thread::Builder::new()
             .name(format!("tm-slot-{slot}"))
             .spawn(move || {
                 let end = run_slot(start);
-                let _ = events.send(Event::SlotEnded { slot, life, end });
+                let _ = events.send(Event::SlotEnded { slot, incarnation, end });
             })
             .map(|_| ())
             .map_err(|error| RunError::System(format!("no thread for a slot: {error}")))
@@ -191,7 +195,7 @@ impl Supervisor {
     /// Gives both ends of a channel a new link.
     fn connect(&self, id: ChannelId) -> Result<(), RunError> {
         let channel = &self.channels[id];
-        let (from, to) = (&self.lives[channel.from_slot], &self.lives[channel.to_slot]);
+        let (from, to) = (&self.incarnations[channel.from_slot], &self.incarnations[channel.to_slot]);
         if !to.alive {
             self.command(channel.from_slot, Command::ReceiverFinished(id));
             return Ok(());
@@ -207,18 +211,18 @@ impl Supervisor {
     }
 
     fn command(&self, slot: usize, command: Command) {
-        let life = &self.lives[slot];
-        let _ = life.commands.send(command);
-        life.waker.wake();
+        let incarnation = &self.incarnations[slot];
+        let _ = incarnation.commands.send(command);
+        incarnation.waker.wake();
     }
 
     fn command_all(&self, make: impl Fn() -> Command) {
-        (0..self.lives.len()).for_each(|slot| self.command(slot, make()));
+        (0..self.incarnations.len()).for_each(|slot| self.command(slot, make()));
     }
 
     /// `Ok(true)`: all slots finished; `Ok(false)`: aborted.
     fn watch(&mut self) -> Result<bool, RunError> {
-        while self.lives.iter().any(|life| life.alive) {
+        while self.incarnations.iter().any(|incarnation| incarnation.alive) {
             let event = match self.next_window() {
                 None => self.events.recv().ok(),
                 Some(window) => match self.events.recv_timeout(window) {
@@ -232,17 +236,12 @@ impl Supervisor {
             let Some(event) = event else { break };
             self.look_at_models();
             match event {
-                Event::SlotEnded { slot, life, end } if self.lives[slot].number == life => {
+                Event::SlotEnded { slot, incarnation, end }
+                    if self.incarnations[slot].number == incarnation =>
+                {
                     self.slot_ended(slot, end);
                 }
                 Event::SlotEnded { .. } | Event::Durable => {}
-                Event::KillSlot(name) => {
-                    if let Some(slot) = self.graph.slots.iter().position(|slot| slot.name == name)
-                        && self.lives[slot].alive
-                    {
-                        self.command(slot, Command::Kill);
-                    }
-                }
                 Event::Stop => self.stop(),
                 Event::Abort => self.abort(),
             }
@@ -272,8 +271,11 @@ impl Supervisor {
             })
             .collect();
         let now = self.facts.clock.now();
-        let loads =
-            models.iter().map(|(_, executor)| Load { busy: executor.busy(now), copies: executor.copies() });
+        let loads = models.iter().map(|(_, executor)| Load {
+            busy: executor.busy(now),
+            copies: executor.copies(),
+            on_processors: executor.device() == CPU,
+        });
         let look = Look { now, processor: processor_time(), models: loads.collect() };
         let Some((context, executor)) = scaling.advance(look).and_then(|model| models.get(model)) else {
             return;
@@ -303,7 +305,7 @@ impl Supervisor {
     }
 
     fn letters_durable(&mut self) {
-        let durable = self.lives.iter().map(Life::durable).min().unwrap_or(CLOSED);
+        let durable = self.incarnations.iter().map(Incarnation::durable).min().unwrap_or(CLOSED);
         if let Err(error) = self.shared.letters.durable(durable) {
             self.fail(operator_error("dead letters", error));
         }
@@ -325,24 +327,27 @@ impl Supervisor {
     fn slot_ended(&mut self, slot: usize, end: SlotEnd) {
         match end {
             SlotEnd::Finished => {
-                for epoch in self.lives[slot].durable.iter() {
+                for epoch in self.incarnations[slot].durable.iter() {
                     epoch.store(CLOSED, Ordering::Release);
                 }
-                self.lives[slot].alive = false;
-                // A sender in a new life may have asked this slot, which did not look any more.
+                self.incarnations[slot].alive = false;
+                // A sender in a new incarnation may have asked this slot, which did not look any more.
                 for id in 0..self.channels.len() {
                     if self.channels[id].to_slot == slot {
                         self.command(self.channels[id].from_slot, Command::ReceiverFinished(id));
                     }
                 }
             }
-            SlotEnd::Aborted => self.lives[slot].alive = false,
+            SlotEnd::Aborted => self.incarnations[slot].alive = false,
             SlotEnd::Failed(error) => {
-                self.lives[slot].alive = false;
+                self.incarnations[slot].alive = false;
                 self.fail(error);
             }
-            _ if self.aborting => self.lives[slot].alive = false,
+            _ if self.aborting => self.incarnations[slot].alive = false,
             SlotEnd::Killed => self.restart_or_fail(slot),
+            SlotEnd::ExecutorLost { instance, text, parts } => {
+                self.executor_lost(slot, &instance, &text, &parts)
+            }
             SlotEnd::Panicked { text, stage, operator, batch } => {
                 self.panicked(slot, text, stage, operator, batch)
             }
@@ -355,46 +360,81 @@ impl Supervisor {
         text: String,
         stage: Option<String>,
         operator: Option<String>,
-        batch: Option<arrow_array::RecordBatch>,
+        batch: Option<RecordBatch>,
     ) {
         let instances = &self.graph.slots[slot].instances;
         let context =
             instances.iter().map(|i| &i.context).find(|context| Some(&context.stage) == stage.as_ref());
         let operator = operator.unwrap_or_else(|| "the engine".to_owned());
         let restart = context.is_some_and(|context| context.on_panic == OnPanic::Restart)
-            && (self.shared.recoverable || self.graph.slots[slot].restarts_after_panics());
-        let tries = self.lives[slot].restarts_without_progress;
+            && (self.shared.recoverable || self.graph.slots[slot].may_restart());
+        let tries = self.incarnations[slot].restarts_without_progress;
         if !restart || tries >= RESTARTS_WITHOUT_PROGRESS {
-            self.lives[slot].alive = false;
+            self.incarnations[slot].alive = false;
             return self.fail(RunError::Panic { operator, text });
         }
-        let mut found_guilty = false;
+        let mut found_cause = false;
         if let Some(context) = context {
             context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
-            found_guilty = batch.is_some_and(|batch| context.suspects.accuse(&batch, &text));
+            found_cause = batch.is_some_and(|batch| context.suspects.record_panic(&batch, &text));
         }
-        if found_guilty {
-            self.lives[slot].restarts_without_progress = 0;
+        if found_cause {
+            self.incarnations[slot].restarts_without_progress = 0;
         }
         tracing::warn!(%operator, "an operator panicked and is restarted from the last checkpoint: {text}");
         self.restart_or_fail(slot);
     }
 
+    /// Starts another executor and the slot with it. The records that the dead one computed last are suspects where
+    /// panics restart the operator; elsewhere a few losses without progress are enough.
+    fn executor_lost(&mut self, slot: usize, instance: &str, text: &str, parts: &[RecordBatch]) {
+        let instances = &mut self.graph.slots[slot].instances;
+        let lost = instances.iter_mut().find(|other| other.context.instance == instance);
+        let Some(InstancePlan { context, work: Work::Inference { executor, restart, .. }, .. }) = lost else {
+            return;
+        };
+        let tries = self.incarnations[slot].restarts_without_progress;
+        let narrows_down = context.on_panic == OnPanic::Restart;
+        let most = if narrows_down { RESTARTS_WITHOUT_PROGRESS } else { LOSSES_WITHOUT_PROGRESS };
+        let again = match restart {
+            Some(restart) if tries < most => restart(),
+            _ => {
+                let text = format!("its executor is lost: {text}");
+                Err(RunError::Operator { operator: context.operator.clone(), text })
+            }
+        };
+        match again {
+            Ok(started) => *executor = started,
+            Err(error) => {
+                self.incarnations[slot].alive = false;
+                return self.fail(error);
+            }
+        }
+        tracing::warn!(operator = %context.operator, "the executor of a model is lost and started again: {text}");
+        context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
+        let parts: Vec<&RecordBatch> = parts.iter().collect();
+        if narrows_down && context.suspects.record_panic_of(&parts, &format!("its executor is lost: {text}"))
+        {
+            self.incarnations[slot].restarts_without_progress = 0;
+        }
+        self.restart_or_fail(slot);
+    }
+
     fn restart_or_fail(&mut self, slot: usize) {
         if let Err(error) = self.restart(slot) {
-            self.lives[slot].alive = false;
+            self.incarnations[slot].alive = false;
             self.fail(error);
         }
     }
 
     fn restart(&mut self, slot: usize) -> Result<(), RunError> {
-        let old = &self.lives[slot];
+        let old = &self.incarnations[slot];
         let resume_at = old.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).collect();
         let tries =
             if old.durable() > old.durable_at_restart { 1 } else { old.restarts_without_progress + 1 };
-        let (mut life, start) = self.new_life(slot, old.number + 1, resume_at)?;
-        life.restarts_without_progress = tries;
-        self.lives[slot] = life;
+        let (mut incarnation, start) = self.new_incarnation(slot, old.number + 1, resume_at)?;
+        incarnation.restarts_without_progress = tries;
+        self.incarnations[slot] = incarnation;
         for instance in &self.graph.slots[slot].instances {
             if let Work::Sink { cell, .. } = &instance.work {
                 let mut cell = lock(cell);

@@ -109,21 +109,10 @@ impl AsFd for Waker {
     }
 }
 
+/// A waker that loom understands.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wake_ups_coalesce_and_none_is_lost() {
-        let waker = Waker::new().expect("eventfd");
-        assert!(!waker.clear());
-        waker.wake();
-        waker.wake();
-        assert!(waker.clear());
-        assert!(!waker.clear());
-        waker.wake();
-        assert!(waker.clear());
-    }
+pub(crate) mod on_loom {
+    use super::{Coalesced, Flag, Ordering, Signal};
 
     impl Flag for loom::sync::atomic::AtomicBool {
         fn swap(&self, value: bool) -> bool {
@@ -153,14 +142,58 @@ mod tests {
         }
     }
 
+    pub(crate) struct LoomWaker(Coalesced<loom::sync::atomic::AtomicBool, Bell>);
+
+    impl Default for LoomWaker {
+        fn default() -> Self {
+            let pending = loom::sync::atomic::AtomicBool::new(false);
+            Self(Coalesced { pending, signal: Bell::default() })
+        }
+    }
+
+    impl LoomWaker {
+        pub(crate) fn wake(&self) {
+            self.0.wake();
+        }
+
+        /// Waits for the signal.
+        pub(crate) fn sleep(&self) {
+            let mut rung = self.0.signal.rung.lock().expect("not poisoned");
+            while !*rung {
+                rung = self.0.signal.changed.wait(rung).expect("not poisoned");
+            }
+        }
+
+        pub(crate) fn clear(&self) -> bool {
+            self.0.clear()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::on_loom::LoomWaker;
+    use super::*;
+
+    #[test]
+    fn wake_ups_coalesce_and_none_is_lost() {
+        let waker = Waker::new().expect("eventfd");
+        assert!(!waker.clear());
+        waker.wake();
+        waker.wake();
+        assert!(waker.clear());
+        assert!(!waker.clear());
+        waker.wake();
+        assert!(waker.clear());
+    }
+
     /// Every interleaving of a writer and a reader that sleeps between: all items arrive, none sleeps for ever.
     /// Three items: a lost wake-up shows only at the one after.
     #[test]
     fn loom_finds_no_interleaving_that_loses_a_wake_up() {
         const ITEMS: usize = 3;
         loom::model(|| {
-            let pending = loom::sync::atomic::AtomicBool::new(false);
-            let waker = loom::sync::Arc::new(Coalesced { pending, signal: Bell::default() });
+            let waker = loom::sync::Arc::new(LoomWaker::default());
             let queue = loom::sync::Arc::new(loom::sync::Mutex::new(0));
             let writer = {
                 let (waker, queue) = (waker.clone(), queue.clone());
@@ -173,11 +206,7 @@ mod tests {
             };
             let mut seen = 0;
             while seen < ITEMS {
-                let mut rung = waker.signal.rung.lock().expect("not poisoned");
-                while !*rung {
-                    rung = waker.signal.changed.wait(rung).expect("not poisoned");
-                }
-                drop(rung);
+                waker.sleep();
                 waker.clear();
                 seen += std::mem::take(&mut *queue.lock().expect("not poisoned"));
             }

@@ -1,30 +1,19 @@
-//! Tests that measure the whole process; each wants a process of its own, hence `alone_` in the names.
+//! Tests that measure the whole process; each wants a process of its own, hence `alone_` in the names. The operating
+//! system says what memory and processor time are used, so these run, and wait, in real time.
 #[allow(dead_code, reason = "shared with the main suite, which uses all of it")]
-#[path = "engine/parts.rs"]
+#[path = "engine/parts/mod.rs"]
 mod parts;
 
+use arrow_array::{Int64Array, RecordBatch, StringArray};
 use parts::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidemill_engine::{Run, RunOptions};
+use tidemill_machine::{Process, process_time};
 use tidemill_operators::api::*;
+use tidemill_operators::record::payload_schema;
 use tidemill_spec::plan::LinkKind;
-
-/// Resident memory in bytes.
-fn resident() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("linux");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).expect("a number") * 1024.0
-}
-
-/// User and system time of the process.
-fn cpu_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("linux");
-    let fields: Vec<&str> = stat.rsplit(')').next().expect("after the name").split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
-    Duration::from_millis(ticks * 10)
-}
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -39,7 +28,6 @@ struct Generator {
 
 impl Source for Generator {
     fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
-        use arrow_array::{Int64Array, RecordBatch, StringArray};
         let n = rows.min(bytes / (16 << 10)).max(1).min(self.rows - self.next);
         if n == 0 {
             return Ok(SourceRead::End);
@@ -47,9 +35,8 @@ impl Source for Generator {
         let keys: StringArray = (0..n).map(|i| Some(format!("{:016384}", self.next + i))).collect();
         let values: Int64Array = (0..n).map(|i| (self.next + i) as i64).collect();
         self.next += n;
-        let schema = tidemill_operators::record::payload_schema(&stream());
-        let payload =
-            RecordBatch::try_new(schema, vec![Arc::new(keys), Arc::new(values)]).expect("two columns");
+        let payload = RecordBatch::try_new(payload_schema(&stream()), vec![Arc::new(keys), Arc::new(values)])
+            .expect("two columns");
         Ok(SourceRead::Rows { payload, times: None, dead_letters: vec![], offsets: None })
     }
 
@@ -63,25 +50,11 @@ impl Source for Generator {
     }
 }
 
-/// Counts rows and keeps nothing.
-struct Nothing;
-
-impl Sink for Nothing {
-    fn write(&mut self, _batch: &arrow_array::RecordBatch) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn rollback(&mut self) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn close(&mut self) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn exactly_once(&self) -> bool {
-        true
-    }
+/// A source of `rows` records of 16 KiB that takes no memory itself.
+fn generator(id: &str, rows: usize) -> BoundSource {
+    let mut source = rows_source(id, vec![], None, None, 1);
+    source.make = Arc::new(move || Ok(Box::new(Generator { next: 0, rows })));
+    source
 }
 
 #[test]
@@ -90,24 +63,20 @@ fn alone_memory_is_bounded_behind_a_fast_source() {
     const ROWS: usize = 16_000;
     let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
     b.byte_budget = BUDGET;
-    let mut source = rows_source("src", vec![], None, None, 1);
-    source.make = Arc::new(|| Ok(Box::new(Generator { next: 0, rows: ROWS })));
-    let (mut out, _) = sink("out");
-    out.make = Arc::new(|| Ok(Box::new(Nothing)));
-    b.source(source, "a");
+    b.source(generator("src", ROWS), "a");
     let slow = |id: &str| {
         model(id, |batch| std::thread::sleep(Duration::from_micros(250 * batch.num_rows() as u64)))
     };
     b.operator("slow", slow("slow"), "b", &[]).edge("src", "slow", 0);
-    b.sink(out, "c").edge("slow", "out", 0);
-    let idle = resident();
+    b.sink(nowhere("out"), "c").edge("slow", "out", 0);
+    let idle = resident() as f64;
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     let mut samples = Vec::new();
     let report = loop {
         if let Some(result) = run.wait_for(Duration::from_millis(10)) {
             break result.expect("succeeds");
         }
-        samples.push(resident());
+        samples.push(resident() as f64);
     };
     assert_eq!(report.sinks[0].records, ROWS as u64);
     let third = samples.len() / 3;
@@ -149,12 +118,10 @@ fn alone_a_join_of_unequal_sources_keeps_what_is_within_its_bound() {
         (0..n).map(|i| Row { key: format!("k{:06}", i * 7919 % 1000), value: i, time: i * step }).collect()
     };
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
-    let (mut out, _) = sink("out");
-    out.make = Arc::new(|| Ok(Box::new(Nothing)));
     b.source(rows_source("dense", rows(DENSE, 1000), None, Some(0), 256), "a");
     b.source(rows_source("sparse", rows(DENSE / 10, 10_000), None, Some(0), 256), "b");
     b.operator("j", real_join(), "c", &[]).edge("dense", "j", 0).edge("sparse", "j", 1);
-    b.sink(out, "c").edge("j", "out", 0);
+    b.sink(nowhere("out"), "c").edge("j", "out", 0);
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     let mut samples = Vec::new();
     let report = loop {
@@ -185,25 +152,20 @@ fn alone_an_idle_run_costs_less_than_one_percent_of_a_core() {
     b.sink(out, "e").edge("j", "out", 0);
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     std::thread::sleep(Duration::from_millis(300));
-    let before = cpu_time();
+    let before = process_time();
     assert!(run.wait_for(Duration::from_secs(4)).is_none());
-    let used = cpu_time() - before;
+    let used = process_time() - before;
     run.stopper().abort();
     run.wait().expect("aborts well");
     println!("{used:?} of processor time in 4 s");
     assert!(used <= Duration::from_millis(40), "{used:?} of processor time in 4 s");
 }
 
-/// Threads of the process.
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").expect("linux").count()
-}
-
 /// A source that tells how many threads there are whenever a reader of it is made.
 fn watched(source: BoundSource, most: &Arc<AtomicUsize>) -> BoundSource {
     let (make, most) = (Arc::clone(&source.make), Arc::clone(most));
     let watched: MakeSource = Arc::new(move || {
-        most.fetch_max(threads(), Ordering::Relaxed);
+        most.fetch_max(Process::this().threads(), Ordering::Relaxed);
         make()
     });
     BoundSource { make: watched, ..source }
@@ -222,7 +184,7 @@ fn alone_a_thousand_sources_share_a_few_threads() {
         b.source(watched(rows_source(&id, numbered(40), None, None, 4), &most), "a").edge(&id, "out", 0);
     }
     b.sink(out, "a");
-    let before = threads();
+    let before = Process::this().threads();
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     ended(&run, 100);
     let added = most.load(Ordering::Relaxed) - before;
@@ -292,7 +254,7 @@ fn alone_a_stage_takes_less_than_a_hundred_kibibytes() {
     let before = resident();
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     ended(&run, 100);
-    let each = (resident() - before) / STAGES as f64;
+    let each = resident().saturating_sub(before) as f64 / STAGES as f64;
     println!("{each:.0} bytes a stage");
     assert!(each <= (100 << 10) as f64, "{each:.0} bytes a stage");
     assert_eq!(collected.lock().expect("not poisoned").len(), 300);

@@ -1,35 +1,44 @@
-//! Stateful stages: records wait until their epoch is complete; those of a join find their partners then.
+//! Stateful stages: records wait until their epoch is complete; those of a join only until the epochs before are, then for
+//! their partners.
 use super::{Record, World};
 use crate::frontier::{CLOSED, Epoch};
 use crate::network::Nanoseconds;
 
 impl World<'_> {
-    /// A record waits for its epoch.
+    /// A record has come to a stateful stage.
     pub(super) fn wait_for_epoch(&mut self, stage: usize, input: u8, record: Record) {
         let now = self.now;
-        self.stages[stage].pending.entry(record.epoch).or_default().push((input, now, record));
+        if self.network.stages[stage].joins > 0 && record.epoch == self.frontiers.input(stage) {
+            self.meet(stage, input, now, record);
+        } else {
+            self.stages[stage].pending.entry(record.epoch).or_default().push((input, now, record));
+        }
     }
 
-    /// Takes all epochs that are complete.
+    /// Takes all epochs that are complete, and what a join has of the first that is not.
     pub(super) fn take_epochs(&mut self, stage: usize) {
         let frontier = self.frontiers.input(stage);
+        let is_join = self.network.stages[stage].joins > 0;
         while let Some(entry) = self.stages[stage].pending.first_entry()
-            && *entry.key() < frontier
+            && (*entry.key() < frontier || is_join && *entry.key() == frontier)
         {
-            let (epoch, records) = entry.remove_entry();
-            match self.network.stages[stage].joins {
-                0 => {
-                    for (_, came, record) in records {
+            let (epoch, mut records) = entry.remove_entry();
+            if is_join {
+                self.give_up_before(stage, epoch);
+                records.sort_by_key(|(input, _, record)| (record.born, *input));
+            }
+            for (input, came, record) in records {
+                match is_join {
+                    true => self.meet(stage, input, came, record),
+                    false => {
                         self.note_held(stage, came);
                         self.take(stage, record);
                     }
                 }
-                inputs => self.join(stage, inputs, epoch, records),
             }
         }
-        // No partner will come for what is left.
-        if frontier == CLOSED {
-            self.unmatched += std::mem::take(&mut self.stages[stage].alone).len() as u64;
+        if is_join {
+            self.give_up_before(stage, frontier);
         }
     }
 
@@ -39,66 +48,39 @@ impl World<'_> {
         }
     }
 
+    /// For records that have been alone for too long when `epoch` begins no partner will come.
+    fn give_up_before(&mut self, stage: usize, epoch: Epoch) {
+        let (patience, unmatched) = (self.patience, &mut self.unmatched);
+        self.stages[stage].alone.retain(|_, records| {
+            let before = records.len();
+            records.retain(|(_, record)| epoch != CLOSED && record.epoch.saturating_add(patience) >= epoch);
+            *unmatched += (before - records.len()) as u64;
+            !records.is_empty()
+        });
+    }
+
     /// One record of each input with the same key become one; the first of an input meets the first of the others.
-    fn join(
-        &mut self,
-        stage: usize,
-        inputs: usize,
-        epoch: Epoch,
-        mut records: Vec<(u8, Nanoseconds, Record)>,
-    ) {
-        let fresh = records.len();
-        let mut alone = std::mem::take(&mut self.stages[stage].alone);
-        // Those that waited alone are no longer on the way; they are again if they meet somebody now.
-        let fresh_from = alone.len();
-        alone.append(&mut records);
-        let mut all: Vec<(bool, u8, Nanoseconds, Record)> = alone
-            .drain(..)
-            .enumerate()
-            .map(|(index, (input, came, record))| (index >= fresh_from, input, came, record))
-            .collect();
-        debug_assert_eq!(all.len(), fresh + fresh_from);
-        all.sort_by_key(|(_, input, _, record)| (record.group, record.key, *input, record.born));
-        let mut pairs: Vec<Record> = Vec::new();
-        for same in all.chunk_by(|a, b| (a.3.group, a.3.key) == (b.3.group, b.3.key)) {
-            let of_input = |input: usize| same.iter().filter(move |(_, of, ..)| usize::from(*of) == input);
-            let matches = (0..inputs).map(|input| of_input(input).count()).min().unwrap_or(0);
-            for number in 0..matches {
-                let partners = (0..inputs).filter_map(|input| of_input(input).nth(number));
-                let latest =
-                    partners.max_by_key(|(_, input, _, record)| (record.born, std::cmp::Reverse(*input)));
-                if let Some((_, _, _, record)) = latest {
-                    pairs.push(Record { epoch, ..*record });
-                }
-            }
-            let mut seen = vec![0usize; inputs];
-            for (is_fresh, input, came, record) in same {
-                if *is_fresh {
-                    self.note_held(stage, *came);
-                }
-                let number = seen.get(usize::from(*input)).copied().unwrap_or(usize::MAX);
-                if let Some(seen) = seen.get_mut(usize::from(*input)) {
-                    *seen += 1;
-                }
-                if number >= matches {
-                    if record.epoch.saturating_add(self.patience) > epoch {
-                        alone.push((*input, *came, *record));
-                    } else {
-                        self.unmatched += 1;
-                    }
-                }
-            }
+    fn meet(&mut self, stage: usize, input: u8, came: Nanoseconds, record: Record) {
+        self.note_held(stage, came);
+        let inputs = self.network.stages[stage].joins;
+        let alone = self.stages[stage].alone.entry((record.group, record.key)).or_default();
+        let partner = |input: usize| alone.iter().position(|(of, _)| usize::from(*of) == input);
+        let others = (0..inputs).filter(|other| *other != usize::from(input));
+        let Some(mut partners) = others.map(partner).collect::<Option<Vec<usize>>>() else {
+            alone.push((input, record));
+            // It is not on the way while it waits alone; the pair will be.
+            self.release(stage, &record);
+            return;
+        };
+        partners.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
+        let met = partners.into_iter().map(|place| alone.remove(place)).chain([(input, record)]);
+        let latest = met.max_by_key(|(input, record)| (record.born, std::cmp::Reverse(*input)));
+        if alone.is_empty() {
+            self.stages[stage].alone.remove(&(record.group, record.key));
         }
-        pairs.sort_by_key(|record| record.born);
-        for record in &pairs {
-            self.hold(stage, record);
-        }
-        for (_, _, _, record) in all.iter().filter(|(is_fresh, ..)| *is_fresh) {
-            self.release(stage, record);
-        }
-        self.stages[stage].alone = alone;
-        for record in pairs {
-            self.take(stage, record);
-        }
+        let pair = latest.map_or(record, |(_, latest)| Record { epoch: record.epoch, ..latest });
+        self.hold(stage, &pair);
+        self.release(stage, &record);
+        self.take(stage, pair);
     }
 }

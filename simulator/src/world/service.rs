@@ -1,36 +1,41 @@
 //! Stages and workers: records wait at their stage, batches wait at their worker, which takes them in order.
 use super::{Record, StageCounts, World};
-use crate::batching::{Batching, Step};
 use crate::calendar::Event;
 use crate::frontier::Epoch;
 use crate::network::{Nanoseconds, Stage, nanoseconds};
 use crate::times::ServiceTimes;
 use std::collections::{BTreeMap, VecDeque};
+use tidemill_spec::batching::{Batching, Load, Step};
 use tidemill_spec::quota::Quota;
 
 /// A stage.
 #[derive(Debug)]
 pub(crate) struct StageState {
-    pub(crate) batching: Batching,
+    batching: Batching,
+    /// When the stage looks again.
+    pub(super) wakes_at: Option<Nanoseconds>,
+    is_ready: bool,
     /// Records with the time at which they came.
     queue: VecDeque<(Nanoseconds, Record)>,
     /// Batches with the worker.
     running: usize,
     /// Records that wait for their epoch, with their input and the time at which they came.
     pub(super) pending: BTreeMap<Epoch, Vec<(u8, Nanoseconds, Record)>>,
-    /// Records of taken epochs whose partners have not come.
-    pub(super) alone: Vec<(u8, Nanoseconds, Record)>,
+    /// Records taken whose partners have not come, by group and key, with their input.
+    pub(super) alone: BTreeMap<(u32, u64), Vec<(u8, Record)>>,
     pub(crate) counts: StageCounts,
 }
 
 impl StageState {
     pub(super) fn new(stage: &Stage<'_>) -> Self {
         Self {
-            batching: Batching::new(stage.max_batch, stage.budget),
+            batching: Batching::new(stage.max_batch, stage.budget as i64),
+            wakes_at: None,
+            is_ready: false,
             queue: VecDeque::new(),
             running: 0,
             pending: BTreeMap::new(),
-            alone: Vec::new(),
+            alone: BTreeMap::new(),
             counts: StageCounts::default(),
         }
     }
@@ -102,23 +107,48 @@ impl World<'_> {
             self.leave(index, record);
             return;
         }
-        state.batching.arrived(now);
+        state.batching.arrived(now as i64, 1);
         state.queue.push_back((now, record));
         state.counts.queue.change(1, now, window);
-        self.start_what_is_due(index);
+        self.look_at(index);
+    }
+
+    /// Something has changed for a stage: it may have a batch to start.
+    pub(super) fn look_at(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.stages[index].is_ready, true) {
+            self.ready.push(index);
+        }
+    }
+
+    /// Has the stages that were looked at start their batches.
+    pub(super) fn start_batches(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready);
+        for index in ready.drain(..) {
+            self.stages[index].is_ready = false;
+            self.start_what_is_due(index);
+        }
+        self.ready = ready;
     }
 
     /// Gives batches to the worker as the engine's inference node does.
-    pub(super) fn start_what_is_due(&mut self, index: usize) {
+    fn start_what_is_due(&mut self, index: usize) {
         let Some(worker) = self.network.stages[index].worker else { return };
         loop {
             let state = &mut self.stages[index];
             let Some((oldest, _)) = state.queue.front() else { return };
-            match state.batching.step(state.queue.len(), *oldest, state.running, self.now) {
+            let load = Load {
+                waiting: state.queue.len(),
+                since: *oldest as i64,
+                running: state.running,
+                in_flight: state.running,
+                copies: 1,
+            };
+            match state.batching.step(load, self.now as i64) {
                 Step::Nothing => return,
                 Step::Wait(until) => {
-                    if state.batching.wakes_at != Some(until) {
-                        state.batching.wakes_at = Some(until);
+                    let until = until as Nanoseconds;
+                    if state.wakes_at != Some(until) {
+                        state.wakes_at = Some(until);
                         self.calendar.enter(until, Event::Fills(index as u32));
                     }
                     return;
@@ -182,7 +212,7 @@ impl World<'_> {
         let Some(mut call) = self.workers[worker].calls[place].take() else { return };
         let state = &mut self.stages[call.stage];
         state.running -= 1;
-        state.batching.served(call.lasts);
+        state.batching.served(call.lasts as i64);
         // The next one is with the worker already.
         self.begin_calls(worker);
         if self.counts() {
@@ -192,7 +222,7 @@ impl World<'_> {
             self.leave(call.stage, record);
         }
         self.workers[worker].spare.push(call.records);
-        self.start_what_is_due(call.stage);
+        self.look_at(call.stage);
     }
 
     /// A record has been served: it goes to sinks and to what follows.
@@ -203,8 +233,11 @@ impl World<'_> {
             self.sinks[*sink].record((record.born, record.class, record.epoch), self.now, self.window);
         }
         for out in &stage.outs {
-            self.send(stage.location, out, record);
+            self.send(stage.slot, false, out, record);
         }
         self.release(index, &record);
     }
 }
+
+#[cfg(test)]
+mod tests;

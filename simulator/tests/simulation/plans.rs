@@ -21,7 +21,7 @@ impl Case {
         simulate(&self.problem, &self.solution, &self.times, arrivals, &options).unwrap()
     }
 
-    /// The same with another way between the two locations.
+    /// Replaces the route between the two locations.
     pub(crate) fn with_route(mut self, route: Route) -> Self {
         self.problem.routes[0][1] = Some(route);
         self

@@ -1,9 +1,9 @@
 //! What holds of every simulation.
 use crate::plans::{pair, shared};
 use proptest::prelude::*;
-use tidemill_optimizer::generator::small_problem;
 use tidemill_optimizer::planner::{Planner, SearchLimits};
 use tidemill_optimizer::planners::exact::Exact;
+use tidemill_problems::small_problem;
 use tidemill_simulator::{Arrivals, Ended, Options, Spacing, Times, simulate};
 
 proptest! {

@@ -35,7 +35,7 @@ fn records_that_are_naturally_on_the_way_do_not_miss() {
         assert!((simulation.achieved() - 1.0).abs() < 0.005, "{seconds}: {}", simulation.achieved());
         assert!((simulation.sinks[0].rate - 40.0).abs() < 0.2, "{}", simulation.sinks[0].rate);
     }
-    // Joins wait for their tick.
+    // Joins wait for the ticks before.
     let case = pair([40.0, 40.0], [0.002, 0.004, 0.001]);
     let simulation = case.simulate(&Arrivals::constant(), |options| options.seconds = 10.0);
     assert!(simulation.achieved() > 0.99, "{}", simulation.achieved());

@@ -76,7 +76,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// The same without the value: what comes from the environment may be a credential.
+    /// Leaves the value out of the message: what comes from the environment may be a credential.
     pub(super) fn without_value(mut self, written: &str) -> Self {
         self.message = match &self.expected {
             Some(expected) => format!("expected {expected}, `{written}` gives something else"),
@@ -88,7 +88,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// The same with the number as the file writes it: a float has lost digits and zeros.
+    /// Shows the number as the file writes it: a float has lost digits and zeros.
     pub(super) fn with_number(mut self, written: Option<&str>) -> Self {
         if let (Some(expected), Some(written)) = (&self.expected, written) {
             self.message = format!("expected {expected}, found the number `{}`", shown(written));

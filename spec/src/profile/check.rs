@@ -3,6 +3,7 @@ use super::merge::message_key;
 use super::{Accuracy, BatchTime, Profile, Service};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
+use crate::overheads::Overheads;
 use crate::value::{
     Step::{self, Index, Key},
     Value,
@@ -16,6 +17,7 @@ impl Profile {
         let mut check = Check::new(tree);
         check.digests(self);
         check.machines(self);
+        check.overheads(self);
         check.services(self);
         check.ratios(self);
         check.messages(self);
@@ -110,6 +112,17 @@ impl<'a> Check<'a> {
                     let message = format!("`{key}` of `{}` is not above 0", machine.worker_type);
                     self.report(&at(key), "E0803", message, "write a number above 0, or leave it out");
                 }
+            }
+        }
+    }
+
+    fn overheads(&mut self, profile: &Profile) {
+        for (index, machine) in profile.machines.iter().enumerate() {
+            let times = machine.overheads.iter().flat_map(Overheads::times);
+            for (key, _) in times.filter(|(_, time)| !time.is_in_order()) {
+                let at = [Key("machines"), Index(index), Key("overheads"), Key(key)];
+                let message = format!("the percentiles of `{key}` do not grow");
+                self.report(&at, "E0804", message, "percentiles grow: check the figures");
             }
         }
     }

@@ -142,7 +142,7 @@ impl BatchTime {
         between(&points.unwrap_or(known), percentile.0)
     }
 
-    /// The same with every time changed.
+    /// A copy in which `change` was applied to every time.
     pub fn map(&self, change: impl Fn(TimeSpan) -> TimeSpan) -> Self {
         Self {
             batch: self.batch,

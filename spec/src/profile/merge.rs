@@ -105,6 +105,8 @@ impl Accuracy {
             metric: later.metric.clone(),
             sink: later.sink.clone(),
             samples: if same { later.samples } else { None },
+            // Where one of the two was scored on the workflow's own samples, so were some of the rows.
+            scored_on: self.scored_on.as_ref().and(later.scored_on.clone()),
             end_to_end: keyed(&rows(self), &rows(later), |row| row.variants.clone(), |_| How::Measured),
             response: keyed(
                 &self.response,
@@ -212,6 +214,7 @@ mod tests {
             memory: None,
             factor: None,
             source: None,
+            overheads: None,
         })
     }
 
@@ -221,6 +224,7 @@ mod tests {
             metric: "m".to_string(),
             sink: None,
             samples,
+            scored_on: None,
             end_to_end: rows
                 .iter()
                 .map(|(variant, accuracy, samples)| AccuracyRow {
@@ -319,6 +323,7 @@ mod tests {
                 metric: metric.to_string(),
                 sink: None,
                 samples: None,
+                scored_on: None,
                 end_to_end: Vec::new(),
                 response: Vec::new(),
                 models: Vec::new(),
@@ -342,6 +347,7 @@ mod tests {
                 memory: None,
                 factor: None,
                 source: None,
+                overheads: None,
             });
             profile
         };

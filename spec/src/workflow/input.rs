@@ -1,5 +1,6 @@
 //! The short and the long form of an operator's inputs.
-use super::{BackendChoice, Batching, OnPanic, Operator};
+use super::{Batching, OnPanic, Operator};
+use crate::backend::BackendChoice;
 use crate::deserializer::coded;
 use crate::plan::Freshness;
 use crate::span::{Located, Span};

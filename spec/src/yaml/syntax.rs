@@ -2,6 +2,7 @@
 //! write. Looks at the lines around the place for the usual slips; where none is found, the library's words stay.
 use crate::diagnostic::Diagnostic;
 use crate::span::{SourceFile, Span};
+use serde_saphyr::granit_parser::ErrorKind as Slip;
 use std::sync::Arc;
 
 /// A line of the file.
@@ -44,8 +45,13 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The error at `place` in better words; `message` are those of the library.
-pub(super) fn explained(message: &str, place: Span, source: &Arc<SourceFile>) -> Diagnostic {
+/// The error at `place` in better words than `message`, those of the library.
+pub(super) fn explained(
+    slip: Option<&Slip>,
+    message: &str,
+    place: Span,
+    source: &Arc<SourceFile>,
+) -> Diagnostic {
     let mut start = 0;
     let mut lines = Vec::new();
     for (index, text) in source.text().split_inclusive('\n').enumerate() {
@@ -54,7 +60,7 @@ pub(super) fn explained(message: &str, place: Span, source: &Arc<SourceFile>) ->
     }
     let at = place.range().start;
     let index = lines.iter().rposition(|line| line.start <= at).unwrap_or(0);
-    let look = Look { message, at, lines: &lines, index, source };
+    let look = Look { slip, at, lines: &lines, index, source };
     let found = look.tab().or_else(|| look.colon()).or_else(|| look.indentation());
     let found = found.or_else(|| look.no_colon()).or_else(|| look.flow()).or_else(|| look.quotes());
     found.unwrap_or_else(|| {
@@ -65,7 +71,8 @@ pub(super) fn explained(message: &str, place: Span, source: &Arc<SourceFile>) ->
 }
 
 struct Look<'a> {
-    message: &'a str,
+    /// The broken rule.
+    slip: Option<&'a Slip>,
     at: usize,
     lines: &'a [Line<'a>],
     /// The line of the place.
@@ -103,9 +110,9 @@ impl<'a> Look<'a> {
         )
     }
 
-    /// `mapping values are not allowed`: a colon where the value before it goes on.
+    /// A colon where the value before it goes on.
     fn colon(&self) -> Option<Diagnostic> {
-        if !self.message.contains("mapping values are not allowed") {
+        if self.slip != Some(&Slip::MappingValueNotAllowed) {
             return None;
         }
         let line = self.line()?;
@@ -141,8 +148,7 @@ impl<'a> Look<'a> {
 
     /// A line that starts at a column where nothing above it starts.
     fn indentation(&self) -> Option<Diagnostic> {
-        let wanted = ["did not find expected key", "did not find expected '-' indicator"];
-        if !wanted.iter().any(|text| self.message.contains(text)) {
+        if !matches!(self.slip, Some(Slip::ExpectedBlockMappingKey | Slip::ExpectedBlockSequenceEntry)) {
             return None;
         }
         let line = self.line()?;
@@ -182,7 +188,7 @@ impl<'a> Look<'a> {
     }
 
     fn no_colon(&self) -> Option<Diagnostic> {
-        if !self.message.contains("simple key expected ':'") {
+        if self.slip != Some(&Slip::SimpleKeyExpected) {
             return None;
         }
         let line = self.line()?;
@@ -198,11 +204,11 @@ impl<'a> Look<'a> {
     /// Inside `{...}` or `[...]`.
     fn flow(&self) -> Option<Diagnostic> {
         let line = self.line()?;
-        let unclosed = self.message.contains("unclosed bracket");
-        let in_braces = self.message.contains("flow") && self.message.contains("did not find expected");
-        if !unclosed && !in_braces {
-            return None;
-        }
+        let unclosed = match self.slip {
+            Some(Slip::UnclosedFlowCollection { .. }) => true,
+            Some(Slip::ExpectedFlowMappingSeparator | Slip::ExpectedFlowSequenceSeparator) => false,
+            _ => return None,
+        };
         let before = &line.text[..self.within(&line)];
         if !unclosed && line.text[self.within(&line)..].starts_with(':') && before.contains(": ") {
             return Some(self.quote(&line, "a text with `: ` in it needs quotes"));
@@ -230,7 +236,8 @@ impl<'a> Look<'a> {
     /// Texts that YAML takes for something else by their first character.
     fn quotes(&self) -> Option<Diagnostic> {
         let line = self.line()?;
-        if self.message.contains("quoted scalar") && !self.message.contains("trailing content") {
+        if matches!(self.slip, Some(Slip::DocumentIndicatorInQuotedScalar | Slip::InvalidQuotedScalarIndent))
+        {
             let above = self.before().next()?;
             return Some(
                 Diagnostic::error("E0101", "a quote is not closed")
@@ -238,9 +245,14 @@ impl<'a> Look<'a> {
                     .with_help("write the second quote where the text ends"),
             );
         }
-        let special =
-            ["unknown anchor", "unexpected character", "trailing content", "cannot start any token"];
-        if !special.iter().any(|text| self.message.contains(text)) {
+        let is_special = matches!(
+            self.slip?,
+            Slip::UnknownAnchor
+                | Slip::UnexpectedCharacter { .. }
+                | Slip::InvalidTrailingSingleQuotedScalar
+                | Slip::InvalidTrailingDoubleQuotedScalar
+        );
+        if !is_special {
             return None;
         }
         let value = line.key().map(|(column, key)| line.text[column - 1 + key.len() + 1..].trim())?;

@@ -1,9 +1,9 @@
 //! Plans for many loads of a trace; the levels are chosen among them.
 use crate::arguments::{FleetSetting, GoalChoice, PlanArguments};
-use crate::exit::{Exit, Failure};
-use crate::planning::{Case, planner};
 use crate::status_line::StatusLine;
 use crate::terminal::Terminal;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::planning::Case;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::cost::{Cost, cost};
 use tidemill_optimizer::planner::{Planner, PlannerError};
@@ -75,7 +75,7 @@ pub(super) fn by_planner(
     bins: Vec<LoadBin>,
     terminal: &Terminal,
 ) -> Made {
-    let planner = planner(arguments.planner)?;
+    let planner = arguments.planner.planner()?;
     let mut line = StatusLine::new(*terminal);
     let mut all: Vec<Option<Candidate>> = Vec::new();
     for (done, bin) in bins.iter().rev().enumerate() {
@@ -98,7 +98,7 @@ pub(super) fn by_planner(
     all.reverse();
     let peak = bins.last().map(|bin| case.assemble_at(bin.factor * nominal)).transpose()?;
     let Some((assembly, Some(last))) = peak.zip(all.last()) else {
-        return Err(Failure::new(Exit::Bug, "a load without a peak").into());
+        return Err(Failure::new(Kind::Defect, "a load without a peak").into());
     };
     let peak = candidate(last.top, assembly, last.status, last.solution.clone(), None, Goal::Most)?;
     Ok(Ok(Candidates { planner: planner.name(), bins, all, peak, missed: 0.0, fleet: None }))
@@ -128,7 +128,7 @@ pub(super) fn on_a_fleet(
             let found = within_budget(&Exact, budget.0, largest, &case.limits, problem_at)?;
             let Some((rate, workers)) = found else {
                 let message = format!("no workers that keep the levels cost {} $/h or less", budget.0);
-                return Err(Failure::new(Exit::No, message).with_help("raise `--fleet`").into());
+                return Err(Failure::new(Kind::No, message).with_help("raise `--fleet`").into());
             };
             (rate, format!("{} $/h", budget.0), workers)
         }
@@ -155,7 +155,7 @@ pub(super) fn on_a_fleet(
     line.show(|_| "looking for the most that the workers carry".to_owned());
     let Some((carried, most)) = planner.largest_load(largest, &case.limits, problem_at)? else {
         let message = "the workers of the fleet carry none of this load with any variants";
-        return Err(Failure::new(Exit::No, message).with_help("give more of them: `--fleet`").into());
+        return Err(Failure::new(Kind::No, message).with_help("give more of them: `--fleet`").into());
     };
     // Loads beyond that are one level, which is planned for what the workers do carry.
     let kept = bins.iter().take_while(|bin| bin.factor * nominal < carried).count();

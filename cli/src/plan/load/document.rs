@@ -1,9 +1,9 @@
 //! Plans for a load, for programs.
 use super::{LoadPlan, Totals, file_name};
 use crate::plan::status_word;
-use crate::simulate::Expectation;
 use serde_json::{Value, json};
 use std::path::Path;
+use tidemill_app::expectation::Expectation;
 
 fn totals(of: Totals, seconds: f64) -> Value {
     json!({

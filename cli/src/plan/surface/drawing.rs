@@ -1,6 +1,6 @@
 //! Cost against accuracy, a curve for each of some limits on latency.
-use crate::figures::milliseconds;
 use crate::plan::steps::{self, Curve, MOST_CURVES};
+use tidemill_app::figures::milliseconds;
 use tidemill_optimizer::explain::{Surface, SurfacePoint};
 
 /// The cheapest plan of each accuracy within a limit on latency.

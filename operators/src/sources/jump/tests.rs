@@ -1,4 +1,4 @@
-use crate::api::SourceRead;
+use crate::api::{Reason, SourceRead};
 use crate::sources::csv::Csv;
 use crate::sources::test::{bind, check_seeks};
 use crate::testing::only;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const DAY: i64 = 86_400;
 
 /// The times that come through and the line, reason and detail of each dead letter, of a CSV file with these times.
-fn read(rows: &[String], options: &str) -> (Vec<i64>, Vec<(&'static str, String)>) {
+fn read(rows: &[String], options: &str) -> (Vec<i64>, Vec<(Reason, String)>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), format!("at\n{}\n", rows.join("\n"))).unwrap();
     let yaml = format!("path: t.csv\ncolumns: {{at: int64}}\nevent_time: at\ntime_unit: s\n{options}");
@@ -34,7 +34,7 @@ fn one_time_far_ahead_is_a_dead_letter() {
     assert_eq!(
         letters,
         [(
-            "time_jump",
+            "time_jump".into(),
             "t.csv, line 4: event time `at` is 47481 d ahead of the newest before it, more than `max_jump` (365 d), \
              and the next record is not"
                 .to_owned()
@@ -54,11 +54,11 @@ fn a_gap_that_the_next_good_record_confirms_loses_nothing() {
     }
     // The first record has the next one to be compared with.
     let (seconds, letters) = read(&texts(&[gap, 0, 1]), "");
-    assert_eq!((seconds, letters[0].0), (vec![0, 1], "time_jump"));
+    assert_eq!((seconds, &*letters[0].0), (vec![0, 1], "time_jump"));
     // Bad records in between say nothing.
     let rows = ["0", "99999999999", "x", "1"].map(str::to_owned);
     let (seconds, letters) = read(&rows, "");
-    assert_eq!((seconds, letters[0].0, letters[1].0), (vec![0, 1], "time_jump", "bad_value"));
+    assert_eq!((seconds, &*letters[0].0, &*letters[1].0), (vec![0, 1], "time_jump", "bad_value"));
     // Another jump, far before the first one, does not confirm it.
     let (seconds, letters) = read(&texts(&[0, 100 * gap, gap, gap + 1]), "");
     assert_eq!((seconds, letters.len()), (vec![0, gap, gap + 1], 1));

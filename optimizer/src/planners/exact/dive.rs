@@ -1,9 +1,7 @@
 //! A feasible point by rounding the relaxation step by step (diving, Achterberg 2007, chapter 9).
 use super::live::{Live, NotLive};
 use super::program::{Column, Program, SolverForm};
-
-/// Values this close to a whole number are whole.
-const WHOLE: f64 = 1e-6;
+use super::tuning::WHOLE;
 
 /// Values of all columns with whole numbers in `stages`, rounded stage by stage; none where it ends in a dead end or no
 /// seconds are left. Within a stage the column nearest to a whole number is fixed first. What is found is a point,

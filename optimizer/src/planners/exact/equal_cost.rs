@@ -10,28 +10,19 @@ use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::program::{Answer, Effort};
 use super::search::Search;
-use super::under_latency::within;
+use super::tuning::{
+    EQUAL_COST, EQUAL_PROGRAM_COST, MOST_ACCURATE_LISTED, MOST_ACCURATE_TRIED, PART_FOR_ACCURACY,
+    WORTHWHILE_ACCURACY,
+};
 use super::variants::product;
 use super::{Best, extract, realised};
 use crate::check::check;
 use crate::cost::cost;
-use crate::planner::PlannerError;
+use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::{AccuracyModel, Problem, ServiceMode, Variant};
 use crate::queueing::{decay_rate, effective_seconds};
 use crate::realise::realise;
 use crate::solution::Solution;
-
-/// By how many percentage points a plan must be more accurate to be worth busier workers.
-const WORTH: f64 = 0.5;
-/// Most joint variants that are listed, and that are tried.
-const LISTED: u64 = 20_000;
-const TRIED: usize = 32;
-/// Costs that differ by less than this part are equal.
-const EQUAL: f64 = 1e-9;
-/// The same for programs, which are rounded more.
-const NEARLY: f64 = 1e-6;
-/// Part of the time that is left for all of this.
-const PART_OF_TIME: f64 = 0.1;
 
 /// Takes a more accurate plan, where one costs the same and keeps all limits.
 pub(super) fn more_accurate(
@@ -40,10 +31,10 @@ pub(super) fn more_accurate(
     search: &mut Search,
     found: &mut Best,
 ) -> Result<(), PlannerError> {
-    // What is proven of the cost stays proven where the time for this is up.
-    let (by_time, gap) = (search.by_time, std::mem::replace(&mut search.limits.gap, NEARLY));
-    let done = within(search, PART_OF_TIME, |search| within_time(problem, excluded, search, found));
-    (search.by_time, search.limits.gap) = (by_time, gap);
+    let limits = SearchLimits { gap: EQUAL_PROGRAM_COST, ..search.limits_of_part(PART_FOR_ACCURACY) };
+    let by_time = search.by_time;
+    let done = search.under(limits, |search| within_time(problem, excluded, search, found));
+    search.by_time = by_time; // what is proven of the cost stays proven where the time for this is up
     done
 }
 
@@ -61,14 +52,14 @@ fn within_time(
         Ok(cost) if check(problem, solution).is_empty() => cost.total(),
         _ => f64::INFINITY,
     };
-    let is_as_cheap = |solution: &Solution| costs(solution) <= total * (1.0 + EQUAL);
+    let is_as_cheap = |solution: &Solution| costs(solution) <= total * (1.0 + EQUAL_COST);
     let work = Work::for_cost(problem, total);
     let better = more_accurate_joints(problem, excluded, &solution.variants, &work);
     if better.is_empty() {
         return Ok(());
     }
     let anew = Anew::new(problem, total)?;
-    for joint in better.iter().take(TRIED) {
+    for joint in better.iter().take(MOST_ACCURATE_TRIED) {
         if search.time.left_of(search.limits.wall_seconds) <= 0.0 {
             return Ok(());
         }
@@ -81,7 +72,7 @@ fn within_time(
             return Ok(());
         }
     }
-    if better.len() > TRIED {
+    if better.len() > MOST_ACCURATE_TRIED {
         let climbed = climbed(problem, excluded, solution, &is_as_cheap);
         found.plan = Some((total, climbed));
     }
@@ -104,7 +95,7 @@ fn climbed(
                 let mut joint = solution.variants.clone();
                 joint[operator] = variant;
                 let its = accuracy(&joint);
-                if its >= accuracy(&solution.variants) + WORTH && !excluded.contains(&joint) {
+                if its >= accuracy(&solution.variants) + WORTHWHILE_ACCURACY && !excluded.contains(&joint) {
                     exchanges.push((its, joint));
                 }
             }
@@ -137,7 +128,7 @@ impl Work {
             let work = |variant| if operator.weightless { 0.0 } else { operator.rate * price(variant) };
             operator.variants.iter().map(work).collect()
         });
-        Self { least: least.collect(), most: total * problem.limits.max_utilization * (1.0 + EQUAL) }
+        Self { least: least.collect(), most: total * problem.limits.max_utilization * (1.0 + EQUAL_COST) }
     }
 
     fn may_fit(&self, joint: &[usize]) -> bool {
@@ -156,7 +147,7 @@ fn more_accurate_joints(
     let all: Vec<Vec<usize>> = match &problem.accuracy {
         AccuracyModel::Table(rows) => rows.iter().map(|row| row.variants.clone()).collect(),
         AccuracyModel::None => return Vec::new(),
-        _ if problem.joint_variants() > LISTED => return Vec::new(),
+        _ if problem.joint_variants() > MOST_ACCURATE_LISTED => return Vec::new(),
         _ => {
             let all: Vec<Vec<bool>> =
                 problem.operators.iter().map(|operator| vec![true; operator.variants.len()]).collect();
@@ -165,7 +156,7 @@ fn more_accurate_joints(
     };
     let worth = |joint: Vec<usize>| {
         let its = problem.accuracy_of(&joint)?;
-        (its >= accuracy + WORTH && work.may_fit(&joint) && !excluded.contains(&joint))
+        (its >= accuracy + WORTHWHILE_ACCURACY && work.may_fit(&joint) && !excluded.contains(&joint))
             .then_some((its, joint))
     };
     let mut better: Vec<(f64, Vec<usize>)> = all.into_iter().filter_map(worth).collect();
@@ -228,10 +219,10 @@ struct Anew<'a> {
 impl<'a> Anew<'a> {
     fn new(problem: &'a Problem, total: f64) -> Result<Self, PlannerError> {
         let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-        let planning = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
+        let planning = Prepared::new(problem, &rules, LatencyRule::Plan, 1.0)?;
         let bounding = match problem.limits.latency.is_empty() {
             true => None,
-            false => Some(Prepared::new(problem, &rules, LatencyRule::Means, 1.0)?),
+            false => Some(Prepared::new(problem, &rules, LatencyRule::Bound, 1.0)?),
         };
         Ok(Self { planning, bounding, total })
     }
@@ -243,7 +234,7 @@ impl<'a> Anew<'a> {
         joint: &[usize],
         search: &mut Search,
     ) -> Result<Option<Solution>, PlannerError> {
-        let most = self.total * (1.0 + NEARLY) + f64::MIN_POSITIVE;
+        let most = self.total * (1.0 + EQUAL_PROGRAM_COST) + f64::MIN_POSITIVE;
         match &self.bounding {
             None => Ok(self.on_same_workers(plan, joint, search).or_else(|| {
                 let (model, point) = search.with_variants(&self.planning, joint, most)?;
@@ -252,7 +243,7 @@ impl<'a> Anew<'a> {
             Some(bounding) => {
                 // Whatever is found has to be cheaper than this, by more than the gap.
                 let dearer = most / (1.0 - 2.0 * search.limits.gap);
-                let mut found = Best { plan: Some((dearer, plan.clone())), bound: 0.0, is_refused: false };
+                let mut found = Best { plan: Some((dearer, plan.clone())), bound: 0.0 };
                 OneJoint::new(bounding, &self.planning, joint, 0.0).close(true, search, &mut found)?;
                 Ok(found.plan.map(|(_, solution)| solution).filter(|found| found.variants == joint))
             }
@@ -276,7 +267,7 @@ impl<'a> Anew<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::WORTH;
+    use super::WORTHWHILE_ACCURACY;
     use crate::check::check;
     use crate::explain::with_accuracy;
     use crate::generator::{small_problem, small_problem_with_latency};
@@ -353,7 +344,9 @@ mod tests {
                     let problem = with_more_accurate_copies(problem.clone(), slower, points);
                     let Some((cost, accuracy)) = planned(&problem) else { continue };
                     improved += usize::from(accuracy > 50.0);
-                    let Some((more, _)) = planned(&with_accuracy(&problem, Some(accuracy + WORTH))) else {
+                    let Some((more, _)) =
+                        planned(&with_accuracy(&problem, Some(accuracy + WORTHWHILE_ACCURACY)))
+                    else {
                         continue;
                     };
                     asked += 1;

@@ -4,12 +4,9 @@
 //! One thread and a fixed seed (HiGHS' own default), so that the same program gives the same answer.
 use super::program::{Answer, Effort, Point, Program};
 use super::reduced::Reduced;
+use super::tuning::INTEGER_TOLERANCE;
 use microlp::ComparisonOp;
 use tidemill_highs::{Column, Highs, Program as Reduction, Settings, Solved, Status};
-
-/// By how much an integer may miss a whole number: shares of variants that are not chosen stay below what a worker's cap
-/// notices.
-const INTEGER_TOLERANCE: f64 = 1e-8;
 
 /// Solves a program; columns and rows that are decided already are left out (see [`Reduced`]). None: HiGHS refused
 /// something or failed numerically.

@@ -1,17 +1,11 @@
 //! A plan to begin with, from the planners that prove nothing.
+use super::tuning::{BEAM_SIZE, WIDE_BEAM_SIZE};
 use crate::check::check;
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::planners::beam::Beam;
 use crate::planners::{best_fit::BestFit, cloud_only::CloudOnly, edge_only::EdgeOnly, first_fit::FirstFit};
 use crate::problem::Problem;
 use crate::solution::Solution;
-
-/// Operators times workers up to which beams are searched: beyond, a single step of a beam takes longer than the whole
-/// search may.
-const BEAM_SIZE: u64 = 1_000;
-
-/// The same for wide beams.
-const WIDE_BEAM_SIZE: u64 = 300;
 
 /// The cheapest plan of the heuristics with its cost in $/h, without those joint variants. Beams only for problems of moderate
 /// size, the wide one for small ones and where the others find none.

@@ -78,13 +78,6 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn new(prepared: &Prepared<'_>, allowed: &Allowed) -> Self {
-        let mut model = Self::without_latency(prepared, allowed);
-        latency_rows::add(&mut model, prepared);
-        model
-    }
-
-    /// The program without rows for latency.
-    pub(super) fn without_latency(prepared: &Prepared<'_>, allowed: &Allowed) -> Self {
         let mut model = Self {
             program: Program::default(),
             shares: Vec::new(),
@@ -106,7 +99,15 @@ impl Model {
         }
         model.add_bandwidths(prepared);
         accuracy_rows::add(&mut model, prepared, allowed);
+        if let Some(grid) = &prepared.grid {
+            latency_rows::add(&mut model, prepared, grid);
+        }
         model
+    }
+
+    /// The binaries of all variants.
+    pub(super) fn all_binaries(&self) -> impl Iterator<Item = Column> {
+        self.binaries.iter().flatten().flatten().copied()
     }
 
     /// Chosen variant per operator in a point with integer binaries.

@@ -5,41 +5,19 @@
 //! that is cheaper than the best one known (reduced costs, probing). What the program relaxes at joins, rows give back:
 //! at the prices of a relaxation over routes each route pays at least what the cheapest pays, and so do flows that are made
 //! of routes.
-use super::keys_in_time::offer;
-use super::live::NotLive;
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
 use super::program::{Answer, Effort, Point};
 use super::routes::{KnownRoutes, Prices, Routes, Workers};
-use super::search::{ROUNDING, Search};
+use super::search::Search;
+use super::tuning::{
+    CLOSER, EQUAL_COST, FEW_NODES, MORE_NODES, MOST_PROGRAMS, MOST_RELAXATIONS, PART_FOR_PROBING,
+    PART_OF_GAP, PART_OF_OPEN, PROBING_PASSES, PROGRESS, QUICK_PROGRAMS, RELAXATIONS_WITH_NUMBERS,
+    SLOW_RELAXATIONS, VIOLATED,
+};
 use super::{Best, too_small};
-use crate::planner::{PlannerError, Solver};
+use crate::planner::PlannerError;
 use std::rc::Rc;
-
-/// Relaxations before the first integer program, and integer programs.
-const RELAXATIONS: usize = 40;
-const PROGRAMS: usize = 40;
-/// Integer programs where it is to be quick.
-const QUICK_PROGRAMS: usize = 2;
-/// Relaxations after which an integer program is solved, where each is dearer by less than this part only.
-const SLOW: usize = 2;
-const PROGRESS: f64 = 1e-4;
-/// Part of the gap that one integer program may leave.
-const PART_OF_GAP: f64 = 0.5;
-/// The same as a part of what is open between the bound and the cheapest plan: points that are not plans need not be the
-/// cheapest ones.
-const PART_OF_OPEN: f64 = 0.2;
-/// The next such part, where nothing new came of a program.
-const CLOSER: f64 = 0.25;
-/// Nodes of one integer program, as a multiple of those of other programs under latency limits: it decides.
-const MORE_NODES: u64 = 20;
-/// Nodes that `microlp` gets where it is to be quick, and first where HiGHS is asked for.
-const FEW_NODES: u64 = 150;
-/// By how much more than a program's point the relaxation over routes must cost for its prices to become a row.
-const VIOLATED: f64 = 1e-5;
-/// Passes over all workers by probing, and the part of the time for it.
-const PASSES: usize = 2;
-const PART_OF_PROBING: f64 = 0.25;
 
 /// Given variants, and what is known of them.
 #[derive(Debug)]
@@ -59,15 +37,15 @@ pub(super) struct OneJoint<'a> {
     rows: Vec<Prices>,
     /// What workers were left out for: plans that cost less.
     narrowed: f64,
-    /// Whether a program was too much for the nodes that `microlp` gets first where HiGHS is asked for.
+    /// Whether the few nodes that `microlp` gets first did not settle a program.
     is_hard: bool,
     /// No plan with these variants that is cheaper than the best one costs less.
     pub(super) bound: f64,
 }
 
 impl<'a> OneJoint<'a> {
-    /// Nothing is known yet but a bound. `bounding` is prepared by `LatencyRule::Means`, `planning` by
-    /// `LatencyRule::Budgets`.
+    /// Nothing is known yet but a bound. `bounding` is prepared by `LatencyRule::Bound`, `planning` by
+    /// `LatencyRule::Plan`.
     pub(super) fn new(bounding: &Prepared<'a>, planning: &Prepared<'a>, joint: &[usize], bound: f64) -> Self {
         let bounding = bounding.only(joint);
         let in_time = bounding.clone().in_time();
@@ -135,12 +113,12 @@ impl<'a> OneJoint<'a> {
             }
             self.rows.extend(prices);
         }
-        let until = PART_OF_PROBING * seconds();
+        let until = PART_FOR_PROBING * seconds();
         let probing = || seconds().min(until);
         let begun = time.seconds();
         let may_probe = || begun + until > time.seconds();
         if cutoff.is_finite() && cost.is_some_and(|cost| cost < cutoff) {
-            for _ in 0..PASSES {
+            for _ in 0..PROBING_PASSES {
                 let before = (workers.low.clone(), workers.high.clone());
                 for slot in 0..routes.slots.len() {
                     if workers.low[slot] >= workers.high[slot] || !may_probe() {
@@ -188,7 +166,7 @@ impl<'a> OneJoint<'a> {
     fn refine(&mut self, routes: &mut Routes<'_, '_>, search: &mut Search, found: &Best) {
         let cutoff = found.cutoff(search.limits.gap);
         let (mut before, mut slow) = (0.0f64, 0);
-        for _ in 0..RELAXATIONS {
+        for _ in 0..MOST_RELAXATIONS {
             if self.bound >= cutoff {
                 return;
             }
@@ -202,7 +180,7 @@ impl<'a> OneJoint<'a> {
                     self.bound = self.bound.max(point.cost.min(cutoff));
                     let is_new = self.in_time.refine(&model, &point.values)
                         || self.add_row(routes, &model, &point, search, found).0;
-                    if !is_new || slow >= SLOW {
+                    if !is_new || slow >= SLOW_RELAXATIONS {
                         break;
                     }
                 }
@@ -222,7 +200,7 @@ impl<'a> OneJoint<'a> {
     ) -> Result<(), PlannerError> {
         let gap = search.limits.gap;
         let mut part_of_open = PART_OF_OPEN;
-        let most = if is_quick { QUICK_PROGRAMS } else { PROGRAMS };
+        let most = if is_quick { QUICK_PROGRAMS } else { MOST_PROGRAMS };
         for _ in 0..most {
             let (cutoff, before) = (found.cutoff(gap), self.bound);
             if self.bound >= cutoff || search.time.left_of(search.limits.wall_seconds) <= 0.0 {
@@ -232,30 +210,31 @@ impl<'a> OneJoint<'a> {
             if cutoff.is_finite() {
                 model.program.cheaper_than(cutoff);
             }
-            if let Err(NotLive::Infeasible) = search.root(&self.in_time, &mut model) {
-                self.bound = self.bound.max(cutoff);
-                break;
-            }
             let open = (cutoff - self.bound) / cutoff;
             let open = if open.is_finite() { open } else { 0.0 };
+            let nodes = if is_quick { FEW_NODES } else { search.limits.nodes.saturating_mul(MORE_NODES) };
+            let of_program = (PART_OF_GAP * gap).max(part_of_open * open);
             let effort = Effort {
-                gap: (PART_OF_GAP * gap).max(part_of_open * open),
-                nodes: search.limits.nodes.saturating_mul(MORE_NODES),
+                gap: of_program,
+                nodes,
+                highs: search.limits.solver.highs(),
+                is_hard: self.is_hard,
                 ..search.effort(1.0)
             };
-            match self.settled(is_quick, &model, &effort, search) {
+            match search.solve(&model.program, &effort) {
                 Answer::Found(point) => {
+                    self.is_hard |= point.nodes > FEW_NODES;
                     self.bound = self.bound.max(point.bound.min(cutoff));
                     let (is_new, least) = self.add_row(routes, &model, &point, search, found);
-                    let is_finer = search.refine_by_numbers(&mut self.in_time, &model, &point);
+                    let is_finer = self.refine_by_numbers(&model, &point, search);
                     let is_dear = least >= found.cutoff(gap);
                     let is_new =
                         if is_dear { is_new } else { is_new | self.plan(&model, &point, search, found)? };
-                    let is_raised = self.bound > before * (1.0 + ROUNDING);
+                    let is_raised = self.bound > before * (1.0 + EQUAL_COST);
                     if !is_new && !is_finer && !is_raised && found.cutoff(gap) >= cutoff {
                         // The same program, closer, unless it was searched as far as it can be.
                         let open = (point.cost - point.bound) / point.cost;
-                        if open > effort.gap || open <= PART_OF_GAP * gap + ROUNDING {
+                        if open > effort.gap || open <= PART_OF_GAP * gap + EQUAL_COST {
                             break;
                         }
                         part_of_open *= CLOSER;
@@ -336,7 +315,7 @@ impl<'a> OneJoint<'a> {
                 facts.memory = problem.worker_classes[class].memory_bytes;
             }
         }
-        offer(problem, placement, found)?;
+        found.offer_placement(problem, placement)?;
         Ok(is_new)
     }
 
@@ -351,29 +330,23 @@ impl<'a> OneJoint<'a> {
         planning
     }
 
-    /// Solves an integer program: by `microlp`, and by HiGHS where that is asked for and some nodes of `microlp` did not settle
-    /// one of them. Of programs as small as these `microlp` is quicker with most.
-    fn settled(&mut self, is_quick: bool, model: &Model, effort: &Effort<'_>, search: &mut Search) -> Answer {
-        let few = Effort { solver: Solver::Microlp, nodes: FEW_NODES, ..effort.clone() };
-        if is_quick {
-            return search.solve(&model.program, &few);
-        }
-        if !effort.solver.is_highs() || self.is_hard {
-            return search.solve(&model.program, effort);
-        }
-        let answer = search.solve(&model.program, &few);
-        let start = match &answer {
-            Answer::Infeasible => return answer,
-            Answer::Found(point) if point.cost - point.bound <= effort.gap * point.cost => return answer,
-            Answer::Found(point) => Some(point.values.as_slice()),
-            Answer::Nothing { .. } => None,
-        };
-        self.is_hard = true;
-        match (search.solve(&model.program, &Effort { start, ..effort.clone() }), answer) {
-            (Answer::Nothing { bound, .. }, Answer::Found(point)) => {
-                Answer::Found(Point { bound: point.bound.max(bound.min(point.cost)), ..point })
+    /// Refines the points of time by a point, and by what its whole numbers cost then, again and again; whether there
+    /// are points that were not there before.
+    fn refine_by_numbers(&mut self, model: &Model, point: &Point, search: &mut Search) -> bool {
+        let numbers = &point.values[..model.first_flow];
+        let (mut model, mut values) = (model.clone(), point.values.clone());
+        let mut is_refined = false;
+        for _ in 0..RELAXATIONS_WITH_NUMBERS {
+            if !self.in_time.refine(&model, &values) {
+                break;
             }
-            (by_highs, _) => by_highs,
+            is_refined = true;
+            model = Model::new(&self.in_time, &self.allowed);
+            let given = model.program.with_integers_of(numbers);
+            let effort = Effort { relaxed: true, ..search.effort(1.0) };
+            let Answer::Found(point) = search.solve(&given, &effort) else { break };
+            values = point.values;
         }
+        is_refined
     }
 }

@@ -3,6 +3,7 @@
 use super::latency_times;
 use super::model::Model;
 use super::time_grid::TimeGrid;
+use super::tuning::{MOST_LOAD, MOST_ROUTE_COLUMNS};
 use crate::junction::JunctionTree;
 use crate::planner::PlannerError;
 use crate::problem::{Problem, Producer};
@@ -11,26 +12,14 @@ use crate::solution::{Hosting, Solution, UsedWorker};
 
 pub(super) const SECONDS_PER_HOUR: f64 = 3600.0;
 
-/// Most columns for whole routes. Where streams are split and joined so often that there were more, flows per link are
-/// planned, which bounds the cost from below, and made into routes afterwards.
-const MOST_TUPLES: f64 = 6_000.0;
-
-/// Most workers that the whole of an operator may need in one column, as a multiple of those there are: what is slower
-/// could take less than a thousandth of the records. Effective service times grow exponentially, and a solver's
-/// rounding of a share times such a number is more than workers can do.
-const MOST_LOAD: f64 = 1_000.0;
-
-/// How latency limits enter the program.
+/// What a problem with latency limits is prepared for. Effective service times grow exponentially, so those of slow
+/// workers cannot all be numbers of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LatencyRule {
-    /// A budget per operator and link, which no share exceeds: safe for every routing, and sometimes stricter than
-    /// needed.
-    Budgets,
-    /// The mean over the keys keeps the limit, which it does in every plan: a bound from below, not a plan.
-    Means,
-    /// Every share of the keys keeps the limit, with times rounded down to the points of a grid: a better bound from
-    /// below, in a larger program.
-    Times,
+    /// Plans: workers that are too slow are left out.
+    Plan,
+    /// A bound: workers that are too slow count as less slow than they are.
+    Bound,
 }
 
 /// How memory enters the program for one worker class.
@@ -117,7 +106,7 @@ pub(super) struct Prepared<'a> {
     pub(super) deadline: Vec<Option<f64>>,
     /// No plan costs more, in $/h: all workers, and all streams on their dearest ways.
     pub(super) dearest: f64,
-    /// Points of time, under [`LatencyRule::Times`].
+    /// Points of time, where the program is a flow over time (see [`Self::in_time`]).
     pub(super) grid: Option<TimeGrid>,
 }
 
@@ -169,16 +158,13 @@ impl<'a> Prepared<'a> {
         let edges: Vec<(usize, usize)> = prepared.links.iter().map(|link| (link.from, link.to)).collect();
         prepared.tree = JunctionTree::new(prepared.nodes(), &edges);
         let size: f64 = prepared.large_cliques().map(|nodes| prepared.tuples_of(nodes)).sum();
-        prepared.plans_routes = size <= MOST_TUPLES;
+        prepared.plans_routes = size <= MOST_ROUTE_COLUMNS;
         if !prepared.plans_routes && !prepared.origins.is_empty() {
             return Err(unsupported(format!(
                 "streams from several locations meet so often that {size} route columns follow"
             )));
         }
         prepared.dearest = prepared.dearest();
-        if latency == LatencyRule::Times && prepared.is_servable() {
-            prepared.grid = latency_times::grid(&prepared);
-        }
         Ok(prepared)
     }
 
@@ -199,6 +185,11 @@ impl<'a> Prepared<'a> {
         self.tree.cliques.iter().map(|clique| clique.nodes.as_slice()).filter(|nodes| nodes.len() > 2)
     }
 
+    /// Whether memory is in the program.
+    pub(super) fn has_memory(&self) -> bool {
+        self.classes.iter().any(|class| class.memory.is_some())
+    }
+
     /// Whether streams are split and joined again, so that flows per link need not fit together to routes.
     pub(super) fn has_circles(&self) -> bool {
         self.large_cliques().next().is_some()
@@ -215,7 +206,6 @@ impl<'a> Prepared<'a> {
 
     /// The same with points of time.
     pub(super) fn in_time(mut self) -> Self {
-        self.latency = LatencyRule::Times;
         self.grid = if self.is_servable() { latency_times::grid(&self) } else { None };
         self
     }
@@ -350,8 +340,8 @@ impl<'a> Prepared<'a> {
                     let most_load = MOST_LOAD * f64::from(search.count);
                     if wait_load > most_load {
                         match self.latency {
-                            LatencyRule::Budgets => continue,
-                            LatencyRule::Means | LatencyRule::Times => wait_load = most_load, // less than it takes: still a bound
+                            LatencyRule::Plan => continue,
+                            LatencyRule::Bound => wait_load = most_load, // less than it takes: still a bound
                         }
                     }
                     add(Choice {

@@ -3,27 +3,23 @@
 use super::live::{Live, NotLive};
 use super::model::{Allowed, Model};
 use super::program::SolverForm;
-
-/// Seconds for one of them, usually some milliseconds: on few the solver loses its way.
-const LONGEST: f64 = 1.0;
-/// Most variants that are tried.
-const MOST: usize = 300;
+use super::tuning::{LONGEST_PROBE, MOST_PROBED};
 
 /// What is allowed without the variants with which no plan costs less than `cutoff`, in $/h; none where all may be part of
 /// such a plan, or that was not found out. Those of a point stay.
-pub(super) fn without_dear(
+pub(super) fn without_expensive(
     model: &Model,
     point: &[f64],
     cutoff: f64,
     seconds: impl Fn() -> f64,
 ) -> Option<Allowed> {
-    if model.binaries.iter().flatten().flatten().count() > MOST {
+    if model.binaries.iter().flatten().flatten().count() > MOST_PROBED {
         return None;
     }
     let mut program = model.program.clone();
     program.cheaper_than(cutoff);
     let form = SolverForm::of(&program, true)?;
-    let mut live = Live::new(&form, seconds().min(LONGEST)).ok()?;
+    let mut live = Live::new(&form, seconds().min(LONGEST_PROBE)).ok()?;
     let mut allowed = model.allowed.clone();
     let mut is_smaller = false;
     for (operator, binaries) in model.binaries.iter().enumerate() {
@@ -36,12 +32,12 @@ pub(super) fn without_dear(
             if seconds() <= 0.0 {
                 return None;
             }
-            let is_dear = match live.clone().fixed(&form, binary, 1.0) {
+            let is_expensive = match live.clone().fixed(&form, binary, 1.0) {
                 Ok(live) => live.cost(&form) >= cutoff,
                 Err(NotLive::Infeasible) => true,
                 Err(NotLive::Unknown) => false,
             };
-            if is_dear {
+            if is_expensive {
                 allowed.variants[operator][variant] = false;
                 is_smaller = true;
                 live = live.fixed(&form, binary, 0.0).ok()?;
@@ -70,7 +66,7 @@ mod tests {
         for seed in 1..=150 {
             let problem = small_problem(seed);
             let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Budgets, 1.0) else { continue };
+            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Plan, 1.0) else { continue };
             let cheapest = Exhaustive.plan(&problem, &SearchLimits::default()).expect("it takes the problem");
             let (Some(cost), Some(plan)) = (cheapest.cost, cheapest.solution) else { continue };
             let Candidates::Many(all) = candidates(&prepared, &[], 0) else { continue };
@@ -80,7 +76,7 @@ mod tests {
             }
             let model = Model::new(&prepared, &all);
             let nowhere = vec![0.0; model.program.len()];
-            let Some(left) = without_dear(&model, &nowhere, cost * 1.0001, || f64::INFINITY) else {
+            let Some(left) = without_expensive(&model, &nowhere, cost * 1.0001, || f64::INFINITY) else {
                 continue;
             };
             assert!(left.variants.iter().zip(&plan.variants).all(|(of, &chosen)| of[chosen]), "seed {seed}");

@@ -1,15 +1,13 @@
 //! A mixed-integer linear program, kept so that it can be relaxed, restricted and solved again by `microlp` or HiGHS.
 use super::reduced::Reduced;
-use crate::planner::Solver;
+use super::tuning::NEGLIGIBLE_COEFFICIENT;
+use crate::planner::Highs;
 use crate::search_time::SearchTime;
 use microlp::{
     ComparisonOp, Error, OptimizationDirection, SolutionStatus, SolveOptions, SolveOutcome,
     TerminationReason, Variable,
 };
 use std::time::Duration;
-
-/// Part of a row's right side below which a coefficient is left out: solvers lose their way among tiny ones.
-const HARDLY: f64 = 1e-7;
 
 /// Position of a column.
 pub(super) type Column = usize;
@@ -55,7 +53,10 @@ pub(super) struct Effort<'a> {
     pub(super) seconds: f64,
     /// Values of a point that is known to be feasible; its integer columns are a hint.
     pub(super) start: Option<&'a [f64]>,
-    pub(super) solver: Solver,
+    /// HiGHS, where it was found and the program is of a kind that it solves sooner than `microlp`.
+    pub(super) highs: Option<Highs>,
+    /// Whether HiGHS is asked at once, and not after a few nodes of `microlp`.
+    pub(super) is_hard: bool,
 }
 
 /// What the solver said.
@@ -203,7 +204,7 @@ impl Program {
         let scale = right.abs().max(1e-9);
         let mut terms = Terms::new();
         for (column, weight) in weights.into_iter().enumerate().filter(|(_, weight)| *weight != 0.0) {
-            if weight.abs() < HARDLY * scale {
+            if weight.abs() < NEGLIGIBLE_COEFFICIENT * scale {
                 right -= weight.max(0.0) * self.columns[column].high;
             } else {
                 terms.push((column, weight.min(most) / scale));
@@ -222,9 +223,9 @@ impl Program {
     /// negative.
     pub(super) fn solve(&self, effort: &Effort<'_>) -> Answer {
         let begun = SearchTime::begin();
-        let answer = match effort.solver {
-            Solver::Highs(highs) => super::highs::solve(self, effort, highs),
-            Solver::Microlp => self.solve_by_microlp(effort, false),
+        let answer = match effort.highs {
+            Some(highs) => super::highs::solve(self, effort, highs),
+            None => self.solve_by_microlp(effort, false),
         };
         // Among numbers of very different size a solver sometimes ends with an internal error: on another way through the
         // same program it hardly ever does. That there is no point would then be no proof.

@@ -8,12 +8,8 @@
 //! bound; one whose largest activity is within it always holds. Nothing else is done, so each point of the reduced
 //! program is one of the whole and the other way round.
 use super::program::{ColumnFacts, Row};
+use super::tuning::{ACTIVITY_ROUNDING, ROW_VIOLATION};
 use microlp::ComparisonOp;
-
-/// Differences of activities below this, relative to the largest term, are rounding.
-const ROUNDING: f64 = 1e-12;
-/// By so much, relative to the largest term, a row must be broken to be impossible.
-const BROKEN: f64 = 1e-7;
 
 /// What is left of a program.
 #[derive(Debug)]
@@ -52,10 +48,10 @@ impl Reduced {
             }
             let row = &rows[index];
             let activity = activity(columns, &fixed, row);
-            let rounding = ROUNDING * activity.scale;
+            let rounding = ACTIVITY_ROUNDING * activity.scale;
             let is_bounded_above = !matches!(row.operator, ComparisonOp::Ge);
             let is_bounded_below = !matches!(row.operator, ComparisonOp::Le);
-            let broken = BROKEN * activity.scale.max(1.0);
+            let broken = ROW_VIOLATION * activity.scale.max(1.0);
             if (is_bounded_above && activity.least > row.right + broken)
                 || (is_bounded_below && activity.most < row.right - broken)
             {

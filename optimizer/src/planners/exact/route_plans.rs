@@ -3,11 +3,8 @@
 use super::program::{Answer, Effort};
 use super::routes::{Routes, Workers};
 use super::search::Search;
+use super::tuning::{GAP_OF_ROUTES, NODES_OF_ROUTES};
 use crate::realise::Placement;
-
-/// Nodes of a program over routes, and the part of the cost that it may leave.
-const NODES: u64 = 300;
-const GAP: f64 = 0.003;
 
 impl Search {
     /// The cheapest placement that is found with the variants of these routes; without a rounded one, below a cost.
@@ -25,7 +22,12 @@ impl Search {
         if numbers.is_none() && most.is_finite() {
             program.cheaper_than(most);
         }
-        let effort = Effort { nodes: NODES, gap: GAP, start: start.as_deref(), ..self.effort(1.0) };
+        let effort = Effort {
+            nodes: NODES_OF_ROUTES,
+            gap: GAP_OF_ROUTES,
+            start: start.as_deref(),
+            ..self.effort(1.0)
+        };
         let Answer::Found(point) = self.solve(&program, &effort) else { return None };
         Some(routes.placement(&columns, &counts, &point))
     }

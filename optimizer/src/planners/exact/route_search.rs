@@ -5,23 +5,7 @@
 //! is dropped, and so is one that cannot end cheaply enough: what the rest costs at least, without times, stands in a
 //! table by location.
 use super::prepared::{Link, Prepared};
-
-/// Entries of a table of least costs; with more, the oldest locations are not told apart.
-const MOST_ENTRIES: usize = 4_096;
-
-/// Routes that pay little more than the cheapest without times are looked for first: so much more, as parts of what is
-/// asked for, or of what that one pays.
-const PARTS: [f64; 2] = [0.05, 0.3];
-const FAR: f64 = 4.0;
-
-/// How much is looked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
-    /// Labels of one operator that are followed; more are cut off, the dearest first, and then nothing is proven.
-    pub(super) labels: usize,
-    /// Routes that are wanted.
-    pub(super) taken: usize,
-}
+use super::tuning::{FAR_ROUTE, Look, MOST_TABLE_ENTRIES, PARTS_OF_ASKED};
 
 /// A choice that no other at its location beats in both price and time.
 #[derive(Debug, Clone, Copy)]
@@ -170,7 +154,7 @@ impl RouteSearch {
             now_told.push(node);
             now.retain(lives);
             now_told.retain(lives);
-            while locations.pow(now_told.len() as u32) > MOST_ENTRIES {
+            while locations.pow(now_told.len() as u32) > MOST_TABLE_ENTRIES {
                 now_told.remove(0);
             }
             alive.push(now.clone());
@@ -210,8 +194,8 @@ impl RouteSearch {
             return (Vec::new(), true);
         }
         // Nearly always the cheapest pays little more than it would without times: then most labels need not be made.
-        for part in PARTS {
-            let enough = least + part * (most - least).min(least.abs().max(1e-3) * FAR);
+        for part in PARTS_OF_ASKED {
+            let enough = least + part * (most - least).min(least.abs().max(1e-3) * FAR_ROUTE);
             let (found, is_whole) = self.cheaper_than(offers, scarce, &rest, enough, effort);
             if !found.is_empty() {
                 return (found, is_whole);

@@ -11,26 +11,17 @@ mod prices;
 use super::live::Live;
 use super::prepared::{Choice, Link, Prepared, SECONDS_PER_HOUR};
 use super::program::{Column, Point, Program, SolverForm, Terms};
-use super::route_search::{Look, RouteSearch};
+use super::route_search::RouteSearch;
+use super::tuning::{
+    FIRST_ROUTES, PRICING, PRICING_ROUNDS, PROBING_ROUNDS, UNSERVED, UNSERVED_OF_INCUMBENT,
+    UNSERVED_OF_MOST_EXPENSIVE,
+};
 use crate::problem::Producer;
 use crate::realise::{Lane, Part, Pattern, Placement, SMALL_SHARE, WorkerGroup};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 pub(super) use prices::Prices;
-
-/// Most rounds of looking for routes.
-const ROUNDS: usize = 300;
-/// The same where it is only asked whether the relaxation costs so much.
-const ROUNDS_OF_PROBE: usize = 16;
-/// Rows of routes with which a relaxation begins.
-const MOST_ROWS: usize = 150;
-/// How much is looked for by column generation.
-const PRICING: Look = Look { labels: 4_000, taken: 4 };
-/// A share of the keys that is not served costs so much, in $/h: more than any plan.
-const UNSERVED: f64 = 1e6;
-/// The same as a multiple of what plans cost, where one is known: prices that are not as high are found sooner.
-const UNSERVED_OF_MOST: f64 = 50.0;
 
 /// Routes with their rows in the dual, and what their traffic costs.
 pub(super) type KnownRoutes = BTreeMap<Route, (Terms, f64)>;
@@ -193,23 +184,24 @@ impl<'a, 'b> Routes<'a, 'b> {
     fn dual(&self, workers: &Workers) -> (Program, DualColumns) {
         let problem = self.prepared.problem;
         let mut program = Program::default();
-        let key = program.real(-1.0, 0.0, workers.unserved);
+        let unserved = self.unserved();
+        let key = program.real(-1.0, 0.0, workers.unserved.min(unserved));
         let slots: Vec<[Column; 2]> =
-            self.slots.iter().map(|_| [0, 1].map(|_| program.real(0.0, 0.0, UNSERVED))).collect();
+            self.slots.iter().map(|_| [0, 1].map(|_| program.real(0.0, 0.0, unserved))).collect();
         let classes: Vec<Column> =
-            problem.worker_classes.iter().map(|c| program.real(f64::from(c.count), 0.0, UNSERVED)).collect();
+            problem.worker_classes.iter().map(|c| program.real(f64::from(c.count), 0.0, unserved)).collect();
         let locations = 0..problem.locations.len();
         let mut pairs = BTreeMap::new();
         for (from, to) in locations.clone().flat_map(|from| locations.clone().map(move |to| (from, to))) {
             if let Some(bandwidth) = problem.route(from, to).and_then(|route| route.bandwidth) {
                 let most = if bandwidth > 0.0 { 1.0 } else { 0.0 };
-                pairs.insert((from, to), program.real(most, 0.0, UNSERVED));
+                pairs.insert((from, to), program.real(most, 0.0, unserved));
             }
         }
         let origins = self.prepared.origins.iter();
         let mut origin = |of: &Vec<(usize, f64)>| -> BTreeMap<usize, Column> {
             // All of them and the key can rise together: the first stays at 0.
-            let most = |index: usize| if index == 0 { 0.0 } else { UNSERVED };
+            let most = |index: usize| if index == 0 { 0.0 } else { unserved };
             let column = |(index, &(at, share)): (usize, &(usize, f64))| {
                 (at, program.real(-share, -most(index), most(index)))
             };
@@ -219,8 +211,8 @@ impl<'a, 'b> Routes<'a, 'b> {
         for (index, &(class, _)) in self.slots.iter().enumerate() {
             let facts = &self.prepared.classes[class];
             let [load, wait] = slots[index];
-            let most = program.real(workers.high[index], 0.0, UNSERVED);
-            let least = program.real(-workers.low[index], 0.0, UNSERVED);
+            let most = program.real(workers.high[index], 0.0, unserved);
+            let least = program.real(-workers.low[index], 0.0, unserved);
 
             let terms =
                 vec![(load, 1.0), (wait, 1.0), (classes[facts.class], -1.0), (most, -1.0), (least, 1.0)];
@@ -229,11 +221,15 @@ impl<'a, 'b> Routes<'a, 'b> {
         (program, DualColumns { key, slots, classes, pairs, origins })
     }
 
+    fn unserved(&self) -> f64 {
+        UNSERVED.max(UNSERVED_OF_MOST_EXPENSIVE * self.prepared.dearest)
+    }
+
     /// Any number of workers that there are.
     pub(super) fn all_workers(&self) -> Workers {
         let count = |&(class, _): &Slot| f64::from(self.prepared.classes[class].count);
         let high = self.slots.iter().map(count).collect();
-        Workers { low: vec![0.0; self.slots.len()], high, unserved: UNSERVED }
+        Workers { low: vec![0.0; self.slots.len()], high, unserved: self.unserved() }
     }
 
     /// Looks for the routes that the relaxation wants with so many workers; what it costs, infinite where the rates cannot
@@ -244,12 +240,12 @@ impl<'a, 'b> Routes<'a, 'b> {
         enough: f64,
         seconds: &impl Fn() -> f64,
     ) -> Option<f64> {
-        self.generate_until(workers, f64::NEG_INFINITY..enough, ROUNDS, seconds)
+        self.generate_until(workers, f64::NEG_INFINITY..enough, PRICING_ROUNDS, seconds)
     }
 
     /// Whether the relaxation with so many workers costs at least `enough`; not where that is not known in time.
     pub(super) fn costs(&mut self, workers: &Workers, enough: f64, seconds: &impl Fn() -> f64) -> bool {
-        let cost = self.generate_until(workers, enough..enough, ROUNDS_OF_PROBE, seconds);
+        let cost = self.generate_until(workers, enough..enough, PROBING_ROUNDS, seconds);
         self.is_bound && cost.is_some_and(|cost| cost >= enough)
     }
 
@@ -349,7 +345,7 @@ impl<'a, 'b> Routes<'a, 'b> {
 
     /// Known routes that come nearest to being wanted at the last point: with all of them each relaxation took longer.
     fn nearest(&self) -> Vec<Route> {
-        if self.last.is_empty() || self.known.len() <= MOST_ROWS {
+        if self.last.is_empty() || self.known.len() <= FIRST_ROUTES {
             return self.known.keys().cloned().collect();
         }
         let surplus = |(terms, cost): &(Terms, f64)| {
@@ -358,7 +354,7 @@ impl<'a, 'b> Routes<'a, 'b> {
         let mut all: Vec<(f64, &Route)> =
             self.known.iter().map(|(route, row)| (surplus(row), route)).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        all.into_iter().take(MOST_ROWS).map(|(_, route)| route.clone()).collect()
+        all.into_iter().take(FIRST_ROUTES).map(|(_, route)| route.clone()).collect()
     }
 
     fn prices_of(&self, columns: &DualColumns, rest: f64, value: impl Fn(Column) -> f64) -> Prices {
@@ -521,7 +517,7 @@ pub(super) struct Workers {
 impl Workers {
     /// So many; where only plans that cost less than `most` are asked for, keys that are not served cost a multiple of that.
     pub(super) fn exactly(numbers: Vec<f64>, most: f64) -> Self {
-        Self { low: numbers.clone(), high: numbers, unserved: UNSERVED.min(UNSERVED_OF_MOST * most) }
+        Self { low: numbers.clone(), high: numbers, unserved: UNSERVED_OF_INCUMBENT * most }
     }
 }
 
@@ -542,7 +538,7 @@ mod tests {
             let outcome = Exhaustive.plan(&problem, &SearchLimits::default()).expect("it takes the problem");
             let (Some(cost), Some(solution)) = (outcome.cost, outcome.solution) else { continue };
             let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Budgets, 1.0) else { continue };
+            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Plan, 1.0) else { continue };
             let mut routes = Routes::new(&prepared, &solution.variants);
             let Some(least) = routes.generate(&routes.all_workers(), f64::INFINITY, &|| f64::INFINITY) else {
                 continue;

@@ -1,30 +1,19 @@
-//! The cheapest plan under latency limits where the joint variants can be listed: bounded one by one, the cheapest first.
+//! The cheapest plan under latency limits: joint variants are bounded one by one, the cheapest first. Where they are too many to
+//! be listed, those that differ in one operator from the best plan so far are.
 //!
 //! The relaxation over whole routes is solved for few of them. Its prices are a point of the dual for all the others too:
 //! the cheapest route of another joint variant at these prices says what that one costs at least (a Lagrangean bound), in
 //! some microseconds. So thousands of joint variants are left out by some dozens of relaxations.
 use super::Best;
-use super::keys_in_time::offer;
 use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::routes::{Prices, Routes};
 use super::search::Search;
-use super::under_latency::within;
+use super::tuning::{MOST_PLANNED, MUCH_CHEAPER, PART_OF_ONE, SHORT_SECONDS};
 use super::variants::listed;
-use crate::planner::{PlannerError, Solver};
+use crate::planner::PlannerError;
 use crate::problem::Problem;
-
-/// Most that plans may cost, in $/h: prices of relaxations are no more than ten times as high.
-const MOST_COST: f64 = 1e5;
-/// Joint variants for which a plan is made from their relaxation, before any is searched through.
-const MOST_PLANNED: usize = 3;
-/// A relaxation that costs less than this part of the best plan asks for a plan at once.
-const NEAR: f64 = 0.9;
-/// Part of the time that is left for searching one through.
-const PART_OF_ONE: f64 = 0.7;
-
-/// Seconds that are not parted.
-const SHORT: f64 = 1.5;
+use std::collections::BTreeSet;
 
 /// A joint variant that may be cheaper than the best plan.
 #[derive(Debug)]
@@ -51,7 +40,7 @@ impl Open<'_> {
     /// from them, then what was searched least.
     fn order(&self, may_plan: bool, cutoff: f64) -> Option<usize> {
         match &self.done {
-            Done::Relaxed if may_plan && self.bound < NEAR * cutoff => Some(0),
+            Done::Relaxed if may_plan && self.bound < MUCH_CHEAPER * cutoff => Some(0),
             Done::Relaxed if may_plan => Some(1),
             Done::Nothing => Some(1),
             Done::Relaxed | Done::Planned => Some(2),
@@ -61,22 +50,23 @@ impl Open<'_> {
     }
 }
 
-/// Searches all joint variants; whether they could be listed.
+impl Open<'_> {
+    fn new(joint: Vec<usize>, bound: f64) -> Self {
+        Self { joint, bound, done: Done::Nothing }
+    }
+}
+
+/// Searches joint variants, with `first` to begin with: plans, and a bound where all could be listed.
 pub(super) fn one_by_one(
     problem: &Problem,
     excluded: &[Vec<usize>],
-    solver: Solver,
     first: &[usize],
     search: &mut Search,
     found: &mut Best,
-) -> Result<bool, PlannerError> {
+) -> Result<(), PlannerError> {
     let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-    let bounding = Prepared::new(problem, &rules, LatencyRule::Means, 1.0)?;
-    let planning = Prepared::new(problem, &rules, LatencyRule::Budgets, 1.0)?;
-    let Some(list) = listed(&bounding, excluded) else { return Ok(false) };
-    if bounding.dearest > MOST_COST {
-        return Ok(false);
-    }
+    let bounding = Prepared::new(problem, &rules, LatencyRule::Bound, 1.0)?;
+    let planning = Prepared::new(problem, &rules, LatencyRule::Plan, 1.0)?;
     let gap = search.limits.gap;
     let (time, wall) = (search.time, search.limits.wall_seconds);
     let seconds = || time.left_of(wall);
@@ -84,18 +74,33 @@ pub(super) fn one_by_one(
     if let Some((cost, solution)) = search.incumbent(problem, excluded)?.clone() {
         found.offer(cost, solution);
     }
-    let mut open: Vec<Open<'_>> =
-        list.into_iter().map(|joint| Open { joint, bound: least, done: Done::Nothing }).collect();
+    let list = listed(&bounding, excluded);
+    // Where not all are listed: those that were.
+    let mut seen: Option<BTreeSet<Vec<usize>>> = list.is_none().then(|| BTreeSet::from([first.to_vec()]));
+    let list = list.unwrap_or_else(|| vec![first.to_vec()]);
+    let mut open: Vec<Open<'_>> = list.into_iter().map(|joint| Open::new(joint, least)).collect();
     let mut best: Option<(f64, Prices)> = None;
     let mut planned = 0;
-    let mut first = open.iter().position(|open| open.joint == first);
+    let start = first;
+    let mut first = open.iter().position(|open| open.joint == start);
     while seconds() > 0.0 {
         let cutoff = found.cutoff(gap).min(bounding.too_much());
         if first.is_none() {
             open.retain(|open| open.bound < cutoff);
         }
         let next = first.take().or_else(|| next_of(&open, planned < MOST_PLANNED, cutoff));
-        let Some(next) = next else { break };
+        let Some(next) = next else {
+            let center = found.plan.as_ref().map(|(_, solution)| solution.variants.as_slice());
+            let near = seen.as_mut().map(|seen| neighbours(problem, excluded, center.unwrap_or(start), seen));
+            match near.filter(|near| !near.is_empty()) {
+                Some(near) => open.extend(near.into_iter().map(|joint| Open::new(joint, least))),
+                None => break,
+            }
+            if let Some((_, prices)) = &best {
+                screen(&mut open, &bounding, prices, cutoff, &seconds);
+            }
+            continue;
+        };
         let mut next = open.swap_remove(next);
         next.done = match next.done {
             Done::Nothing => {
@@ -118,7 +123,7 @@ pub(super) fn one_by_one(
                 let mut routes = Routes::new(&planning, &next.joint);
                 let most = found.plan.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost);
                 let placement = search.over_routes(&mut routes, most);
-                offer(problem, placement, found)?;
+                found.offer_placement(problem, placement)?;
                 Done::Planned
             }
             other => {
@@ -129,14 +134,10 @@ pub(super) fn one_by_one(
                         (Box::new(one), 0)
                     }
                 };
-                let is_last = open.is_empty() || time.left_of(wall) < SHORT;
-                let is_stopped = within(search, if is_last { 1.0 } else { PART_OF_ONE }, |search| {
-                    search.limits.solver = solver;
-                    // Quickly at first: a cheap plan with another makes it easier.
-                    let is_stopped = one.close(times == 0, search, found);
-                    search.limits.solver = Solver::default();
-                    is_stopped
-                })?;
+                let is_last = open.is_empty() || time.left_of(wall) < SHORT_SECONDS;
+                let limits = search.limits_of_part(if is_last { 1.0 } else { PART_OF_ONE });
+                // Quickly at first: a cheap plan with another makes it easier.
+                let is_stopped = search.under(limits, |search| one.close(times == 0, search, found))?;
                 next.bound = next.bound.max(one.bound);
                 if is_stopped { Done::Searched(one, times + 1) } else { Done::Exhausted }
             }
@@ -149,10 +150,31 @@ pub(super) fn one_by_one(
         }
     }
     search.by_time |= !open.is_empty() && seconds() <= 0.0;
-    let cutoff = found.cutoff(gap);
-    let bound = open.iter().map(|open| open.bound).fold(cutoff, f64::min); // none open, no plan: infinite
-    found.bound = found.bound.max(bound);
-    Ok(true)
+    if seen.is_none() {
+        let cutoff = found.cutoff(gap);
+        let bound = open.iter().map(|open| open.bound).fold(cutoff, f64::min); // none open, no plan: infinite
+        found.bound = found.bound.max(bound);
+    }
+    Ok(())
+}
+
+/// Joint variants that differ from one in one operator at most and were not seen before.
+fn neighbours(
+    problem: &Problem,
+    excluded: &[Vec<usize>],
+    center: &[usize],
+    seen: &mut BTreeSet<Vec<usize>>,
+) -> Vec<Vec<usize>> {
+    let operators = problem.operators.iter().enumerate();
+    let near = operators.flat_map(|(operator, facts)| {
+        (0..facts.variants.len()).map(move |variant| {
+            let mut near = center.to_vec();
+            near[operator] = variant;
+            near
+        })
+    });
+    near.filter(|near| !excluded.contains(near) && problem.accepts(near) && seen.insert(near.clone()))
+        .collect()
 }
 
 /// Position of what is done next.

@@ -1,34 +1,18 @@
 //! How the integer program is solved: candidate by candidate, or all variants in one.
-use super::cuts::strengthen;
-use super::first_point::MANY_OPERATORS;
 use super::incumbent::incumbent;
-use super::live::{Live, NotLive};
 use super::model::{Allowed, Model};
 use super::prepared::Prepared;
-use super::probing::without_dear;
-use super::program::{Answer, Effort, Point, Program, SolverForm};
+use super::probing::without_expensive;
+use super::program::{Answer, Effort, Point, Program};
+use super::tuning::{
+    EQUAL_COST, FEW, FEW_EXCLUSIVE, FEW_MEMORY, FEW_NODES, MANY_OPERATORS, NODES_BEFORE_PROBING,
+    PART_FOR_INCUMBENT, PART_OF_GAP_PROBED,
+};
 use super::variants::{Candidates, candidates};
-use crate::planner::{PlannerError, SearchLimits};
+use crate::planner::{Highs, PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::search_time::SearchTime;
 use crate::solution::Solution;
-
-/// Joint variants that are solved one by one: usually, with whole workers per operator, with memory in the program.
-const FEW: usize = 20;
-const FEW_EXCLUSIVE: usize = 1_000;
-const FEW_MEMORY: usize = 100;
-/// Nodes that the search of an incumbent may use, as a part of all.
-const INCUMBENT_PART: u64 = 100;
-
-/// A point that is known already is good enough to begin with where the relaxation costs less by no more than this part.
-const NEAR: f64 = 0.1;
-/// Part of the gap by which a plan must be cheaper for which no variant is left out.
-const PART_OF_PROBING: f64 = 0.7;
-/// Nodes after which it is worth to find out which variants can be left out.
-const NODES_BEFORE_PROBING: u64 = 150;
-
-/// Part of the cost by which equal costs may differ.
-pub(super) const ROUNDING: f64 = 1e-9;
 
 /// Counts what a search has used.
 #[derive(Debug)]
@@ -36,6 +20,8 @@ pub(super) struct Search {
     pub(super) limits: SearchLimits,
     pub(super) time: SearchTime,
     pub(super) nodes: u64,
+    /// Whether HiGHS solved a part of it.
+    pub(super) has_asked_highs: bool,
     /// Whether the wall-clock limit ended a part of it.
     pub(super) by_time: bool,
     /// The best plan that is known, with its cost.
@@ -53,7 +39,31 @@ pub(super) struct Found {
 
 impl Search {
     pub(super) fn new(limits: &SearchLimits, time: SearchTime) -> Self {
-        Self { limits: *limits, time, nodes: 0, by_time: false, known: None, has_heuristics: false }
+        Self {
+            limits: *limits,
+            time,
+            nodes: 0,
+            has_asked_highs: false,
+            by_time: false,
+            known: None,
+            has_heuristics: false,
+        }
+    }
+
+    /// The same limits with a part of the time that is left.
+    pub(super) fn limits_of_part(&self, part: f64) -> SearchLimits {
+        let left = self.time.left_of(self.limits.wall_seconds);
+        let wall_seconds = self.limits.wall_seconds.map(|_| self.time.seconds() + part * left);
+        SearchLimits { wall_seconds, ..self.limits }
+    }
+
+    /// Does a part of the search under limits of its own.
+    pub(super) fn under<T>(&mut self, limits: SearchLimits, of: impl FnOnce(&mut Self) -> T) -> T {
+        let known = self.known.take();
+        let mut part = Self { limits, known, ..*self };
+        let answer = of(&mut part);
+        *self = Self { limits: self.limits, ..part };
+        answer
     }
 
     /// The best plan that is known with its cost; the heuristics run once for it.
@@ -102,10 +112,9 @@ impl Search {
         let mut routed: Option<(Model, Point)> = None;
         let parts: &[f64] = if gap > 1e-4 { &[1.0, 0.6] } else { &[0.9] };
         for part in parts {
-            self.limits.gap = part * gap;
-            let flows = self.directly(&prepared.without_routes(), excluded, None);
-            self.limits.gap = gap;
-            let flows = flows?;
+            let limits = SearchLimits { gap: part * gap, ..self.limits };
+            let flows =
+                self.under(limits, |search| search.directly(&prepared.without_routes(), excluded, None))?;
             bound = bound.max(flows.bound);
             match flows.best {
                 None if flows.bound == f64::INFINITY => return Ok(Found { best: None, bound }),
@@ -123,7 +132,7 @@ impl Search {
                     }
                     if let Answer::Found(point) = answer {
                         let (whole, point) = self.polished(whole, point);
-                        if point.cost - bound <= (gap + ROUNDING) * point.cost {
+                        if point.cost - bound <= (gap + EQUAL_COST) * point.cost {
                             return Ok(Found { best: Some((whole, point)), bound });
                         }
                         routed = Some((whole, point));
@@ -147,10 +156,9 @@ impl Search {
         excluded: &[Vec<usize>],
         start: Option<&[f64]>,
     ) -> Result<Found, PlannerError> {
-        let has_memory = prepared.classes.iter().any(|class| class.memory.is_some());
         let few = if prepared.problem.limits.one_operator_per_worker {
             FEW_EXCLUSIVE
-        } else if has_memory {
+        } else if prepared.has_memory() {
             FEW_MEMORY
         } else {
             FEW
@@ -165,11 +173,11 @@ impl Search {
     pub(super) fn one_by_one(&mut self, prepared: &Prepared<'_>, joints: &[Vec<usize>]) -> Found {
         let mut open: Vec<(f64, Model)> = Vec::new();
         for joint in joints {
-            let mut model = Model::new(prepared, &Allowed::only(prepared, joint));
-            match self.root(prepared, &mut model) {
-                Ok(point) => open.push((point.bound, model)),
-                Err(NotLive::Unknown) => open.push((0.0, model)),
-                Err(NotLive::Infeasible) => {}
+            let model = Model::new(prepared, &Allowed::only(prepared, joint));
+            match self.relaxed(&model.program) {
+                Answer::Found(point) => open.push((point.cost, model)),
+                Answer::Nothing { .. } => open.push((0.0, model)),
+                Answer::Infeasible => {}
             }
         }
         open.sort_by(|a, b| a.0.total_cmp(&b.0)); // stable: the order of the list decides between equals
@@ -185,7 +193,7 @@ impl Search {
             if let Some((_, point)) = &best {
                 model.program.cheaper_than(point.cost * (1.0 - 0.5 * self.limits.gap));
             }
-            match self.integral(prepared, &model, 1.0, None) {
+            match self.integral(&model, &self.effort(1.0), None) {
                 Answer::Found(point) => {
                     bound = bound.min(point.bound.max(relaxed));
                     if best.as_ref().is_none_or(|(_, other)| point.cost < other.cost * (1.0 - 1e-9)) {
@@ -212,15 +220,16 @@ impl Search {
         allowed: &Allowed,
         start: Option<&[f64]>,
     ) -> Result<Found, PlannerError> {
-        let mut model = Model::new(prepared, allowed);
-        if self.limits.solver.is_highs() {
-            return Ok(self.at_once(model, 1.0, None));
+        let model = Model::new(prepared, allowed);
+        if let Some(highs) = self.highs_at_once(prepared) {
+            return Ok(self.at_once(model, highs));
         }
-        let root = match self.root(prepared, &mut model) {
-            Ok(root) => root,
-            Err(NotLive::Infeasible) => return Ok(Found { best: None, bound: f64::INFINITY }),
-            Err(NotLive::Unknown) => return Ok(Found { best: None, bound: 0.0 }),
+        let root = match self.relaxed(&model.program) {
+            Answer::Found(root) => root,
+            Answer::Infeasible => return Ok(Found { best: None, bound: f64::INFINITY }),
+            Answer::Nothing { .. } => return Ok(Found { best: None, bound: 0.0 }),
         };
+        let gap = self.limits.gap + EQUAL_COST;
         let effort = self.incumbent_effort();
         let known = self.known.as_ref().and_then(|(_, solution)| model.integers_of(prepared, solution));
         let mut best = None;
@@ -229,69 +238,56 @@ impl Search {
             self.improve(&model.program.with_integers_of(values), &effort, &mut best);
         }
         // Where there was a search before this one, the problem is not an easy one.
-        let is_large = model.binaries.len() >= MANY_OPERATORS;
         let nodes = if best.is_some() { 1 } else { NODES_BEFORE_PROBING };
-        let few = Effort { nodes: self.limits.nodes.min(nodes), ..self.effort(1.0) };
-        let is_near = |point: &Point| point.cost - root.bound <= NEAR * point.cost;
+        let is_large = model.binaries.len() >= MANY_OPERATORS;
+        let is_close = |point: &Point| point.cost - root.cost <= gap * point.cost;
         let mut is_bound_far = false;
-        if is_large || !best.as_ref().is_some_and(is_near) {
+        if !best.as_ref().is_some_and(is_close) {
             let first;
-            (first, is_bound_far) = self.first_point(prepared, &model, &root);
+            (first, is_bound_far) = self.first_point(&model, &root);
             best = best.into_iter().chain(first).min_by(|a, b| a.cost.total_cmp(&b.cost));
         }
-        if best.is_none() {
-            // One from a heuristic, its variants and numbers of workers.
-            let known = self.incumbent(prepared.problem, &allowed.excluded)?;
-            let values = known.as_ref().and_then(|(_, solution)| model.integers_of(prepared, solution));
-            if let Some(values) = values {
-                self.improve(&model.program.with_integers_of(&values), &effort, &mut best);
-            }
-        }
+        let few = Effort { nodes: self.limits.nodes.min(nodes), ..self.effort(1.0) };
         let (mut best, mut bound) = match best {
-            Some(point) if is_large && is_bound_far => (Some(point), root.bound),
-            best => self.all_of(prepared, &model, best, root.bound, &few),
+            Some(point) if is_large && is_bound_far => (Some(point), root.cost),
+            best => self.all_of(&model, best, root.cost, &few),
         };
-        let gap = self.limits.gap + ROUNDING;
         let is_settled =
             best.as_ref().map_or(bound == f64::INFINITY, |point| point.cost - bound <= gap * point.cost);
         if !is_settled && few.nodes < self.limits.nodes {
             match best {
-                Some(point) => return Ok(self.without_dear_variants(prepared, model, point, bound)),
-                None => (best, bound) = self.all_of(prepared, &model, None, bound, &self.effort(1.0)),
+                Some(point) => return Ok(self.without_expensive_variants(model, point, bound)),
+                None => (best, bound) = self.all_of(&model, None, bound, &self.effort(1.0)),
             }
         }
         Ok(Found { best: best.map(|point| (model, point)), bound })
     }
 
     /// Searches on from a point and a bound, without the variants that can be part of no cheaper plan.
-    fn without_dear_variants(
-        &mut self,
-        prepared: &Prepared<'_>,
-        model: Model,
-        point: Point,
-        bound: f64,
-    ) -> Found {
-        let cutoff = point.cost * (1.0 - PART_OF_PROBING * self.limits.gap);
+    fn without_expensive_variants(&mut self, model: Model, point: Point, bound: f64) -> Found {
+        let cutoff = point.cost * (1.0 - PART_OF_GAP_PROBED * self.limits.gap);
         let (time, wall) = (self.time, self.limits.wall_seconds);
-        let near = without_dear(&model, &point.values, cutoff, || time.left_of(wall)).and_then(|allowed| {
-            let all = model.binaries.iter().flatten().zip(allowed.variants.iter().flatten());
-            let out = all.filter_map(|(binary, is_allowed)| binary.filter(|_| !is_allowed));
-            let mut near = Model { program: model.program.without(out), ..model.clone() };
-            let root = self.root(prepared, &mut near).ok()?;
-            Some((near, root.bound))
-        });
+        let near =
+            without_expensive(&model, &point.values, cutoff, || time.left_of(wall)).and_then(|allowed| {
+                let all = model.binaries.iter().flatten().zip(allowed.variants.iter().flatten());
+                let out = all.filter_map(|(binary, is_allowed)| binary.filter(|_| !is_allowed));
+                let near = Model { program: model.program.without(out), ..model.clone() };
+                match self.relaxed(&near.program) {
+                    Answer::Found(root) => Some((near, root.cost)),
+                    _ => None,
+                }
+            });
         let (model, least, cutoff) = match near {
             Some((near, least)) => (near, least, cutoff),
             None => (model, 0.0, f64::INFINITY),
         };
-        let (best, next) = self.all_of(prepared, &model, Some(point), bound.max(least), &self.effort(1.0));
+        let (best, next) = self.all_of(&model, Some(point), bound.max(least), &self.effort(1.0));
         Found { best: best.map(|best| (model, best)), bound: bound.max(next.min(cutoff)) }
     }
 
     /// Searches a whole program on from the best point so far, where there is one; the best then, and a bound.
     fn all_of(
         &mut self,
-        prepared: &Prepared<'_>,
         model: &Model,
         mut best: Option<Point>,
         mut bound: f64,
@@ -300,7 +296,7 @@ impl Search {
         let is_close = |point: &Point| (point.cost - bound) <= self.limits.gap * point.cost;
         if !best.as_ref().is_some_and(is_close) {
             let start = best.as_ref().map(|point| point.values.clone());
-            match self.integral_with(prepared, model, effort, start.as_deref()) {
+            match self.integral(model, effort, start.as_deref()) {
                 Answer::Found(point) => {
                     bound = bound.max(point.bound);
                     if best.as_ref().is_none_or(|other| point.cost <= other.cost) {
@@ -318,9 +314,15 @@ impl Search {
         (best, bound)
     }
 
-    /// The whole program, with a solver that finds its own cuts and first points.
-    pub(super) fn at_once(&mut self, model: Model, part_of_gap: f64, start: Option<&[f64]>) -> Found {
-        let effort = Effort { start, ..self.effort(part_of_gap) };
+    /// HiGHS, where it is asked at once: for programs with memory, unless they are large.
+    pub(super) fn highs_at_once(&self, prepared: &Prepared<'_>) -> Option<Highs> {
+        let is_large = prepared.problem.operators.len() >= MANY_OPERATORS;
+        self.limits.solver.highs().filter(|_| prepared.has_memory() && !is_large)
+    }
+
+    /// The whole program, by HiGHS, which finds its own cuts and first points.
+    fn at_once(&mut self, model: Model, highs: Highs) -> Found {
+        let effort = Effort { highs: Some(highs), is_hard: true, ..self.effort(1.0) };
         match self.solve(&model.program, &effort) {
             Answer::Found(point) => Found { bound: point.bound, best: Some((model, point)) },
             Answer::Nothing { bound, .. } => Found { best: None, bound },
@@ -328,24 +330,9 @@ impl Search {
         }
     }
 
-    /// The relaxation, strengthened; with the rows that did it in the program.
-    pub(super) fn root(&mut self, prepared: &Prepared<'_>, model: &mut Model) -> Result<Point, NotLive> {
-        let (time, wall) = (self.time, self.limits.wall_seconds);
-        let left = || time.left_of(wall);
-        let form = SolverForm::of(&model.program, true).ok_or(NotLive::Infeasible)?;
-        let point = |values, cost| Point { values, cost, bound: cost, nodes: 0, by_time: false };
-        if form.is_decided() {
-            return Ok(point(form.values(|_| 0.0), form.fixed_cost));
-        }
-        let mut live = Live::new(&form, left());
-        if let (Err(NotLive::Unknown), true) = (&live, left() > 0.0)
-            && let Some(backwards) = SolverForm::in_order(&model.program, true, true)
-        {
-            live = Live::new(&backwards, left()); // the solver lost its way: on another one
-        }
-        self.by_time |= left() <= 0.0;
-        let live = strengthen(prepared, model, &form, live?, left);
-        Ok(point(live.values(&form), live.cost(&form)))
+    /// The relaxation of a program.
+    pub(super) fn relaxed(&mut self, program: &Program) -> Answer {
+        self.solve(program, &Effort { relaxed: true, ..self.effort(1.0) })
     }
 
     /// Keeps the better of the best point so far and what a restricted program has.
@@ -365,59 +352,21 @@ impl Search {
 
     pub(super) fn incumbent_effort(&self) -> Effort<'static> {
         let effort = self.effort(0.5);
-        Effort { nodes: (effort.nodes / INCUMBENT_PART).max(1), seconds: effort.seconds / 3.0, ..effort }
+        Effort { nodes: (effort.nodes / PART_FOR_INCUMBENT).max(1), seconds: effort.seconds / 3.0, ..effort }
     }
 
-    fn integral(
-        &mut self,
-        prepared: &Prepared<'_>,
-        model: &Model,
-        part_of_gap: f64,
-        start: Option<&[f64]>,
-    ) -> Answer {
-        self.integral_with(prepared, model, &self.effort(part_of_gap), start)
-    }
-
-    /// Solves a model; where waits can be chosen, first with one wait everywhere, as a start for all.
-    pub(super) fn integral_with(
-        &mut self,
-        prepared: &Prepared<'_>,
-        model: &Model,
-        effort: &Effort<'_>,
-        start: Option<&[f64]>,
-    ) -> Answer {
-        let mut waits: Vec<f64> = prepared.classes.iter().filter_map(|class| class.wait).collect();
-        waits.sort_by(f64::total_cmp);
-        waits.dedup();
-        let mut start: Option<Vec<f64>> = start.map(<[f64]>::to_vec);
-        if waits.len() > 1 && start.is_none() {
-            let seconds = effort.seconds / (2.0 * waits.len() as f64);
-            let mut least = f64::INFINITY;
-            for wait in waits {
-                let others =
-                    prepared.classes.iter().zip(&model.counts).filter(|(class, _)| class.wait != Some(wait));
-                let columns = others.flat_map(|(_, counts)| counts.iter().map(|(_, column)| *column));
-                let narrow = model.program.without(columns);
-                let quick =
-                    Effort { gap: 0.02, nodes: (effort.nodes / 200).max(50), seconds, ..effort.clone() };
-                if let Answer::Found(point) = self.solve(&narrow, &quick)
-                    && point.cost < least
-                {
-                    least = point.cost;
-                    start = Some(point.values);
-                }
-            }
-        }
-        let answer = self.solve(&model.program, &Effort { start: start.as_deref(), ..effort.clone() });
+    /// Solves a model.
+    pub(super) fn integral(&mut self, model: &Model, effort: &Effort<'_>, start: Option<&[f64]>) -> Answer {
+        let answer = self.solve(&model.program, &Effort { start, ..effort.clone() });
         // The solver may forget a start; the better of the two counts.
         match (answer, start) {
             (Answer::Nothing { bound, nodes, by_time }, Some(values)) => {
-                let cost = model.program.cost_of(&values);
-                Answer::Found(Point { values, cost, bound: bound.min(cost), nodes, by_time })
+                let cost = model.program.cost_of(values);
+                Answer::Found(Point { values: values.to_vec(), cost, bound: bound.min(cost), nodes, by_time })
             }
-            (Answer::Found(point), Some(values)) if model.program.cost_of(&values) < point.cost - 1e-9 => {
-                let cost = model.program.cost_of(&values);
-                Answer::Found(Point { values, cost, ..point })
+            (Answer::Found(point), Some(values)) if model.program.cost_of(values) < point.cost - 1e-9 => {
+                let cost = model.program.cost_of(values);
+                Answer::Found(Point { values: values.to_vec(), cost, ..point })
             }
             (answer, _) => answer,
         }
@@ -442,13 +391,39 @@ impl Search {
             nodes: self.limits.nodes,
             seconds: self.time.left_of(self.limits.wall_seconds),
             start: None,
-            solver: self.limits.solver,
+            highs: None,
+            is_hard: false,
         }
     }
 
-    /// Solves a program, and counts what that took.
+    /// Solves a program, and counts what that took. Where HiGHS may be asked, it is once a few nodes of `microlp` did not
+    /// settle an integer program: of small programs `microlp` is quicker with most, and of linear ones with all.
     pub(super) fn solve(&mut self, program: &Program, effort: &Effort<'_>) -> Answer {
+        if effort.relaxed || effort.nodes <= FEW_NODES || effort.highs.is_none() {
+            return self.solve_once(program, &Effort { highs: None, ..effort.clone() });
+        }
+        if effort.is_hard {
+            return self.solve_once(program, effort);
+        }
+        let answer = self.solve_once(program, &Effort { nodes: FEW_NODES, highs: None, ..effort.clone() });
+        let start = match &answer {
+            Answer::Infeasible => return answer,
+            Answer::Found(point) if point.cost - point.bound <= effort.gap * point.cost => return answer,
+            Answer::Found(point) => Some(point.values.as_slice()),
+            Answer::Nothing { .. } => effort.start,
+        };
+        match (self.solve_once(program, &Effort { start, ..effort.clone() }), answer) {
+            (Answer::Nothing { bound, .. }, Answer::Found(point)) => {
+                Answer::Found(Point { bound: point.bound.max(bound.min(point.cost)), ..point })
+            }
+            (by_highs, _) => by_highs,
+        }
+    }
+
+    /// Solves a program by HiGHS alone where that is asked for, otherwise by `microlp` alone.
+    fn solve_once(&mut self, program: &Program, effort: &Effort<'_>) -> Answer {
         let left = self.time.left_of(self.limits.wall_seconds);
+        self.has_asked_highs |= effort.highs.is_some();
         let answer = program.solve(&Effort { seconds: left.min(effort.seconds), ..effort.clone() });
         match &answer {
             Answer::Found(point) => {

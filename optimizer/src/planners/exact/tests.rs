@@ -243,7 +243,7 @@ fn accuracy_models_agree() {
             assert_close(optimum(&problem), expected);
             // And as rows of one program.
             let prepared =
-                Prepared::new(&problem, &[MemoryRule::Ignored], LatencyRule::Budgets, 1.0).expect("is right");
+                Prepared::new(&problem, &[MemoryRule::Ignored], LatencyRule::Plan, 1.0).expect("is right");
             let variants = vec![vec![true; 2]; 2];
             let allowed = Allowed { variants, excluded: Vec::new(), list: None };
             let mut search = Search::new(&SearchLimits::default(), SearchTime::begin());
@@ -283,7 +283,7 @@ fn one_program_and_one_by_one_agree() {
     let mut problem = case(&services, &[(0, 2), (1, 2), (2, 3)], &machines, accuracy);
     problem.limits.accuracy = Some(75.0);
     let prepared =
-        Prepared::new(&problem, &[MemoryRule::Ignored; 3], LatencyRule::Budgets, 1.0).expect("is right");
+        Prepared::new(&problem, &[MemoryRule::Ignored; 3], LatencyRule::Plan, 1.0).expect("is right");
     let mut search = Search::new(&SearchLimits::default(), SearchTime::begin());
     let Candidates::Few(joints) = candidates(&prepared, &[], 1000) else { panic!("few enough") };
     let Candidates::Many(allowed) = candidates(&prepared, &[], 1) else { panic!("too many") };
@@ -387,9 +387,9 @@ fn models_are_packed_in_another_order_before_another_worker_is_rented() {
     assert_close(optimum(&problem), 2.0);
 }
 
-/// Budgets by operator and location find what one limit for all routes allows.
+/// Waits and machines can be chosen: what it costs lies between the bound and the cost without a limit.
 #[test]
-fn budgets_are_searched_where_waits_and_machines_can_be_chosen() {
+fn a_latency_limit_costs_no_less_than_none() {
     let machines = [(0, 6, 0.5, 1.0), (0, 6, 1.1, 2.0), (1, 9, 2.0, 8.0)];
     let services: [&[f64]; 3] = [&[0.04, 0.06], &[0.02, 0.03], &[0.05, 0.07]];
     let accuracy = AccuracyModel::Additive { base: 50.0, contributions: vec![vec![0.0, 5.0]; 3] };
@@ -402,12 +402,6 @@ fn budgets_are_searched_where_waits_and_machines_can_be_chosen() {
         let (cost, bound) = (outcome.cost.expect("has a plan"), outcome.bound.expect("has a bound"));
         assert!(bound >= free - 1e-6, "{bound} is below {free}, what it costs without the limit");
         assert!(cost >= bound - 1e-9, "{seconds} s: {cost} against {bound}");
-        let rules = [MemoryRule::Ignored; 3];
-        let prepared = Prepared::new(&problem, &rules, LatencyRule::Budgets, 1.0).expect("is right");
-        let limits = SearchLimits { wall_seconds: None, ..SearchLimits::default() };
-        let mut search = Search::new(&limits, SearchTime::begin());
-        let (_, point, _) = search.within_budgets(&prepared, &[], 0.0).expect("has a plan");
-        assert!(point.cost <= 1.05 * cost, "{} against {cost}", point.cost);
     }
 }
 
@@ -416,7 +410,7 @@ fn budgets_are_searched_where_waits_and_machines_can_be_chosen() {
 fn a_solver_that_loses_its_way_ends_no_search() {
     let mut problem = workflow_problem(Size::EXTRA_LARGE, 9);
     problem.limits.one_operator_per_worker = true;
-    let limits = SearchLimits { wall_seconds: Some(5.0), ..SearchLimits::default() };
+    let limits = SearchLimits { wall_seconds: Some(20.0), ..SearchLimits::default() };
     let outcome = Exact.plan(&problem, &limits).expect("no fault");
     assert!(outcome.solution.is_some() && outcome.bound.is_some_and(|bound| bound > 0.0), "{outcome:?}");
 }

@@ -5,16 +5,8 @@
 //! discovery (Boland, Hewitt, Marshall and Savelsbergh 2017, section 3).
 use super::model::Model;
 use super::prepared::Prepared;
+use super::tuning::{FIRST_POINTS, NEGLIGIBLE_SHARE, QUANTA, SAME_TIME};
 use std::collections::BTreeMap;
-
-/// Points of each node and location to begin with.
-const POINTS: usize = 3;
-/// Parts of the longest limit to which durations are rounded down, so that nearly equal ones are one.
-const QUANTA: f64 = 512.0;
-/// Times closer than this, as a part of the longest limit, are the same.
-const SAME: f64 = 1e-9;
-/// A share of the keys that is rounding.
-const NOTHING: f64 = 1e-6;
 
 /// When keys can begin and end at an operator, or an origin of sources, at a location, in seconds.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,8 +70,8 @@ pub(super) struct Wait {
 impl Window {
     pub(super) fn new(earliest: f64, latest: f64, fastest: f64) -> Self {
         let spread = |from: f64, to: f64| -> Vec<f64> {
-            let step = (to - from).max(0.0) / POINTS as f64;
-            if step <= 0.0 { vec![from] } else { (0..POINTS).map(|i| from + step * i as f64).collect() }
+            let step = (to - from).max(0.0) / FIRST_POINTS as f64;
+            if step <= 0.0 { vec![from] } else { (0..FIRST_POINTS).map(|i| from + step * i as f64).collect() }
         };
         let begins = spread(earliest, latest - fastest);
         Self { earliest, latest, begins, ends: spread(earliest + fastest, latest) }
@@ -95,7 +87,7 @@ impl TimeGrid {
 
     /// The last point that is not after a time; none before the first.
     pub(super) fn at(&self, points: &[f64], time: f64) -> Option<usize> {
-        points.partition_point(|point| *point <= time + SAME * self.longest).checked_sub(1)
+        points.partition_point(|point| *point <= time + SAME_TIME * self.longest).checked_sub(1)
     }
 
     /// Adds the points that the times of late keys were rounded away from; whether there are any.
@@ -104,7 +96,7 @@ impl TimeGrid {
     /// little time for the slowest way on: more than are really late, never fewer.
     pub(super) fn refine(&mut self, prepared: &Prepared<'_>, model: &Model, values: &[f64]) -> bool {
         let columns = &model.times;
-        let is_used = |column: usize| values[column] > NOTHING;
+        let is_used = |column: usize| values[column] > NEGLIGIBLE_SHARE;
         let operators = prepared.problem.operators.len();
         let calls: Vec<&Call> = columns.calls.iter().filter(|call| is_used(call.column)).collect();
         let trips: Vec<&Trip> = columns.trips.iter().filter(|trip| is_used(trip.column)).collect();
@@ -147,7 +139,7 @@ impl TimeGrid {
         let mut latest_end: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
         let mut latest_begin: BTreeMap<(usize, usize, usize, usize), f64> = BTreeMap::new(); // by link into it
         let mut late: Vec<(usize, usize, bool, f64)> = Vec::new(); // node, location, is a begin, the point to add
-        let tolerance = SAME * self.longest;
+        let tolerance = SAME_TIME * self.longest;
         for node in (0..operators).rev().chain(operators..prepared.nodes()) {
             let mut least: BTreeMap<(usize, usize), f64> = BTreeMap::new();
             for call in calls.iter().filter(|call| call.node == node) {

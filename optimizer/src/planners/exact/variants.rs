@@ -5,15 +5,9 @@
 //! accepted one beats in this way at every operator can be part of the cheapest plan.
 use super::model::Allowed;
 use super::prepared::{Choice, Prepared};
+use super::tuning::{MOST_COMPARED, MOST_LISTED, MOST_ROWS_OF_VARIANTS};
 use crate::problem::AccuracyModel;
 use std::collections::BTreeSet;
-
-/// Most joint variants that are listed one by one.
-const LISTED: u64 = 100_000;
-/// Most joint variants that are compared each with each.
-const COMPARED: usize = 3_000;
-/// Most joint variants that become rows of one program.
-const ROWS: usize = 20_000;
 
 /// What is left to look at.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +36,7 @@ pub(super) fn candidates(prepared: &Prepared<'_>, excluded: &[Vec<usize>], few: 
             Some(accepted.filter(is_open).collect::<BTreeSet<_>>().into_iter().collect())
         }
         _ if problem.limits.accuracy.is_none() && excluded.is_empty() => None,
-        _ if problem.joint_variants() <= LISTED => {
+        _ if problem.joint_variants() <= MOST_LISTED => {
             Some(product(&runs).into_iter().filter(|joint| problem.accepts(joint)).filter(is_open).collect())
         }
         _ => None,
@@ -55,7 +49,7 @@ pub(super) fn candidates(prepared: &Prepared<'_>, excluded: &[Vec<usize>], few: 
             }
             let of = |v: usize, m: usize| left.iter().any(|joint| joint[v] == m);
             let variants = (0..runs.len()).map(|v| (0..runs[v].len()).map(|m| of(v, m)).collect()).collect();
-            let list = (left.len() <= ROWS).then_some(left);
+            let list = (left.len() <= MOST_ROWS_OF_VARIANTS).then_some(left);
             Candidates::Many(Allowed { variants, excluded: excluded.to_vec(), list })
         }
         None => {
@@ -87,7 +81,7 @@ pub(super) fn listed(prepared: &Prepared<'_>, excluded: &[Vec<usize>]) -> Option
             let is_free = prepared.problem.limits.accuracy.is_none() && excluded.is_empty();
             let count = variants.iter().map(|of| of.iter().filter(|is| **is).count());
             let count = count.fold(1usize, usize::saturating_mul);
-            (is_free && count <= ROWS).then(|| product(&variants))
+            (is_free && count <= MOST_ROWS_OF_VARIANTS).then(|| product(&variants))
         }
     }
 }
@@ -134,7 +128,7 @@ fn undominated(mut joints: Vec<Vec<usize>>, beats: &[Vec<Vec<bool>>]) -> Vec<Vec
             })
         })
     });
-    if joints.len() > COMPARED {
+    if joints.len() > MOST_COMPARED {
         return joints;
     }
     let dominates = |a: &[usize], b: &[usize]| {

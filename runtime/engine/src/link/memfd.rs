@@ -2,10 +2,11 @@
 //! pointer identity and the receiver trusts nothing but lengths it checks.
 //!
 //! Layout of a frame: 64 bytes of header (little endian), then the payload. Frames lie one after another in
-//! a ring of 8 MiB; one that finds no room gets a memory file of its own, so sending never blocks.
+//! a ring of 8 MiB; one that finds no backpressure gets a memory file of its own, so sending never blocks.
 use super::pipe::{Reader, Writer, pipe};
 use super::{Link, LinkEnds, LinkError, LinkReceiver, LinkSender};
 use crate::frame::{Content, Control, Frame, Header, WatermarkStep};
+use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamEncoder;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of the ring: the credit window with room to spare, so that only frames of unusual size find none.
+/// Bytes of the ring: the credit window with backpressure to spare, so that only frames of unusual size find none.
 const RING_BYTES: u64 = 8 << 20;
 const HEADER_BYTES: usize = 64;
 const DATA: u8 = 0;
@@ -81,6 +82,34 @@ impl Link for Memfd {
             }),
         ))
     }
+}
+
+/// Bytes that the frames of a stream take as they travel: what links count, and what planners count with. The schema, which
+/// travels with the first frame of an incarnation, is not in them.
+pub struct FrameBytes(StreamEncoder);
+
+impl FrameBytes {
+    /// Of frames with this schema.
+    ///
+    /// # Errors
+    /// When Arrow cannot encode it.
+    pub fn new(schema: &SchemaRef) -> Result<Self, LinkError> {
+        let mut encoder = StreamEncoder::try_new(schema).map_err(damaged)?;
+        encoder.encode(&RecordBatch::new_empty(Arc::clone(schema))).map_err(damaged)?;
+        Ok(Self(encoder))
+    }
+
+    /// Of a frame with these records.
+    ///
+    /// # Errors
+    /// When Arrow cannot encode them.
+    pub fn of(&mut self, batch: &RecordBatch) -> Result<usize, LinkError> {
+        Ok(HEADER_BYTES + payload_bytes(&self.0.encode(batch).map_err(damaged)?))
+    }
+}
+
+fn payload_bytes(payload: &[Buffer]) -> usize {
+    payload.iter().map(Buffer::len).sum()
 }
 
 fn damaged(error: ArrowError) -> LinkError {
@@ -160,11 +189,8 @@ impl LinkSender for Sender {
             }
         };
         let mut hasher = Xxh3::new();
-        let mut length = 0;
-        for part in &payload {
-            hasher.update(part);
-            length += part.len();
-        }
+        payload.iter().for_each(|part| hasher.update(part));
+        let length = payload_bytes(&payload);
         let header = encode_header(&frame.header, kind, epoch, length as u64, hasher.digest());
         let mut parts: Vec<&[u8]> = Vec::with_capacity(payload.len() + 1);
         parts.push(&header);

@@ -7,13 +7,14 @@ mod in_process;
 mod memfd;
 mod pipe;
 
-pub use crate::emulation::link::EmulatedLink;
 pub use in_process::InProcess;
-pub use memfd::Memfd;
+pub use memfd::{FrameBytes, Memfd};
 
 use crate::frame::{Control, Frame};
 use arrow_schema::SchemaRef;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use tidemill_spec::plan::LinkKind;
 
 /// Why a link cannot be used any more.
 #[derive(Debug, thiserror::Error)]
@@ -76,4 +77,12 @@ pub trait Link: Send + Sync {
     /// # Errors
     /// When the operating system refuses descriptors or memory.
     fn connect(&self, schema: SchemaRef) -> Result<LinkEnds, LinkError>;
+}
+
+/// The link that a plan names.
+pub(crate) fn of(kind: LinkKind) -> Arc<dyn Link> {
+    match kind {
+        LinkKind::InProcess => Arc::new(InProcess),
+        LinkKind::Memfd => Arc::new(Memfd),
+    }
 }

@@ -48,8 +48,8 @@ pub(crate) struct Egress {
     sequence: u64,
     /// Frontier of the stage's output.
     frontier: Epoch,
-    /// Frontier that the receiver was told; none yet: nothing.
-    told: Option<Epoch>,
+    /// Frontier that the receiver was announced; none yet: nothing.
+    announced: Option<Epoch>,
     durable: Epoch,
 }
 
@@ -81,7 +81,7 @@ impl Egress {
             credit: 0,
             sequence: 0,
             frontier: start,
-            told: None,
+            announced: None,
             durable: start,
         }
     }
@@ -104,7 +104,7 @@ impl Egress {
 
     /// The receiver has ended well.
     pub(crate) fn receiver_finished(&mut self) {
-        self.heed(Control::Durable(CLOSED));
+        self.on_control(Control::Durable(CLOSED));
         self.link = None;
         self.resumed = false;
     }
@@ -125,7 +125,7 @@ impl Egress {
         loop {
             let Some(link) = self.link.as_mut() else { return };
             match link.receive_control() {
-                Ok(Some(control)) => self.heed(control),
+                Ok(Some(control)) => self.on_control(control),
                 Ok(None) => break,
                 Err(error) => return self.lost(&error),
             }
@@ -147,14 +147,14 @@ impl Egress {
         self.resumed = false;
     }
 
-    fn heed(&mut self, control: Control) {
+    fn on_control(&mut self, control: Control) {
         match control {
             Control::Resume(epoch) => {
                 self.resumed = true;
                 self.resume_at = epoch;
                 self.cursor = 0;
                 self.credit = CREDIT_WINDOW as i64;
-                self.told = None;
+                self.announced = None;
             }
             Control::Credit(bytes) => self.credit += bytes as i64,
             Control::Durable(epoch) => {
@@ -174,11 +174,11 @@ impl Egress {
     }
 
     fn send(&mut self) -> Result<(), LinkError> {
-        if self.told.is_none() {
+        if self.announced.is_none() {
             // What the watermark was at the place where the receiver goes on.
             let epoch = self.resume_at.min(self.frontier);
             let steps = vec![WatermarkStep { epoch, watermark: self.track.at(epoch) }];
-            self.tell(epoch, steps)?;
+            self.announce(epoch, steps)?;
         }
         while self.credit > 0 {
             if self.cursor == self.kept.len() {
@@ -208,15 +208,15 @@ impl Egress {
         let waiting = self.queue.first_epoch();
         let frontier =
             unsent.into_iter().chain(waiting).min().map_or(self.frontier, |e| e.min(self.frontier));
-        if self.told.is_none_or(|told| told < frontier) {
-            let steps = self.track.steps(self.told, frontier);
-            self.tell(frontier, steps)?;
+        if self.announced.is_none_or(|announced| announced < frontier) {
+            let steps = self.track.steps(self.announced, frontier);
+            self.announce(frontier, steps)?;
         }
         Ok(())
     }
 
-    fn tell(&mut self, epoch: Epoch, steps: Vec<WatermarkStep>) -> Result<(), LinkError> {
-        self.told = Some(epoch);
+    fn announce(&mut self, epoch: Epoch, steps: Vec<WatermarkStep>) -> Result<(), LinkError> {
+        self.announced = Some(epoch);
         let now = self.slot.now();
         self.frame(Content::Frontier { epoch, steps }, now, 0)
     }

@@ -1,14 +1,12 @@
 //! Runs an inference operator: batches go to an executor and come back; the epochs stay held meanwhile.
 //!
-//! Batching is adaptive. A free model takes what waits as soon as it is as much as arrives during one
-//! computation, so a light load is never delayed and a heavy one fills its batches; it waits for more at most
-//! the batching budget that the plan gives.
+//! When a batch starts is the rule of [`tidemill_spec::batching`], which the simulator follows too.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
 use crate::clock::Nanoseconds;
 use crate::context::{Account, SlotContext, StageContext};
 use crate::executor::{Completion, Job, JobResult, ModelExecutor};
-use crate::failure::{OnPanic, RunError};
+use crate::failure::{OnPanic, RunError, SlotEnd};
 use crate::frame::Epoch;
 use crate::freshness::{FreshnessQueue, Waiting};
 use crate::metrics::count;
@@ -19,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_operators::record::{Metadata, RecordId, batch_bytes};
+use tidemill_spec::batching::{Batching, Load, Step};
 
 /// Where a row of a job came from: its source record. Rows of one job with the same origin share their epoch.
 type Origin = (u32, u64);
@@ -59,18 +58,11 @@ fn origin(metadata: &Metadata<'_>, row: usize) -> Origin {
     (metadata.sources.value(row), metadata.sequences.value(row))
 }
 
-/// Settings of an inference stage.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Batching {
-    pub(crate) max_batch: usize,
-    pub(crate) budget: Nanoseconds,
-}
-
 pub(crate) struct InferenceNode {
     slot: Rc<SlotContext>,
     stage: StageContext,
     executor: Arc<dyn ModelExecutor>,
-    generation: u32,
+    incarnation: u32,
     batching: Batching,
     queue: FreshnessQueue,
     account: Account,
@@ -81,10 +73,6 @@ pub(crate) struct InferenceNode {
     ended: BTreeMap<u64, Completion>,
     next_job: u64,
     index: usize,
-    /// Smoothed time between arriving rows, and computation time of one batch, nanoseconds.
-    interval: f64,
-    service: f64,
-    last_arrival: Nanoseconds,
 }
 
 impl InferenceNode {
@@ -93,7 +81,7 @@ impl InferenceNode {
         slot: Rc<SlotContext>,
         stage: StageContext,
         executor: Arc<dyn ModelExecutor>,
-        generation: u32,
+        incarnation: u32,
         batching: Batching,
         queue: FreshnessQueue,
         account: Account,
@@ -103,7 +91,7 @@ impl InferenceNode {
             slot,
             stage,
             executor,
-            generation,
+            incarnation,
             batching,
             queue,
             account,
@@ -112,33 +100,7 @@ impl InferenceNode {
             ended: BTreeMap::new(),
             next_job: 0,
             index,
-            interval: f64::INFINITY,
-            service: 0.0,
-            last_arrival: 0,
         }
-    }
-
-    fn note_arrival(&mut self, now: Nanoseconds, rows: usize) {
-        let gap = (now - self.last_arrival).max(1) as f64 / rows as f64;
-        self.interval = if self.interval.is_finite() { 0.8 * self.interval + 0.2 * gap } else { gap };
-        self.last_arrival = now;
-    }
-
-    /// How many waiting rows make a batch worth starting now.
-    fn target(&self) -> usize {
-        if self.batching.budget == 0 {
-            return 1;
-        }
-        let arriving = self.service / self.interval / self.executor.copies().max(1) as f64;
-        (arriving as usize).clamp(1, self.batching.max_batch)
-    }
-
-    /// How many full batches may be with the executor: one beside the one that runs in each copy, and more of a quick
-    /// model, so that one wake-up serves a millisecond of work.
-    fn ahead(&self) -> usize {
-        const WORK_AHEAD: f64 = 1e6;
-        let ahead = if self.service == 0.0 { 2 } else { ((WORK_AHEAD / self.service) as usize).clamp(2, 64) };
-        ahead * self.executor.copies().max(1)
     }
 
     fn submit_what_is_due(&mut self) {
@@ -153,20 +115,21 @@ impl InferenceNode {
                 return;
             }
             let Some(since) = self.queue.waits_since() else { return };
-            let rows = self.queue.rows();
-            let now = self.slot.now();
-            match self.in_flight.len() - self.ended.len() {
-                running if running < self.executor.copies().max(1) => {
-                    let due = since + self.batching.budget;
-                    if rows < self.target() && now < due {
-                        self.slot.wake_at(due, self.index);
-                        return;
-                    }
+            let load = Load {
+                waiting: self.queue.rows(),
+                since,
+                running: self.in_flight.len() - self.ended.len(),
+                in_flight: self.in_flight.len(),
+                copies: self.executor.copies(),
+            };
+            match self.batching.step(load, self.slot.now()) {
+                // How many: as many as there are, or fewer where an epoch cuts them.
+                Step::Start(_) => {}
+                Step::Wait(due) => {
+                    self.slot.wake_at(due, self.index);
+                    return;
                 }
-                // Batches wait in the executor only when they are full anyway: then nothing is lost by not
-                // waiting, and the model never idles while this thread wakes up.
-                _ if rows >= self.batching.max_batch && self.in_flight.len() < self.ahead() => {}
-                _ => return,
+                Step::Nothing => return,
             }
             let batch = self.next_batch();
             self.submit(batch);
@@ -180,9 +143,9 @@ impl InferenceNode {
         let mut rows = 0;
         // Only needed once a second epoch begins.
         let mut epochs: Option<HashMap<Origin, Epoch>> = None;
-        while rows < self.batching.max_batch {
+        while rows < self.batching.max_batch() {
             let Some(mut waiting) = self.queue.pop() else { break };
-            let mut take = waiting.batch.num_rows().min(self.batching.max_batch - rows);
+            let mut take = waiting.batch.num_rows().min(self.batching.max_batch() - rows);
             if epochs.is_none() && parts.first().is_some_and(|first| first.epoch != waiting.epoch) {
                 let taken = parts.iter().flat_map(|part| {
                     let metadata = Metadata::of(&part.batch);
@@ -220,14 +183,14 @@ impl InferenceNode {
         let id = self.next_job;
         self.next_job += 1;
         let batches = parts.iter().map(|part| part.batch.clone()).collect();
-        self.executor.submit(Job { id, generation: self.generation, parts: batches, bytes });
+        self.executor.submit(Job { id, incarnation: self.incarnation, parts: batches, bytes });
         self.in_flight.insert(id, InFlight { parts, bytes, rows, first_epoch });
     }
 
     /// Takes what ended from the executor, in the order in which it was submitted.
     fn complete_all(&mut self, out: &mut Emit) {
         while let Some(completion) = self.executor.completion() {
-            if completion.generation == self.generation && self.in_flight.contains_key(&completion.id) {
+            if completion.incarnation == self.incarnation && self.in_flight.contains_key(&completion.id) {
                 self.ended.insert(completion.id, completion);
             }
         }
@@ -252,8 +215,7 @@ impl InferenceNode {
                 metrics.compute.record(elapsed, rows);
                 metrics.batches.fetch_add(1, Ordering::Relaxed);
                 metrics.batch_sizes.record(rows);
-                let smooth = if self.service == 0.0 { 1.0 } else { 0.2 };
-                self.service += smooth * (elapsed as f64 - self.service);
+                self.batching.served(elapsed);
                 // Each letter at the epoch of its record: batches may be cut differently in a replay.
                 for letter in output.dead_letters.drain(..) {
                     let epoch = letter.id.and_then(|id| job.epoch_of(id)).unwrap_or(job.first_epoch);
@@ -269,7 +231,7 @@ impl InferenceNode {
                 }
             }
             JobResult::Cancelled => {
-                // Only jobs of former lives are cancelled, and those are sorted out before.
+                // Only jobs of former incarnations are cancelled, and those are sorted out before.
                 self.account.release(job.bytes);
                 self.stage.operator_failed(&self.slot, "the executor cancelled a job that is waited for");
             }
@@ -278,6 +240,12 @@ impl InferenceNode {
                 self.stage.operator_failed(&self.slot, error);
             }
             JobResult::Panicked(text) => self.panicked(job, &text),
+            JobResult::Lost(text) => {
+                self.account.release(job.bytes);
+                let instance = self.stage.instance.clone();
+                let parts = job.parts.into_iter().map(|part| part.batch).collect();
+                self.slot.end_with(SlotEnd::ExecutorLost { instance, text, parts });
+            }
         }
     }
 
@@ -290,7 +258,7 @@ impl InferenceNode {
         tracing::warn!(operator = %self.stage.operator, rows = job.rows, "the model panicked: {text}");
         self.stage.metrics.restarts.fetch_add(1, Ordering::Relaxed);
         let parts: Vec<&RecordBatch> = job.parts.iter().map(|part| &part.batch).collect();
-        self.stage.suspects.accuse_all(&parts, text);
+        self.stage.suspects.record_panic_of(&parts, text);
         self.account.release(job.bytes);
         // Row by row; the next try goes through `receive`-like queueing again.
         for part in &job.parts {
@@ -343,7 +311,7 @@ impl Node for InferenceNode {
     fn receive(&mut self, _port: usize, epoch: Epoch, batch: RecordBatch, _out: &mut Emit) {
         let now = self.slot.now();
         count(&self.stage.metrics.records_in, batch.num_rows() as u64);
-        self.note_arrival(now, batch.num_rows());
+        self.batching.arrived(now, batch.num_rows());
         self.enqueue(epoch, batch, now);
     }
 
@@ -351,8 +319,8 @@ impl Node for InferenceNode {
         self.complete_all(out);
         self.submit_what_is_due();
         // As much as may be in flight waits already.
-        let enough = self.batching.max_batch * self.ahead();
-        self.account.set_sated(self.queue.keeps_all() && self.queue.rows() >= enough);
+        let enough = self.batching.max_batch() * self.batching.ahead(self.executor.copies());
+        self.account.set_full(self.queue.keeps_all() && self.queue.rows() >= enough);
     }
 
     fn hold(&self, frontier: Epoch) -> Epoch {

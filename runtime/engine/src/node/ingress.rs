@@ -1,7 +1,7 @@
-//! The receiving ends of the channels into one input of a stage: fences off former lives of the senders, drops
+//! The receiving ends of the channels into one input of a stage: fences off former incarnations of the senders, drops
 //! what a replay repeats, and holds the meet of the senders' frontiers.
 use super::{Emit, Node};
-use crate::context::{CREDIT_WINDOW, Durable, QUOTA, Room, SlotContext};
+use crate::context::{Backpressure, CREDIT_WINDOW, Durable, QUOTA, SlotContext};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Content, Control, Epoch, Frame};
 use crate::link::{LinkError, LinkReceiver};
@@ -34,7 +34,7 @@ pub(crate) struct Ingress {
     owed: u64,
     /// Durable behind the receiving stage.
     durable: Durable,
-    durable_told: Epoch,
+    durable_announced: Epoch,
 }
 
 impl Ingress {
@@ -58,7 +58,7 @@ impl Ingress {
             repeated: None,
             owed: 0,
             durable,
-            durable_told: 0,
+            durable_announced: 0,
         }
     }
 
@@ -67,7 +67,7 @@ impl Ingress {
         self.link = Some(link);
         self.expected = 0;
         self.owed = 0;
-        self.durable_told = 0;
+        self.durable_announced = 0;
         if incarnation > self.incarnation || !self.open.is_empty() {
             let open = self.open.iter().flat_map(|(epoch, ids)| {
                 (0..ids.len()).map(|row| (*epoch, ids.value(row).try_into().expect("ids are 16 bytes wide")))
@@ -76,7 +76,7 @@ impl Ingress {
         }
         self.incarnation = incarnation;
         self.control(Control::Resume(self.frontier));
-        self.tell_durable();
+        self.announce_durable();
     }
 
     pub(crate) fn link(&self) -> Option<&dyn LinkReceiver> {
@@ -93,10 +93,10 @@ impl Ingress {
     }
 
     /// Tells the sender what it may forget.
-    pub(crate) fn tell_durable(&mut self) {
+    pub(crate) fn announce_durable(&mut self) {
         let durable = self.durable.get();
-        if durable > self.durable_told {
-            self.durable_told = durable;
+        if durable > self.durable_announced {
+            self.durable_announced = durable;
             self.control(Control::Durable(durable));
         }
     }
@@ -109,7 +109,7 @@ impl Ingress {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return None,
                 Err(LinkError::Lost) => {
-                    // The capability stays held: the frontier waits for the sender's next life.
+                    // The capability stays held: the frontier waits for the sender's next incarnation.
                     self.link = None;
                     return None;
                 }
@@ -187,7 +187,7 @@ impl Ingress {
 pub(crate) struct IngressNode {
     slot: Rc<SlotContext>,
     channels: Vec<Rc<RefCell<Ingress>>>,
-    room: Room,
+    backpressure: Backpressure,
     /// Which channel comes first; rotates, so that none starves.
     turn: usize,
     index: usize,
@@ -197,10 +197,10 @@ impl IngressNode {
     pub(crate) fn new(
         slot: Rc<SlotContext>,
         channels: Vec<Rc<RefCell<Ingress>>>,
-        room: Room,
+        backpressure: Backpressure,
         index: usize,
     ) -> Self {
-        Self { slot, channels, room, turn: 0, index }
+        Self { slot, channels, backpressure, turn: 0, index }
     }
 }
 
@@ -214,7 +214,7 @@ impl Node for IngressNode {
         for at in 0..n {
             let mut channel = self.channels[(self.turn + at) % n].borrow_mut();
             loop {
-                if !self.room.is_left(self.slot.budget) {
+                if !self.backpressure.may_take(self.slot.budget) {
                     return;
                 }
                 let Some((epoch, batch, bytes)) = channel.take() else { break };

@@ -8,6 +8,8 @@ pub(crate) mod source;
 pub(crate) mod stateful;
 pub(crate) mod stateless;
 
+use crate::context::SlotContext;
+use crate::faults::Point;
 use crate::frame::{CLOSED, Epoch};
 use crate::routing::Selector;
 use arrow_array::RecordBatch;
@@ -106,6 +108,7 @@ pub(crate) struct Input<'scope> {
 /// Installs a node and gives its output and the handle that schedules it. Data of epochs before `resume_at` is
 /// known already to what comes behind and is left out: other stages of a restarted slot may repeat it.
 pub(crate) fn install<'scope>(
+    slot: &Rc<SlotContext>,
     scope: Scope<'scope, Epoch>,
     name: &str,
     inputs: Vec<Input<'scope>>,
@@ -120,6 +123,7 @@ pub(crate) fn install<'scope>(
     }
     let (output, stream) = builder.new_output::<Rows>();
     let mut output = OutputBuilder::<Epoch, CapacityContainerBuilder<Rows>>::from(output);
+    let (slot, name) = (Rc::clone(slot), name.to_owned());
     builder.build(move |mut capabilities| {
         let mut capability = capabilities.pop();
         let mut emit = Emit::default();
@@ -148,10 +152,14 @@ pub(crate) fn install<'scope>(
             if !emit.items.is_empty() {
                 let capability = capability.as_ref().expect("a node emits only while it holds an epoch");
                 let mut output = output.activate();
+                let mut records = 0;
                 for (epoch, batch) in emit.items.drain(..) {
                     let at = capability.delayed(&epoch);
+                    records += batch.num_rows() as u64;
                     output.session_with_builder(&at).give_container(&mut Rows(Some(batch)));
                 }
+                drop(output);
+                slot.reach(Point::Emitted { node: &name, records });
             }
             match node.hold(frontier) {
                 CLOSED => capability = None,

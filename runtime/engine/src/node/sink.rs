@@ -6,6 +6,7 @@ use self::unpublished::Unpublished;
 use super::{Emit, Node, Processing};
 use crate::clock::Nanoseconds;
 use crate::context::{SlotContext, StageContext};
+use crate::faults::Point;
 use crate::frame::{CLOSED, Epoch};
 use crate::metrics::{SinkMetrics, count};
 use crate::order;
@@ -170,7 +171,10 @@ impl SinkNode {
                 staged_score.judge(truth, &batch, score);
             }
         }
+        let sink = &self.stage.operator;
+        self.slot.reach(Point::Committing { sink, epoch });
         cell.commit(epoch, &self.metrics)?;
+        self.slot.reach(Point::Committed { sink, epoch });
         self.committed = epoch;
         let now = self.slot.now();
         while let Some(first) = self.unpublished.first_entry().filter(|first| *first.key() < epoch) {

@@ -11,11 +11,11 @@ use self::reader::{Chunk, Reader};
 use super::{Emit, Node};
 use crate::alignment::Seat;
 use crate::clock::Nanoseconds;
-use crate::context::{Durable, QUOTA, Room, SlotContext, StageContext};
+use crate::context::{Backpressure, Durable, QUOTA, SlotContext, StageContext};
 use crate::executor::Notifier;
 use crate::frame::{CLOSED, Epoch, WatermarkStep};
 use crate::metrics::count;
-use crate::routing::{ClassTable, Selector, column_positions, number_position};
+use crate::routing::{Selector, column_positions};
 use crate::store::{Cut, End, EpochLog};
 use crate::watermark::Track;
 use arrow_array::{
@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_operators::api::BoundSource;
 use tidemill_operators::record::{EventTime, batch_bytes, record_schema, source_id};
+use tidemill_spec::routing::{ClassTable, number_position};
 
 /// What a source stage is told.
 pub(crate) struct SourceSettings {
@@ -66,8 +67,8 @@ pub(crate) struct SourceNode {
     /// Records before this one are known to belong to the current epoch, where the source has a seat.
     known: u64,
     durable: Durable,
-    room: Room,
-    /// Records that a former life has emitted.
+    backpressure: Backpressure,
+    /// Records that a former incarnation has emitted.
     emitted_before: u64,
     /// Epochs before it are not emitted again after a restart.
     resume_at: Epoch,
@@ -87,7 +88,7 @@ impl SourceNode {
         notifier: Notifier,
         stop: Arc<AtomicBool>,
         durable: Durable,
-        room: Room,
+        backpressure: Backpressure,
         index: usize,
     ) -> Self {
         let resume_at = durable.get();
@@ -120,7 +121,7 @@ impl SourceNode {
             in_epoch: (0, 0),
             known: 0,
             durable,
-            room,
+            backpressure,
             emitted_before,
             resume_at,
             track,
@@ -223,7 +224,7 @@ impl SourceNode {
         seat.publish(self.sequence, &newest, chunk.bytes_per_record);
     }
 
-    /// Ends the stream, in every life and in a replay at the same epoch: receivers may have passed it already.
+    /// Ends the stream, in every incarnation and in a replay at the same epoch: receivers may have passed it already.
     /// `complete`: the source itself has no more.
     fn end(&mut self, complete: bool) {
         if self.ended {
@@ -249,18 +250,18 @@ impl SourceNode {
         }
     }
 
-    /// Where a former life, or the run that is replayed, ended.
+    /// Where a former incarnation, or the run that is replayed, ended.
     fn known_end(&self) -> Option<End> {
         let replayed = self.settings.replay.as_ref().map(EpochLog::stop);
         replayed.or_else(|| self.slot.epochs.known_end(&self.stage.instance))
     }
 
-    /// Whether the record `sequence` is not to be emitted any more.
-    fn ends_before(&self, sequence: u64, now: Nanoseconds) -> bool {
-        if let Some(end) = self.known_end() {
+    /// Whether the record `sequence` is not to be emitted any more; `known_end` is [`Self::known_end`].
+    fn ends_before(&self, sequence: u64, known_end: Option<End>, now: Nanoseconds) -> bool {
+        if let Some(end) = known_end {
             return sequence >= end.sequence;
         }
-        // What a former life has emitted is emitted again, even when the run was told to stop since.
+        // What a former incarnation has emitted is emitted again, even when the run was told to stop since.
         if sequence < self.emitted_before {
             return false;
         }
@@ -269,7 +270,7 @@ impl SourceNode {
 
     /// Emits what is due and tells its bytes; an error when nothing more can be done now.
     fn step(&mut self, out: &mut Emit) -> Result<usize, ()> {
-        if self.ends_before(self.sequence, self.slot.now()) {
+        if self.ends_before(self.sequence, self.known_end(), self.slot.now()) {
             self.end(false);
             return Err(());
         }
@@ -318,7 +319,7 @@ impl SourceNode {
             self.slot.ahead.set(true);
             return Err(());
         }
-        if !self.room.is_left(self.slot.budget) {
+        if !self.backpressure.may_take(self.slot.budget) {
             return Err(());
         }
         let now = self.slot.now();
@@ -342,6 +343,8 @@ impl SourceNode {
         let mut last = first;
         let mut bytes = 0;
         let cut = self.cut(&chunk);
+        // Looked up under a lock, so once for all records.
+        let known_end = self.known_end();
         while last < chunk.records {
             let sequence = first_sequence + (last - first);
             let in_epoch = (self.in_epoch.0 + (last - first), self.in_epoch.1 + bytes);
@@ -351,7 +354,9 @@ impl SourceNode {
                 None => self.settings.schedule.epoch(sequence, self.epoch, in_epoch) == self.epoch,
             };
             if last > first
-                && (!belongs || self.settings.schedule.due(sequence) > now || self.ends_before(sequence, now))
+                && (!belongs
+                    || self.settings.schedule.due(sequence) > now
+                    || self.ends_before(sequence, known_end, now))
             {
                 break;
             }
@@ -428,11 +433,11 @@ impl SourceNode {
         let classes: Vec<u32> = match key {
             Some(key) => column_positions(payload.column(key))
                 .into_iter()
-                .map(|position| self.settings.classes.class_at(position))
+                .map(|position| self.settings.classes.value_at(position))
                 .collect(),
             None => sequences
                 .iter()
-                .map(|sequence| self.settings.classes.class_at(number_position(i128::from(*sequence))))
+                .map(|sequence| self.settings.classes.value_at(number_position(i128::from(*sequence))))
                 .collect(),
         };
         let mut columns: Vec<ArrayRef> = vec![

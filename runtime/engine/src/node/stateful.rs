@@ -1,13 +1,18 @@
 //! Runs a [`Stateful`] operator: epochs are applied when they are complete, in order, with the watermark of
 //! each; so the state is always "all of the epochs before e". An operator that has more
 //! results than fit into one epoch gives the others in the next ones: where it has more, there is no empty epoch.
+//!
+//! An operator for which the order of the rows of an epoch does not matter ([`Stateful::takes_rows_early`]) gets those of
+//! the first open epoch as they come. Its state is then between two epochs: no snapshot is taken, and the store hears of
+//! the calls when the epoch is complete, so a restart begins before all of them and repeats what they gave.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
-use crate::context::{Durable, Room, SlotContext, StageContext};
+use crate::context::{Backpressure, Durable, SlotContext, StageContext};
+use crate::faults::Point;
 use crate::frame::{Epoch, WatermarkStep};
 use crate::metrics::count;
 use crate::order;
-use crate::store::Call;
+use crate::store::{Call, SnapshotStore};
 use crate::watermark::{Track, UNKNOWN};
 use arrow_array::RecordBatch;
 use std::cell::Cell;
@@ -27,6 +32,10 @@ pub(crate) struct StatefulNode {
     arrived: BTreeMap<Epoch, i64>,
     /// All epochs before it are applied.
     done: Epoch,
+    /// The epoch of which rows are applied although more of them may come.
+    begun: Option<Epoch>,
+    /// What a restart has to repeat of that epoch.
+    calls: Vec<Call>,
     watermark: EventTime,
     /// Whether the slot can be restarted: only then is kept what that needs.
     is_recoverable: bool,
@@ -34,10 +43,30 @@ pub(crate) struct StatefulNode {
     is_snapshot_due: bool,
     processing: Option<Option<RecordBatch>>,
     /// What its output can fill; only asked when the operator has more than fits into one epoch.
-    room: Room,
+    backpressure: Backpressure,
     index: usize,
     /// A restart can begin at any checkpoint up to here.
     restorable: Durable,
+}
+
+/// Brings an operator to the state "all of the epochs before `done`"; false if nothing is known of that stage.
+pub(crate) fn restore(
+    operator: &mut dyn Stateful,
+    snapshots: &SnapshotStore,
+    instance: &str,
+    done: Epoch,
+) -> Result<bool, OperatorError> {
+    let Some((state, calls)) = snapshots.resume(instance, done) else { return Ok(false) };
+    operator.restore(&state)?;
+    // What they give has left the stage in a former incarnation.
+    for call in calls {
+        let mut output = Output::default();
+        match call {
+            Call::Apply(port, batch) => operator.apply(port, &batch, &mut output)?,
+            Call::Advance(watermark) => operator.advance(watermark, &mut output)?,
+        }
+    }
+    Ok(true)
 }
 
 impl StatefulNode {
@@ -50,7 +79,7 @@ impl StatefulNode {
         input: Track,
         output: Track,
         done: Epoch,
-        room: Room,
+        backpressure: Backpressure,
         index: usize,
         is_recoverable: bool,
     ) -> Result<Self, OperatorError> {
@@ -66,17 +95,19 @@ impl StatefulNode {
             pending: BTreeMap::new(),
             arrived: BTreeMap::new(),
             done,
+            begun: None,
+            calls: Vec::new(),
             watermark: UNKNOWN,
             is_recoverable,
             is_snapshot_due: false,
             processing: None,
-            room,
+            backpressure,
             index,
             restorable: Rc::new(Cell::new(done)),
         })
     }
 
-    /// How far this life's state has come: what comes behind may have kept more of a former life, but whoever comes
+    /// How far this incarnation's state has come: what comes behind may have kept more of a former incarnation, but whoever comes
     /// before must repeat everything from here on.
     pub(crate) fn restorable(&self) -> Durable {
         Rc::clone(&self.restorable)
@@ -85,23 +116,22 @@ impl StatefulNode {
     /// Takes a snapshot if a checkpoint lies in `done ..= upto` and enough has changed.
     fn checkpoint(&mut self, upto: Epoch) -> Result<(), OperatorError> {
         let every = self.slot.checkpoint_every;
-        if self.is_snapshot_due && upto / every * every >= self.done {
-            self.slot.snapshots.put(&self.stage.instance, self.done, self.operator.snapshot()?);
+        if self.is_snapshot_due && self.begun.is_none() && upto / every * every >= self.done {
+            let state = self.operator.snapshot()?;
+            self.slot.reach(Point::Snapshot { stage: &self.stage.instance, epoch: self.done });
+            self.slot.snapshots.put(&self.stage.instance, self.done, state);
             self.is_snapshot_due = false;
         }
         Ok(())
     }
 
-    fn apply(&mut self, epoch: Epoch, out: &mut Emit) -> Result<(), OperatorError> {
-        let started = self.slot.now();
+    /// Applies the rows of an epoch that are there.
+    fn apply_rows(&mut self, epoch: Epoch, output: &mut Output) -> Result<u64, OperatorError> {
         let mut ports: BTreeMap<usize, Vec<RecordBatch>> = BTreeMap::new();
         for (port, batch) in self.pending.remove(&epoch).unwrap_or_default() {
             ports.entry(port).or_default().push(batch);
         }
-        let waited = self.arrived.remove(&epoch).map_or(0, |arrived| started - arrived);
         let mut rows = 0;
-        let mut calls = Vec::new();
-        let mut output = Output::default();
         for (port, batches) in ports {
             let Some(batch) = order::join(batches).map(order::by_time) else { continue };
             rows += batch.num_rows() as u64;
@@ -112,23 +142,43 @@ impl StatefulNode {
             for portion in portions {
                 let batch = self.processing.insert(Some(portion.batch)).as_ref();
                 let Some(batch) = batch else { unreachable!("inserted above") };
-                self.operator.apply(port, batch, &mut output)?;
-                calls.extend(self.is_recoverable.then(|| Call::Apply(port, batch.clone())));
+                self.operator.apply(port, batch, output)?;
+                self.calls.extend(self.is_recoverable.then(|| Call::Apply(port, batch.clone())));
                 self.processing = None;
             }
         }
+        Ok(rows)
+    }
+
+    /// All rows of an epoch are applied.
+    fn complete(&mut self, epoch: Epoch, output: &mut Output) -> Result<(), OperatorError> {
         let watermark = self.input.at(epoch + 1).max(self.watermark);
         if watermark > self.watermark || self.operator.has_more() {
             self.watermark = watermark;
             self.processing = Some(None);
-            self.operator.advance(watermark, &mut output)?;
+            self.operator.advance(watermark, output)?;
             self.processing = None;
-            calls.extend(self.is_recoverable.then_some(Call::Advance(watermark)));
+            self.calls.extend(self.is_recoverable.then_some(Call::Advance(watermark)));
             let watermark = self.operator.output_watermark(watermark);
             self.output.record(WatermarkStep { epoch: epoch + 1, watermark });
         }
+        let calls = std::mem::take(&mut self.calls);
         if !calls.is_empty() {
             self.is_snapshot_due = self.slot.snapshots.record(&self.stage.instance, epoch, calls);
+        }
+        self.begun = None;
+        self.done = epoch + 1;
+        Ok(())
+    }
+
+    fn apply(&mut self, epoch: Epoch, is_complete: bool, out: &mut Emit) -> Result<(), OperatorError> {
+        let started = self.slot.now();
+        let waited = self.arrived.remove(&epoch).map_or(0, |arrived| started - arrived);
+        let mut output = Output::default();
+        let rows = self.apply_rows(epoch, &mut output)?;
+        match is_complete {
+            true => self.complete(epoch, &mut output)?,
+            false => self.begun = Some(epoch),
         }
         if rows > 0 {
             self.stage.metrics.queue.record(waited, rows);
@@ -144,16 +194,16 @@ impl StatefulNode {
 
     fn apply_all(&mut self, frontier: Epoch, out: &mut Emit) -> Result<(), OperatorError> {
         loop {
-            let data = self.pending.keys().next().copied().filter(|epoch| *epoch < frontier);
+            let data =
+                self.begun.or_else(|| self.pending.keys().next().copied()).filter(|epoch| *epoch < frontier);
             let step = self.input.next_step(self.done, frontier).map(|epoch| epoch - 1);
             let more = (self.operator.has_more() && self.done < frontier).then_some(self.done);
             let Some(epoch) = data.into_iter().chain(step).chain(more).min() else { break };
-            if more.is_some() && !self.room.is_left(self.slot.budget) {
+            if more.is_some() && !self.backpressure.may_take(self.slot.budget) {
                 return Ok(());
             }
             self.checkpoint(epoch)?;
-            self.apply(epoch, out)?;
-            self.done = epoch + 1;
+            self.apply(epoch, true, out)?;
             if self.operator.has_more() {
                 // What comes behind takes it first, and the slot looks at its commands.
                 self.slot.wake_at(self.slot.now(), self.index);
@@ -164,6 +214,13 @@ impl StatefulNode {
         let upto = self.hold(frontier);
         self.checkpoint(upto)?;
         self.restorable.set(upto);
+        // Here the state is "all of the epochs before the frontier", which is what decides who is late in the next one.
+        if self.operator.takes_rows_early()
+            && !self.operator.has_more()
+            && self.pending.contains_key(&frontier)
+        {
+            self.apply(frontier, false, out)?;
+        }
         self.stage.metrics.state_bytes.store(self.operator.state_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -192,3 +249,6 @@ impl Node for StatefulNode {
         Some(Processing { stage: self.stage.stage.clone(), operator: self.stage.operator.clone(), batch })
     }
 }
+
+#[cfg(test)]
+mod tests;

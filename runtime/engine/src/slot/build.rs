@@ -1,8 +1,9 @@
 //! Builds the dataflow of a slot: its stages, the channels into and out of it, and who waits for whom.
-use super::{Slot, Taker, timely_worker};
-use crate::context::{Account, Room};
+use super::{Producer, Slot, timely_worker};
+use crate::context::{Account, Backpressure};
 use crate::executor::Notifier;
 use crate::failure::RunError;
+use crate::faults::Point;
 use crate::frame::Epoch;
 use crate::freshness::FreshnessQueue;
 use crate::graph::{InstancePlan, Work, drop_limit};
@@ -11,17 +12,16 @@ use crate::node::inference::InferenceNode;
 use crate::node::ingress::{Ingress, IngressNode};
 use crate::node::sink::SinkNode;
 use crate::node::source::{Schedule, SourceNode, SourceSettings};
-use crate::node::stateful::StatefulNode;
+use crate::node::stateful::{self, StatefulNode};
 use crate::node::stateless::StatelessNode;
 use crate::node::{Input, Node, Rowstream, install};
 use crate::routing::Selector;
-use crate::store::Call;
 use crate::watermark::Track;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tidemill_operators::api::{Instance, Output};
+use tidemill_operators::api::Instance;
 use tidemill_spec::plan::Freshness;
 use timely::dataflow::Scope;
 
@@ -67,7 +67,8 @@ impl Slot {
             let name = instance.context.instance.clone();
             let index = self.nodes.len();
             let (node, output) = self.build_node(&instance, input, freshness, index, at)?;
-            let (stream, activator) = install(scope, &name, inputs, resume_at, Rc::clone(&node));
+            let (stream, activator) =
+                install(&self.context, scope, &name, inputs, resume_at, Rc::clone(&node));
             self.nodes.push((node, activator));
             for out in &instance.outputs {
                 let channel = &self.start.channels[out.id];
@@ -85,7 +86,8 @@ impl Slot {
                 )));
                 let node: Rc<RefCell<dyn Node>> = Rc::new(RefCell::new(EgressNode(Rc::clone(&egress))));
                 let input = Input { stream: stream.clone(), port: 0, selector: out.selector.clone() };
-                let (_, activator) = install(scope, &channel.name, vec![input], resume_at, Rc::clone(&node));
+                let (_, activator) =
+                    install(&self.context, scope, &channel.name, vec![input], resume_at, Rc::clone(&node));
                 self.nodes.push((node, activator));
                 self.egresses.insert(out.id, egress);
                 self.accounts[at].push(account);
@@ -106,7 +108,7 @@ impl Slot {
         at: usize,
     ) -> (Rowstream<'scope>, Track) {
         let index = self.nodes.len();
-        let room = Room::default();
+        let backpressure = Backpressure::default();
         let mut tracks = Vec::new();
         let mut channels = Vec::new();
         for (id, _) in &port.remote {
@@ -124,12 +126,16 @@ impl Slot {
             tracks.push(track);
             channels.push(ingress);
         }
-        let node: Rc<RefCell<dyn Node>> =
-            Rc::new(RefCell::new(IngressNode::new(Rc::clone(&self.context), channels, room.clone(), index)));
+        let node: Rc<RefCell<dyn Node>> = Rc::new(RefCell::new(IngressNode::new(
+            Rc::clone(&self.context),
+            channels,
+            backpressure.clone(),
+            index,
+        )));
         let name = format!("into {}", instance.context.instance);
-        let (stream, activator) = install(scope, &name, Vec::new(), 0, Rc::clone(&node));
+        let (stream, activator) = install(&self.context, scope, &name, Vec::new(), 0, Rc::clone(&node));
         self.nodes.push((node, activator));
-        self.takers.push(Taker { node: index, feeds: at, room, is_source: false });
+        self.producers.push(Producer { node: index, feeds: at, backpressure, is_source: false });
         (stream, Track::meet(tracks))
     }
 
@@ -154,11 +160,16 @@ impl Slot {
             Work::Source { bound, number, classes, selector, replay, seat } => {
                 let track = Track::own();
                 let notifier = self.notifier(index);
-                let room = Room::default();
-                self.takers.push(Taker { node: index, feeds: at, room: room.clone(), is_source: true });
+                let backpressure = Backpressure::default();
+                self.producers.push(Producer {
+                    node: index,
+                    feeds: at,
+                    backpressure: backpressure.clone(),
+                    is_source: true,
+                });
                 self.sources.push(index);
                 let schedule = Schedule { rate: bound.rate_per_second, ..shared.schedule.clone() };
-                room.patient.set(!schedule.is_open_loop() && !bound.live);
+                backpressure.can_wait.set(!schedule.is_open_loop() && !bound.live);
                 let settings = SourceSettings {
                     number: *number,
                     bound: (**bound).clone(),
@@ -178,7 +189,7 @@ impl Slot {
                     notifier,
                     Arc::clone(&shared.stop),
                     durable,
-                    room,
+                    backpressure,
                     index,
                 );
                 (Rc::new(RefCell::new(node)), track)
@@ -192,24 +203,22 @@ impl Slot {
                     return Err(other_kind());
                 };
                 let done = durable.get();
-                if let Some((state, calls)) = shared.snapshots.resume(&stage.instance, done) {
-                    operator.restore(&state).map_err(failed)?;
-                    // What they give has left the stage in a former life.
-                    for call in calls {
-                        let mut output = Output::default();
-                        let repeated = match call {
-                            Call::Apply(port, batch) => operator.apply(port, &batch, &mut output),
-                            Call::Advance(watermark) => operator.advance(watermark, &mut output),
-                        };
-                        repeated.map_err(failed)?;
-                    }
+                let is_known = stateful::restore(operator.as_mut(), &shared.snapshots, &stage.instance, done)
+                    .map_err(failed)?;
+                if is_known {
+                    slot.reach(Point::Restoring { stage: &stage.instance, epoch: done });
                 } else if done > 0 {
                     let text = format!("no snapshot of '{}' for epoch {done}", stage.instance);
                     return Err(RunError::System(text));
                 }
-                let (output, room) = (Track::own(), Room::default());
-                self.takers.push(Taker { node: index, feeds: at, room: room.clone(), is_source: false });
-                let is_recoverable = shared.recoverable || self.start.plan.restarts_after_panics();
+                let (output, backpressure) = (Track::own(), Backpressure::default());
+                self.producers.push(Producer {
+                    node: index,
+                    feeds: at,
+                    backpressure: backpressure.clone(),
+                    is_source: false,
+                });
+                let is_recoverable = shared.recoverable || self.start.plan.may_restart();
                 let node = StatefulNode::new(
                     slot,
                     stage,
@@ -217,7 +226,7 @@ impl Slot {
                     input,
                     output.clone(),
                     done,
-                    room,
+                    backpressure,
                     index,
                     is_recoverable,
                 )
@@ -225,17 +234,17 @@ impl Slot {
                 self.restorable.insert(at, node.restorable());
                 (Rc::new(RefCell::new(node)), output)
             }
-            Work::Inference { executor, batching } => {
-                let generation = self.start.incarnation;
+            Work::Inference { executor, batching, .. } => {
+                let incarnation = self.start.incarnation;
                 let account = Account::default();
                 self.accounts[at].push(account.clone());
-                executor.attach(self.notifier(index), generation);
+                executor.attach(self.notifier(index), incarnation);
                 let queue = FreshnessQueue::new(freshness, drop_limit(self.start.plan.byte_budget));
                 let node = InferenceNode::new(
                     slot,
                     stage,
                     Arc::clone(executor),
-                    generation,
+                    incarnation,
                     *batching,
                     queue,
                     account,
@@ -252,11 +261,11 @@ impl Slot {
         })
     }
 
-    /// Tells every taker which queues its records can reach in this slot.
+    /// Tells every producer which queues its records can reach in this slot.
     fn share_accounts(&self) {
-        for taker in &self.takers {
+        for producer in &self.producers {
             let mut reached = vec![false; self.behind.len()];
-            let mut open = vec![taker.feeds];
+            let mut open = vec![producer.feeds];
             let mut accounts = Vec::new();
             while let Some(at) = open.pop() {
                 if !std::mem::replace(&mut reached[at], true) {
@@ -264,7 +273,7 @@ impl Slot {
                     open.extend(&self.behind[at]);
                 }
             }
-            *taker.room.accounts.borrow_mut() = accounts;
+            *producer.backpressure.accounts.borrow_mut() = accounts;
         }
     }
 }

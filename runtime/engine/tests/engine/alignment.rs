@@ -146,7 +146,7 @@ impl Source for Holes {
         let letter = |n: usize| DeadLetter {
             id: None,
             time: None,
-            reason: "bad",
+            reason: "bad".into(),
             detail: n.to_string(),
             values: Default::default(),
         };
@@ -420,18 +420,16 @@ fn slots_that_die_change_nothing() {
             let _ = told.recv();
         }
     }));
-    let run = Run::start(program, killable()).expect("starts");
-    for (kills, slot) in ["w/a", "w/b", "w/c", "w/d"].into_iter().enumerate() {
+    let (clock, kills) = (Arc::new(ManualClock::new()), Kills::new());
+    let options = RunOptions { clock: clock.clone(), faults: Some(kills.clone()), ..RunOptions::default() };
+    let run = Run::start(program, options).expect("starts");
+    for slot in ["w/a", "w/b", "w/c", "w/d"] {
         let go_on = at_gate.recv().expect("rows at the gate");
-        run.kill_slot(slot);
-        while run.report().restarts <= kills as u64 {
-            std::thread::yield_now();
-        }
+        kills.kill(slot, &clock);
         go_on.send(()).expect("the gate waits");
     }
     drop(at_gate);
-    let report = ended(&run, 50);
-    assert_eq!(report.restarts, 4);
+    assert_eq!(kills.drive(&run, &clock).restarts, 4);
     let (found, expected) = (found.lock().expect("not poisoned"), expected.lock().expect("not poisoned"));
     assert!(*found == *expected && found.len() > 45_000, "{} rows, {} expected", found.len(), expected.len());
 }

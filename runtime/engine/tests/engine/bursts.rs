@@ -3,16 +3,17 @@ use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-use tidemill_engine::{Program, Run};
+use tidemill_engine::clock::ManualClock;
+use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_spec::plan::LinkKind;
 
-/// A sink that remembers the most rows of one commit, and takes its time.
+/// A sink that remembers the most rows of one commit, and waits at a gate once it has committed a tenth.
 struct Measured {
     staged: Vec<String>,
     committed: Collected,
     largest: Arc<AtomicUsize>,
+    gate: Option<Arc<Gate>>,
 }
 
 impl Sink for Measured {
@@ -22,8 +23,14 @@ impl Sink for Measured {
     }
     fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
         self.largest.fetch_max(self.staged.len(), Ordering::AcqRel);
-        self.committed.lock().expect("not poisoned").append(&mut self.staged);
-        std::thread::sleep(Duration::from_millis(5));
+        let committed = {
+            let mut committed = self.committed.lock().expect("not poisoned");
+            committed.append(&mut self.staged);
+            committed.len()
+        };
+        if let Some(gate) = self.gate.as_ref().filter(|_| committed >= WINDOWS / 10) {
+            gate.pass();
+        }
         Ok(())
     }
     fn rollback(&mut self) -> Result<(), OperatorError> {
@@ -51,15 +58,17 @@ fn bursts(
     link: LinkKind,
     slots: [&str; 3],
     chained: bool,
+    gate: Option<&Arc<Gate>>,
 ) -> (Program, Collected, Arc<AtomicUsize>) {
     let mut b = Builder::new(link, &[1.0]);
     b.byte_budget = 1 << 12;
     let (committed, largest) = (Collected::default(), Arc::new(AtomicUsize::new(0)));
     let (mut out, _) = sink("out");
+    let gate = gate.cloned();
     let (sink_committed, sink_largest) = (Arc::clone(&committed), Arc::clone(&largest));
     out.make = Arc::new(move || {
         let (committed, largest) = (Arc::clone(&sink_committed), Arc::clone(&sink_largest));
-        Ok(Box::new(Measured { staged: vec![], committed, largest }))
+        Ok(Box::new(Measured { staged: vec![], committed, largest, gate: gate.clone() }))
     });
     b.source(rows_source("src", rows, None, Some(out_of_order), 200), slots[0]);
     b.operator("w", window_in_parts("w", 1000, MOST), slots[1], &[]).edge("src", "w", 0);
@@ -78,8 +87,8 @@ fn expected(windows: impl Iterator<Item = usize>) -> Vec<String> {
 #[test]
 fn results_of_the_end_are_spread_over_epochs() {
     let (program, committed, largest) =
-        bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
-    ended(&Run::start(program, killable()).expect("starts"), 30);
+        bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, None);
+    ended(&Run::start(program, RunOptions::default()).expect("starts"), 30);
     assert_eq!(*committed.lock().expect("not poisoned"), expected(0..WINDOWS));
     let largest = largest.load(Ordering::Acquire);
     assert!((1..=MOST * EVERY).contains(&largest), "{largest} rows in one commit");
@@ -92,8 +101,8 @@ fn results_of_a_gap_are_spread_over_the_epochs_behind_it() {
     let mut rows = numbered(WINDOWS);
     rows.extend(numbered(WINDOWS).into_iter().map(|row| Row { time: row.time + gap, ..row }));
     let after = (gap / 1000) as usize;
-    let (program, committed, _) = bursts(rows, 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
-    ended(&Run::start(program, killable()).expect("starts"), 30);
+    let (program, committed, _) = bursts(rows, 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, None);
+    ended(&Run::start(program, RunOptions::default()).expect("starts"), 30);
     let found = committed.lock().expect("not poisoned").clone();
     assert_eq!(found.len(), 2 * WINDOWS);
     assert_eq!(found[..WINDOWS], expected(0..WINDOWS));
@@ -108,31 +117,34 @@ fn results_that_wait_survive_a_restart() {
         (LinkKind::InProcess, "w/b", true),
         (LinkKind::InProcess, "w/c", true),
     ] {
-        let (program, committed, _) = bursts(numbered(WINDOWS), 1 << 40, link, ["a", "b", "c"], chained);
-        let run = Run::start(program, killable()).expect("starts");
+        let slots = ["a", "b", "c"];
+        let (program, committed, _) = bursts(numbered(WINDOWS), 1 << 40, link, slots, chained, None);
+        let kills = Kills::new();
         for part in [WINDOWS / 10, WINDOWS / 2] {
-            while committed.lock().expect("not poisoned").len() < part {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            run.kill_slot(killed);
+            let committed = Arc::clone(&committed);
+            kills.order(killed, move |_| lines(&committed).len() >= part);
         }
-        ended(&run, 30);
-        assert_eq!(*committed.lock().expect("not poisoned"), expected(0..WINDOWS), "{killed} {chained}");
+        let options = RunOptions { faults: Some(kills.clone()), ..RunOptions::default() };
+        kills.check(&ended(&Run::start(program, options).expect("starts"), 30));
+        assert_eq!(lines(&committed), expected(0..WINDOWS), "{killed} {chained}");
     }
 }
 
 /// A stop ends the sources; whoever cannot wait for the results aborts, and that is heeded between two epochs.
 #[test]
 fn an_abort_is_heeded_while_results_wait() {
+    let (clock, gate) = (ManualClock::new(), Gate::closed());
     let (program, committed, _) =
-        bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false);
-    let run = Run::start(program, killable()).expect("starts");
-    while committed.lock().expect("not poisoned").len() < WINDOWS / 10 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, Some(&gate));
+    let run = Run::start(program, RunOptions::default()).expect("starts");
+    until(&clock, || gate.holds());
     run.stopper().abort();
+    gate.open();
     let report = ended(&run, 10);
     assert!(!report.complete);
     let found = committed.lock().expect("not poisoned").len();
-    assert!(found < WINDOWS, "{found} of {WINDOWS} results were given before it ended");
+    assert!(
+        (WINDOWS / 10..WINDOWS).contains(&found),
+        "{found} of {WINDOWS} results were given before it ended"
+    );
 }

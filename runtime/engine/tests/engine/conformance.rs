@@ -2,10 +2,11 @@
 use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
-use std::time::Duration;
-use tidemill_engine::clock::{Clock, ManualClock};
+use std::sync::atomic::Ordering;
+use tidemill_engine::EmulatedLink;
+use tidemill_engine::clock::{Clock, ManualClock, Nanoseconds};
 use tidemill_engine::frame::{CLOSED, Content, Control, Frame, Header, WatermarkStep};
-use tidemill_engine::link::{EmulatedLink, InProcess, Link, LinkError, Memfd};
+use tidemill_engine::link::{InProcess, Link, LinkError, LinkSender, Memfd};
 use tidemill_engine::{Emulation, Run, RunOptions, WireSpec};
 use tidemill_operators::record::record_schema;
 use tidemill_spec::plan::LinkKind;
@@ -14,12 +15,22 @@ use tidemill_spec::plan::LinkKind;
 struct Kind {
     link: Box<dyn Link>,
     clock: Option<Arc<ManualClock>>,
+    /// Of a link that stalls.
+    counts: Option<Arc<FaultCounts>>,
 }
 
 impl Kind {
     fn arrive(&self) {
         if let Some(clock) = &self.clock {
             clock.advance(60_000_000_000);
+        }
+    }
+
+    /// Ends a stall.
+    fn go_on(&self, sender: &mut dyn LinkSender) {
+        if self.counts.is_some() {
+            // A stall ends when its sender has looked often enough; there is nothing to see yet.
+            (0..5).for_each(|_| assert!(sender.receive_control().is_ok_and(|control| control.is_none())));
         }
     }
 }
@@ -34,12 +45,17 @@ fn links() -> Vec<Kind> {
         let clock = Arc::new(ManualClock::new());
         let own = Arc::clone(&clock) as Arc<dyn Clock>;
         let link = EmulatedLink::over(wire(bandwidth, delay), inner, own).expect("a thread");
-        Kind { link: Box::new(link), clock: Some(clock) }
+        Kind { link: Box::new(link), clock: Some(clock), counts: None }
     };
-    let mut all: Vec<Kind> = plain.into_iter().map(|link| Kind { link, clock: None }).collect();
+    let mut all: Vec<Kind> = plain.into_iter().map(|link| Kind { link, clock: None, counts: None }).collect();
     all.push(emulated(Arc::new(Memfd), None, 0));
     all.push(emulated(Arc::new(Memfd), Some(1_000_000_000), 20_000_000));
     all.push(emulated(Arc::new(InProcess), Some(1_000_000), 20_000_000));
+    for inner in [Arc::new(InProcess) as Arc<dyn Link>, Arc::new(Memfd)] {
+        let counts = Arc::new(FaultCounts::default());
+        let link = FaultyLink { inner, fault: Fault::Stall(5), counts: Arc::clone(&counts) };
+        all.push(Kind { link: Box::new(link), clock: None, counts: Some(counts) });
+    }
     all
 }
 
@@ -83,17 +99,21 @@ fn frames_arrive_in_order_and_unchanged() {
             sender.send(frame.clone()).expect("the receiver is there");
             sent.push(frame);
             if n % 7 == 0 {
+                kind.go_on(sender.as_mut());
                 kind.arrive();
                 while let Some(received) = receiver.receive().expect("the sender is there") {
                     assert!(received == sent.remove(0), "frame {} differs", received.header.sequence);
                 }
             }
         }
+        kind.go_on(sender.as_mut());
         kind.arrive();
         while let Some(received) = receiver.receive().expect("the sender is there") {
             assert!(received == sent.remove(0));
         }
         assert!(sent.is_empty());
+        let stalled = kind.counts.as_ref().map(|counts| counts.stalled.load(Ordering::Relaxed));
+        assert!(stalled.is_none_or(|stalled| stalled > 20), "{stalled:?} frames were held up");
     }
 }
 
@@ -118,6 +138,7 @@ fn a_lost_sender_is_told_after_what_it_sent() {
     for kind in links() {
         let (mut sender, mut receiver) = kind.link.connect(record_schema(&stream())).expect("connects");
         sender.send(frame(0, Content::Data { epoch: 1, batch: batch(2, 3) })).expect("the receiver is there");
+        kind.go_on(sender.as_mut());
         drop(sender);
         assert!(receiver.clear(), "the descriptor was readable");
         kind.arrive();
@@ -144,7 +165,8 @@ fn a_lost_receiver_is_told_to_the_sender() {
 
 /// Two sources (fan-in), two routed stages (fan-out), a window behind: frontiers and watermarks must be right for
 /// the windows to be.
-fn fan(link: LinkKind, slow: Duration, budget: u64, emulation: Option<WireSpec>) {
+fn fan(link: LinkKind, slow: Nanoseconds, budget: u64, emulation: Option<WireSpec>) {
+    let clock = Arc::new(ManualClock::new());
     let mut b = Builder::new(link, &[0.3, 0.7]);
     b.byte_budget = budget;
     let (out, collected) = sink("out");
@@ -155,16 +177,16 @@ fn fan(link: LinkKind, slow: Duration, budget: u64, emulation: Option<WireSpec>)
         b.edge("a", stage, 0).edge("b", stage, 0);
     }
     b.operator("w", window("w", 100_000), "w", &[]).edge("f1", "w", 0).edge("f2", "w", 0);
-    let slowed = pass("slow", move |_| std::thread::sleep(slow));
-    b.operator("slow", slowed, "z", &[]).edge("w", "slow", 0);
+    b.operator("slow", pass("slow", takes(&clock, slow)), "z", &[]).edge("w", "slow", 0);
     b.sink(out, "z").edge("slow", "out", 0);
     let emulation = emulation.map(|wire| {
         let edges = b.program.plan.edges.iter();
         let edges = edges.map(|edge| ((edge.from.clone(), edge.to.clone(), edge.input), 0));
         Emulation { edges: edges.collect(), wires: vec![wire], ..Emulation::default() }
     });
-    let run = Run::start(b.program, RunOptions { emulation, ..killable() }).expect("starts");
-    wait(&run);
+    let run = Run::start(b.program, RunOptions { emulation, clock: clock.clone(), ..RunOptions::default() })
+        .expect("starts");
+    drive(&run, &clock);
     let expected: Vec<String> = (0..30i64)
         .map(|w| {
             let sum: i64 = (w * 100..(w + 1) * 100).sum();
@@ -177,22 +199,22 @@ fn fan(link: LinkKind, slow: Duration, budget: u64, emulation: Option<WireSpec>)
 #[test]
 fn frontier_and_watermark_under_fan_in_and_routed_fan_out() {
     for link in LINKS {
-        fan(link, Duration::ZERO, 64 << 20, None);
+        fan(link, 0, 64 << 20, None);
     }
 }
 
 #[test]
 fn a_slow_receiver_with_a_small_budget_loses_nothing() {
     for link in LINKS {
-        fan(link, Duration::from_millis(3), 1 << 16, None);
+        fan(link, 3 * MILLISECOND, 1 << 16, None);
     }
 }
 
 #[test]
 fn an_emulated_wire_under_fan_in_and_routed_fan_out() {
     for spec in [wire(None, 0), wire(Some(50_000_000), 3_000_000)] {
-        fan(LinkKind::InProcess, Duration::ZERO, 64 << 20, Some(spec.clone()));
-        fan(LinkKind::InProcess, Duration::from_millis(1), 1 << 16, Some(spec));
+        fan(LinkKind::InProcess, 0, 64 << 20, Some(spec.clone()));
+        fan(LinkKind::InProcess, MILLISECOND, 1 << 16, Some(spec));
     }
 }
 
@@ -228,19 +250,21 @@ fn a_lost_peer_holds_its_frontier_and_nobody_else() {
         let mut b = Builder::new(link, &[1.0]);
         let (first, held) = sink("held");
         let (second, free) = sink("free");
+        let (clock, kills) = (Arc::new(ManualClock::new()), Kills::new());
         b.source(rows_source("a", numbered(400), Some(2000.0), Some(0), 50), "a");
         b.source(rows_source("b", numbered(400), Some(2000.0), Some(0), 50), "b");
         b.sink(first, "x").edge("a", "held", 0);
         b.sink(second, "y").edge("b", "free", 0);
-        let run = Run::start(b.program, killable()).expect("starts");
-        for _ in 0..5 {
-            std::thread::sleep(Duration::from_millis(20));
-            run.kill_slot("w/a");
+        for death in 1..=5 {
+            let clock = Arc::clone(&clock);
+            kills.order("w/a", move |_| clock.now() >= death * 20 * MILLISECOND);
         }
-        let report = wait(&run);
-        let expected: Vec<String> = (0..400).map(|i| format!("k{i:06}={i}")).collect();
-        assert_eq!(sorted(&held), expected);
-        assert_eq!(sorted(&free), expected);
-        assert!(report.restarts >= 1);
+        let options =
+            RunOptions { clock: clock.clone(), faults: Some(kills.clone()), ..RunOptions::default() };
+        let run = Run::start(b.program, options).expect("starts");
+        passes(&clock, MILLISECOND, || !lines(&free).is_empty());
+        assert_eq!(kills.drive(&run, &clock).restarts, 5);
+        assert_eq!(lines(&held), row_lines(400));
+        assert_eq!(lines(&free), row_lines(400));
     }
 }

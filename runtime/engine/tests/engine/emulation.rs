@@ -1,23 +1,19 @@
 //! Runs on emulated workers and wires: what they meter, that time is stretched as a whole, and that nothing of
 //! recovery is lost.
 use crate::parts::*;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidemill_engine::clock::DilatedClock;
 use tidemill_engine::{Emulation, Run, RunOptions, RunReport, WireSpec, WorkerSpeed};
+use tidemill_machine::thread_time;
 use tidemill_spec::plan::LinkKind;
 
 /// Computes for so much processor time.
 fn spin(wanted: Duration) {
-    let now = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
-    };
-    let begun = now();
-    while now() - begun < wanted {}
+    let begun = thread_time();
+    while thread_time() - begun < wanted {}
 }
 
 /// A worker that takes `ratio` times the processor time, behind a wire.
@@ -53,7 +49,11 @@ fn expected(records: usize) -> Vec<String> {
 }
 
 fn options(emulation: Emulation, dilation: f64) -> RunOptions {
-    RunOptions { clock: Arc::new(DilatedClock::new(dilation)), emulation: Some(emulation), ..killable() }
+    RunOptions {
+        clock: Arc::new(DilatedClock::new(dilation)),
+        emulation: Some(emulation),
+        ..RunOptions::default()
+    }
 }
 
 fn busy(report: &RunReport) -> f64 {
@@ -145,17 +145,18 @@ fn recovery_works_on_emulated_workers() {
     emulation.edges.insert(("m".to_owned(), "w".to_owned(), 0), 0);
     emulation.edges.insert(("w".to_owned(), "out".to_owned(), 0), 0);
     emulation.edges.remove(&("m".to_owned(), "out".to_owned(), 0));
-    let run = Run::start(b.program, options(emulation, 1.0)).expect("starts");
-    for slot in ["w/b", "w/d", "w/a"] {
-        std::thread::sleep(Duration::from_millis(300));
-        run.kill_slot(slot);
-    }
-    let report = ended(&run, 40);
+    let kills = Kills::new();
+    kills.order("w/b", |seen| seen.emitted("m") >= 100);
+    kills.order("w/d", |seen| seen.emitted("w") >= 20);
+    kills.order("w/a", |seen| seen.emitted("src") >= 400);
+    let options = RunOptions { faults: Some(kills.clone()), ..options(emulation, 1.0) };
+    let report = ended(&Run::start(b.program, options).expect("starts"), 40);
+    kills.check(&report);
     let expected: Vec<String> = (0..60i64)
         .map(|w| format!("w{w:06}={}", 10 * 1_000_000_000 + (w * 10..(w + 1) * 10).sum::<i64>()))
         .collect();
     assert_eq!(sorted(&collected), expected);
-    assert!(report.restarts >= 2, "{}", report.restarts);
+    assert_eq!(report.restarts, 3);
     assert!(calls.load(Ordering::Relaxed) > 20);
 }
 
@@ -168,7 +169,7 @@ fn an_abort_waits_for_no_worker_and_no_wire() {
     emulation.edges.remove(&("src".to_owned(), "m".to_owned(), 0));
     let run = Run::start(b.program, options(emulation, 1.0)).expect("starts");
     while run.report().stages.iter().all(|stage| stage.stage != "m" || stage.records_in == 0) {
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::yield_now();
     }
     run.stopper().abort();
     assert!(!ended(&run, 20).complete);

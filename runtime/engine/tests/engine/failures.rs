@@ -3,6 +3,7 @@ use crate::parts::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Run, RunError, RunOptions};
 use tidemill_operators::api::BoundOperator;
 use tidemill_spec::plan::LinkKind;
@@ -75,21 +76,22 @@ fn an_abort_abandons_inference_and_keeps_what_was_committed() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(100_000), Some(1000.0), Some(0), 40), "a");
-    // The last batch would take an hour.
-    let stuck = model("m", |batch| {
+    let (clock, gate) = (Arc::new(ManualClock::new()), Gate::closed());
+    let held = Arc::clone(&gate);
+    let stuck = model("m", move |batch| {
         if values(batch).contains(&600) {
-            std::thread::sleep(Duration::from_secs(3600));
+            held.pass();
         }
     });
     b.operator("m", stuck, "b", &[]).edge("src", "m", 0);
     b.sink(out, "c").edge("m", "out", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
-    while run.progress().arrived < 500 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let options = RunOptions { clock: clock.clone(), ..RunOptions::default() };
+    let run = Run::start(b.program, options).expect("starts");
+    passes(&clock, MILLISECOND, || gate.holds() && run.progress().arrived >= 500);
     run.stopper().abort();
-    let report =
-        run.wait_for(Duration::from_secs(20)).expect("does not wait for the model").expect("no failure");
+    // It does not wait for the model.
+    let report = ended(&run, 20);
+    assert!(gate.holds());
     assert!(!report.complete);
     let lines = collected.lock().expect("not poisoned");
     // Checkpoints are every 5 ticks of 10 ms at 1000/s: a multiple of 50 records, a prefix without gaps.
@@ -103,15 +105,14 @@ fn a_stop_finishes_what_was_emitted() {
     let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(100_000), Some(1000.0), Some(0), 40), "a");
-    b.operator("m", model("m", |_| std::thread::sleep(Duration::from_millis(2))), "b", &[])
-        .edge("src", "m", 0);
+    let clock = Arc::new(ManualClock::new());
+    b.operator("m", model("m", takes(&clock, MILLISECOND)), "b", &[]).edge("src", "m", 0);
     b.sink(out, "c").edge("m", "out", 0);
-    let run = Run::start(b.program, RunOptions::default()).expect("starts");
-    while run.progress().arrived < 100 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let options = RunOptions { clock: clock.clone(), ..RunOptions::default() };
+    let run = Run::start(b.program, options).expect("starts");
+    passes(&clock, MILLISECOND, || run.progress().arrived >= 100);
     run.stopper().stop();
-    let report = wait(&run);
+    let report = drive(&run, &clock);
     assert!(report.complete);
     let emitted = report.stages[0].records_out;
     assert_eq!(collected.lock().expect("not poisoned").len() as u64, emitted);
@@ -125,8 +126,9 @@ fn records_and_duration_end_a_run() {
         let (out, collected) = sink("out");
         b.source(rows_source("src", numbered(100_000), Some(1000.0), Some(0), 40), "a");
         b.sink(out, "a").edge("src", "out", 0);
-        let options = RunOptions { records, duration, ..RunOptions::default() };
-        wait(&Run::start(b.program, options).expect("starts"));
+        let clock = Arc::new(ManualClock::new());
+        let options = RunOptions { records, duration, clock: clock.clone(), ..RunOptions::default() };
+        drive(&Run::start(b.program, options).expect("starts"), &clock);
         assert_eq!(collected.lock().expect("not poisoned").len(), expected);
     }
 }

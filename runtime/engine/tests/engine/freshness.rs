@@ -1,6 +1,7 @@
 //! What may be lost on an edge, and that it is counted.
 use crate::parts::*;
-use std::time::Duration;
+use std::sync::Arc;
+use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Run, RunOptions, RunReport};
 use tidemill_spec::plan::{Freshness, LinkKind};
 
@@ -10,11 +11,13 @@ fn slow_model(freshness: Option<Freshness>, separate: bool) -> (RunReport, Colle
     let (out, collected) = sink("out");
     b.source(rows_source("src", numbered(400), Some(1000.0), Some(0), 40), "a");
     let slot = if separate { "b" } else { "a" };
-    let slow = model("m", |batch| std::thread::sleep(Duration::from_millis(4 * batch.num_rows() as u64)));
+    let clock = Arc::new(ManualClock::new());
+    let slow = model("m", takes(&clock, 4 * MILLISECOND));
     b.operator("m", slow, slot, &[]).edge_with("src", "m", 0, freshness);
     b.program.plan.stages.last_mut().expect("just added").max_batch = 1;
     b.sink(out, "a").edge("m", "out", 0);
-    (wait(&Run::start(b.program, RunOptions::default()).expect("starts")), collected)
+    let options = RunOptions { clock: clock.clone(), ..RunOptions::default() };
+    (drive(&Run::start(b.program, options).expect("starts"), &clock), collected)
 }
 
 fn drops(report: &RunReport) -> u64 {

@@ -8,13 +8,11 @@ use tidemill_spec::publication::Publication;
 
 /// Rows, one a millisecond; an epoch is 10 ms, a checkpoint 50 ms.
 const ROWS: u64 = 300;
-const MILLISECOND: i64 = 1_000_000;
 
 /// Rows that readers see once everything that is due `at` ms after the start has come to the sink: those of groups whose
 /// last row is among them.
 fn visible(publication: Publication, at: u64) -> u64 {
     match publication {
-        _ if at + 1 >= ROWS && publication != Publication::AtEnd => ROWS,
         Publication::EachEpoch => (at + 1) / 10 * 10,
         Publication::EachCheckpoint => (at + 1) / 50 * 50,
         Publication::AtEnd => 0,
@@ -29,29 +27,27 @@ fn run(link: LinkKind, publication: Publication, kill_at: Option<u64>) -> RunRep
     let (out, collected) = sink_that_publishes("out", publication, |_| {});
     b.source(rows_source("src", numbered(ROWS as usize), Some(1000.0), Some(0), 40), "a");
     b.sink(out, "b").edge("src", "out", 0);
-    let options = RunOptions { clock: clock.clone(), ..RunOptions::default() };
+    let kills = Kills::new();
+    let options = RunOptions { clock: clock.clone(), faults: Some(kills.clone()), ..RunOptions::default() };
     let run = Run::start(b.program, options).expect("starts");
     let metrics = run.observer().sink("out").expect("it is there");
     let mut again = 0;
-    let until = |what: &dyn Fn() -> bool| {
-        while !what() {
-            std::thread::yield_now();
-        }
-    };
-    for at in 0..ROWS {
+    // The last row is due when the clock stands at its time; then the run ends.
+    for at in 0..ROWS - 1 {
         let seen = || metrics.records.load(std::sync::atomic::Ordering::Relaxed);
-        until(&|| seen() == at + 1 + again && metrics.latency.summary().count == visible(publication, at));
+        until(&clock, || {
+            seen() == at + 1 + again && metrics.latency.summary().count == visible(publication, at)
+        });
         if kill_at == Some(at) {
-            run.kill_slot("w/b");
-            until(&|| run.report().restarts == 1);
+            kills.kill("w/b", &clock);
             again = at + 1 - collected.lock().expect("not poisoned").len() as u64;
             assert!(again > 0, "something was rolled back");
         }
-        if at + 1 < ROWS {
-            clock.advance(MILLISECOND);
-        }
+        clock.advance(MILLISECOND);
     }
+    // Time stands still: what shows at the end shows now.
     let report = ended(&run, 30);
+    kills.check(&report);
     assert_eq!(sorted(&collected).len() as u64, ROWS);
     report
 }

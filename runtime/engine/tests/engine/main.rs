@@ -1,9 +1,11 @@
 //! Tests of the engine through its public face: plans in, committed results out.
 mod alignment;
 mod bursts;
+mod carriers;
 mod conformance;
 mod determinism;
 mod emulation;
+mod executors;
 mod failures;
 mod freshness;
 mod latency;

@@ -4,6 +4,7 @@ use arrow_array::{Int64Array, RecordBatch, StringArray};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tidemill_engine::clock::{Clock, ManualClock};
 use tidemill_engine::{LetterWriter, Run, RunError, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
@@ -48,11 +49,17 @@ fn faulty(id: &str, act: impl Fn(usize) + Send + Sync + 'static) -> BoundSource 
 fn a_panic_of_a_source_is_told() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, _) = sink("out");
-    let source = faulty("src", |read| {
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(read < 3, "the third read panics");
+    let (seen, rows) = crossbeam_channel::unbounded();
+    let source = faulty("src", move |read| {
+        // The slot waits for more: it has passed on all that was read before.
+        if read > 0 {
+            rows.recv().expect("the row of the last read");
+        }
+        assert!(read < 3, "the fourth read panics");
     });
-    b.source(source, "a").sink(out, "a").edge("src", "out", 0);
+    let tell = pass("tell", move |batch| values(batch).iter().for_each(|_| seen.send(()).expect("counted")));
+    b.source(source, "a").operator("tell", tell, "a", &[]).edge("src", "tell", 0);
+    b.sink(out, "a").edge("tell", "out", 0);
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     let result = result_within(&run, 5);
     assert!(result.is_err(), "{result:?}");
@@ -98,7 +105,7 @@ impl Stateless for Refuse {
             output.dead_letters.push(DeadLetter {
                 id: Some(metadata.id(row)),
                 time: None,
-                reason: "refused",
+                reason: "refused".into(),
                 detail: String::new(),
                 values: Default::default(),
             });
@@ -107,7 +114,7 @@ impl Stateless for Refuse {
     }
 }
 
-fn refusing(fails: bool) -> (Run, Arc<AtomicUsize>) {
+fn refusing(fails: bool) -> (Run, Arc<ManualClock>, Arc<AtomicUsize>) {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, _) = sink("out");
     b.source(rows_source("src", numbered(100_000), Some(1000.0), Some(0), 40), "a");
@@ -120,27 +127,28 @@ fn refusing(fails: bool) -> (Run, Arc<AtomicUsize>) {
     b.edge("src", "r", 0).sink(out, "a").edge("r", "out", 0);
     let commits = Arc::new(AtomicUsize::new(0));
     let writer = CountingWriter { commits: Arc::clone(&commits), fails };
-    let options = RunOptions { letters: Some(Box::new(writer)), ..RunOptions::default() };
-    (Run::start(b.program, options).expect("starts"), commits)
+    let clock = Arc::new(ManualClock::new());
+    let options =
+        RunOptions { letters: Some(Box::new(writer)), clock: clock.clone(), ..RunOptions::default() };
+    (Run::start(b.program, options).expect("starts"), clock, commits)
 }
 
 /// Dead letters become durable while the run goes on.
 #[test]
 fn dead_letters_are_committed_with_checkpoints() {
-    let (run, commits) = refusing(false);
-    std::thread::sleep(Duration::from_millis(1500));
-    let committed = commits.load(Ordering::Relaxed);
+    let (run, clock, commits) = refusing(false);
+    // Checkpoints are 50 ms apart.
+    passes(&clock, MILLISECOND, || commits.load(Ordering::Relaxed) > 5);
     run.stopper().abort();
     run.wait().expect("aborts well");
-    assert!(committed > 5, "{committed} commits in 30 checkpoints");
+    assert!(clock.now() >= 300 * MILLISECOND, "{} ms", clock.now() / MILLISECOND);
 }
 
 #[test]
 fn dead_letters_that_cannot_be_written_stop_the_run() {
-    let (run, _) = refusing(true);
-    let result = run.wait_for(Duration::from_secs(2));
-    run.stopper().abort();
-    assert!(matches!(result, Some(Err(_))), "goes on for 2 s");
+    let (run, clock, _) = refusing(true);
+    let result = outcome(&run, &clock);
+    assert!(result.is_err(), "{result:?}");
 }
 
 /// `on_panic: restart` goes on however many records of one checkpoint interval are bad.
@@ -225,14 +233,16 @@ fn a_replay_of_a_stopped_run_is_equal() {
         (b.program, collected)
     };
     let (program, first) = build();
-    let run =
-        Run::start(program, RunOptions { keep_epoch_log: true, ..RunOptions::default() }).expect("starts");
-    std::thread::sleep(Duration::from_millis(800));
+    let clock = Arc::new(ManualClock::new());
+    let options = RunOptions { keep_epoch_log: true, clock: clock.clone(), ..RunOptions::default() };
+    let run = Run::start(program, options).expect("starts");
+    passes(&clock, MILLISECOND, || run.progress().emitted >= 400);
     run.stopper().stop();
-    ended(&run, 10);
+    drive(&run, &clock);
     let (program, again) = build();
-    let options = RunOptions { replay: Some(run.epoch_log()), ..RunOptions::default() };
-    ended(&Run::start(program, options).expect("starts"), 10);
+    let clock = Arc::new(ManualClock::new());
+    let options = RunOptions { replay: Some(run.epoch_log()), clock: clock.clone(), ..RunOptions::default() };
+    drive(&Run::start(program, options).expect("starts"), &clock);
     let (first, again) = (first.lock().expect("not poisoned"), again.lock().expect("not poisoned"));
     assert_eq!(first.len(), again.len());
     let of = |lines: &[String]| lines.iter().position(|line| line.starts_with('w'));
@@ -243,9 +253,18 @@ fn a_replay_of_a_stopped_run_is_equal() {
 fn a_duration_ends_a_source_without_data() {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, _) = sink("out");
-    b.source(faulty("quiet", |_| std::thread::sleep(Duration::from_secs(4))), "a");
+    let (clock, gate) = (Arc::new(ManualClock::new()), Gate::closed());
+    let held = Arc::clone(&gate);
+    b.source(faulty("quiet", move |_| held.pass()), "a");
     b.sink(out, "a").edge("quiet", "out", 0);
-    let options = RunOptions { duration: Some(Duration::from_millis(200)), ..RunOptions::default() };
+    let options = RunOptions {
+        duration: Some(Duration::from_millis(200)),
+        clock: clock.clone(),
+        ..RunOptions::default()
+    };
     let run = Run::start(b.program, options).expect("starts");
-    assert!(run.wait_for(Duration::from_secs(2)).is_some(), "goes on after 2 s with --for 200ms");
+    until(&clock, || gate.holds());
+    drive(&run, &clock);
+    assert!(gate.holds(), "the source has given nothing");
+    gate.open();
 }

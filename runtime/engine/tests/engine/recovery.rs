@@ -1,16 +1,17 @@
-//! Slots die at random moments while windows and joins run; the results equal the undisturbed run's.
-//! `TIDEMILL_CHAOS_ROUNDS` sets the number of kills (default 50).
+//! Slots die at random points while windows and joins run; the results equal the undisturbed run's.
+//! `TIDEMILL_CHAOS_ROUNDS` sets the number of deaths (default 50).
 use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use tidemill_engine::clock::ManualClock;
+use tidemill_engine::faults::Point;
 use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_spec::plan::LinkKind;
 
 const ROWS: usize = 6000;
 
-fn program(link: LinkKind, rate: f64) -> (Program, Collected, Collected) {
+fn program(link: LinkKind, rate: f64) -> (Program, Vec<Collected>) {
     let mut b = Builder::new(link, &[0.4, 0.6]);
     let (pairs, pairs_out) = sink("pairs");
     let (windows, windows_out) = sink("windows");
@@ -26,50 +27,25 @@ fn program(link: LinkKind, rate: f64) -> (Program, Collected, Collected) {
     b.operator("w", window("w", 50_000), "g", &[]).edge("j1", "w", 0).edge("j2", "w", 0);
     b.sink(pairs, "x").edge("j1", "pairs", 0).edge("j2", "pairs", 0);
     b.sink(windows, "g").edge("w", "windows", 0);
-    (b.program, pairs_out, windows_out)
+    (b.program, vec![pairs_out, windows_out])
 }
 
-/// A small generator, so that a failing round can be told by its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % n
-    }
-}
-
+/// How many times slots die in each of the long tests.
 fn kills() -> u64 {
     std::env::var("TIDEMILL_CHAOS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(50)
 }
 
-fn disturbed(link: LinkKind, seed: u64) {
-    let (undisturbed, pairs, windows) = program(link, 4000.0);
-    wait(&Run::start(undisturbed, killable()).expect("starts"));
-    assert_eq!(pairs.lock().expect("not poisoned").len(), ROWS);
+/// Deaths in one run.
+const TIMES: u64 = 10;
 
-    let mut random = Random(seed);
-    let mut killed = 0;
-    while killed < kills() / 2 {
-        let (program, pairs_again, windows_again) = program(link, 4000.0);
-        let run = Run::start(program, killable()).expect("starts");
-        let slots = run.slots().to_vec();
-        let mut done = None;
-        while killed < kills() / 2 && done.is_none() {
-            done = run.wait_for(Duration::from_millis(5 + random.below(50)));
-            if done.is_none() {
-                run.kill_slot(&slots[random.below(slots.len() as u64) as usize]);
-                killed += 1;
-            }
-        }
-        match done {
-            Some(result) => assert!(result.expect("succeeds").complete),
-            None => assert!(wait(&run).complete),
-        }
-        // Not only the same records: the same order, for a reader of the file must not see a difference.
-        let of = |collected: &Collected| collected.lock().expect("not poisoned").clone();
-        assert_eq!(of(&pairs_again), of(&pairs), "seed {seed}");
-        assert_eq!(of(&windows_again), of(&windows), "seed {seed}");
+fn disturbed(link: LinkKind, seed: u64) {
+    let rounds = (kills() / 2).div_ceil(TIMES);
+    let disturbance = Disturbance { rounds, times: TIMES, together: 1, seed: 1000 * seed };
+    let deaths = survives(|| program(link, 4000.0), RunOptions::default, disturbance);
+    println!("deaths: {deaths:?}");
+    assert_eq!(deaths.values().sum::<u64>(), rounds * TIMES);
+    for kind in ["emitted", "committing"] {
+        assert!(deaths.contains_key(kind), "none at a point '{kind}': {deaths:?}");
     }
 }
 
@@ -85,20 +61,35 @@ fn recovery_of_random_slots_over_memfd() {
 
 #[test]
 fn recovery_of_one_slot_with_everything_in_it() {
-    let (undisturbed, pairs, windows) = program(LinkKind::InProcess, 4000.0);
-    wait(&Run::start(undisturbed, killable()).expect("starts"));
-    let (mut program, pairs_again, windows_again) = program(LinkKind::InProcess, 4000.0);
-    program.plan.stages.iter_mut().for_each(|stage| stage.slot_group = "all".into());
-    let run = Run::start(program, killable()).expect("starts");
-    assert_eq!(run.slots(), ["w/all"]);
-    for _ in 0..10 {
-        std::thread::sleep(Duration::from_millis(60));
-        run.kill_slot("w/all");
+    let build = || {
+        let (mut program, found) = program(LinkKind::InProcess, 4000.0);
+        program.plan.stages.iter_mut().for_each(|stage| stage.slot_group = "all".into());
+        (program, found)
+    };
+    let deaths =
+        survives(build, RunOptions::default, Disturbance { rounds: 1, times: 10, together: 1, seed: 3 });
+    assert_eq!(deaths.values().sum::<u64>(), 10);
+}
+
+/// A slot that dies while it is restored, again and again, is restored in the end.
+#[test]
+fn recovery_of_a_slot_that_dies_while_it_recovers() {
+    let run = |kills: &Arc<Kills>| {
+        let clock = Arc::new(ManualClock::new());
+        let (program, found) = program(LinkKind::InProcess, 4000.0);
+        let options =
+            RunOptions { clock: clock.clone(), faults: Some(kills.clone()), ..RunOptions::default() };
+        let report = kills.drive(&Run::start(program, options).expect("starts"), &clock);
+        (found.iter().map(lines).collect::<Vec<_>>(), report.restarts)
+    };
+    let kills = Kills::new();
+    kills.order("w/g", |seen| seen.emitted("j1") > 1000 && matches!(seen.point, Point::Snapshot { .. }));
+    for _ in 0..3 {
+        kills.order("w/g", |seen| matches!(seen.point, Point::Restoring { .. }));
     }
-    assert!(wait(&run).restarts >= 9);
-    let of = |collected: &Collected| collected.lock().expect("not poisoned").clone();
-    assert_eq!(of(&pairs_again), of(&pairs));
-    assert_eq!(of(&windows_again), of(&windows));
+    let ((found, restarts), (expected, _)) = (run(&kills), run(&Kills::new()));
+    assert_eq!(restarts, 4);
+    assert!(found == expected);
 }
 
 /// Keeps 256 bytes of every row and tells how large its snapshots were.

@@ -30,15 +30,25 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
                         transpose; text: characters";
             unfit(found, step, format!("step `{name}` does not fit an input of this type"), help);
         }
+        if normalizes_bytes(input, &step.value) {
+            let help = "leave `normalize` out, or write the float type that the model takes";
+            unfit(found, step, "`normalize` gives no uint8 values".to_owned(), help);
+        }
         check_step(step, found);
     }
     if !fits {
         return;
     }
-    let dtype = if input.input_type == InputType::Text { ElementType::Int64 } else { ElementType::Float32 };
-    if input.input_type != InputType::Tensor && input.dtype != dtype {
+    use ElementType::{Float16, Float32, Int64, Uint8};
+    let given: &[ElementType] = match input.input_type {
+        InputType::Image => &[Float32, Float16, Uint8],
+        InputType::Audio => &[Float32, Float16],
+        InputType::Text => &[Int64],
+        InputType::Tensor => &[Float32, Float16, Int64, Uint8],
+    };
+    if !given.contains(&input.dtype) {
         let message = format!("the steps of input `{}` do not give this element type", input.name);
-        let help = "image and audio: float32; text: int64";
+        let help = "image: float32, float16 or uint8; audio: float32 or float16; text: int64";
         found.push(Diagnostic::error("E0504", message).at(input.name.span.clone()).with_help(help));
     }
     if let Some(expected) = expected_shape(input)
@@ -57,6 +67,11 @@ pub(super) fn check_input(input: &ModelInput, found: &mut Diagnostics) {
             .with_help("correct the shape or the steps"),
         );
     }
+}
+
+/// A model that takes the bytes of a picture normalizes them itself.
+fn normalizes_bytes(input: &ModelInput, step: &Preprocess) -> bool {
+    input.dtype == ElementType::Uint8 && matches!(step, Preprocess::Normalize { .. })
 }
 
 fn check_step(step: &Located<Preprocess>, found: &mut Diagnostics) {

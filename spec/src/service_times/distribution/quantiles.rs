@@ -51,7 +51,7 @@ impl Quantiles {
         Some(of)
     }
 
-    /// The same shape with another mean.
+    /// Scales all quantiles so that the mean becomes `mean`.
     pub fn stretched(&self, mean: f64) -> Self {
         let factor = Some(mean / self.mean()).filter(|factor| factor.is_finite()).unwrap_or(1.0);
         Self {

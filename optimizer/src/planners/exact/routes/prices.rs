@@ -3,12 +3,11 @@ use super::{Route, Routes, Slot};
 use crate::planners::exact::model::Model;
 use crate::planners::exact::prepared::Choice;
 use crate::planners::exact::program::Terms;
-use crate::planners::exact::route_search::{Look, Offer, Offers};
+use crate::planners::exact::route_search::{Offer, Offers};
+use crate::planners::exact::tuning::Look;
+use crate::planners::exact::tuning::SCREENING;
 use crate::problem::Producer;
 use std::collections::BTreeMap;
-
-/// How much is looked for where others are left out by prices: there many are looked at.
-const SCREENING: Look = Look { labels: 1_000, taken: 1 };
 
 /// What a route has to pay for: a point of the dual of the relaxation.
 #[derive(Debug, Clone)]
@@ -240,7 +239,7 @@ mod tests {
         for seed in 1..=80 {
             let problem = small_problem_with_latency(seed);
             let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Means, 1.0) else { continue };
+            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Bound, 1.0) else { continue };
             for joint in listed(&prepared, &[]).unwrap_or_default().into_iter().take(3) {
                 let mut routes = Routes::new(&prepared, &joint);
                 let cost = routes.generate(&routes.all_workers(), f64::INFINITY, &|| f64::INFINITY);
@@ -267,7 +266,7 @@ mod tests {
         for seed in 1..=80 {
             let problem = small_problem_with_latency(seed);
             let rules = vec![MemoryRule::Ignored; problem.worker_classes.len()];
-            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Means, 1.0) else { continue };
+            let Ok(prepared) = Prepared::new(&problem, &rules, LatencyRule::Bound, 1.0) else { continue };
             let joints = listed(&prepared, &[]).unwrap_or_default();
             let relaxed = |joint: &Vec<usize>| {
                 let mut routes = Routes::new(&prepared, joint);

@@ -13,25 +13,35 @@ use tidemill_operators::record::{record_schema, source_id};
 use tidemill_spec::plan::Freshness;
 use tidemill_spec::types::StreamType;
 
-/// Two copies of a model that passes rows on; jobs end when and in the order in which the test says so.
-#[derive(Default)]
+/// Copies of a model that passes rows on; jobs end when and in the order in which the test says so.
 struct ByHand {
+    copies: usize,
     submitted: Mutex<Vec<Job>>,
     ended: Mutex<VecDeque<Completion>>,
 }
 
+impl Default for ByHand {
+    fn default() -> Self {
+        Self { copies: 2, submitted: Mutex::default(), ended: Mutex::default() }
+    }
+}
+
 impl ByHand {
     fn end(&self, id: u64) {
+        self.end_after(id, 1_000_000);
+    }
+
+    fn end_after(&self, id: u64, call: Nanoseconds) {
         let mut submitted = self.submitted.lock().unwrap();
         let place = submitted.iter().position(|job| job.id == id).unwrap();
         let job = submitted.remove(place);
         let result = JobResult::Done(Output { batches: job.parts, ..Output::default() });
         self.ended.lock().unwrap().push_back(Completion {
             id,
-            generation: job.generation,
+            incarnation: job.incarnation,
             result,
             started: 0,
-            finished: 1_000_000,
+            finished: call,
         });
     }
 
@@ -57,7 +67,7 @@ impl ModelExecutor for ByHand {
         0
     }
     fn copies(&self) -> usize {
-        2
+        self.copies
     }
 }
 
@@ -77,7 +87,7 @@ fn rows(from: u64, to: u64) -> RecordBatch {
 }
 
 fn node(executor: &Arc<ByHand>, account: &Account) -> InferenceNode {
-    let batching = Batching { max_batch: 4, budget: 0 };
+    let batching = Batching::new(4, 0);
     let queue = FreshnessQueue::new(Freshness::Block, usize::MAX);
     node_with(executor, account, batching, queue, &Arc::new(ManualClock::new()))
 }
@@ -97,10 +107,11 @@ fn node_with(
         epochs: Arc::new(EpochLogs::default()),
         letters: Arc::new(Letters::new(None)),
         sampler: None,
+        faults: None,
         budget: usize::MAX,
         ahead: Cell::new(false),
         deadlines: RefCell::new(BTreeSet::new()),
-        failure: RefCell::new(None),
+        end: RefCell::new(None),
     };
     let stage = StageContext {
         stage: "model".into(),
@@ -154,24 +165,24 @@ fn several_copies_keep_the_order_and_the_epochs() {
 fn a_source_that_can_wait_is_told_when_enough_waits() {
     let (executor, account) = (Arc::new(ByHand::default()), Account::default());
     let mut node = node(&executor, &account);
-    let room = crate::context::Room::default();
-    room.accounts.borrow_mut().push(account);
+    let backpressure = crate::context::Backpressure::default();
+    backpressure.accounts.borrow_mut().push(account);
     let mut emit = Emit::default();
     node.receive(0, 0, rows(0, 4), &mut emit);
     node.run(1, &mut emit);
-    room.patient.set(true);
-    assert!(room.is_left(usize::MAX));
+    backpressure.can_wait.set(true);
+    assert!(backpressure.may_take(usize::MAX));
     node.receive(0, 0, rows(4, 100), &mut emit);
     node.run(1, &mut emit);
-    assert!(!room.is_left(usize::MAX) && !room.is_ready(usize::MAX));
-    room.patient.set(false);
-    assert!(room.is_left(usize::MAX), "records that come by the clock are taken");
-    room.patient.set(true);
+    assert!(!backpressure.may_take(usize::MAX) && !backpressure.is_ready(usize::MAX));
+    backpressure.can_wait.set(false);
+    assert!(backpressure.may_take(usize::MAX), "records that come by the clock are taken");
+    backpressure.can_wait.set(true);
     while let Some((id, ..)) = executor.jobs().first().copied() {
         executor.end(id);
         node.run(1, &mut emit);
     }
-    assert!(room.is_ready(usize::MAX));
+    assert!(backpressure.is_ready(usize::MAX));
     assert_eq!(
         left(&mut emit).into_iter().flat_map(|(_, rows)| rows).collect::<Vec<_>>(),
         (0..100).collect::<Vec<_>>()
@@ -195,10 +206,8 @@ fn first_batch_under(queue: FreshnessQueue) -> (Nanoseconds, Vec<u64>, u64) {
     const MS: Nanoseconds = 1_000_000;
     let (executor, account) = (Arc::new(ByHand::default()), Account::default());
     let clock = Arc::new(ManualClock::new());
-    let batching = Batching { max_batch: 64, budget: 20 * MS };
+    let batching = Batching::new(64, 20 * MS).under_load(MS as f64, 50.0 * MS as f64);
     let mut node = node_with(&executor, &account, batching, queue, &clock);
-    node.service = 50.0 * MS as f64;
-    node.interval = MS as f64;
     for sequence in 0..200 {
         clock.advance(MS);
         node.receive(0, 0, rows(sequence, sequence + 1), &mut Emit::default());
@@ -220,4 +229,58 @@ fn the_budget_counts_from_the_first_arrival_whatever_replaces_it() {
     assert_eq!(of(Freshness::Block, usize::MAX), (21, (0..21).collect(), 0));
     assert_eq!(of(Freshness::Latest, usize::MAX), (21, vec![20], 20));
     assert_eq!(of(Freshness::DropOldest, 3 * bytes), (21, vec![18, 19, 20], 18));
+}
+
+/// Times in microseconds; a start is a call that begins, with its records.
+#[derive(serde::Deserialize)]
+struct BatchCase {
+    name: String,
+    max_batch: usize,
+    budget: Nanoseconds,
+    call: Nanoseconds,
+    arrivals: Vec<(Nanoseconds, u64)>,
+    starts: Vec<(Nanoseconds, usize)>,
+}
+
+/// Calls of one model that records come to: when each begins, and with how many of them.
+fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
+    const US: Nanoseconds = 1000;
+    let executor = Arc::new(ByHand { copies: 1, ..ByHand::default() });
+    let clock = Arc::new(ManualClock::new());
+    let queue = FreshnessQueue::new(Freshness::Block, usize::MAX);
+    let batching = Batching::new(case.max_batch, case.budget * US);
+    let mut node = node_with(&executor, &Account::default(), batching, queue, &clock);
+    let (mut emit, mut starts, mut came) = (Emit::default(), Vec::new(), 0);
+    let mut arrivals = case.arrivals.iter().peekable();
+    let mut runs: Option<(u64, Nanoseconds)> = None;
+    loop {
+        let due = node.slot.deadlines.borrow().iter().map(|(due, _)| *due).find(|due| *due > clock.now());
+        let next = arrivals.peek().map(|(at, _)| at * US);
+        let Some(now) = [due, next, runs.map(|(_, end)| end)].into_iter().flatten().min() else { break };
+        clock.advance(now - clock.now());
+        if let Some((id, _)) = runs.take_if(|(_, end)| *end == now) {
+            executor.end_after(id, case.call * US);
+        }
+        while let Some((_, records)) = arrivals.next_if(|(at, _)| at * US == now) {
+            node.receive(0, 0, rows(came, came + records), &mut emit);
+            came += records;
+        }
+        node.run(0, &mut emit);
+        if let (None, Some((id, rows, _))) = (runs, executor.jobs().first()) {
+            runs = Some((*id, now + case.call * US));
+            starts.push((now / US, *rows));
+        }
+    }
+    assert_eq!(left(&mut emit).iter().map(|(_, rows)| rows.len() as u64).sum::<u64>(), came);
+    starts
+}
+
+/// The simulator's test of the same name reads the same file: both give the model the same batches at the same times.
+#[test]
+fn batches_start_alike_in_engine_and_simulator() {
+    let text = include_str!("../../../../../tests/data/batches.json");
+    let cases: Vec<BatchCase> = serde_json::from_str(text).unwrap();
+    for case in cases {
+        assert_eq!(starts(&case), case.starts, "{}", case.name);
+    }
 }

@@ -163,6 +163,8 @@ impl Turns for Reading {
         let notifier = self.notifier.clone();
         let goes_on = matches!(message, Message::Chunk(_));
         let mut ahead = feed.lock();
+        // Only who found nothing waits for this; another one comes by itself.
+        let is_awaited = ahead.messages.is_empty();
         ahead.messages.push_back(message);
         let again: Option<Box<dyn Turns>> = match goes_on {
             false => None,
@@ -173,7 +175,9 @@ impl Turns for Reading {
             }
         };
         drop(ahead);
-        notifier.notify();
+        if is_awaited {
+            notifier.notify();
+        }
         again
     }
 }

@@ -1,0 +1,201 @@
+//! `tidemill run --emulate`: every worker of a plan on this machine, at its own speed, behind its own links.
+//!
+//! | step | module |
+//! |---|---|
+//! | how fast each worker is, from the profile | `speeds` |
+//! | models warmed up, and times on this machine that no profile has | `calibration` |
+//! | bandwidth, delay and price between places | `wires` |
+//! | by how much the run is stretched | `dilation` |
+//! | what was predicted beside what was measured | `comparison` |
+mod calibration;
+pub mod comparison;
+pub mod dilation;
+pub mod speeds;
+pub mod wires;
+
+pub use dilation::Wanted;
+
+use crate::failure::{Failure, Kind};
+use crate::listener::Listener;
+use crate::machine::Machine;
+use crate::preparation::Prepared;
+use dilation::{Dilation, Need};
+use speeds::{Basis, StageSpeed};
+use std::path::{Path, PathBuf};
+use tidemill_engine::{Emulation, Program, WorkerSpeed};
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
+use tidemill_spec::profile::{Profile, ProfileFile};
+use tidemill_spec::workflow::Workflow;
+use wires::Way;
+
+/// How a plan is emulated.
+#[derive(Debug, Clone, Default)]
+pub struct EmulationOptions {
+    /// Machines, links and prices; without it, what the plan says of them.
+    pub infrastructure: Option<PathBuf>,
+    /// Profiles, or folders with a `profile.yaml`, that the speeds of the workers come from.
+    pub profiles: Vec<PathBuf>,
+    /// By how much the run is stretched.
+    pub dilation: Wanted,
+}
+
+/// A plan that can be emulated, with what is known of it.
+pub struct Emulated {
+    /// What the engine is told.
+    pub emulation: Emulation,
+    /// By how much the run is stretched.
+    pub dilation: Dilation,
+    /// Workers of the plan that are no source devices.
+    pub workers: Vec<Worker>,
+    /// In the order of the wires of the emulation.
+    pub ways: Vec<Way>,
+    /// How fast each stage with a model is.
+    pub speeds: Vec<StageSpeed>,
+    /// Samples of this workflow's sources, the first ones, that the profile's accuracy is of.
+    pub scored_on: Option<u64>,
+}
+
+/// A worker of the plan.
+#[derive(Debug)]
+pub struct Worker {
+    /// Id in the plan.
+    pub id: String,
+    /// Type in the infrastructure.
+    pub worker_type: String,
+    /// `tier/location`.
+    pub place: String,
+    /// Price in $/h.
+    pub dollars_per_hour: f64,
+    /// Where its speed comes from; none: it has no models, so nothing of it is enforced.
+    pub basis: Option<Basis>,
+    /// The part of a processor that it has, where it has less than one.
+    pub share: Option<f64>,
+}
+
+impl Emulated {
+    /// Reads what is needed beside the plan, warms the models up, measures what no profile has, and tells on the terminal
+    /// what is emulated.
+    ///
+    /// # Errors
+    /// Files that are wrong; what is missing for the emulation, with what to do.
+    pub fn prepare(
+        options: &EmulationOptions,
+        prepared: &mut Prepared,
+        listener: &dyn Listener,
+    ) -> anyhow::Result<Self> {
+        let infrastructure = options.infrastructure.as_deref().map(Infrastructure::load).transpose()?;
+        let profile = profile(&options.profiles, &prepared.workflow, listener)?;
+        let host = Machine::look();
+        let mut speeds = speeds::of(prepared, &profile, options.profiles.is_empty(), &host)?;
+        calibration::complete(&mut speeds, &mut prepared.program, listener)?;
+        let program = &prepared.program;
+        speeds.iter_mut().for_each(StageSpeed::settle);
+        let ways = wires::of(program, infrastructure.as_ref())?;
+        let workers = workers(program, infrastructure.as_ref(), &speeds)?;
+        let dilation = dilation::choose(options.dilation, &Need::of(program, &speeds), host.cores);
+        let paced = |worker: &Worker| {
+            let speed = match worker.basis.as_ref()? {
+                Basis::Quota(share) => WorkerSpeed::Quota(*share),
+                Basis::Enforced if worker.share.is_some() => WorkerSpeed::Quota(worker.share.unwrap_or(1.0)),
+                Basis::Offered | Basis::Enforced => WorkerSpeed::Ratio,
+            };
+            Some((worker.id.clone(), speed))
+        };
+        let emulation = Emulation {
+            workers: workers.iter().filter_map(paced).collect(),
+            ratios: speeds.iter().map(|speed| (speed.stage.clone(), speed.ratios.clone())).collect(),
+            assumed: speeds.iter().filter_map(StageSpeed::assumed).collect(),
+            wires: ways.iter().map(|way| way.spec.clone()).collect(),
+            edges: wires::edges(&ways),
+        };
+        let scored_on = scored_on(&profile, &prepared.workflow);
+        let emulated = Self { emulation, dilation, workers, ways, speeds, scored_on };
+        listener.note(&emulated.announcement(host.cores));
+        Ok(emulated)
+    }
+
+    fn announcement(&self, cores: usize) -> String {
+        let types: Vec<String> = self
+            .workers
+            .iter()
+            .filter_map(|worker| {
+                Some(format!("{} ({}): {}", worker.id, worker.worker_type, worker.basis.as_ref()?))
+            })
+            .collect();
+        format!("emulated {}; {}", self.dilation.told(cores), types.join(", "))
+    }
+}
+
+/// Where a worker is.
+fn place(worker: &PlanWorker) -> String {
+    match &worker.location {
+        Some(location) => format!("{}/{location}", worker.tier),
+        None => worker.tier.clone(),
+    }
+}
+
+fn workers(
+    program: &Program,
+    infrastructure: Option<&Infrastructure>,
+    speeds: &[StageSpeed],
+) -> Result<Vec<Worker>, Failure> {
+    let workers = program.plan.workers.iter().filter(|worker| worker.worker_type != SOURCE_DEVICE);
+    let make = |worker: &PlanWorker| {
+        let listed = infrastructure.and_then(|infrastructure| {
+            Some(infrastructure.tier(&worker.tier)?.worker_type(&worker.worker_type)?.price.value)
+        });
+        let price = listed.or(worker.price).ok_or_else(|| {
+            let message = format!(
+                "worker `{}` of type `{}` in `{}` has no price",
+                worker.id, worker.worker_type, worker.tier
+            );
+            let help = match infrastructure {
+                None => "give `--infra`, or write `price:` at the worker in the plan".to_owned(),
+                Some(known) => format!(
+                    "`{}` has no such type there: give the infrastructure that the plan was made for",
+                    known.name
+                ),
+            };
+            Failure::new(Kind::Configuration, message).with_help(help)
+        })?;
+        let own = speeds.iter().find(|speed| speed.worker == worker.id);
+        Ok(Worker {
+            id: worker.id.clone(),
+            worker_type: worker.worker_type.clone(),
+            place: place(worker),
+            dollars_per_hour: price.0,
+            basis: own.map(|speed| speed.basis.clone()),
+            share: own.and_then(|speed| speed.share),
+        })
+    };
+    workers.map(make).collect()
+}
+
+/// Samples that the accuracy of a profile is of, where it was made of the same workflow: the first ones of its sources,
+/// which a run judges too.
+fn scored_on(profile: &Profile, workflow: &Workflow) -> Option<u64> {
+    let same = profile.workflow.digest.as_deref() == Some(workflow.digest().as_str());
+    let accuracy = profile.accuracy.as_ref().filter(|accuracy| same && accuracy.scored_on.is_none())?;
+    accuracy.end_to_end.iter().filter_map(|row| row.samples).max().or(accuracy.samples)
+}
+
+/// All profiles as one; empty without any.
+fn profile(
+    paths: &[std::path::PathBuf],
+    workflow: &Workflow,
+    listener: &dyn Listener,
+) -> anyhow::Result<Profile> {
+    let mut profile = Profile::empty(workflow.name.value.clone());
+    for path in paths {
+        let file = if path.is_dir() { path.join("profile.yaml") } else { path.clone() };
+        let read = ProfileFile::load(Path::new(&file))?;
+        let found = read.validate_against(workflow);
+        if found.has_errors() {
+            return Err(found.into());
+        }
+        listener.warnings(&found);
+        profile = profile.merge(&read.profile)?.profile;
+    }
+    Ok(profile)
+}

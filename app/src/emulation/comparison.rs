@@ -1,0 +1,474 @@
+//! What the plan and the profile predict, beside what an emulated run measured.
+use super::dilation::{stage_rate, up};
+use super::speeds::{Basis, StageSpeed};
+use super::{Emulated, Worker};
+use crate::figures::wilson_percent;
+use crate::levels::SHORT_TICKS;
+use crate::slo::{delivered_rate, given_rate, is_short};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use tidemill_engine::{EmulationReport, Program, RunReport, WireReport};
+use tidemill_spec::plan::{Predicted, PredictedValue};
+use tidemill_spec::units::TimeSpan;
+
+/// A quantity is as predicted within these shares.
+const TOLERANCE: f64 = 0.1;
+/// Of a 99th percentile with fewer than so many records: chance alone moves it by more than the other share.
+const TOLERANCE_P99: f64 = 0.2;
+const MANY: u64 = 2000;
+/// Percentage points of utilisation: shares of little are not told by shares of them.
+const TOLERANCE_POINTS: f64 = 5.0;
+/// Share of the calls that may overrun: the first ones of a model do.
+const OVERRUNS: f64 = 0.01;
+/// Real seconds that calls overran by are multiplied by this for the factor that is proposed.
+const PROPOSED_HEADROOM: f64 = 1.1;
+
+/// Records that a median and a 99th percentile need: some must lie beyond.
+const LEAST_P50: u64 = 20;
+const LEAST_P99: u64 = 200;
+/// Percentage points of a 95 % interval of accuracy, above which nearly everything agrees with it.
+const WIDEST: f64 = 20.0;
+/// Why most of a run says nothing that had too small a dilation.
+pub const BEHIND: &str = "this machine did not keep up";
+
+/// Why a median differs although nothing else does.
+const BETWEEN: &str = "the latencies have two heaps and the median lies between them: a few records more in one or the other \
+                       move it from one end of its predicted range to the other";
+
+/// What becomes of a prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Measured as predicted.
+    Confirmed,
+    /// Measured otherwise.
+    Differs,
+    /// As predicted, but the emulator enforces it, or what it follows from: it is no evidence.
+    Enforced,
+    /// The run says nothing about it, whatever was measured.
+    NoEvidence,
+    /// Nothing was predicted.
+    NoPrediction,
+    /// Nothing was measured.
+    NotMeasured,
+}
+
+/// One quantity.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// `rate`, `latency_mean`, `latency_p50`, `latency_p90`, `latency_p99`, `accuracy`, `cost`, `cost_compute`, `cost_network`, `utilization`,
+    /// `traffic`.
+    pub quantity: &'static str,
+    /// Sink, worker or way that it is of; empty: of all.
+    pub of: String,
+    /// Unit of the figures.
+    pub unit: &'static str,
+    /// By the plan, or computed from plan and profile.
+    pub predicted: Option<f64>,
+    /// Where it may as well lie by the prediction: a median between two heaps, the confidence interval of an accuracy.
+    pub predicted_range: Option<(f64, f64)>,
+    /// In plan time.
+    pub measured: Option<f64>,
+    /// The 95 % confidence interval of an accuracy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_range: Option<(f64, f64)>,
+    /// What of it the emulator enforces.
+    pub enforced_by: Vec<String>,
+    /// What becomes of the prediction.
+    pub verdict: Verdict,
+    /// Why the run says nothing about it, or why it differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Row {
+    /// Measured less predicted, in percent of predicted.
+    pub fn difference_percent(&self) -> Option<f64> {
+        let (predicted, measured) = (self.predicted?, self.measured?);
+        (predicted != 0.0).then(|| (measured - predicted) * 100.0 / predicted)
+    }
+
+    /// A median that differs, but lies where it may as well lie by the prediction, says why.
+    fn tell_of_heaps(&mut self) {
+        if let (Verdict::Differs, Some((from, to)), Some(found)) =
+            (self.verdict, self.predicted_range, self.measured)
+            && (from * (1.0 - TOLERANCE)..=to * (1.0 + TOLERANCE)).contains(&found)
+        {
+            self.reason = Some(BETWEEN.to_owned());
+        }
+    }
+}
+
+/// Whether this machine kept up with the emulation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Overruns {
+    /// Calls that took longer than they may.
+    pub calls: u64,
+    /// Of so many.
+    pub of: u64,
+    /// The factor to use, where there were too many.
+    pub proposed_dilation: Option<f64>,
+}
+
+/// Predicted beside measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// All quantities.
+    pub rows: Vec<Row>,
+    /// Whether this machine kept up.
+    pub overruns: Overruns,
+    /// Processor time of the calls over what the profile gives for such calls on this machine.
+    pub processor_time_ratio: Option<f64>,
+}
+
+impl Comparison {
+    /// Compares.
+    pub fn of(emulated: &Emulated, program: &Program, report: &RunReport) -> Self {
+        let nothing = EmulationReport::default();
+        let meters = report.emulation.as_ref().unwrap_or(&nothing);
+        let comparing =
+            Comparing { emulated, program, report, meters, seconds: plan_seconds(report, program) };
+        let overruns = comparing.overruns();
+        let mut rows = comparing.rows();
+        rows.iter_mut().for_each(|row| comparing.doubt(row, &overruns));
+        Self { rows, overruns, processor_time_ratio: comparing.processor_time_ratio() }
+    }
+}
+
+/// Plan seconds in which the records were given: begin and end of a run, when little happens, say nothing about an hour
+/// of it.
+fn plan_seconds(report: &RunReport, program: &Program) -> f64 {
+    let given = program.sources.keys().map(|source| {
+        let stages = report.stages.iter().filter(|stage| stage.operator == *source);
+        stages.map(|stage| stage.records_out).sum::<u64>()
+    });
+    let given = given.min().unwrap_or(0) as f64;
+    given_rate(report, program).map_or(report.seconds, |rate| given / rate).max(1e-9)
+}
+
+struct Comparing<'a> {
+    emulated: &'a Emulated,
+    program: &'a Program,
+    report: &'a RunReport,
+    meters: &'a EmulationReport,
+    seconds: f64,
+}
+
+impl Comparing<'_> {
+    fn predicted(&self) -> Option<&Predicted> {
+        self.program.plan.predicted.as_ref()
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let predicted = self.predicted();
+        let mut rows = Vec::new();
+        let rate = predicted.and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
+        rows.push(row(
+            "rate",
+            "",
+            "1/s",
+            rate,
+            delivered_rate(self.report, self.program),
+            self.speed(),
+            TOLERANCE,
+        ));
+        self.latencies(&mut rows);
+        self.accuracy(&mut rows);
+        self.costs(&mut rows);
+        for worker in &self.emulated.workers {
+            rows.extend(self.utilization(worker));
+        }
+        for (way, wire) in self.emulated.ways.iter().zip(&self.meters.wires) {
+            let measured = wire.data_bytes as f64 / self.seconds;
+            rows.push(row(
+                "traffic",
+                &way.name(),
+                "B/s",
+                way.predicted(),
+                Some(measured),
+                Vec::new(),
+                TOLERANCE,
+            ));
+        }
+        rows
+    }
+
+    /// A figure that the run is no evidence for, neither way, is told to be that.
+    fn doubt(&self, row: &mut Row, overruns: &Overruns) {
+        if matches!(row.verdict, Verdict::NoPrediction | Verdict::NotMeasured) {
+            return;
+        }
+        let sink = self.report.sinks.iter().find(|sink| sink.sink == row.of);
+        let arrived = sink.map_or(0, |sink| sink.latency.count);
+        let few = |least: u64| {
+            (arrived < least).then(|| format!("{arrived} records are too few, {least} are needed"))
+        };
+        let behind = || overruns.proposed_dilation.map(|_| BEHIND.to_owned());
+        let short = || {
+            is_short(self.report, self.program)
+                .then(|| format!("the run was shorter than {SHORT_TICKS} ticks"))
+        };
+        let reason = match row.quantity {
+            _ if !self.report.complete => Some("the run did not come to its end".to_owned()),
+            // What comes late because this machine is slow says nothing about the plan.
+            "rate" if row.verdict == Verdict::Differs => behind().or_else(short),
+            "rate" => short(),
+            "latency_mean" | "latency_p50" | "latency_p90" => behind().or_else(|| few(LEAST_P50)),
+            "latency_p99" => behind().or_else(|| few(LEAST_P99)),
+            "utilization" => behind().or_else(short),
+            "accuracy" => self.accuracy_doubt(row),
+            _ => None,
+        };
+        if reason.is_some() {
+            (row.verdict, row.reason) = (Verdict::NoEvidence, reason);
+        }
+    }
+
+    /// The samples that the profile was scored on, or so few that everything would be as predicted.
+    fn accuracy_doubt(&self, row: &Row) -> Option<String> {
+        let sinks = self.report.sinks.iter().filter(|sink| sink.scored > 0);
+        let worst = sinks
+            .min_by(|a, b| a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0)))?;
+        let known = self.emulated.scored_on.unwrap_or(0).min(worst.scored);
+        if known * 2 >= worst.scored {
+            return Some(format!(
+                "{known} of the {} judged samples are those that the profile was scored on",
+                worst.scored
+            ));
+        }
+        let (low, high) = wilson_percent(worst.correct, worst.scored)?;
+        let wide = row.verdict != Verdict::Differs && high - low > WIDEST;
+        wide.then(|| format!("{} judged samples are too few: {low:.1} to {high:.1} %", worst.scored))
+    }
+
+    /// What of the rate is enforced: speeds of workers and the stretching.
+    fn speed(&self) -> Vec<String> {
+        let workers = self.emulated.workers.iter().filter(|worker| worker.basis == Some(Basis::Enforced));
+        let types: BTreeSet<&str> = workers.map(|worker| worker.worker_type.as_str()).collect();
+        let mut by: Vec<String> = types.into_iter().map(|name| format!("speed of {name}")).collect();
+        if self.emulated.dilation.factor != 1.0 {
+            by.push(format!("dilation {}", self.emulated.dilation.factor));
+        }
+        by
+    }
+
+    /// Of the latency also bandwidth and delay.
+    fn latency(&self) -> Vec<String> {
+        let ways = self.emulated.ways.iter().filter(|way| way.enforces());
+        self.speed().into_iter().chain(ways.map(|way| format!("link {}", way.name()))).collect()
+    }
+
+    fn latencies(&self, rows: &mut Vec<Row>) {
+        let one = self.report.sinks.len() == 1;
+        for sink in &self.report.sinks {
+            // A plan with several sinks does not say which one its figures are of.
+            let planned = self.predicted().filter(|_| one);
+            let ms = |value: Option<&PredictedValue<TimeSpan>>| value.map(|value| value.value.0 as f64 / 1e6);
+            let tolerance_p99 = if sink.latency.count < MANY { TOLERANCE_P99 } else { TOLERANCE };
+            let figures = [
+                ("latency_mean", planned.and_then(|p| p.mean.as_ref()), sink.latency.mean_ms, TOLERANCE),
+                ("latency_p50", planned.and_then(|p| p.p50.as_ref()), sink.latency.p50_ms, TOLERANCE),
+                ("latency_p90", planned.and_then(|p| p.p90.as_ref()), sink.latency.p90_ms, TOLERANCE),
+                ("latency_p99", planned.and_then(|p| p.p99.as_ref()), sink.latency.p99_ms, tolerance_p99),
+            ];
+            for (quantity, predicted, measured, tolerance) in figures {
+                let measured = (sink.latency.count > 0).then_some(measured);
+                let mut row =
+                    row(quantity, &sink.sink, "ms", ms(predicted), measured, self.latency(), tolerance);
+                row.predicted_range = predicted.and_then(|predicted| {
+                    let range = (predicted.from?.0 as f64 / 1e6, predicted.to?.0 as f64 / 1e6);
+                    (range.0 < range.1).then_some(range)
+                });
+                row.tell_of_heaps();
+                rows.push(row);
+            }
+        }
+    }
+
+    fn accuracy(&self, rows: &mut Vec<Row>) {
+        let predicted = self.predicted().and_then(|predicted| Some(predicted.accuracy.as_ref()?.value.0));
+        let worst =
+            self.report.sinks.iter().filter(|sink| sink.scored > 0).min_by(|a, b| {
+                a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0))
+            });
+        if predicted.is_none() && worst.is_none() {
+            return;
+        }
+        let mut row = row(
+            "accuracy",
+            "",
+            "%",
+            predicted,
+            worst.and_then(|sink| sink.accuracy_percent),
+            Vec::new(),
+            TOLERANCE,
+        );
+        let said = self.predicted().and_then(|predicted| predicted.accuracy.as_ref());
+        row.predicted_range = said.and_then(|said| Some((said.from?.0, said.to?.0)));
+        // A share of so many records cannot be told more exactly than this, here and where it was profiled.
+        if let (Some(predicted), Some(sink)) = (predicted, worst)
+            && let Some((low, high)) = wilson_percent(sink.correct, sink.scored)
+        {
+            row.measured_range = Some((low, high));
+            let (from, to) = row.predicted_range.unwrap_or((predicted, predicted));
+            row.verdict = if from <= high && low <= to { Verdict::Confirmed } else { Verdict::Differs };
+        }
+        rows.push(row);
+    }
+
+    /// Prices of the workers, and bytes as they travel at the prices of the links: the optimizer's cost function.
+    fn costs(&self, rows: &mut Vec<Row>) {
+        let compute: f64 = self.emulated.workers.iter().map(|worker| worker.dollars_per_hour).sum();
+        let per_hour = |wire: &WireReport| wire.data_bytes as f64 / self.seconds * 3600.0;
+        let ways = self.emulated.ways.iter();
+        let network: f64 = ways
+            .clone()
+            .zip(&self.meters.wires)
+            .map(|(way, wire)| per_hour(wire) * way.dollars_per_byte)
+            .sum();
+        let expected: Option<f64> =
+            ways.map(|way| Some(way.predicted()? * 3600.0 * way.dollars_per_byte)).sum();
+        let total = self.predicted().and_then(|predicted| Some(predicted.cost.as_ref()?.value.0));
+        let none = Vec::new;
+        rows.push(row("cost", "", "$/h", total, Some(compute + network), none(), TOLERANCE));
+        if !self.emulated.ways.is_empty() {
+            rows.push(row("cost_network", "", "$/h", expected, Some(network), none(), TOLERANCE));
+        }
+    }
+
+    fn utilization(&self, worker: &Worker) -> Option<Row> {
+        let basis = worker.basis.as_ref()?;
+        let meter = self.meters.workers.iter().find(|meter| meter.worker == worker.id)?;
+        let share = match basis {
+            Basis::Quota(share) => Some(*share),
+            Basis::Offered | Basis::Enforced => worker.share,
+        };
+        let busy = match share {
+            None => meter.busy_seconds,
+            // The part of the quota that was used: a short call may end before the quota stops it.
+            Some(share) => meter.stages.iter().map(|stage| stage.needed_seconds).sum::<f64>() / share,
+        };
+        let measured = busy / self.seconds * 100.0;
+        let own = self.emulated.speeds.iter().filter(|speed| speed.worker == worker.id);
+        let expected = self.predicted().and_then(|predicted| predicted.utilization.get(&worker.id));
+        // A plan without an expectation says how much its full batches take.
+        let full = || own.map(|speed| self.load(speed)).sum::<Option<f64>>();
+        let predicted = expected.map(|percent| percent.0 / 100.0).or_else(full);
+        let by = match basis {
+            Basis::Enforced => vec![format!("speed of {}", worker.worker_type)],
+            Basis::Offered | Basis::Quota(_) => Vec::new(),
+        };
+        let predicted = predicted.map(|part| part * 100.0);
+        let mut row = row("utilization", &worker.id, "%", predicted, Some(measured), by, TOLERANCE);
+        if row.verdict == Verdict::Differs
+            && predicted.is_some_and(|predicted| (predicted - measured).abs() <= TOLERANCE_POINTS)
+        {
+            row.verdict = as_predicted(&row.enforced_by);
+        }
+        Some(row)
+    }
+
+    /// Part of its time that a worker needs for a stage by the profile, with full batches.
+    fn load(&self, speed: &StageSpeed) -> Option<f64> {
+        let records = speed.max_batch.max(1);
+        Some(stage_rate(self.program, &speed.stage)? * speed.seconds_there(records)? / f64::from(records))
+    }
+
+    /// Emulated speeds follow from processor time, which grows where something else computes on the same core.
+    fn processor_time_ratio(&self) -> Option<f64> {
+        let meters = self.meters.workers.iter().flat_map(|worker| &worker.stages);
+        let (mut took, mut expected) = (0.0, 0.0);
+        for meter in meters.filter(|meter| meter.calls > 0) {
+            let speed = self.emulated.speeds.iter().find(|speed| speed.stage == meter.stage)?;
+            let records = (meter.records as f64 / meter.calls as f64).round().max(1.0) as u32;
+            took += meter.processor_seconds;
+            expected += meter.calls as f64 * (speed.here.as_ref()?.at(records) + speed.after_pause.1);
+        }
+        (expected > 0.0).then(|| took / expected)
+    }
+
+    fn overruns(&self) -> Overruns {
+        let stages: Vec<_> = self.meters.workers.iter().flat_map(|worker| &worker.stages).collect();
+        let calls: u64 = stages.iter().map(|stage| stage.overruns).sum();
+        let of: u64 = stages.iter().map(|stage| stage.calls).sum();
+        let (took, allowed) = stages.iter().fold((0.0, 0.0), |sums, stage| {
+            (sums.0 + stage.overrun_seconds.0, sums.1 + stage.overrun_seconds.1)
+        });
+        let too_many = calls as f64 > OVERRUNS * of as f64 && calls > 1;
+        let longer = if allowed > 0.0 { took / allowed } else { 2.0 };
+        let proposed = self.emulated.dilation.factor * longer * PROPOSED_HEADROOM;
+        Overruns { calls, of, proposed_dilation: too_many.then(|| up(proposed)) }
+    }
+}
+
+fn row(
+    quantity: &'static str,
+    of: &str,
+    unit: &'static str,
+    predicted: Option<f64>,
+    measured: Option<f64>,
+    enforced_by: Vec<String>,
+    tolerance: f64,
+) -> Row {
+    let verdict = match (predicted, measured) {
+        (_, None) => Verdict::NotMeasured,
+        (None, _) => Verdict::NoPrediction,
+        (Some(predicted), Some(measured)) if (measured - predicted).abs() > tolerance * predicted.abs() => {
+            Verdict::Differs
+        }
+        _ => as_predicted(&enforced_by),
+    };
+    Row {
+        quantity,
+        of: of.to_owned(),
+        unit,
+        predicted,
+        predicted_range: None,
+        measured,
+        measured_range: None,
+        enforced_by,
+        verdict,
+        reason: None,
+    }
+}
+
+/// What becomes of a prediction that was met.
+fn as_predicted(enforced_by: &[String]) -> Verdict {
+    if enforced_by.is_empty() { Verdict::Confirmed } else { Verdict::Enforced }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_enforced_is_never_confirmed() {
+        let of = |predicted, measured, by: &[&str]| {
+            let by = by.iter().map(|by| (*by).to_owned()).collect();
+            row("rate", "", "1/s", predicted, measured, by, 0.1).verdict
+        };
+        assert_eq!(of(Some(40.0), Some(37.0), &[]), Verdict::Confirmed);
+        assert_eq!(of(Some(40.0), Some(35.0), &[]), Verdict::Differs);
+        assert_eq!(of(Some(40.0), Some(40.0), &["speed of large"]), Verdict::Enforced);
+        assert_eq!(of(Some(400.0), Some(223.2), &["speed of large"]), Verdict::Differs);
+        assert_eq!(of(None, Some(40.0), &["speed of large"]), Verdict::NoPrediction);
+        assert_eq!(of(Some(40.0), None, &[]), Verdict::NotMeasured);
+        let row = row("rate", "", "1/s", Some(40.0), Some(35.0), Vec::new(), 0.1);
+        assert_eq!(row.difference_percent(), Some(-12.5));
+    }
+
+    /// A word of agreement beside a difference of 99 % would be read as one.
+    #[test]
+    fn a_median_within_its_range_differs_and_says_why() {
+        let of = |measured| {
+            let by = vec!["speed of large".to_owned()];
+            let mut row = row("latency_p50", "out", "ms", Some(8.1), Some(measured), by, TOLERANCE);
+            row.predicted_range = Some((7.9, 31.0));
+            row.tell_of_heaps();
+            (row.verdict, row.reason.is_some())
+        };
+        assert_eq!(of(16.1), (Verdict::Differs, true));
+        assert_eq!(of(60.0), (Verdict::Differs, false));
+        assert_eq!(of(8.5), (Verdict::Enforced, false));
+    }
+}

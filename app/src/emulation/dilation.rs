@@ -1,0 +1,296 @@
+//! By how much a run is stretched, where this machine is too slow for real time.
+use super::speeds::{Basis, StageSpeed};
+use crate::figures::milliseconds;
+use std::str::FromStr;
+use tidemill_engine::Program;
+
+/// Processor time of sources, joins, channels and sinks, as a share of that of the models.
+const ENGINE_SHARE: f64 = 0.25;
+/// Share of the processors that may be needed: the rest is for what does not come evenly.
+const HEADROOM: f64 = 0.7;
+/// A call must end here some time before it has to end on a faster worker.
+const CALL_HEADROOM: f64 = 1.25;
+/// Largest factor that can be asked for.
+const MOST: f64 = 1000.0;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Wanted {
+    /// As little as this machine needs.
+    #[default]
+    Auto,
+    /// So much.
+    Factor(f64),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let factor: f64 = text
+            .parse()
+            .map_err(|_| format!("`{text}` is no factor; write a number such as `2`, or `auto`"))?;
+        match factor > 0.0 && factor <= MOST {
+            true => Ok(Self::Factor(factor)),
+            false => Err(format!("a factor is above 0 and at most {MOST}; 2 makes a run take twice as long")),
+        }
+    }
+}
+
+/// By how much a run is stretched, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dilation {
+    /// Real seconds per plan second.
+    pub factor: f64,
+    /// Whether it was computed.
+    pub is_auto: bool,
+    /// Processors that the plan needs in real time, where its rates are known.
+    pub processors: Option<f64>,
+    /// Why a factor that was computed is not 1.
+    pub reason: Option<String>,
+}
+
+impl Dilation {
+    /// In words.
+    pub fn told(&self, cores: usize) -> String {
+        let needs = match self.processors {
+            Some(processors) => {
+                format!("in real time the plan needs about {processors:.2} of {cores} processors here")
+            }
+            None => "the plan's need of processors is not known".to_owned(),
+        };
+        match (self.factor == 1.0, self.is_auto) {
+            (true, _) => format!("in real time ({needs})"),
+            (false, true) => {
+                let reason =
+                    self.reason.as_ref().map(|reason| format!(", because {reason}")).unwrap_or_default();
+                format!("{} times slower than real time{reason} ({needs})", self.factor)
+            }
+            (false, false) => format!("{} times slower than real time, as asked ({needs})", self.factor),
+        }
+    }
+}
+
+/// What a plan needs of this machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Need {
+    /// Processor seconds per plan second.
+    processors: Option<f64>,
+    /// The least time that a call may take, as a share of what it takes here.
+    least_ratio: f64,
+    /// The call that it is of, in words.
+    tightest: Option<String>,
+    /// The workers, where the rates are known.
+    workers: Vec<Load>,
+}
+
+/// What a worker does in real time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Load {
+    /// Part of the time that it makes calls.
+    busy: f64,
+    /// Time that a call may take, over what it takes here alone.
+    ratio: f64,
+}
+
+impl Need {
+    /// From the rates at which records reach the stages.
+    pub(super) fn of(program: &Program, speeds: &[StageSpeed]) -> Self {
+        let least_ratio = speeds.iter().flat_map(|speed| &speed.ratios).copied().fold(1.0, f64::min);
+        let tightest = tightest(speeds);
+        let closed = program.sources.values().any(|source| source.rate_per_second.is_none());
+        let processors = match closed {
+            true => Some(saturated(speeds)),
+            false => speeds.iter().map(|speed| need(program, speed)).sum(),
+        };
+        let workers = loads(program, speeds, closed).unwrap_or_default();
+        let processors = processors.map(|models: f64| models * (1.0 + ENGINE_SHARE));
+        Self { processors, least_ratio, tightest, workers }
+    }
+}
+
+/// The workers; none where a rate is not known.
+fn loads(program: &Program, speeds: &[StageSpeed], closed: bool) -> Option<Vec<Load>> {
+    let mut workers: Vec<(&str, Load)> = Vec::new();
+    for speed in speeds {
+        let ratio = match speed.basis {
+            Basis::Quota(share) => 1.0 / share.max(1e-9),
+            _ => speed.full_ratio() / speed.share.unwrap_or(1.0),
+        };
+        let busy = if closed { 1.0 } else { need(program, speed)? * ratio };
+        match workers.iter_mut().find(|(worker, _)| *worker == speed.worker) {
+            Some((_, load)) => {
+                load.busy = (load.busy + busy).min(1.0);
+                load.ratio = load.ratio.min(ratio);
+            }
+            None => workers.push((&speed.worker, Load { busy: busy.min(1.0), ratio })),
+        }
+    }
+    Some(workers.into_iter().map(|(_, load)| load).collect())
+}
+
+/// The least factor, in tenths, with which calls end in time although calls of other workers compute meanwhile. A
+/// processor that is needed by so many at once is shared, so a call takes as many times longer.
+///
+/// What others need on average says little of that: of three workers that are busy for half of the time, all three
+/// compute at once in an eighth of it, and one call of a hundred that ends too late is one too many. So as many are
+/// counted as compute at once in nearly all of the time (two standard deviations above the mean).
+fn by_concurrency(workers: &[Load], cores: usize) -> f64 {
+    let keeps_up = |factor: f64| {
+        let computing = |load: &Load| (load.busy / (load.ratio * factor)).min(1.0);
+        let all: f64 = workers.iter().map(computing).sum();
+        workers.iter().enumerate().all(|(index, own)| {
+            let others = workers.iter().enumerate().filter(|(other, _)| *other != index);
+            let others: Vec<f64> = others.map(|(_, load)| computing(load)).collect();
+            let mean: f64 = others.iter().sum();
+            let deviation = others.iter().map(|part| part * (1.0 - part)).sum::<f64>().sqrt();
+            let at_once = 1.0 + (mean + 2.0 * deviation).min(others.len() as f64) + ENGINE_SHARE * all;
+            let longer = at_once / cores.max(1) as f64;
+            longer <= 1.0 || longer * CALL_HEADROOM <= own.ratio * factor
+        })
+    };
+    let tenths = 10..=(MOST as u32 * 10);
+    let mut factors = tenths.map(|tenths| f64::from(tenths) / 10.0);
+    factors.find(|factor| keeps_up(*factor)).unwrap_or(MOST)
+}
+
+/// The call that is the longest here beside what it takes on its worker.
+fn tightest(speeds: &[StageSpeed]) -> Option<String> {
+    let calls =
+        speeds.iter().flat_map(|speed| speed.ratios.iter().zip(1_u32..).map(move |call| (speed, call)));
+    let (speed, (ratio, records)) = calls.min_by(|a, b| a.1.0.total_cmp(b.1.0))?;
+    let here = speed.here.as_ref()?.at(records);
+    let of = if records == 1 { "1 record".to_owned() } else { format!("{records} records") };
+    Some(format!(
+        "a call of {} with {of} takes {} on this machine and {} on {}, and some time has to be left",
+        speed.stage,
+        milliseconds(here * 1e3),
+        milliseconds(here * ratio * 1e3),
+        speed.worker
+    ))
+}
+
+/// Processors that the calls of a stage need.
+fn need(program: &Program, speed: &StageSpeed) -> Option<f64> {
+    let rate = stage_rate(program, &speed.stage)?;
+    let records = speed.max_batch.max(1);
+    // What is stretched pauses between calls, also where workers of the plan would not.
+    let call = speed.here.as_ref()?.at(records) + speed.after_pause.1;
+    Some(rate * call / f64::from(records))
+}
+
+/// Records per second that reach a stage: those of its edges in the plan, as many more or less as the sources now
+/// give, else the stage's share of what the slowest source gives.
+pub(super) fn stage_rate(program: &Program, stage: &str) -> Option<f64> {
+    let slowest = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
+    let plan = &program.plan;
+    let into: Option<f64> = plan
+        .edges
+        .iter()
+        .filter(|edge| edge.to == stage && edge.input == 0)
+        .map(|edge| Some(edge.rate?.0))
+        .sum();
+    let planned = plan.predicted.as_ref().and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
+    let scale = match (slowest, planned) {
+        (Some(now), Some(planned)) if planned > 0.0 => now / planned,
+        _ => 1.0,
+    };
+    let share = || Some(slowest? * plan.stages.iter().find(|known| known.id == stage)?.share);
+    into.filter(|rate| *rate > 0.0).map(|rate| rate * scale).or_else(share)
+}
+
+/// Processors that workers need which compute all the time.
+fn saturated(speeds: &[StageSpeed]) -> f64 {
+    let mut workers: Vec<(&str, f64)> = Vec::new();
+    for speed in speeds {
+        let busy = match speed.basis {
+            Basis::Quota(share) => share,
+            _ => speed.share.unwrap_or(1.0) / speed.full_ratio().max(1e-9),
+        };
+        match workers.iter_mut().find(|(worker, _)| *worker == speed.worker) {
+            Some((_, most)) => *most = most.max(busy),
+            None => workers.push((&speed.worker, busy)),
+        }
+    }
+    workers.iter().map(|(_, busy)| busy).sum()
+}
+
+/// The factor that was asked for, or the least that leaves headroom.
+pub(super) fn choose(wanted: Wanted, need: &Need, cores: usize) -> Dilation {
+    let mut reason = None;
+    let mut auto = || {
+        let by_load = need.processors.unwrap_or(0.0) / (HEADROOM * cores.max(1) as f64);
+        let by_call =
+            if need.least_ratio < 1.0 / CALL_HEADROOM { CALL_HEADROOM / need.least_ratio } else { 1.0 };
+        let by_concurrency = by_concurrency(&need.workers, cores);
+        let factor = by_load.max(by_call).max(by_concurrency);
+        reason = match factor > 1.0 {
+            true if by_call >= factor => need.tightest.clone(),
+            true if by_concurrency >= factor => {
+                Some("calls of several workers compute at once here, and each has to end in time".to_owned())
+            }
+            true => Some(format!("only {:.0} % of the processors here can be counted on", HEADROOM * 100.0)),
+            false => None,
+        };
+        up(factor).clamp(1.0, MOST)
+    };
+    let (factor, is_auto) = match wanted {
+        Wanted::Auto => (auto(), true),
+        Wanted::Factor(factor) => (factor, false),
+    };
+    Dilation { factor, is_auto, processors: need.processors, reason }
+}
+
+/// Rounded up to a tenth.
+pub(super) fn up(factor: f64) -> f64 {
+    ((factor * 10.0 - 1e-6).ceil() / 10.0).max(0.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_read() {
+        assert_eq!("auto".parse(), Ok(Wanted::Auto));
+        assert_eq!("2.5".parse(), Ok(Wanted::Factor(2.5)));
+        assert!("0".parse::<Wanted>().is_err() && "fast".parse::<Wanted>().is_err());
+        assert!("NaN".parse::<Wanted>().is_err());
+    }
+
+    #[test]
+    fn the_least_factor_leaves_headroom() {
+        let factor = |processors, least_ratio, cores| {
+            let need = Need { processors, least_ratio, tightest: None, workers: Vec::new() };
+            choose(Wanted::Auto, &need, cores).factor
+        };
+        assert_eq!(factor(Some(1.0), 1.0, 2), 1.0);
+        assert_eq!(factor(Some(2.8), 1.0, 2), 2.0);
+        assert_eq!(factor(Some(2.8), 1.0, 8), 1.0);
+        assert_eq!(factor(Some(0.1), 0.25, 2), 5.0, "a worker four times as fast");
+        assert_eq!(factor(None, 1.0, 2), 1.0);
+        let need = Need { processors: Some(9.0), least_ratio: 1.0, tightest: None, workers: Vec::new() };
+        let asked = choose(Wanted::Factor(3.0), &need, 2);
+        assert_eq!((asked.factor, asked.is_auto), (3.0, false));
+    }
+
+    #[test]
+    fn calls_that_meet_need_a_larger_factor() {
+        let of = |workers: &[(f64, f64)], cores| {
+            let loads: Vec<Load> =
+                workers.iter().map(|(busy, ratio)| Load { busy: *busy, ratio: *ratio }).collect();
+            by_concurrency(&loads, cores)
+        };
+        assert_eq!(of(&[], 2), 1.0);
+        assert_eq!(of(&[(1.0, 1.0)], 2), 1.0, "alone");
+        assert_eq!(of(&[(0.9, 10.0); 2], 2), 1.0, "machines that are much slower");
+        // As fast as this machine, and its processors are all taken: calls end too late now and then.
+        assert!((1.3..1.6).contains(&of(&[(0.3, 1.0); 2], 2)), "{}", of(&[(0.3, 1.0); 2], 2));
+        assert!((2.3..3.0).contains(&of(&[(0.9, 1.0); 4], 2)), "{}", of(&[(0.9, 1.0); 4], 2));
+        assert_eq!(of(&[(0.9, 1.0); 4], 16), 1.0);
+        assert!(of(&[(0.9, 1.0); 4], 1) > of(&[(0.9, 1.0); 4], 2));
+    }
+}

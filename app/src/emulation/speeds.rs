@@ -1,0 +1,321 @@
+//! How fast the workers of a plan are, as ratios to this machine.
+use crate::failure::{Failure, Kind};
+use crate::machine::Machine;
+use crate::preparation::Prepared;
+use std::fmt;
+use tidemill_engine::AssumedTimes;
+use tidemill_operators::api::Computation;
+use tidemill_spec::plan::SOURCE_DEVICE;
+use tidemill_spec::profile::{BatchTime, How, Machine as Measured, Profile, Service};
+use tidemill_spec::units::{Percentile, TimeSpan};
+
+/// Where the speed of a worker comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Basis {
+    /// This machine is such a worker: calls take what they take.
+    Offered,
+    /// This machine under a quota of so much of a processor is such a worker.
+    Quota(f64),
+    /// By the profile.
+    Enforced,
+}
+
+impl fmt::Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Basis::Offered => f.write_str("as this machine"),
+            Basis::Quota(share) => write!(f, "this machine with {share} of a processor"),
+            Basis::Enforced => f.write_str("enforced by the profile"),
+        }
+    }
+}
+
+/// Seconds of calls by their records, ascending; never empty.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Times(Vec<(u32, f64)>);
+
+impl Times {
+    /// From calls of so many records; none where there are none of a positive time.
+    pub fn new(mut times: Vec<(u32, f64)>) -> Option<Self> {
+        times.retain(|(records, seconds)| *records > 0 && *seconds > 0.0);
+        times.sort_by_key(|(records, _)| *records);
+        (!times.is_empty()).then_some(Self(times))
+    }
+
+    /// The expectation of each batch: mean, else median, else the least percentile that is known.
+    fn of(service: &Service) -> Option<Self> {
+        let typical = |batch: &BatchTime| {
+            let named = || batch.percentiles().into_iter().find_map(|(_, time)| time);
+            let TimeSpan(nanoseconds) =
+                batch.typical().or_else(|| batch.at(Percentile(50.0))).or_else(named)?;
+            Some((batch.batch, nanoseconds as f64 / 1e9))
+        };
+        Self::new(service.batches.iter().filter_map(typical).collect())
+    }
+
+    /// Seconds of a call of so many records: between two that are known on a straight line, above the largest in
+    /// proportion.
+    pub fn at(&self, records: u32) -> f64 {
+        let above = self.0.iter().position(|(known, _)| *known >= records);
+        match above {
+            None => {
+                let (known, seconds) = self.0[self.0.len() - 1];
+                seconds * f64::from(records) / f64::from(known)
+            }
+            Some(0) => self.0[0].1,
+            Some(above) => {
+                let ((low, from), (high, to)) = (self.0[above - 1], self.0[above]);
+                from + (to - from) * f64::from(records - low) / f64::from(high - low)
+            }
+        }
+    }
+
+    fn scaled(mut self, factor: f64) -> Self {
+        self.0.iter_mut().for_each(|(_, seconds)| *seconds *= factor);
+        self
+    }
+}
+
+/// How fast a stage with a model is on its worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageSpeed {
+    /// Id of the stage.
+    pub stage: String,
+    /// Its operator.
+    pub operator: String,
+    /// Its worker.
+    pub worker: String,
+    /// Records of a full batch.
+    pub max_batch: u32,
+    /// Where the speed comes from.
+    pub basis: Basis,
+    /// Calls on the worker by the profile; none where that does not know them and needs not.
+    pub there: Option<Times>,
+    /// Calls on this machine; none: they have to be measured.
+    pub here: Option<Times>,
+    /// How much longer calls take after a pause, seconds: there and here.
+    pub after_pause: (f64, f64),
+    /// The part of a processor that the worker has, where `there` is a whole one.
+    pub share: Option<f64>,
+    /// For calls of 1, 2, ... records.
+    pub ratios: Vec<f64>,
+}
+
+impl StageSpeed {
+    /// Computes the ratios, once both times are known.
+    pub fn settle(&mut self) {
+        self.ratios = match (&self.basis, &self.there, &self.here) {
+            (Basis::Enforced, Some(there), Some(here)) => {
+                (1..=self.max_batch.max(1)).map(|records| there.at(records) / here.at(records)).collect()
+            }
+            _ => Vec::new(),
+        };
+    }
+
+    /// The stage and what is known of its calls, where its speed is enforced.
+    pub fn assumed(&self) -> Option<(String, AssumedTimes)> {
+        let here = self.here.as_ref().filter(|_| self.basis == Basis::Enforced)?;
+        let here = (1..=self.max_batch.max(1)).map(|records| here.at(records)).collect();
+        Some((self.stage.clone(), AssumedTimes { here, after_pause: self.after_pause }))
+    }
+
+    /// Part of its worker's time that a call of so many records takes there by the profile, in seconds, after a pause.
+    pub fn seconds_there(&self, records: u32) -> Option<f64> {
+        Some((self.there.as_ref()?.at(records) + self.after_pause.0) / self.share.unwrap_or(1.0))
+    }
+
+    /// The ratio of full calls.
+    pub fn full_ratio(&self) -> f64 {
+        self.ratios.last().copied().unwrap_or(1.0)
+    }
+}
+
+/// The speeds of all stages with models; times on this machine that no profile has are left out.
+pub(super) fn of(
+    prepared: &Prepared,
+    profile: &Profile,
+    no_profile: bool,
+    host: &Machine,
+) -> Result<Vec<StageSpeed>, Failure> {
+    let program = &prepared.program;
+    let mut speeds = Vec::new();
+    for stage in &program.plan.stages {
+        let is_model =
+            program.operators.get(&stage.id).is_some_and(|bound| bound.computation == Computation::Inference);
+        if !is_model {
+            continue;
+        }
+        let chosen = prepared.models.iter().find(|model| model.stage == stage.id);
+        let variant = chosen.map(|model| model.variant.as_str()).or(stage.variant.as_deref());
+        let name = match variant {
+            Some(variant) => format!("{}/{variant}", stage.operator),
+            None => stage.operator.clone(),
+        };
+        let worker = program.plan.workers.iter().find(|worker| worker.id == stage.worker);
+        let Some(worker) = worker.filter(|worker| worker.worker_type != SOURCE_DEVICE) else {
+            let message = format!(
+                "stage `{}` runs a model on `{}`, which is a device of sources",
+                stage.id, stage.worker
+            );
+            return Err(Failure::new(Kind::Configuration, message)
+                .with_help("give it a worker of the infrastructure: `tidemill plan` does"));
+        };
+        if no_profile {
+            let message =
+                format!("nothing is known of `{name}` on `{}`: there is no profile", worker.worker_type);
+            return Err(Failure::new(Kind::Configuration, message).with_help(
+                "give `--profiles`, the same that the plan was made from; `tidemill profile` makes one",
+            ));
+        }
+        let backend = stage.backend.as_deref();
+        let find = |worker_type: &str| profile.service(&stage.operator, variant, backend, worker_type);
+        let timed =
+            |worker_type: &str| Some((Times::of(find(worker_type)?)?, longer(profile, find(worker_type)?)));
+        let own = timed(&worker.worker_type);
+        // A share of a processor is a whole one as far as its quota lasts, as simulations have it.
+        let whole = profile.whole_of(&worker.worker_type);
+        let whole = whole.and_then(|(share, whole)| Some((share, timed(&whole.worker_type)?)));
+        let basis = basis(profile.machine(&worker.worker_type), host);
+        let on_base = || base(profile, host).find_map(|machine| timed(&machine.worker_type));
+        let here = match &basis {
+            Basis::Offered => own.clone(),
+            // One call after the other, a quota makes them longer by its share.
+            Basis::Quota(share) => on_base()
+                .or_else(|| own.clone().map(|(times, longer)| (times.scaled(*share), longer * share))),
+            Basis::Enforced => on_base(),
+        };
+        let (share, there) = match whole {
+            Some((share, there)) => (Some(share), Some(there)),
+            None => (None, own),
+        };
+        let after_pause = (
+            there.as_ref().map_or(0.0, |(_, longer)| *longer),
+            // What has to be measured here is compared with what is known there.
+            here.as_ref().or(there.as_ref()).map_or(0.0, |(_, longer)| *longer),
+        );
+        let (there, here) = (there.map(|(times, _)| times), here.map(|(times, _)| times));
+        if there.is_none() && basis == Basis::Enforced {
+            let with = backend.map(|backend| format!(" with `{backend}`")).unwrap_or_default();
+            let message = format!(
+                "the profile has no times of `{name}`{with} on `{}`, where stage `{}` runs",
+                worker.worker_type, stage.id
+            );
+            return Err(Failure::new(Kind::Configuration, message).with_help(
+                "measure or write them (`tidemill profile`), or plan again with the profile that is given here",
+            ));
+        }
+        speeds.push(StageSpeed {
+            stage: stage.id.clone(),
+            operator: stage.operator.clone(),
+            worker: stage.worker.clone(),
+            max_batch: stage.max_batch,
+            basis,
+            there,
+            here,
+            after_pause,
+            share,
+            ratios: Vec::new(),
+        });
+    }
+    Ok(speeds)
+}
+
+/// Seconds that a call takes longer after a pause.
+fn longer(profile: &Profile, service: &Service) -> f64 {
+    profile.longer_after_pause(service, BatchTime::typical) / 1e9
+}
+
+/// Whether this machine is such a worker, as far as the profile tells: the same processor, as many of them as a call
+/// uses, no stated factor.
+fn basis(machine: Option<&Measured>, host: &Machine) -> Basis {
+    let Some(machine) = machine.filter(|machine| is_here(machine, host)) else { return Basis::Enforced };
+    match machine.cores {
+        Some(cores) if cores < 1.0 => Basis::Quota(cores),
+        Some(cores) if cores > host.cores as f64 => Basis::Enforced,
+        _ => Basis::Offered,
+    }
+}
+
+fn is_here(machine: &Measured, host: &Machine) -> bool {
+    let same = !host.processor.is_empty() && machine.cpu.as_deref() == Some(host.processor.as_str());
+    let figures = matches!(machine.how, How::Measured | How::Limited);
+    same && figures && machine.factor.is_none_or(|factor| factor == 1.0)
+}
+
+/// Types of workers whose calls take what they take here, the most alike first: with as many processors, then others
+/// with at least one, because a call computes in one thread.
+fn base<'a>(profile: &'a Profile, host: &'a Machine) -> impl Iterator<Item = &'a Measured> {
+    let whole = |machine: &&Measured| {
+        is_here(machine, host) && machine.cores.is_none_or(|cores| (1.0..=host.cores as f64).contains(&cores))
+    };
+    let exact = |machine: &&Measured| machine.cores == Some(host.cores as f64);
+    let first = profile.machines.iter().filter(whole).filter(exact);
+    first.chain(profile.machines.iter().filter(whole).filter(move |machine| !exact(machine)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> Machine {
+        Machine { processor: "A Processor".to_owned(), cores: 2, ..Machine::default() }
+    }
+
+    fn machine(cores: f64, how: How, factor: Option<f64>) -> Measured {
+        Measured {
+            worker_type: format!("t{cores}"),
+            how,
+            cpu: Some("A Processor".to_owned()),
+            cores: Some(cores),
+            memory: None,
+            factor,
+            source: None,
+            overheads: None,
+        }
+    }
+
+    #[test]
+    fn what_this_machine_can_be_is_not_enforced() {
+        let of = |machine: &Measured| basis(Some(machine), &host());
+        assert_eq!(of(&machine(2.0, How::Measured, None)), Basis::Offered);
+        assert_eq!(of(&machine(1.0, How::Limited, None)), Basis::Offered, "a call computes in one thread");
+        assert_eq!(of(&machine(0.5, How::Limited, None)), Basis::Quota(0.5));
+        assert_eq!(of(&machine(0.5, How::Limited, Some(2.0))), Basis::Enforced, "by a factor");
+        assert_eq!(of(&machine(4.0, How::Predicted, None)), Basis::Enforced);
+        assert_eq!(of(&machine(2.0, How::Published, None)), Basis::Enforced);
+        let mut other = machine(2.0, How::Measured, None);
+        other.cpu = Some("Another".to_owned());
+        assert_eq!(of(&other), Basis::Enforced);
+        assert_eq!(basis(None, &host()), Basis::Enforced);
+    }
+
+    #[test]
+    fn times_are_read_between_what_is_known() {
+        let times = Times::new(vec![(8, 0.04), (1, 0.01), (0, 1.0)]).unwrap();
+        let at = |records| (times.at(records) * 1e6).round() / 1e6;
+        assert_eq!([at(1), at(8), at(16)], [0.01, 0.04, 0.08]);
+        assert!((times.at(4) - (0.01 + 0.03 * 3.0 / 7.0)).abs() < 1e-12);
+        assert_eq!(Times::new(Vec::new()), None);
+    }
+
+    #[test]
+    fn ratios_go_by_the_records_of_a_call() {
+        let mut speed = StageSpeed {
+            stage: "s".to_owned(),
+            operator: "o".to_owned(),
+            worker: "w".to_owned(),
+            max_batch: 2,
+            basis: Basis::Enforced,
+            there: Times::new(vec![(1, 0.03), (2, 0.04)]),
+            here: Times::new(vec![(1, 0.01), (2, 0.02)]),
+            after_pause: (0.0, 0.0),
+            share: None,
+            ratios: Vec::new(),
+        };
+        speed.settle();
+        assert_eq!(speed.ratios, [3.0, 2.0]);
+        speed.basis = Basis::Offered;
+        speed.settle();
+        assert!(speed.ratios.is_empty());
+    }
+}

@@ -1,0 +1,174 @@
+//! The epoch log of a run as a file: a line of JSON for its sources, then one for each epoch as it begins.
+//!
+//! A line is written at once, so that the log of a process that is killed is there as far as it came. Its last line may
+//! be torn; whoever reads leaves that out.
+use crate::failure::{Failure, Kind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_engine::{EpochEntry, EpochLog, EpochWriter, Program};
+use tidemill_operators::api::OperatorError;
+use tidemill_operators::sinks::log_file::LogFile;
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    /// Version of the format.
+    epoch_log: u32,
+    /// Stages of sources.
+    sources: Vec<String>,
+}
+
+/// Any other line.
+#[derive(Serialize, Deserialize)]
+struct Line<T> {
+    source: String,
+    #[serde(flatten)]
+    entry: T,
+}
+
+/// A log being written. Clones write the same file.
+#[derive(Clone)]
+pub struct EpochFile(Arc<Mutex<Writing>>);
+
+struct Writing {
+    file: LogFile,
+    /// Why nothing more is written.
+    failure: Option<OperatorError>,
+}
+
+impl EpochFile {
+    /// Begins the log of a run; one of an earlier run is replaced.
+    ///
+    /// # Errors
+    /// When nothing can be written there, or another run is writing it.
+    pub fn create(path: &Path, program: &Program) -> Result<Self, Failure> {
+        let file =
+            LogFile::create(path).map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
+        let log = Self(Arc::new(Mutex::new(Writing { file, failure: None })));
+        log.add(&Header { epoch_log: 1, sources: sources(program) });
+        Ok(log)
+    }
+
+    fn add(&self, line: &impl Serialize) {
+        let mut writing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = serde_json::to_vec(line).expect("texts and numbers are always JSON");
+        text.push(b'\n');
+        if writing.failure.is_none() {
+            writing.failure = writing.file.append(&text).err();
+        }
+    }
+
+    /// Why the log is not whole.
+    pub fn failure(&self) -> Option<Failure> {
+        let writing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        writing.failure.as_ref().map(|error| {
+            Failure::new(Kind::Unavailable, error.to_string())
+                .with_help("what the sinks have committed is not touched by this")
+        })
+    }
+}
+
+impl EpochWriter for EpochFile {
+    fn write(&mut self, source: &str, entry: &EpochEntry) {
+        self.add(&Line { source: source.to_owned(), entry });
+    }
+}
+
+/// Stages of sources.
+fn sources(program: &Program) -> Vec<String> {
+    let stages = program.plan.stages.iter().filter(|stage| program.sources.contains_key(&stage.operator));
+    stages.map(|stage| stage.id.clone()).collect()
+}
+
+/// Reads the log of a run of this program, also if that did not come to its end.
+///
+/// # Errors
+/// The file is no epoch log, or one of another workflow or plan.
+pub fn read(path: &Path, program: &Program) -> Result<BTreeMap<String, EpochLog>, Failure> {
+    let wrong = |error: String| {
+        Failure::new(Kind::Configuration, format!("{} is no epoch log: {error}", path.display()))
+            .with_help("`tidemill run --epoch-log FILE` writes one")
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let logs = parse(&text).map_err(wrong)?;
+    if !sources(program).iter().all(|stage| logs.contains_key(stage)) {
+        let found: Vec<&str> = logs.keys().map(String::as_str).collect();
+        let message = format!(
+            "{} is the epoch log of another workflow or plan: its sources are `{}`",
+            path.display(),
+            found.join("`, `")
+        );
+        return Err(Failure::new(Kind::Configuration, message)
+            .with_help("replay a log that `tidemill run --epoch-log FILE` wrote for this workflow"));
+    }
+    Ok(logs)
+}
+
+fn parse(text: &str) -> Result<BTreeMap<String, EpochLog>, String> {
+    // What comes after the last line break was being written when the process was killed.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut lines = whole.lines().enumerate();
+    let at = |number: usize, error: serde_json::Error| format!("line {}: {error}", number + 1);
+    let (_, first) = lines.next().ok_or("it is empty")?;
+    let header: Header = serde_json::from_str(first).map_err(|error| at(0, error))?;
+    if header.epoch_log != 1 {
+        return Err(format!("its version is {}, this program reads 1", header.epoch_log));
+    }
+    let mut logs: BTreeMap<String, EpochLog> =
+        header.sources.into_iter().map(|source| (source, EpochLog::default())).collect();
+    for (number, line) in lines {
+        let line: Line<EpochEntry> = serde_json::from_str(line).map_err(|error| at(number, error))?;
+        logs.entry(line.source).or_default().add(line.entry);
+    }
+    Ok(logs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_engine::{Cut, End};
+
+    fn log() -> String {
+        let cut = Cut { position: Default::default(), skip: 3, sequence: 10, newest: 7, watermark: i64::MIN };
+        let entries = [
+            EpochEntry::Cut { epoch: 2, cut: cut.clone() },
+            EpochEntry::Cut { epoch: 4, cut: Cut { sequence: 20, ..cut } },
+            EpochEntry::Emitted(24),
+            EpochEntry::End(End { sequence: 24, epoch: 5 }),
+        ];
+        let mut text = serde_json::to_string(&Header { epoch_log: 1, sources: vec!["a".into(), "b".into()] });
+        for entry in entries {
+            let line = serde_json::to_string(&Line { source: "a".into(), entry }).unwrap();
+            text = text.map(|text| format!("{text}\n{line}"));
+        }
+        format!("{}\n", text.unwrap())
+    }
+
+    #[test]
+    fn a_log_is_read_as_far_as_it_was_written() {
+        let text = log();
+        let whole = parse(&text).unwrap();
+        assert_eq!(whole["a"].cuts.len(), 2);
+        assert_eq!((whole["a"].emitted, whole["a"].stop()), (24, End { sequence: 24, epoch: 5 }));
+        assert_eq!(whole["b"], EpochLog::default());
+        let first = text.find('\n').unwrap();
+        for end in 0..text.len() {
+            let torn = parse(&text[..end]);
+            match end {
+                end if end <= first => assert_eq!(torn.unwrap_err(), "it is empty"),
+                _ => assert!(torn.unwrap()["a"].cuts.len() <= 2, "{end}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        let text = log().replacen("\"skip\":3", "\"skip\":-3", 1);
+        assert!(parse(&text).unwrap_err().starts_with("line 2: "));
+        assert!(parse("{\"epoch_log\":2,\"sources\":[]}\n").unwrap_err().contains("version is 2"));
+        assert!(parse("name: x\n").unwrap_err().starts_with("line 1: "));
+    }
+}

@@ -1,0 +1,254 @@
+//! What a plan is expected to do: a short simulation while it is planned.
+use crate::figures::milliseconds;
+use crate::planning::Case;
+use crate::slo::RATE_TOLERANCE;
+use std::collections::BTreeMap;
+use tidemill_optimizer::assemble::Assembly;
+use tidemill_optimizer::physical::worker_names;
+use tidemill_optimizer::solution::Solution;
+use tidemill_optimizer::summary::{WorkerLoad, workers};
+use tidemill_simulator::{
+    Arrivals, Ended, Knowledge, Latency, LimitOutcome, Options, Simulation, Sink, Times, simulate,
+};
+use tidemill_spec::plan::{Plan, PredictedValue};
+use tidemill_spec::publication::Publication;
+use tidemill_spec::units::{Percent, TimeSpan};
+
+/// Records at the slowest sink that make a 99th percentile stable: 50 of them lie above it.
+const RECORDS: f64 = 5_000.0;
+/// Seconds of plan time, at least and at most.
+const SECONDS: (f64, f64) = (10.0, 600.0);
+/// Events beyond which planning would no longer be quick: about a second of processor time in a development build.
+const MOST_EVENTS: u64 = 500_000;
+
+/// The seed of a short simulation, where nobody asks for several.
+pub const FIRST_SEED: u64 = 1;
+
+/// A worker that is busy for more of its time has no time left.
+const FULL: f64 = 0.99;
+
+/// What a plan is expected to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expectation {
+    /// Latencies at the slowest sink.
+    Known {
+        /// Its name.
+        sink: String,
+        /// Its latencies.
+        latency: Latency,
+        /// Seconds of plan time that were simulated.
+        seconds: f64,
+        /// Part of its time that each worker of the plan is busy, by id.
+        utilization: BTreeMap<String, f64>,
+        /// The levels on latency, at each sink.
+        levels: Vec<LimitOutcome>,
+        /// What of it denies what the plan promises.
+        contradictions: Vec<Contradiction>,
+        /// Whether the engine's own time is in it: where the profile has it for all workers.
+        with_engine: bool,
+    },
+    /// Why nothing is expected.
+    Unknown(String),
+}
+
+/// What is expected although the plan promises otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Contradiction {
+    /// A worker is busy all the time: more than it carries comes to it.
+    Saturated {
+        /// Its id.
+        worker: String,
+        /// Part of its time that it is busy.
+        expected: f64,
+        /// The part by the figures of the plan.
+        planned: f64,
+    },
+    /// Fewer records come than are due.
+    Rate {
+        /// Part of them that comes.
+        achieved: f64,
+    },
+    /// More of the records are late than the level allows.
+    Latency {
+        /// Sink.
+        sink: String,
+        /// Percentile of the level, in percent.
+        percentile: f64,
+        /// Limit in seconds.
+        limit: f64,
+        /// What is expected, in seconds.
+        expected: f64,
+    },
+}
+
+impl Contradiction {
+    /// In words.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Saturated { worker, expected, planned } => format!(
+                "{worker} is {:.0} % busy in the simulation, {:.0} % by the plan: it does not carry what comes to it",
+                100.0 * expected,
+                100.0 * planned
+            ),
+            Self::Rate { achieved } => {
+                format!("{:.1} % of the records that are due come in the simulation", 100.0 * achieved)
+            }
+            Self::Latency { sink, expected, .. } if expected.is_infinite() => {
+                format!("readers of {sink} see records when the run ends")
+            }
+            Self::Latency { sink, percentile, limit, expected } => format!(
+                "p{percentile} at {sink} is {} in the simulation, the level is {}",
+                milliseconds(1e3 * expected),
+                milliseconds(1e3 * limit)
+            ),
+        }
+    }
+}
+
+/// What a simulation denies.
+fn contradictions(simulation: &Simulation, names: &[String], planned: &[WorkerLoad]) -> Vec<Contradiction> {
+    let workers = names.iter().zip(&simulation.workers).zip(planned);
+    let full = workers.filter(|((_, worker), _)| worker.utilization > FULL);
+    let mut all: Vec<Contradiction> = full
+        .map(|((name, worker), planned)| Contradiction::Saturated {
+            worker: name.clone(),
+            expected: worker.utilization,
+            planned: planned.utilization,
+        })
+        .collect();
+    let achieved = simulation.achieved();
+    if achieved < 1.0 - RATE_TOLERANCE && !simulation.is_too_short() {
+        all.push(Contradiction::Rate { achieved });
+    }
+    for sink in &simulation.sinks {
+        let missed = sink.limits.iter().filter(|limit| !limit.is_kept());
+        all.extend(missed.map(|limit| Contradiction::Latency {
+            sink: sink.name.clone(),
+            percentile: limit.percentile,
+            limit: limit.limit,
+            expected: limit.seconds,
+        }));
+    }
+    all
+}
+
+/// Simulates a plan shortly, with arrivals as even as its sources have them. All random numbers follow from `seed`.
+pub fn expectation(
+    case: &Case,
+    assembly: &Assembly,
+    solution: &Solution,
+    plan: &Plan,
+    seed: u64,
+) -> Expectation {
+    let times = Times::measured(&case.inputs(), assembly, solution);
+    let problem = &assembly.problem;
+    let mut unknown: Vec<&str> = times
+        .knowledge()
+        .filter(|(_, known)| *known < Knowledge::Distribution)
+        .map(|(hosting, _)| problem.operators[solution.hostings[hosting].operator].id.as_str())
+        .collect();
+    unknown.sort_unstable();
+    unknown.dedup();
+    if !unknown.is_empty() {
+        return Expectation::Unknown(format!(
+            "the profile has no distribution of service times of {}",
+            unknown.join(", ")
+        ));
+    }
+    let all = simulation_options(case, assembly, plan);
+    let slowest =
+        all.sinks.iter().map(|sink| problem.operators[sink.operator].rate).fold(f64::INFINITY, f64::min);
+    let seconds = (RECORDS / slowest).clamp(SECONDS.0, SECONDS.1);
+    let (warm_up, most_events) = (0.1 * seconds, Some(MOST_EVENTS));
+    let options = Options { seconds: seconds + warm_up, warm_up, seed, most_events, ..all };
+    match simulate(problem, solution, &times, &Arrivals::constant(), &options) {
+        Ok(simulation) if simulation.ended == Ended::Complete => {
+            let names = worker_names(assembly, solution);
+            let contradictions = contradictions(&simulation, &names, &workers(problem, solution));
+            let busy = simulation.workers.iter().map(|worker| worker.utilization);
+            let utilization = names.into_iter().zip(busy).collect();
+            let came = simulation.sinks.iter().map(|sink| sink.arrival.count).max().unwrap_or(0);
+            let levels = simulation.sinks.iter().flat_map(|sink| sink.limits.iter().copied()).collect();
+            let sinks = simulation.sinks.into_iter();
+            let worst = sinks.max_by(|a, b| a.latency.p99.total_cmp(&b.latency.p99));
+            match worst.filter(|sink| sink.latency.count > 0) {
+                Some(sink) => {
+                    let (sink, latency) = (sink.name, sink.latency);
+                    let with_engine = times.knows_engine();
+                    Expectation::Known {
+                        sink,
+                        latency,
+                        seconds,
+                        utilization,
+                        levels,
+                        contradictions,
+                        with_engine,
+                    }
+                }
+                None if came > 0 => {
+                    Expectation::Unknown("readers of the sink see records when the run ends".to_owned())
+                }
+                None => Expectation::Unknown("no record comes to a sink while it is simulated".to_owned()),
+            }
+        }
+        Ok(simulation) => Expectation::Unknown(format!(
+            "{} events are {} of the {} that were to be simulated; `tidemill simulate` takes longer",
+            crate::figures::grouped(simulation.events),
+            crate::figures::seconds(simulation.seconds),
+            crate::figures::seconds(options.seconds)
+        )),
+        Err(error) => Expectation::Unknown(error.to_string()),
+    }
+}
+
+/// What every simulation of a plan has in common: its sinks and how far sources may be ahead.
+pub fn simulation_options(case: &Case, assembly: &Assembly, plan: &Plan) -> Options {
+    let sinks = case.workflow.sinks.iter().filter_map(|sink| {
+        let operator = assembly.hosts.get(&sink.input.from.value)?;
+        Some(Sink {
+            name: sink.id.value.clone(),
+            operator: *operator,
+            publication: Publication::of_kind(&sink.kind.value),
+        })
+    });
+    let most = |ticks: u64| u32::try_from(ticks).unwrap_or(u32::MAX);
+    Options {
+        sinks: sinks.collect(),
+        lead_ticks: most(plan.checkpoint_every.saturating_mul(2)),
+        checkpoint_every: most(plan.checkpoint_every),
+        ..Options::of(&assembly.problem)
+    }
+}
+
+impl Expectation {
+    /// The level on latency that is kept least, where there is one and something is expected.
+    pub fn slowest_level(&self) -> Option<&LimitOutcome> {
+        let Self::Known { levels, .. } = self else { return None };
+        levels.iter().max_by(|a, b| (a.seconds / a.limit).total_cmp(&(b.seconds / b.limit)))
+    }
+
+    /// What of it denies what the plan promises.
+    pub fn contradictions(&self) -> &[Contradiction] {
+        match self {
+            Self::Known { contradictions, .. } => contradictions,
+            Self::Unknown(_) => &[],
+        }
+    }
+
+    /// Writes it into the plan, where it is known.
+    pub fn write_into(&self, plan: &mut Plan) {
+        if let (Self::Known { latency, utilization, .. }, Some(predicted)) = (self, &mut plan.predicted) {
+            // Full microseconds: more is not known.
+            let span = |seconds: f64| TimeSpan((seconds * 1e6).round() as u64 * 1000);
+            let (from, to) = latency.middle;
+            let value = |seconds: f64| Some(PredictedValue { value: span(seconds), from: None, to: None });
+            (predicted.mean, predicted.p90) = (value(latency.mean), value(latency.p90));
+            predicted.p50 =
+                Some(PredictedValue { value: span(latency.p50), from: Some(span(from)), to: Some(span(to)) });
+            predicted.p99 = value(latency.p99);
+            let percent = |part: &f64| Percent((part * 1e4).round() / 100.0);
+            predicted.utilization =
+                utilization.iter().map(|(id, part)| (id.clone(), percent(part))).collect();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Numbers as people read them, with units.
+pub use tidemill_profiler::statistics::wilson_percent;
+
+/// Milliseconds with three digits and a unit: `0.12 ms`, `840 ms`, `12.4 s`.
+pub fn milliseconds(value: f64) -> String {
+    match value {
+        v if v >= 10_000.0 => format!("{:.1} s", v / 1e3),
+        v if v >= 100.0 => format!("{v:.0} ms"),
+        v if v >= 10.0 => format!("{v:.1} ms"),
+        v => format!("{v:.2} ms"),
+    }
+}
+
+/// Records per second.
+pub fn rate(value: f64) -> String {
+    if value >= 1000.0 { format!("{} /s", grouped(value.round() as u64)) } else { format!("{value:.1} /s") }
+}
+
+/// A time in seconds: `23 ms`, `3.2 s`, `2 min 5 s`, `24 h`.
+pub fn seconds(value: f64) -> String {
+    if value < 0.95 {
+        return format!("{:.0} ms", value * 1e3);
+    }
+    if value < 100.0 {
+        return format!("{value:.1} s");
+    }
+    let whole = value.round() as u64;
+    let parts = [(whole / 3600, "h"), (whole / 60 % 60, "min"), (whole % 60, "s")];
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count} {unit}"));
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+/// A count with a thin structure: `1 234 567`.
+pub fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A large count with a suffix: `452 k`, `136 M`.
+pub fn short(value: u64) -> String {
+    scaled(value as f64, 1000.0, &["", " k", " M", " G", " T"])
+}
+
+/// Bytes: `12 B`, `1.8 MiB`.
+pub fn bytes(value: u64) -> String {
+    scaled(value as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
+}
+
+fn scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
+    let mut at = 0;
+    while value >= step && at + 1 < suffixes.len() {
+        value /= step;
+        at += 1;
+    }
+    let places = usize::from(at > 0 && value < 10.0);
+    format!("{value:.places$}{}", suffixes[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(milliseconds(0.1234), "0.12 ms");
+        assert_eq!(milliseconds(45.67), "45.7 ms");
+        assert_eq!(milliseconds(12_345.0), "12.3 s");
+        assert_eq!(grouped(1_234_567), "1 234 567");
+        assert_eq!(short(451_680), "452 k");
+        assert_eq!(bytes(1_900_000), "1.8 MiB");
+        assert_eq!(seconds(125.2), "2 min 5 s");
+        assert_eq!([600.0, 5400.0, 86_400.0].map(seconds), ["10 min", "1 h 30 min", "24 h"]);
+        assert_eq!(seconds(3601.0), "1 h 1 s");
+    }
+}

@@ -1,0 +1,46 @@
+//! Finds the HiGHS library.
+use crate::failure::{Failure, Kind};
+use std::path::Path;
+use tidemill_inference::backend::library::{self, Found, HIGHS};
+use tidemill_optimizer::planner::Highs;
+
+/// Loads the first library that can be used, looked for from `directory` on; see [`library::find`].
+///
+/// # Errors
+/// Where none is found or none can be loaded: what was tried, and what to do.
+pub fn open(directory: &Path) -> Result<Highs, Failure> {
+    find(directory).map_err(|reason| {
+        Failure::new(Kind::Unavailable, format!("HiGHS cannot be used: {reason}")).with_help(
+            "run `tidemill doctor --fix` (needs network and python3), set TIDEMILL_HIGHS to the library file, or take \
+             `--solver microlp`",
+        )
+    })
+}
+
+/// The same with the reason alone.
+pub fn find(directory: &Path) -> Result<Highs, String> {
+    match library::find(&HIGHS, directory) {
+        Found::Named { variable, path } => Highs::open(&path)
+            .map_err(|error| format!("{variable} names a file that does not serve: {error}")),
+        Found::Searched { candidates, folders } => {
+            let mut refused = Vec::new();
+            for path in candidates {
+                match Highs::open(&path) {
+                    Ok(highs) => return Ok(highs),
+                    Err(error) => refused.push(error.to_string()),
+                }
+            }
+            Err(match refused.as_slice() {
+                [] => {
+                    let first = folders.first().map(|folder| folder.display().to_string());
+                    format!(
+                        "no libhighs.so in {} and {} other folders",
+                        first.unwrap_or_default(),
+                        folders.len().saturating_sub(1)
+                    )
+                }
+                refused => refused.join("; "),
+            })
+        }
+    }
+}

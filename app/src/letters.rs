@@ -1,0 +1,200 @@
+//! Dead letters of a run: in the file that the workflow names, and how many there may be.
+use crate::failure::{Failure, Kind};
+use crate::figures::grouped;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use tidemill_engine::{LetterWriter, Program, RunReport};
+use tidemill_operators::api::{DeadLetter, OperatorError};
+use tidemill_operators::dead_letters::DeadLetterWriter;
+use tidemill_spec::workflow::Workflow;
+
+/// The writer of the workflow's dead letters, if it names a file.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn letter_writer(workflow: &Workflow) -> Result<Option<Box<dyn LetterWriter>>, Failure> {
+    let Some(path) = &workflow.run.dead_letters else { return Ok(None) };
+    let writer = DeadLetterWriter::create(&workflow.resolve(&path.value))
+        .map_err(|error| Failure::new(Kind::Configuration, format!("dead letters: {error}")))?;
+    Ok(Some(Box::new(FileLetters(writer))))
+}
+
+/// The engine's view of the file.
+struct FileLetters(DeadLetterWriter);
+
+impl LetterWriter for FileLetters {
+    fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
+        self.0.write(operator, letter, epoch)
+    }
+
+    fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
+        self.0.commit(epoch)
+    }
+
+    fn close(&mut self) -> Result<(), OperatorError> {
+        self.0.close()
+    }
+}
+
+/// How many dead letters a run may have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LetterLimit {
+    /// So many.
+    Count(u64),
+    /// Percent of the records that the sources read.
+    Share(f64),
+}
+
+impl FromStr for LetterLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is neither a number such as `0` or `100` nor a share such as `0.5%`");
+        let Some(share) = text.strip_suffix('%') else {
+            return text.parse().map(LetterLimit::Count).map_err(|_| wrong());
+        };
+        let share: f64 = share.trim_end().parse().map_err(|_| wrong())?;
+        match (0.0..=100.0).contains(&share) {
+            true => Ok(LetterLimit::Share(share)),
+            false => Err(format!("`{text}` is no share: it is from 0% to 100%")),
+        }
+    }
+}
+
+impl fmt::Display for LetterLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LetterLimit::Count(count) => f.write_str(&grouped(*count)),
+            LetterLimit::Share(share) => write!(f, "{share} %"),
+        }
+    }
+}
+
+impl LetterLimit {
+    /// Whether so many are too many, however the run goes on.
+    pub fn is_passed_for_good(self, dead_letters: u64) -> bool {
+        matches!(self, LetterLimit::Count(count) if dead_letters > count)
+    }
+
+    fn is_passed(self, dead_letters: u64, read: u64) -> bool {
+        match self {
+            LetterLimit::Count(count) => dead_letters > count,
+            LetterLimit::Share(share) => dead_letters as f64 * 100.0 > share * read as f64,
+        }
+    }
+}
+
+/// The dead letters of a run beside their limit.
+#[derive(Debug, Clone, Copy)]
+pub struct LetterVerdict {
+    limit: LetterLimit,
+    dead_letters: u64,
+    /// Records that the sources read, those that could not be used included.
+    read: u64,
+    /// Too many.
+    pub is_passed: bool,
+}
+
+impl LetterVerdict {
+    /// What a run has, beside what it may have.
+    pub fn of(limit: LetterLimit, report: &RunReport, program: &Program) -> Self {
+        let stages = report.stages.iter().filter(|stage| program.sources.contains_key(&stage.operator));
+        let read = stages.map(|stage| stage.records_out + stage.dead_letters.values().sum::<u64>()).sum();
+        let dead_letters = report.dead_letters;
+        Self { limit, dead_letters, read, is_passed: limit.is_passed(dead_letters, read) }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "limit": self.limit.to_string(), "dead_letters": self.dead_letters, "records_read": self.read,
+            "passed": self.is_passed,
+        })
+    }
+
+    /// In a sentence.
+    pub fn text(&self) -> String {
+        let found = match self.limit {
+            LetterLimit::Count(_) => grouped(self.dead_letters),
+            LetterLimit::Share(_) => format!(
+                "{} of {} records ({:.1} %)",
+                grouped(self.dead_letters),
+                grouped(self.read),
+                self.dead_letters as f64 * 100.0 / self.read.max(1) as f64
+            ),
+        };
+        format!("dead letters: {found}, more than the {} of `--max-dead-letters`", self.limit)
+    }
+}
+
+/// Where the dead letters come from and why, with the first of each kind: `rows: bad_value: 12, such as ...`.
+pub fn causes(report: &RunReport) -> String {
+    let groups = report.dead_letter_groups.iter().map(|group| {
+        let sample = group.samples.first().map_or_else(String::new, |s| format!(", such as: {}", s.detail));
+        format!("{}: {}: {}{sample}", group.operator, group.reason, grouped(group.count))
+    });
+    groups.collect::<Vec<_>>().join("; ")
+}
+
+/// A source all of whose records are dead letters.
+pub struct Spoilt<'a> {
+    /// The source.
+    pub id: &'a str,
+    /// How many.
+    pub letters: u64,
+    /// Why, the most frequent reason first; at least one.
+    pub reasons: Vec<&'a str>,
+}
+
+/// Sources all of whose records are dead letters, over all of their stages.
+pub fn spoilt<'a>(report: &'a RunReport, program: &'a Program) -> Vec<Spoilt<'a>> {
+    let spoilt = program.sources.keys().filter_map(|id| {
+        let (mut good, mut by_reason) = (0, BTreeMap::<&str, u64>::new());
+        for stage in report.stages.iter().filter(|stage| stage.operator == *id) {
+            good += stage.records_out;
+            for (reason, count) in &stage.dead_letters {
+                *by_reason.entry(reason).or_default() += count;
+            }
+        }
+        let letters = by_reason.values().sum();
+        if good > 0 || letters == 0 {
+            return None;
+        }
+        let mut reasons: Vec<(&str, u64)> = by_reason.into_iter().collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        Some(Spoilt { id, letters, reasons: reasons.into_iter().map(|(reason, _)| reason).collect() })
+    });
+    spoilt.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_numbers_or_shares() {
+        for (text, limit) in [
+            ("0", LetterLimit::Count(0)),
+            ("17", LetterLimit::Count(17)),
+            ("0.5%", LetterLimit::Share(0.5)),
+            ("100 %", LetterLimit::Share(100.0)),
+        ] {
+            assert_eq!(text.parse(), Ok(limit));
+        }
+        for text in ["", "-1", "1.5", "%", "101%", "-1%", "nan%", "x%"] {
+            assert!(text.parse::<LetterLimit>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn more_than_the_limit_is_too_many() {
+        let (none, share) = (LetterLimit::Count(0), LetterLimit::Share(10.0));
+        assert!(!none.is_passed(0, 0) && none.is_passed(1, 100) && none.is_passed_for_good(1));
+        assert!(!share.is_passed(10, 100) && share.is_passed(11, 100));
+        assert!(!share.is_passed_for_good(11), "more good ones may come");
+        assert!(!share.is_passed(0, 0));
+    }
+}

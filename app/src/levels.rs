@@ -1,0 +1,194 @@
+//! Which service levels a run is judged by, and which rate it has: those of the workflow, or those of the plan.
+//!
+//! A plan file says the rate that it was made for. It does not say the levels of accuracy and latency, so a run of it is
+//! judged by the workflow's.
+use crate::listener::Listener;
+use crate::preparation::Prepared;
+use serde::Serialize;
+use tidemill_spec::plan::{LatencyBasis, Predicted};
+use tidemill_spec::units::Rate;
+use tidemill_spec::workflow::Slo;
+
+/// The rate of a run shorter than so many ticks is no evidence: records come by ticks, so where it begins and ends
+/// decides.
+pub const SHORT_TICKS: u32 = 4;
+
+/// The rate that somebody asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RateChoice {
+    /// As fast as downstream takes it.
+    Max,
+    /// Records per second of each source.
+    PerSecond(f64),
+}
+
+/// Who set a service level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// `slo:` of the workflow.
+    Workflow,
+    /// The plan, which was made for it.
+    Plan,
+    /// `--rate` of a run with a plan.
+    Option,
+}
+
+impl Origin {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Origin::Workflow => "workflow",
+            Origin::Plan => "plan",
+            Origin::Option => "--rate",
+        }
+    }
+}
+
+/// Gives the sources their rate, and tells where a plan was made for other levels than the workflow's; says the levels
+/// that count and who set that of rate. The workflow stays as its file says it: profiles and plans know its digest.
+pub fn settle(prepared: &mut Prepared, asked: Option<RateChoice>, listener: &dyn Listener) -> (Slo, Origin) {
+    let predicted = prepared.program.plan.predicted.clone().filter(|_| prepared.is_planned);
+    let planned = predicted.as_ref().and_then(|predicted| Some(predicted.rate.as_ref()?.value.0));
+    let planned = planned.filter(|rate| *rate > 0.0);
+    let written = prepared.workflow.slo.clone();
+    let sources = &mut prepared.program.sources;
+    let slowest = sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
+    match (asked, planned) {
+        (Some(RateChoice::Max), _) => sources.values_mut().for_each(|source| source.rate_per_second = None),
+        (Some(RateChoice::PerSecond(rate)), _) => {
+            sources.values_mut().for_each(|source| source.rate_per_second = Some(rate));
+        }
+        // As the planner has it: sources keep their ratios, those without a rate have the plan's.
+        (None, Some(planned)) => {
+            let factor = slowest.map_or(1.0, |slowest| planned / slowest);
+            for source in sources.values_mut().filter(|source| !source.live) {
+                source.rate_per_second =
+                    Some(source.rate_per_second.map_or(planned, |own| scaled(own, factor)));
+            }
+        }
+        (None, None) => {}
+    }
+    let (level, origin) = match (asked, planned) {
+        (Some(RateChoice::PerSecond(rate)), Some(_)) => (Some(rate), Origin::Option),
+        (_, Some(planned)) => (Some(planned), Origin::Plan),
+        (_, None) => (None, Origin::Workflow),
+    };
+    let mut slo = written.clone();
+    if let Some(level) = level {
+        slo.rate = Some(Rate(level).into());
+    }
+    if let Some(predicted) = &predicted {
+        let own = written.rate.as_ref().map(|rate| rate.0).or(slowest);
+        told(predicted, own, &written, asked).iter().for_each(|line| listener.note(line));
+    }
+    (slo, origin)
+}
+
+/// A rate times a factor that is often exactly 1, without a remainder from dividing.
+fn scaled(own: f64, factor: f64) -> f64 {
+    let product = own * factor;
+    let whole = product.round();
+    if (product - whole).abs() < 1e-9 * whole.abs() { whole } else { product }
+}
+
+/// Where what a plan was made for is not what the workflow wants, a line each.
+fn told(predicted: &Predicted, own: Option<f64>, written: &Slo, asked: Option<RateChoice>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let planned = predicted.rate.as_ref().map(|rate| rate.value.0);
+    let apart = |a: f64, b: f64| (a - b).abs() > 1e-9 * b.abs();
+    match (asked, planned, own) {
+        (Some(RateChoice::PerSecond(rate)), Some(planned), _) if apart(rate, planned) => lines.push(format!(
+            "note: the plan was made for {}; as `--rate` says, the run has {} and is judged by that",
+            Rate(planned),
+            Rate(rate)
+        )),
+        (None, Some(planned), Some(own)) if apart(own, planned) => lines.push(format!(
+            "note: the run has the rate that the plan was made for, {}, and is judged by it; the workflow says {} \
+             (`--rate {}` runs that)",
+            Rate(planned),
+            Rate(own),
+            Rate(own)
+        )),
+        _ => {}
+    }
+    let rate_differs = !lines.is_empty();
+    let mut others = Vec::new();
+    if let Some(wanted) = &written.accuracy {
+        match predicted.accuracy.as_ref().map(|accuracy| accuracy.value.0).filter(|said| *said < wanted.0) {
+            Some(said) => lines.push(format!(
+                "note: the plan expects an accuracy of {said} %, less than the {} % that the workflow wants: it was made \
+                 for another level; the run is judged by the workflow's",
+                wanted.0
+            )),
+            None => others.push(format!("accuracy at least {} %", wanted.0)),
+        }
+    }
+    if predicted.latency_basis == LatencyBasis::Expected {
+        let p99 = predicted.p99.as_ref().map(|p99| format!(" (p99 {})", p99.value)).unwrap_or_default();
+        lines.push(format!(
+            "note: the plan keeps its level on latency as a simulation expects{p99}; no bound guarantees it"
+        ));
+    }
+    if let Some(wanted) = &written.latency {
+        let said = predicted.p99.as_ref().map(|p99| p99.value).filter(|_| wanted.percentile.0 >= 99.0);
+        match said.filter(|said| said.0 > wanted.below.0) {
+            Some(said) => lines.push(format!(
+                "note: the plan expects a p99 of {said}, more than the {} that the workflow wants; the run is judged by \
+                 the workflow's",
+                wanted.below.value
+            )),
+            None => others.push(format!("{} below {}", wanted.percentile.value, wanted.below.value)),
+        }
+    }
+    if rate_differs && !others.is_empty() {
+        lines.push(format!(
+            "note: a plan does not say for which accuracy and latency it was made; the run is judged by the workflow's: {}",
+            others.join(", ")
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_spec::plan::PredictedValue;
+    use tidemill_spec::units::Percent;
+
+    fn predicted(rate: f64, accuracy: f64) -> Predicted {
+        Predicted {
+            rate: Some(PredictedValue { value: Rate(rate), from: None, to: None }),
+            mean: None,
+            p50: None,
+            p90: None,
+            p99: None,
+            latency_basis: Default::default(),
+            cost: None,
+            accuracy: Some(PredictedValue { value: Percent(accuracy), from: None, to: None }),
+            utilization: Default::default(),
+        }
+    }
+
+    #[test]
+    fn what_differs_is_told() {
+        let slo = Slo { accuracy: Some(Percent(85.0).into()), ..Slo::default() };
+        assert!(told(&predicted(40.0, 86.5), Some(40.0), &slo, None).is_empty());
+        let lines = told(&predicted(400.0, 86.5), Some(40.0), &slo, None);
+        assert!(lines[0].contains("400/s") && lines[0].contains("the workflow says 40/s"), "{lines:?}");
+        assert!(lines[1].contains("accuracy at least 85 %"), "{lines:?}");
+        let lines = told(&predicted(40.0, 56.0), Some(40.0), &slo, None);
+        assert!(lines[0].contains("accuracy of 56 %"), "{lines:?}");
+        let lines = told(&predicted(40.0, 86.5), Some(40.0), &slo, Some(RateChoice::PerSecond(20.0)));
+        assert!(lines[0].contains("made for 40/s") && lines[0].contains("the run has 20/s"), "{lines:?}");
+        let expected = Predicted { latency_basis: LatencyBasis::Expected, ..predicted(40.0, 86.5) };
+        let lines = told(&expected, Some(40.0), &slo, None);
+        assert!(lines.len() == 1 && lines[0].contains("no bound guarantees it"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_rate_is_the_plans_exactly() {
+        assert_eq!(scaled(40.0, 47.0 / 40.0), 47.0);
+        assert_eq!(scaled(0.3, 1.5), 0.3 * 1.5);
+    }
+}

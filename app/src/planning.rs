@@ -1,0 +1,270 @@
+//! What the verbs that plan have in common: files become a problem, names become planners.
+use crate::choice;
+use crate::failure::{Failure, Kind};
+use crate::highs;
+use crate::listener::Listener;
+use crate::preparation::load;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tidemill_optimizer::assemble::{Assembly, Inputs, Level, Model, Models, Options, assemble};
+use tidemill_optimizer::planner::{PlannerError, SearchLimits, Solver};
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, nearest};
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::profile::{Note, Profile, ProfileFile};
+use tidemill_spec::units::{Rate, TimeSpan};
+use tidemill_spec::workflow::Workflow;
+
+/// Files and limits of a planning problem.
+#[derive(Debug, Clone)]
+pub struct PlanningOptions {
+    /// Machines, links and prices.
+    pub infrastructure: Option<PathBuf>,
+    /// Profiles, or folders with a `profile.yaml`; of two figures of the same thing the later counts.
+    pub profiles: Vec<PathBuf>,
+    /// Service levels and rules that differ from the workflow's.
+    pub problem: Options,
+    /// Relative gap between the cost of a plan and the bound at which the search ends.
+    pub gap: f64,
+    /// Time after which the search ends.
+    pub time_limit: TimeSpan,
+    /// Whether idle time of workers is left to bursts instead of more accurate models.
+    pub keep_idle: bool,
+    /// Who solves the integer programs.
+    pub solver: SolverName,
+}
+
+/// Who solves integer programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SolverName {
+    /// HiGHS too where its library is found, otherwise the built-in one alone.
+    Auto,
+    /// The built-in one alone.
+    Microlp,
+    /// HiGHS, a library that is loaded, for what the built-in one does not settle quickly.
+    Highs,
+}
+
+/// The files of a planning problem, and what the user decided.
+pub struct Case {
+    /// The workflow.
+    pub workflow: Workflow,
+    /// Machines, links and prices.
+    pub infrastructure: Infrastructure,
+    /// All profiles merged.
+    pub profile: Profile,
+    /// Digests of the profiles, in the order they were given.
+    pub digests: Vec<String>,
+    /// Models by operator, each with why it cannot run here.
+    pub models: Models,
+    /// Service levels and rules.
+    pub options: Options,
+    /// Who searches, how long and how near to the bound.
+    pub limits: SearchLimits,
+}
+
+impl Case {
+    /// Reads all files; what is probably not meant so is told to `listener`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn load(
+        workflow_file: &Path,
+        asked: &PlanningOptions,
+        listener: &dyn Listener,
+    ) -> anyhow::Result<Self> {
+        let workflow = load(workflow_file, listener)?;
+        let infrastructure = match &asked.infrastructure {
+            Some(file) => Infrastructure::load(file)?,
+            None => {
+                return Err(Failure::new(Kind::Usage, "no infrastructure")
+                    .with_help("give `--infra`")
+                    .into());
+            }
+        };
+        let (mut profile, mut digests) = (Profile::empty(workflow.name.value.clone()), Vec::new());
+        for path in &asked.profiles {
+            let file = profile_file(path, workflow_file, asked)?;
+            let read = ProfileFile::load(&file)?;
+            let found = read.validate_against(&workflow);
+            if found.has_errors() {
+                return Err(found.into());
+            }
+            listener.warnings(&found);
+            digests.push(read.profile.digest());
+            let merged = profile.merge(&read.profile)?;
+            for note in merged.notes {
+                // That a workflow changed since is told of each file.
+                if let Note::OtherMachine(worker_type) = note {
+                    listener.warning(&format!(
+                        "`{worker_type}` is another machine in {}: figures of both are put together",
+                        file.display()
+                    ));
+                }
+            }
+            profile = merged.profile;
+        }
+        listener.warnings(&misspelt_types(&infrastructure, &profile));
+        let candidates = choice::candidates(&workflow)?;
+        let models = candidates.into_iter().map(|(operator, list)| {
+            let models = list.into_iter().map(|candidate| Model {
+                id: candidate.manifest.id.value.clone(),
+                backends: candidate.manifest.backends.iter().map(ToString::to_string).collect(),
+                obstacle: candidate.obstacle,
+            });
+            (operator, models.collect())
+        });
+        let models = models.collect();
+        let options = asked.problem.clone();
+        let solver = match asked.solver {
+            SolverName::Auto => highs::find(Path::new(".")).map_or(Solver::Microlp, Solver::Highs),
+            SolverName::Microlp => Solver::Microlp,
+            SolverName::Highs => Solver::Highs(highs::open(Path::new("."))?),
+        };
+        let limits = SearchLimits {
+            gap: asked.gap,
+            wall_seconds: Some(asked.time_limit.0 as f64 / 1e9),
+            solver,
+            more_accurate: !asked.keep_idle,
+            ..SearchLimits::default()
+        };
+        Ok(Self { workflow, infrastructure, profile, digests, models, options, limits })
+    }
+
+    /// The files for the optimizer.
+    pub fn inputs(&self) -> Inputs<'_> {
+        Inputs {
+            workflow: &self.workflow,
+            infrastructure: &self.infrastructure,
+            profile: &self.profile,
+            models: &self.models,
+        }
+    }
+
+    /// The problem.
+    ///
+    /// # Errors
+    /// `E09xx`: what is missing for any plan.
+    pub fn assemble(&self) -> Result<Assembly, Diagnostics> {
+        assemble(&self.inputs(), &self.options)
+    }
+
+    /// The problem at another rate of the slowest source.
+    ///
+    /// # Errors
+    /// As [`Case::assemble`].
+    pub fn assemble_at(&self, rate: f64) -> Result<Assembly, Diagnostics> {
+        let mut options = self.options.clone();
+        options.rate = Some(Rate(rate));
+        options.without.remove(&Level::Rate);
+        assemble(&self.inputs(), &options)
+    }
+
+    /// Whether all models of a plan can run here.
+    pub fn runs_here(&self, plan: &tidemill_spec::plan::Plan) -> bool {
+        plan.stages.iter().all(|stage| {
+            let models = self.models.get(&stage.operator).into_iter().flatten();
+            let chosen = models.filter(|model| Some(&model.id) == stage.variant.as_ref());
+            chosen.into_iter().all(|model| model.obstacle.is_none())
+        })
+    }
+}
+
+/// Types of workers that no profile knows, but one with nearly that name: a slip, most likely.
+fn misspelt_types(infrastructure: &Infrastructure, profile: &Profile) -> Diagnostics {
+    let known: Vec<&str> = profile.machines.iter().map(|machine| machine.worker_type.as_str()).collect();
+    let mut told = BTreeSet::new();
+    let mut found = Diagnostics::new();
+    for worker_type in
+        infrastructure.tiers.iter().flat_map(|tier| tier.workers.iter()).map(|w| &w.worker_type)
+    {
+        if known.contains(&worker_type.as_str()) || !told.insert(worker_type.as_str()) {
+            continue;
+        }
+        if let Some(meant) = nearest(worker_type, known.iter().copied()) {
+            found.push(
+                Diagnostic::warning("E0312", format!("no profile knows the type of worker `{worker_type}`"))
+                    .at(worker_type.span.clone())
+                    .with_help(format!("did you mean `{meant}`?")),
+            );
+        }
+    }
+    found
+}
+
+/// So many notes that say the same of different things are one line.
+const ALIKE: usize = 3;
+
+/// Writes what was noticed while a problem was made of the files; what is said of many things is said once.
+pub fn tell(notes: &[String], listener: &dyn Listener) {
+    gathered(notes).iter().for_each(|note| listener.note(&format!("note: {note}")));
+}
+
+/// `each of a, b and 10 more has no figures on ...` for as many notes, in the place of the first.
+fn gathered(notes: &[String]) -> Vec<String> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for note in notes {
+        let (about, said) = note.split_once(' ').unwrap_or((note, ""));
+        match groups.iter_mut().find(|(known, _)| *known == said) {
+            Some((_, all)) => all.push(about),
+            None => groups.push((said, vec![about])),
+        }
+    }
+    let text = |(said, all): (&str, Vec<&str>)| match all.len() {
+        count if count > ALIKE => {
+            vec![format!("each of {}, {} and {} more {said}", all[0], all[1], count - 2)]
+        }
+        _ => all.into_iter().map(|about| format!("{about} {said}").trim_end().to_owned()).collect(),
+    };
+    groups.into_iter().flat_map(text).collect()
+}
+
+/// A profile, or the `profile.yaml` of a folder, as `--out` and `--profiles` take it.
+pub fn profile_in(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("profile.yaml") } else { path.to_owned() }
+}
+
+/// The same, if it is there.
+fn profile_file(path: &Path, workflow: &Path, asked: &PlanningOptions) -> Result<PathBuf, Failure> {
+    let file = profile_in(path);
+    if file.exists() {
+        return Ok(file);
+    }
+    let infrastructure = asked.infrastructure.as_deref().map(|file| file.display().to_string());
+    Err(Failure::new(Kind::Configuration, format!("there is no profile {}", file.display())).with_help(
+        format!(
+            "make one: `tidemill profile {} --infra {} --out {}`",
+            workflow.display(),
+            infrastructure.unwrap_or_else(|| "FILE".to_owned()),
+            path.display()
+        ),
+    ))
+}
+
+/// What went wrong in a planner, with an exit code.
+pub fn failed(error: PlannerError) -> Failure {
+    match error {
+        PlannerError::Unsupported { .. } => {
+            Failure::new(Kind::Usage, error.to_string()).with_help("`--planner exact` takes every problem")
+        }
+        PlannerError::Problem(_) => Failure::new(Kind::Configuration, error.to_string()),
+        PlannerError::Fault { .. } => Failure::new(Kind::Defect, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_many_is_said_once() {
+        let note = |name: &str, said: &str| format!("{name} {said}");
+        let said = "has no figures on smal: it is not planned there";
+        let three: Vec<String> = ["a", "b", "c"].map(|name| note(name, said)).to_vec();
+        assert_eq!(gathered(&three), three);
+        let mut many = vec![note("x", "is left out")];
+        many.extend(["a", "b", "c", "d"].map(|name| note(name, said)));
+        many.push("alone".to_owned());
+        let line = format!("each of a, b and 2 more {said}");
+        assert_eq!(gathered(&many), [many[0].clone(), line, "alone".to_owned()]);
+    }
+}

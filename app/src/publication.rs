@@ -1,0 +1,155 @@
+//! What a reader of a sink waits for after a record has come to it, and which setting shortens that.
+use crate::figures::milliseconds;
+use crate::levels::SHORT_TICKS;
+use tidemill_engine::{LatencySummary, SinkReport};
+use tidemill_spec::plan::Plan;
+use tidemill_spec::publication::Publication;
+use tidemill_spec::units::TimeSpan;
+
+/// Nobody needs to be told of a wait shorter than this share of a tick.
+const LEAST: f64 = 0.5;
+/// What the settings are part of.
+const WHERE: &str = "under `run:` of the workflow, or in the plan";
+
+/// That readers see the records of a sink later than they came, where the figures differ; `seconds`: of the run. What a short
+/// run wrote is visible when it ends, whatever the settings are.
+pub fn told(sink: &SinkReport, plan: &Plan, seconds: f64) -> Option<String> {
+    let LatencySummary { count, p50_ms, p95_ms, p99_ms, .. } = sink.arrival;
+    let least = LEAST * plan.tick.0 as f64 / 1e6;
+    let wait = (sink.latency.p50_ms - p50_ms).max(sink.latency.p99_ms - p99_ms);
+    let group = sink.publication.longest_wait(plan.tick, plan.checkpoint_every);
+    let is_short =
+        group.is_some_and(|group| seconds < group.0.max(u64::from(SHORT_TICKS) * plan.tick.0) as f64 / 1e9);
+    if count == 0 || is_short || (group.is_some() && sink.latency.count > 0 && wait < least) {
+        return None;
+    }
+    let [p50, p95, p99] = [p50_ms, p95_ms, p99_ms].map(milliseconds);
+    Some(format!("{}: at the sink after p50 {p50}, p95 {p95}, p99 {p99}; {}", sink.sink, visible(sink, plan)))
+}
+
+/// When records of the sink are visible, and what makes them visible sooner.
+fn visible(sink: &SinkReport, plan: &Plan) -> String {
+    let (tick, every) = (plan.tick, plan.checkpoint_every.max(1));
+    match sink.publication {
+        Publication::AtEnd => "readers see the file when the run ends".to_owned(),
+        Publication::EachEpoch => format!("readers see it at the end of its tick of {tick}"),
+        Publication::EachCheckpoint if every == 1 => {
+            format!("readers see it with the checkpoint, every tick of {tick}")
+        }
+        Publication::EachCheckpoint => format!(
+            "readers see it with the checkpoint, every {every} ticks of {tick}; `checkpoint_every: 1` would make that {tick}"
+        ),
+    }
+}
+
+/// What to write instead, where a level is missed at a sink although the records came to it in time: `arrival` and `below`
+/// in milliseconds, at the percentile of the level.
+pub fn remedy(sink: &SinkReport, arrival: f64, below: f64, plan: &Plan) -> Option<String> {
+    if below - arrival < 1.0 {
+        return None;
+    }
+    let came = format!("records came to {} in {}, but readers see them", sink.sink, milliseconds(arrival));
+    let tick = plan.tick.0 as f64 / 1e6;
+    let ticks = ((below - arrival) / tick) as u64;
+    // A group of epochs is visible when it is over: no record waits longer than that.
+    let shorter = TimeSpan((below - arrival) as u64 * 1_000_000);
+    let (is_shorter, every) = (shorter < plan.tick, plan.checkpoint_every.max(1));
+    let helps = match sink.publication {
+        Publication::AtEnd => true,
+        Publication::EachEpoch => is_shorter,
+        Publication::EachCheckpoint => every > 1 || is_shorter,
+    };
+    if !helps {
+        return None;
+    }
+    Some(match sink.publication {
+        Publication::AtEnd => format!(
+            "{came} when the run ends: a sink of kind `jsonl` or `csv` is visible at every checkpoint"
+        ),
+        Publication::EachEpoch => {
+            format!("{came} at the end of a tick of {}: write `tick: {}` {WHERE}", plan.tick, shorter)
+        }
+        Publication::EachCheckpoint => {
+            let setting = match ticks.min(every.saturating_sub(1)) {
+                0 => format!("`checkpoint_every: 1` and `tick: {shorter}`"),
+                fewer => format!("`checkpoint_every: {fewer}`"),
+            };
+            format!(
+                "{came} with the checkpoint, every {every} ticks of {}: write {setting} {WHERE}",
+                plan.tick
+            )
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_spec::units::Percentile;
+
+    fn plan(checkpoint_every: u64) -> Plan {
+        Plan {
+            version: 1,
+            workflow: tidemill_spec::plan::PlanWorkflow { name: "w".into(), digest: None },
+            plan_version: 1,
+            tick: TimeSpan(50_000_000),
+            checkpoint_every,
+            percentile: Percentile(75.0),
+            workers: vec![],
+            stages: vec![],
+            classes: vec![],
+            edges: vec![],
+            predicted: None,
+            profiles: vec![],
+        }
+    }
+
+    fn sink(publication: Publication, arrival: f64, latency: f64) -> SinkReport {
+        let of = |value| LatencySummary {
+            count: 100,
+            mean_ms: value,
+            p50_ms: value,
+            p90_ms: value,
+            p95_ms: value,
+            p99_ms: value,
+            max_ms: value,
+        };
+        SinkReport {
+            sink: "out".into(),
+            records: 100,
+            reader_gone: false,
+            rate_per_second: 10.0,
+            publication,
+            latency: of(latency),
+            arrival: of(arrival),
+            accuracy_percent: None,
+            correct: 0,
+            scored: 0,
+            without_truth: 0,
+        }
+    }
+
+    #[test]
+    fn a_wait_is_told_where_there_is_one() {
+        let waits = told(&sink(Publication::EachCheckpoint, 1.2, 500.0), &plan(20), 9.0).unwrap();
+        assert!(waits.contains("after p50 1.20 ms") && waits.contains("`checkpoint_every: 1`"), "{waits}");
+        assert_eq!(told(&sink(Publication::EachCheckpoint, 0.5, 8.0), &plan(20), 9.0), None);
+        assert_eq!(told(&sink(Publication::EachCheckpoint, 1.2, 500.0), &plan(20), 0.9), None);
+        let end = SinkReport { latency: LatencySummary::default(), ..sink(Publication::AtEnd, 1.0, 1.0) };
+        assert!(told(&end, &plan(20), 0.1).unwrap().contains("when the run ends"));
+    }
+
+    /// What is written instead would be enough: the records' own time and the longest wait are within the level.
+    #[test]
+    fn the_setting_that_is_proposed_keeps_the_level() {
+        let of = |publication, every| remedy(&sink(publication, 46.8, 979.0), 46.8, 800.0, &plan(every));
+        let text = of(Publication::EachCheckpoint, 20).unwrap();
+        assert!(text.contains("write `checkpoint_every: 15` under"), "{text}");
+        let text = remedy(&sink(Publication::EachCheckpoint, 10.0, 60.0), 10.0, 45.0, &plan(1)).unwrap();
+        assert!(text.contains("`checkpoint_every: 1` and `tick: 35ms`"), "{text}");
+        let text = remedy(&sink(Publication::EachEpoch, 10.0, 60.0), 10.0, 45.5, &plan(1)).unwrap();
+        assert!(text.contains("`tick: 35ms`"), "{text}");
+        assert!(of(Publication::AtEnd, 20).unwrap().contains("kind `jsonl`"));
+        assert_eq!(remedy(&sink(Publication::EachCheckpoint, 900.0, 979.0), 900.0, 800.0, &plan(20)), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! Service levels: what was asked for, what was measured.
+use crate::delivery::{Delivery, losses_text};
+use crate::figures::{grouped, milliseconds, rate, wilson_percent};
+use crate::levels::{Origin, SHORT_TICKS};
+use crate::publication::remedy;
+use serde::Serialize;
+use tidemill_engine::{Observer, Program, RunReport, SinkReport};
+use tidemill_spec::workflow::Slo;
+
+/// A rate counts as reached within this share: where a short run begins and ends cannot be told more exactly.
+pub const RATE_TOLERANCE: f64 = 0.02;
+
+/// One service level.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// `rate`, `accuracy` or `latency`.
+    pub slo: &'static str,
+    /// Whether it was kept; none: the run is no evidence for either.
+    pub met: Option<bool>,
+    /// What was asked for, with its unit.
+    pub wanted: String,
+    /// Who set it, where a plan is run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<Origin>,
+    /// What was measured, with its unit; none if nothing could be measured.
+    pub measured: Option<String>,
+    /// Of a latency that is missed only because readers see records later than they come: why, and what to write instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// Windows (of a second, or of ten records of a slow rate) of the run that were looked at.
+    pub windows: u64,
+    /// Those of them in which it was missed.
+    pub windows_missed: u64,
+}
+
+impl Verdict {
+    /// The run says nothing about this level, for a reason.
+    pub fn doubt(&mut self, reason: &str) {
+        self.met = None;
+        self.measured = self.measured.take().map(|measured| format!("{measured} ({reason})"));
+    }
+
+    /// In one word or two.
+    pub fn word(&self) -> &'static str {
+        match self.met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "no evidence",
+        }
+    }
+}
+
+/// Judges all service levels of a workflow.
+pub fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observer: &Observer) -> Vec<Verdict> {
+    let mut all = Vec::new();
+    if let Some(wanted) = &slo.rate {
+        let measured = delivered_rate(report, program);
+        let losses = losses_text(report).map(|losses| format!(" (lost: {losses})")).unwrap_or_default();
+        let is_met = |rate: f64| rate >= wanted.0 * (1.0 - RATE_TOLERANCE);
+        let text = |measured: f64| match is_short(report, program) {
+            true => format!("{} or more: the run was shorter than {SHORT_TICKS} ticks", rate(measured)),
+            false if measured < wanted.0 && is_met(measured) && rate(measured) != rate(wanted.0) => {
+                format!("{} (up to {:.0} % less counts as met)", rate(measured), RATE_TOLERANCE * 100.0)
+            }
+            false => rate(measured),
+        };
+        all.push(Verdict {
+            slo: "rate",
+            met: Some(measured.is_some_and(is_met)),
+            wanted: format!("at least {}", wanted.value),
+            measured: measured.map(|measured| text(measured) + &losses),
+            remedy: None,
+            of: None,
+            windows: 0,
+            windows_missed: 0,
+        });
+    }
+    if let Some(wanted) = &slo.accuracy {
+        let scored = report.sinks.iter().filter(|sink| sink.scored > 0);
+        let worst = scored
+            .min_by(|a, b| a.accuracy_percent.unwrap_or(0.0).total_cmp(&b.accuracy_percent.unwrap_or(0.0)));
+        all.push(Verdict {
+            slo: "accuracy",
+            met: Some(
+                worst.and_then(|sink| sink.accuracy_percent).is_some_and(|accuracy| accuracy >= wanted.0),
+            ),
+            wanted: format!("at least {}", wanted.value),
+            measured: worst.map(|sink| accuracy_text(sink.correct, sink.scored)),
+            remedy: None,
+            of: None,
+            windows: 0,
+            windows_missed: 0,
+        });
+    }
+    if let Some(wanted) = &slo.latency {
+        let (percentile, below) = (wanted.percentile.0, wanted.below.0 as f64 / 1e6);
+        let sinks = report.sinks.iter().filter(|sink| sink.latency.count > 0);
+        let slowest = sinks
+            .filter_map(|sink| Some((sink, observer.sink(&sink.sink)?)))
+            .map(|(sink, metrics)| (metrics.latency.percentile_ms(percentile), sink, metrics))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let is_met = slowest.as_ref().is_some_and(|(measured, ..)| *measured < below);
+        let missed = slowest.as_ref().filter(|_| !is_met);
+        all.push(Verdict {
+            slo: "latency",
+            met: Some(is_met),
+            wanted: format!("{} below {}", wanted.percentile.value, wanted.below.value),
+            measured: slowest
+                .as_ref()
+                .map(|(measured, ..)| format!("{} {}", wanted.percentile.value, milliseconds(*measured))),
+            remedy: missed.and_then(|(_, sink, metrics)| {
+                remedy(sink, metrics.arrival.percentile_ms(percentile), below, &program.plan)
+            }),
+            of: None,
+            windows: 0,
+            windows_missed: 0,
+        });
+    }
+    all
+}
+
+/// `98.2 % (93.3 to 99.4, n = 120)`: with the 95 % interval.
+pub fn accuracy_text(correct: u64, scored: u64) -> String {
+    let (low, high) = wilson_percent(correct, scored).unwrap_or_default();
+    let share = correct as f64 * 100.0 / scored.max(1) as f64;
+    format!("{share:.1} % ({low:.1} to {high:.1}, n = {})", grouped(scored))
+}
+
+/// Records per second of the slowest source that came through to the sinks: what it gave, by when the results arrived,
+/// less the part that was lost on the way ([`crate::delivery`]). None where the source gave nothing.
+pub fn delivered_rate(report: &RunReport, program: &Program) -> Option<f64> {
+    let share = Delivery::of(report, program).share(program.sinks.keys());
+    Some(given_rate(report, program)? * share)
+}
+
+/// Records per second that the slowest source gave. It alone may run ahead into the buffers, so what counts is when the
+/// results arrived.
+pub fn given_rate(report: &RunReport, program: &Program) -> Option<f64> {
+    let slowest = slowest(report, program).filter(|records| *records > 0)?;
+    let span = report.sinks.iter().map(arrival_seconds).max_by(f64::total_cmp)?;
+    Some(rate_over(slowest, span, report, program))
+}
+
+/// Records that the slowest source gave.
+fn slowest(report: &RunReport, program: &Program) -> Option<u64> {
+    let records = program.sources.keys().map(|source| {
+        let stages = report.stages.iter().filter(|stage| stage.operator == *source);
+        stages.map(|stage| stage.records_out).sum::<u64>()
+    });
+    records.min()
+}
+
+/// Records per second at a sink, of a short run those of all its time; none of fewer than two records.
+pub fn sink_rate(sink: &SinkReport, report: &RunReport, program: &Program) -> Option<f64> {
+    (sink.records > 1).then(|| match is_short(report, program) {
+        true => sink.records as f64 / report.seconds.max(1e-6),
+        false => rate_over(sink.records, arrival_seconds(sink), report, program),
+    })
+}
+
+/// Too short for a rate that says something: results come by ticks, so of a few ticks the first or the last one decides.
+pub fn is_short(report: &RunReport, program: &Program) -> bool {
+    report.seconds < f64::from(SHORT_TICKS) * program.plan.tick.0 as f64 / 1e9
+}
+
+/// Seconds from the first to the last arrival.
+fn arrival_seconds(sink: &SinkReport) -> f64 {
+    if sink.rate_per_second > 0.0 {
+        sink.records.saturating_sub(1) as f64 / sink.rate_per_second
+    } else {
+        0.0
+    }
+}
+
+/// Results arrive by ticks, so the time of the arrivals is only known to a tick. Where they all came in a small
+/// part of the run, that part says nothing about the rate, and the whole run counts. Results of an open loop may come in
+/// fewer, later bursts, but it never ran faster than it was asked to: its records took the time of its schedule at least.
+fn rate_over(records: u64, arrivals: f64, report: &RunReport, program: &Program) -> f64 {
+    let span = arrivals + program.plan.tick.0 as f64 / 1e9;
+    let span = if span >= report.seconds / 2.0 { span } else { report.seconds };
+    let asked = program.sources.values().filter_map(|source| source.rate_per_second).reduce(f64::min);
+    let scheduled = asked.zip(slowest(report, program)).map(|(rate, records)| records as f64 / rate);
+    let span = scheduled.map_or(span, |scheduled| span.max(scheduled));
+    records as f64 / span.max(1e-6)
+}

@@ -1,0 +1,319 @@
+//! An emulated run, told: predicted beside measured, workers, links, and whether this machine kept up.
+use crate::table::{Side, Table};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use tidemill_app::emulation::Emulated;
+use tidemill_app::emulation::comparison::{BEHIND, Comparison, Row, Verdict};
+use tidemill_app::emulation::speeds::Basis;
+use tidemill_app::figures::{bytes, grouped, milliseconds, rate};
+use tidemill_drawing::markup::Markup;
+use tidemill_engine::{Program, RunReport};
+
+/// Calls may take so many times the processor time that they should before it is told.
+const SLOWER: f64 = 1.15;
+
+/// What there is to tell.
+pub(crate) struct Account<'a> {
+    emulated: &'a Emulated,
+    comparison: Comparison,
+}
+
+impl<'a> Account<'a> {
+    /// Of a run.
+    pub(crate) fn of(emulated: &'a Emulated, program: &Program, report: &RunReport) -> Self {
+        Self { emulated, comparison: Comparison::of(emulated, program, report) }
+    }
+
+    /// Real seconds per plan second.
+    pub(crate) fn factor(&self) -> f64 {
+        self.emulated.dilation.factor
+    }
+
+    /// What makes the figures doubtful, and what to do.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.too_small().into_iter().chain(self.too_slow()).collect()
+    }
+
+    /// Why the run says nothing about latency.
+    pub(crate) fn doubt(&self) -> Option<&'static str> {
+        self.comparison.overruns.proposed_dilation.map(|_| BEHIND)
+    }
+
+    /// That the machine computed slower than it does alone.
+    fn too_slow(&self) -> Option<String> {
+        let ratio = self.comparison.processor_time_ratio.filter(|ratio| *ratio > SLOWER)?;
+        // A speed that is enforced does not depend on it.
+        let basis = self.emulated.workers.iter().filter_map(|worker| worker.basis.as_ref());
+        if basis.into_iter().all(|basis| *basis == Basis::Enforced) {
+            return None;
+        }
+        Some(format!(
+            "calls took {ratio:.2} times the processor time that the profile gives for this machine, so emulated \
+             workers were slower by as much: other programs computed on the same cores, or the profile is of another \
+             machine"
+        ))
+    }
+
+    /// That this machine did not keep up.
+    fn too_small(&self) -> Option<String> {
+        let overruns = &self.comparison.overruns;
+        let proposed = overruns.proposed_dilation?;
+        Some(format!(
+            "this machine did not keep up: {} of {} calls took longer than the emulated workers allow; the dilation \
+             {} is too small, use `--dilation {proposed}`",
+            grouped(overruns.calls),
+            grouped(overruns.of),
+            self.factor()
+        ))
+    }
+
+    /// As a table.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = Table::new(&[
+            ("emulated", Side::Left),
+            ("of", Side::Left),
+            ("predicted", Side::Right),
+            ("measured", Side::Right),
+            ("", Side::Right),
+            ("", Side::Left),
+        ]);
+        for row in &self.comparison.rows {
+            table.row([
+                name(row).to_owned(),
+                row.of.clone(),
+                predicted(row),
+                measured(row, "-"),
+                difference(row),
+                verdict(row.verdict).to_owned(),
+            ]);
+        }
+        writeln!(out)?;
+        table.write(out)?;
+        for (reason, names) in self.reasons(Verdict::NoEvidence) {
+            writeln!(out, "no evidence for {}: {reason}", names.join(", "))?;
+        }
+        for (reason, names) in self.reasons(Verdict::Differs) {
+            writeln!(out, "{} differs: {reason}", names.join(", "))?;
+        }
+        let by: Vec<&str> = self.enforced_by();
+        if !by.is_empty() {
+            writeln!(out, "enforced, so no evidence: {}", by.join(", "))?;
+        }
+        if self.factor() != 1.0 {
+            writeln!(out, "all times are plan time; the run took {} times as long", self.factor())?;
+        }
+        let overruns = &self.comparison.overruns;
+        if overruns.calls > 0 {
+            let (calls, of) = (grouped(overruns.calls), grouped(overruns.of));
+            writeln!(out, "{calls} of {of} calls took longer here than their worker allows")?;
+        }
+        Ok(())
+    }
+
+    /// Why some figures have this verdict: the reason, and the figures.
+    fn reasons(&self, verdict: Verdict) -> Vec<(&str, Vec<String>)> {
+        let mut all: Vec<(&str, Vec<String>)> = Vec::new();
+        for row in self.comparison.rows.iter().filter(|row| row.verdict == verdict) {
+            let Some(reason) = row.reason.as_deref() else { continue };
+            let own =
+                if row.of.is_empty() { name(row).to_owned() } else { format!("{} of {}", name(row), row.of) };
+            match all.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(own),
+                None => all.push((reason, vec![own])),
+            }
+        }
+        all
+    }
+
+    /// What was enforced, each once.
+    fn enforced_by(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = Vec::new();
+        for by in self.comparison.rows.iter().flat_map(|row| &row.enforced_by) {
+            if !all.contains(&by.as_str()) {
+                all.push(by);
+            }
+        }
+        all
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self, report: &RunReport) -> Value {
+        let meters = report.emulation.as_ref();
+        let workers = self.emulated.workers.iter().map(|worker| {
+            let meter =
+                meters.and_then(|meters| meters.workers.iter().find(|meter| meter.worker == worker.id));
+            json!({
+                "worker": worker.id,
+                "type": worker.worker_type,
+                "place": worker.place,
+                "dollars_per_hour": worker.dollars_per_hour,
+                "speed": worker.basis.as_ref().map(basis),
+                "busy_seconds": meter.map(|meter| meter.busy_seconds),
+                "stages": meter.map(|meter| &meter.stages),
+            })
+        });
+        let ways = self.emulated.ways.iter();
+        let wires = ways.zip(meters.into_iter().flat_map(|meters| &meters.wires)).map(|(way, wire)| {
+            let mut wire = json!(wire);
+            wire["dollars_per_byte"] = json!(way.dollars_per_byte);
+            wire["predicted_bytes_per_second"] = json!(way.predicted());
+            for (edge, planned) in wire["edges"].as_array_mut().into_iter().flatten().zip(&way.edges) {
+                edge["predicted_bytes_per_record"] = json!(planned.bytes_per_record.map(|bytes| bytes.0));
+            }
+            wire
+        });
+        let speeds = self.emulated.speeds.iter().map(|speed| {
+            json!({"stage": speed.stage, "operator": speed.operator, "speed": basis(&speed.basis), "ratios": speed.ratios})
+        });
+        let dilation = &self.emulated.dilation;
+        json!({
+            "dilation": dilation.factor,
+            "dilation_is_auto": dilation.is_auto,
+            "processors_needed": dilation.processors,
+            "overruns": self.comparison.overruns,
+            "processor_time_ratio": self.comparison.processor_time_ratio,
+            "comparison": self.comparison.rows.iter().map(|row| {
+                let mut value = json!(row);
+                value["difference_percent"] = json!(row.difference_percent());
+                value
+            }).collect::<Vec<_>>(),
+            "workers": workers.collect::<Vec<_>>(),
+            "links": wires.collect::<Vec<_>>(),
+            "speeds": speeds.collect::<Vec<_>>(),
+        })
+    }
+
+    /// For the page.
+    pub(crate) fn html(&self, part: &mut Markup) {
+        for warning in self.warnings() {
+            part.leaf("p", &[("class", &"note")], &format!("{warning}."));
+        }
+        let columns = [
+            ("", false),
+            ("Of", false),
+            ("Predicted", true),
+            ("Measured", true),
+            ("Difference", true),
+            ("", false),
+            ("Enforced", false),
+        ];
+        crate::html_table::table(part, &columns, |body| {
+            for row in &self.comparison.rows {
+                body.element("tr", &[], |cells| {
+                    cells.leaf("td", &[("class", &"id")], name(row));
+                    cells.leaf("td", &[], &row.of);
+                    let number: &[tidemill_drawing::markup::Attribute<'_>] = &[("class", &"n")];
+                    cells.leaf("td", number, &predicted(row));
+                    cells.leaf("td", number, &measured(row, "–"));
+                    cells.leaf("td", number, &difference(row));
+                    cells.element("td", &[], |cell| {
+                        let class = match row.verdict {
+                            Verdict::Confirmed => "pill good",
+                            Verdict::Differs => "pill bad",
+                            Verdict::Enforced
+                            | Verdict::NoEvidence
+                            | Verdict::NoPrediction
+                            | Verdict::NotMeasured => "pill",
+                        };
+                        cell.leaf("span", &[("class", &class)], verdict(row.verdict));
+                    });
+                    cells.leaf("td", &[("class", &"soft")], &row.enforced_by.join(", "));
+                });
+            }
+        });
+        let factor = match self.factor() {
+            1.0 => "The run was in real time.".to_owned(),
+            factor => format!("The run was stretched {factor} times; all times are plan time."),
+        };
+        for (reason, names) in self.reasons(Verdict::Differs) {
+            part.leaf("p", &[("class", &"note")], &format!("{} differs: {reason}.", names.join(", ")));
+        }
+        for (reason, names) in self.reasons(Verdict::NoEvidence) {
+            part.leaf(
+                "p",
+                &[("class", &"note")],
+                &format!("No evidence for {}: {reason}.", names.join(", ")),
+            );
+        }
+        let note = "What the emulator enforces, or what follows from that, is no evidence for a prediction.";
+        part.leaf("p", &[("class", &"note")], &format!("{factor} {note}"));
+    }
+}
+
+fn basis(basis: &Basis) -> Value {
+    match basis {
+        Basis::Offered => json!("offered"),
+        Basis::Quota(share) => json!({"quota": share}),
+        Basis::Enforced => json!("enforced"),
+    }
+}
+
+fn name(row: &Row) -> &'static str {
+    match row.quantity {
+        "rate" => "rate",
+        "latency_mean" => "latency mean",
+        "latency_p50" => "latency p50",
+        "latency_p90" => "latency p90",
+        "latency_p99" => "latency p99",
+        "accuracy" => "accuracy",
+        "cost" => "cost",
+        "cost_network" => "of that, network",
+        "utilization" => "busy",
+        "traffic" => "traffic",
+        other => other,
+    }
+}
+
+fn figure(row: &Row, value: f64) -> String {
+    match row.unit {
+        "1/s" => rate(value),
+        "ms" => milliseconds(value),
+        "%" => format!("{value:.1} %"),
+        "$/h" => format!("{value:.4} $/h"),
+        "B/s" => format!("{}/s", bytes(value.round().max(0.0) as u64)),
+        unit => format!("{value} {unit}"),
+    }
+}
+
+/// What is predicted, with its range where that says something else.
+fn predicted(row: &Row) -> String {
+    let Some(value) = row.predicted else { return "missing".to_owned() };
+    match row.predicted_range {
+        Some(range) if row.quantity == "accuracy" || range.1 > 1.5 * range.0 => within(row, value, range),
+        _ => figure(row, value),
+    }
+}
+
+/// What was measured, with its confidence interval where there is one; or what stands for nothing.
+fn measured(row: &Row, nothing: &str) -> String {
+    match (row.measured, row.measured_range) {
+        (None, _) => nothing.to_owned(),
+        (Some(value), None) => figure(row, value),
+        (Some(value), Some(range)) => within(row, value, range),
+    }
+}
+
+fn within(row: &Row, value: f64, (from, to): (f64, f64)) -> String {
+    format!("{} ({} to {})", figure(row, value), figure(row, from), figure(row, to))
+}
+
+fn difference(row: &Row) -> String {
+    match row.difference_percent() {
+        Some(percent) => format!("{percent:+.1} %"),
+        None => String::new(),
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Confirmed => "confirmed",
+        Verdict::Differs => "differs",
+        Verdict::Enforced => "enforced",
+        Verdict::NoEvidence => "no evidence",
+        Verdict::NoPrediction => "no prediction",
+        Verdict::NotMeasured => "not measured",
+    }
+}

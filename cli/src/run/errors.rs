@@ -1,0 +1,54 @@
+//! Errors of the engine with their kind, the place in the workflow that they are about, and what of the results is kept.
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_engine::RunError;
+use tidemill_operators::kind::TypedSinkKind;
+use tidemill_operators::sinks::parquet::Parquet;
+use tidemill_spec::span::Span;
+use tidemill_spec::workflow::Workflow;
+
+/// Before the first record was read: the files or the plan are wrong.
+pub(super) fn not_started(error: &RunError, workflow: &Workflow) -> Failure {
+    match error {
+        RunError::System(_) => Failure::new(Kind::Unavailable, error.to_string()),
+        _ => Failure::new(Kind::Configuration, error.to_string()).at(place(error, workflow)),
+    }
+}
+
+/// Where the workflow says what failed: the path of a sink, else its id.
+fn place(error: &RunError, workflow: &Workflow) -> Span {
+    let (RunError::Operator { operator, .. } | RunError::Panic { operator, .. }) = error else {
+        return Span::nowhere();
+    };
+    let ends = workflow.sinks.iter().map(|sink| (&sink.id, Some(&sink.options)));
+    let ends = ends.chain(workflow.sources.iter().map(|source| (&source.id, Some(&source.options))));
+    let operators = workflow.operators.iter().map(|operator| (&operator.id, None));
+    let found = ends.chain(operators).find(|(id, _)| id.value == *operator);
+    found.map_or_else(Span::nowhere, |(id, options)| {
+        let path = options.and_then(|options| options.get("path"));
+        path.map_or_else(|| id.span.clone(), |path| path.span.clone())
+    })
+}
+
+/// While records were read: what the sinks committed is kept.
+pub(super) fn failed(error: &RunError, workflow: &Workflow) -> Failure {
+    let kept = match error {
+        RunError::Operator { operator, .. } if has_no_part(operator, workflow) => {
+            "what the last complete checkpoint committed to other outputs is kept"
+        }
+        _ => "what the last complete checkpoint committed is kept",
+    };
+    let failure = match error {
+        // A source or sink lost its file or its disk.
+        RunError::Operator { .. } | RunError::System(_) => {
+            Failure::new(Kind::Unavailable, error.to_string()).with_help(kept)
+        }
+        RunError::Panic { .. } | RunError::Plan(_) => Failure::new(Kind::Defect, error.to_string())
+            .with_help(format!("{kept}; `on_panic: restart` goes on after panics")),
+    };
+    failure.at(place(error, workflow))
+}
+
+/// Whether this is a sink whose file is there whole or not at all.
+fn has_no_part(sink: &str, workflow: &Workflow) -> bool {
+    workflow.sinks.iter().any(|found| *found.id.value == *sink && found.kind.value == Parquet::KIND)
+}

@@ -1,0 +1,243 @@
+//! Models that take and give bytes and 16-bit floats, on every backend of this machine.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+use arrow_array::{ArrayRef, BinaryArray, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int8Array};
+use arrow_array::{Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
+use arrow_schema::{DataType, Field};
+use half::f16;
+use std::io::Cursor;
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_inference::MlKind;
+use tidemill_inference::backend::registered;
+use tidemill_inference::blueprint::Blueprint;
+use tidemill_inference::error::ModelError;
+use tidemill_inference::model::Model;
+use tidemill_operators::api::{Instance, Output};
+use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
+use tidemill_operators::record::{record_schema, source_id};
+use tidemill_spec::digest::sha256;
+use tidemill_spec::span::Span;
+use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
+use tidemill_spec::value::{Node, Value};
+
+/// Element types as ONNX numbers them.
+const FLOAT: u64 = 1;
+const UINT8: u64 = 2;
+const FLOAT16: u64 = 10;
+
+/// A message of protocol buffers.
+#[derive(Default, Clone)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(mut self, mut value: u64) -> Self {
+        while value > 127 {
+            self.0.push(value as u8 | 128);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+        self
+    }
+    fn number(self, field: u64, value: u64) -> Self {
+        self.varint(field << 3).varint(value)
+    }
+    fn bytes(self, field: u64, bytes: &[u8]) -> Self {
+        let mut message = self.varint(field << 3 | 2).varint(bytes.len() as u64);
+        message.0.extend_from_slice(bytes);
+        message
+    }
+    fn text(self, field: u64, text: &str) -> Self {
+        self.bytes(field, text.as_bytes())
+    }
+    fn message(self, field: u64, message: &Message) -> Self {
+        self.bytes(field, &message.0)
+    }
+}
+
+fn node(operator: &str, from: &str, to: &str, attributes: &[Message]) -> Message {
+    let node = Message::default().text(1, from).text(2, to).text(4, operator);
+    attributes.iter().fold(node, |node, attribute| node.message(5, attribute))
+}
+
+fn cast(from: &str, to: &str, element: u64) -> Message {
+    node("Cast", from, to, &[Message::default().text(1, "to").number(3, element).number(20, 2)])
+}
+
+/// The mean of each channel.
+fn means(from: &str, to: &str) -> Message {
+    let axes = Message::default().text(1, "axes").number(8, 2).number(8, 3).number(20, 7);
+    let keep = Message::default().text(1, "keepdims").number(3, 0).number(20, 2);
+    node("ReduceMean", from, to, &[axes, keep])
+}
+
+fn port(name: &str, element: u64, row: &[u64]) -> Message {
+    let batch = Message::default().text(2, "batch");
+    let shape = row.iter().fold(Message::default().message(1, &batch), |shape, size| {
+        shape.message(1, &Message::default().number(1, *size))
+    });
+    let tensor = Message::default().number(1, element).message(2, &shape);
+    Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
+}
+
+fn model(nodes: &[Message], input: &Message, output: &Message) -> Vec<u8> {
+    let graph = nodes.iter().fold(Message::default().text(2, "graph"), |graph, node| graph.message(1, node));
+    let graph = graph.message(11, input).message(12, output);
+    let opset = Message::default().text(1, "").number(2, 17);
+    Message::default().number(1, 8).message(7, &graph).message(8, &opset).0
+}
+
+/// A folder with a model and its manifest, whose inputs and outputs are these lines.
+fn folder(model: &[u8], ports: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("m.onnx"), model).unwrap();
+    let manifest = format!(
+        "version: 1\nid: m\ndescription: x\nfile: m.onnx\nsha256: {}\nlicence: MIT\n\
+         origin: {{kind: external, note: made by the test}}\nbackends: [ort, rten]\n{ports}",
+        sha256(model)
+    );
+    std::fs::write(folder.path().join("m.yaml"), manifest).unwrap();
+    folder
+}
+
+/// A batch of two records with one column.
+fn batch(column: &Column, values: ArrayRef) -> RecordBatch {
+    let ids: Vec<u8> = (0..2).flat_map(|i| source_id(0, i)).collect();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
+        Arc::new(UInt32Array::from(vec![0; 2])),
+        Arc::new(UInt64Array::from(vec![0, 1])),
+        Arc::new(Int64Array::from(vec![0; 2])),
+        Arc::new(Int64Array::from(vec![0; 2])),
+        Arc::new(UInt32Array::from(vec![0; 2])),
+        Arc::new(Int8Array::from(vec![1; 2])),
+        values,
+    ];
+    RecordBatch::try_new(record_schema(&StreamType::new([column.clone()])), columns).unwrap()
+}
+
+/// The last column of what the model gives for a batch of two records, on each backend of this machine but those in
+/// `without`.
+fn results(
+    folder: &Path,
+    column: &Column,
+    values: &ArrayRef,
+    without: &str,
+) -> Vec<(&'static str, FixedSizeListArray)> {
+    let (id, variants) = ("model".into(), ["m.yaml".into()]);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let backends = registered().filter(|backend| backend.name != without && (backend.open)(here).is_ok());
+    let result = |name| {
+        let context = OperatorContext {
+            id: &id,
+            base: folder,
+            variants: &variants,
+            variant: None,
+            backend: Some(name),
+        };
+        let stream = StreamType::new([column.clone()]);
+        let port = InputPort { from: "records".into(), stream, span: Span::nowhere() };
+        let bound = MlKind::default().bind(&context, &[port], &Value::from(Node::Null));
+        let bound = bound.unwrap_or_else(|errors| panic!("{name}: {}", errors.render(false)));
+        let made = (bound.make)().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let Instance::Inference(mut instance) = made else { panic!("ml is inference") };
+        let mut output = Output::default();
+        instance.infer(&batch(column, Arc::clone(values)), &mut output).unwrap();
+        assert_eq!(output.dead_letters, [], "{name}");
+        let columns = output.batches[0].columns();
+        let last: &FixedSizeListArray = columns.last().unwrap().as_any().downcast_ref().unwrap();
+        (name, last.clone())
+    };
+    let results: Vec<_> = backends.map(|backend| result(backend.name)).collect();
+    results
+}
+
+fn list(item: DataType, width: i32, values: ArrayRef) -> ArrayRef {
+    Arc::new(FixedSizeListArray::new(Arc::new(Field::new("item", item, false)), width, values, None))
+}
+
+fn picture(colour: [u8; 3]) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    let image = image::RgbImage::from_pixel(6, 6, image::Rgb(colour));
+    image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
+fn pictures() -> (Column, ArrayRef) {
+    let pictures = [picture([10, 200, 255]), picture([0, 1, 2])];
+    let values = BinaryArray::from_iter_values(pictures);
+    (Column::new("image", ColumnType::Image), Arc::new(values))
+}
+
+const PICTURE: &str = "inputs: [{name: image, column: image, type: image, dtype: DTYPE, shape: [batch, 3, 4, 4], \
+                       preprocess: [STEPS]}]\n\
+                       outputs: [{name: means, column: means, type: tensor, dtype: RESULT, shape: [batch, 3]}]\n";
+
+fn ports(dtype: &str, steps: &str, result: &str) -> String {
+    PICTURE.replace("DTYPE", dtype).replace("STEPS", steps).replace("RESULT", result)
+}
+
+fn means_of_bytes() -> Vec<u8> {
+    let nodes = [cast("image", "floats", FLOAT), means("floats", "means")];
+    model(&nodes, &port("image", UINT8, &[3, 4, 4]), &port("means", FLOAT, &[3]))
+}
+
+#[test]
+fn the_bytes_of_a_picture_reach_the_model_as_they_are() {
+    let (column, values) = pictures();
+    for (steps, colours) in [
+        ("resize: {width: 4, height: 4}", [10.0, 200.0, 255.0, 0.0, 1.0, 2.0]),
+        ("resize: {width: 4, height: 4}, bgr: {}", [255.0, 200.0, 10.0, 2.0, 1.0, 0.0]),
+    ] {
+        let folder = folder(&means_of_bytes(), &ports("uint8", steps, "float32"));
+        let results = results(folder.path(), &column, &values, "");
+        assert!(!results.is_empty());
+        for (backend, means) in results {
+            let means: &arrow_array::Float32Array = means.values().as_any().downcast_ref().unwrap();
+            assert_eq!(means.values(), &colours, "{backend}");
+        }
+    }
+}
+
+#[test]
+fn bytes_are_not_normalized() {
+    let steps = "resize: {width: 4, height: 4}, normalize: {mean: [0, 0, 0], std: [1, 1, 1]}";
+    let folder = folder(&means_of_bytes(), &ports("uint8", steps, "float32"));
+    let errors = Blueprint::read(&folder.path().join("m.yaml")).unwrap_err();
+    let text = ModelError::collect(errors).render(false);
+    assert!(text.contains("`normalize` gives no uint8 values") && text.contains("m.yaml:9:"), "{text}");
+}
+
+#[test]
+fn tensors_of_bytes_come_and_go() {
+    let model = model(&[node("Identity", "x", "y", &[])], &port("x", UINT8, &[3]), &port("y", UINT8, &[3]));
+    let folder = folder(
+        &model,
+        "inputs: [{name: x, column: x, type: tensor, dtype: uint8, shape: [batch, 3]}]\n\
+         outputs: [{name: y, column: y, type: tensor, dtype: uint8, shape: [batch, 3]}]\n",
+    );
+    let column = Column::new("x", ColumnType::Tensor { element: ElementType::Uint8, shape: vec![3] });
+    assert_eq!(column.column_type.to_string(), "tensor<uint8>[3]");
+    let values = list(DataType::UInt8, 3, Arc::new(UInt8Array::from(vec![1, 2, 3, 253, 254, 255])));
+    for (backend, given) in results(folder.path(), &column, &values, "") {
+        let given: &UInt8Array = given.values().as_any().downcast_ref().unwrap();
+        assert_eq!(given.values(), &[1, 2, 3, 253, 254, 255], "{backend}");
+    }
+}
+
+#[test]
+fn half_floats_run_where_the_backend_has_them() {
+    let nodes = [cast("image", "floats", FLOAT), means("floats", "wide"), cast("wide", "means", FLOAT16)];
+    let model = model(&nodes, &port("image", FLOAT16, &[3, 4, 4]), &port("means", FLOAT16, &[3]));
+    let steps = "resize: {width: 4, height: 4}, normalize: {mean: [0, 0, 0], std: [1, 1, 1]}";
+    let folder = folder(&model, &ports("float16", steps, "float16"));
+    let (column, values) = pictures();
+    for (backend, given) in results(folder.path(), &column, &values, "rten") {
+        let given: &Float16Array = given.values().as_any().downcast_ref().unwrap();
+        let wanted = [10.0, 200.0, 255.0, 0.0, 1.0, 2.0].map(|colour: f32| f16::from_f32(colour / 255.0));
+        assert_eq!(given.values(), &wanted, "{backend}");
+    }
+    let blueprint = Blueprint::read(&folder.path().join("m.yaml")).unwrap();
+    let rten = tidemill_inference::backend::backend("rten", folder.path()).unwrap();
+    let error = Model::load(blueprint, rten.as_ref()).err().unwrap().to_string();
+    assert!(error.contains("image is float16, which it does not compute with"), "{error}");
+}

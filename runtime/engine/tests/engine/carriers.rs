@@ -1,0 +1,122 @@
+//! Channels over links that stall, lose, reorder and truncate: a delay changes nothing, also while slots die with
+//! frames on the way, and what arrives wrongly ends the run with the channel's name before anything wrong is committed.
+use crate::parts::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidemill_engine::clock::ManualClock;
+use tidemill_engine::faults::Faults;
+use tidemill_engine::{Program, Run, RunError, RunOptions};
+use tidemill_spec::plan::LinkKind;
+
+fn program(link: LinkKind) -> (Program, Vec<Collected>) {
+    let mut b = Builder::new(link, &[0.5, 0.5]);
+    let (rows, rows_out) = sink("rows");
+    let (windows, windows_out) = sink("windows");
+    b.source(rows_source("src", numbered(3000), Some(3000.0), Some(0), 40), "a");
+    b.operator("f1", pass("f", |_| {}), "b", &[0]).operator("f2", pass("f", |_| {}), "c", &[1]);
+    b.operator("w", window("w", 20_000), "d", &[]);
+    for stage in ["f1", "f2"] {
+        b.edge("src", stage, 0).edge(stage, "w", 0).edge(stage, "rows", 0);
+    }
+    b.sink(rows, "e").sink(windows, "e").edge("w", "windows", 0);
+    (b.program, vec![rows_out, windows_out])
+}
+
+struct Outcome {
+    result: Result<tidemill_engine::RunReport, RunError>,
+    found: Vec<Vec<String>>,
+    counts: Arc<FaultCounts>,
+}
+
+fn run(link: LinkKind, fault: Fault, from: Option<&'static str>, deaths: Arc<dyn Faults>) -> Outcome {
+    run_counted(link, fault, from, deaths, Arc::default())
+}
+
+fn run_counted(
+    link: LinkKind,
+    fault: Fault,
+    from: Option<&'static str>,
+    deaths: Arc<dyn Faults>,
+    counts: Arc<FaultCounts>,
+) -> Outcome {
+    let clock = Arc::new(ManualClock::new());
+    let faults = OnEdges { fault, from, counts: Arc::clone(&counts), deaths };
+    let (program, found) = program(link);
+    let options =
+        RunOptions { clock: clock.clone(), faults: Some(Arc::new(faults)), ..RunOptions::default() };
+    let result = outcome(&Run::start(program, options).expect("starts"), &clock);
+    assert_eq!(counts.wrong_credits.load(Ordering::Relaxed), 0, "{counts:?}");
+    Outcome { result, found: found.iter().map(lines).collect(), counts }
+}
+
+#[test]
+fn frames_that_are_held_up_change_nothing() {
+    for link in LINKS {
+        let expected = run(link, Fault::None, None, Kills::new());
+        assert_eq!((expected.counts.all(), expected.found[1].len()), (0, 150));
+        for every in [1, 3, 7] {
+            let stalled = run(link, Fault::Stall(every), None, Kills::new());
+            stalled.result.expect("the run succeeds");
+            assert!(stalled.counts.stalled.load(Ordering::Relaxed) > 20, "{:?}", stalled.counts);
+            assert!(stalled.found == expected.found, "every {every} frames");
+        }
+    }
+}
+
+/// Who dies takes along what its link has not carried yet: all of it comes again, once and in order.
+#[test]
+fn frames_that_are_lost_with_their_sender_come_again_once() {
+    for link in LINKS {
+        let expected = run(link, Fault::None, None, Kills::new()).found;
+        for (slot, from) in [("w/a", "src"), ("w/b", "f1"), ("w/d", "w")] {
+            let (kills, counts) = (Kills::new(), Arc::new(FaultCounts::default()));
+            for death in 1..=3 {
+                let counts = Arc::clone(&counts);
+                kills.order(slot, move |seen| {
+                    seen.emitted("src") >= 600 * death && counts.held.load(Ordering::Relaxed) > 0
+                });
+            }
+            let again = run_counted(link, Fault::Stall(8), Some(from), kills.clone(), counts);
+            kills.check(&again.result.expect("the run succeeds"));
+            let lost = again.counts.lost.load(Ordering::Relaxed);
+            assert!(lost >= 3, "{lost} frames of '{from}' were on their way when {slot} died three times");
+            assert!(again.found == expected, "frames of '{from}'");
+        }
+    }
+}
+
+/// The same with deaths by chance on all channels, whether or not something is on its way.
+#[test]
+fn frames_that_are_held_up_while_slots_die_come_once() {
+    for link in LINKS {
+        let expected = run(link, Fault::None, None, Kills::new()).found;
+        for seed in 0..4 {
+            let chaos = Chaos::new(seed, 10, 1, 12_000);
+            let again = run(link, Fault::Stall(3), None, chaos.clone());
+            let restarts = again.result.expect("the run succeeds").restarts;
+            assert_eq!((restarts, chaos.deaths()), (10, 10), "seed {seed}");
+            assert!(again.counts.stalled.load(Ordering::Relaxed) > 20, "{:?}", again.counts);
+            assert!(again.found == expected, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_arrives_wrongly_ends_the_run_and_is_not_committed() {
+    let expected = run(LinkKind::InProcess, Fault::None, None, Kills::new()).found;
+    for link in LINKS {
+        for (fault, text) in [
+            (Fault::Lose(20), "came instead of"),
+            (Fault::Reorder(20), "came instead of"),
+            (Fault::Truncate(20), "damaged frame"),
+        ] {
+            let wrong = run(link, fault, Some("f1"), Kills::new());
+            assert!(wrong.counts.all() > 0, "{fault:?} did not happen");
+            let error = wrong.result.expect_err("the run must not go on").to_string();
+            assert!(error.starts_with("channel f1->") && error.contains(text), "{fault:?}: {error}");
+            for (found, expected) in wrong.found.iter().zip(&expected) {
+                assert!(found.len() < expected.len() && expected.starts_with(found), "{fault:?}: a gap");
+            }
+        }
+    }
+}

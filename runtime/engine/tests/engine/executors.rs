@@ -1,0 +1,214 @@
+//! Models on executors of another kind, which may die.
+use crate::parts::*;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use tidemill_engine::{
+    Completion, ExecutorFactory, ExecutorRequest, Job, JobResult, ModelExecutor, Notifier, Run, RunError,
+    RunOptions, RunReport,
+};
+use tidemill_operators::api::{Instance, OperatorError, Output};
+use tidemill_spec::plan::LinkKind;
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    done: VecDeque<Completion>,
+    notifier: Option<Notifier>,
+    dead: bool,
+    dropped: bool,
+}
+
+impl State {
+    fn complete(&mut self, job: &Job, result: JobResult) {
+        let (id, incarnation) = (job.id, job.incarnation);
+        self.done.push_back(Completion { id, incarnation, result, started: 0, finished: 1 });
+        self.notifier.iter().for_each(Notifier::notify);
+    }
+}
+
+/// A model on a thread that dies of some records.
+#[derive(Default)]
+struct Mortal {
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+impl Mortal {
+    fn start(request: &ExecutorRequest, kills: impl Fn(i64) -> bool + Send + 'static) -> Self {
+        let executor = Self::default();
+        let state = Arc::clone(&executor.state);
+        let Ok(Instance::Inference(mut model)) = (request.operator.make)() else { panic!("no model") };
+        std::thread::spawn(move || {
+            let (state, woken) = &*state;
+            loop {
+                let mut open = state.lock().expect("not poisoned");
+                while open.jobs.is_empty() && !open.dropped {
+                    open = woken.wait(open).expect("not poisoned");
+                }
+                let Some(job) = open.jobs.pop_front() else { return };
+                if job.parts.iter().any(|part| values(part).into_iter().any(&kills)) {
+                    open.dead = true;
+                    for job in std::iter::once(job).chain(std::mem::take(&mut open.jobs)) {
+                        open.complete(&job, JobResult::Lost("the connection broke".to_owned()));
+                    }
+                    return;
+                }
+                drop(open);
+                let mut output = Output::default();
+                let result = model.infer_parts(&job.parts, &mut output).map(|()| output);
+                let result = result.map_or_else(JobResult::Failed, JobResult::Done);
+                state.lock().expect("not poisoned").complete(&job, result);
+            }
+        });
+        executor
+    }
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        self.state.0.lock().expect("not poisoned").dropped = true;
+        self.state.1.notify_all();
+    }
+}
+
+impl ModelExecutor for Mortal {
+    fn submit(&self, job: Job) {
+        let mut state = self.state.0.lock().expect("not poisoned");
+        if state.dead {
+            return state.complete(&job, JobResult::Lost("it is dead".to_owned()));
+        }
+        state.jobs.push_back(job);
+        self.state.1.notify_all();
+    }
+    fn completion(&self) -> Option<Completion> {
+        self.state.0.lock().expect("not poisoned").done.pop_front()
+    }
+    fn attach(&self, notifier: Notifier, _generation: u32) {
+        self.state.0.lock().expect("not poisoned").notifier = Some(notifier);
+    }
+    fn device(&self) -> &str {
+        "a thread"
+    }
+    fn bytes_in_flight(&self) -> usize {
+        self.state.0.lock().expect("not poisoned").jobs.iter().map(|job| job.bytes).sum()
+    }
+}
+
+/// Executors that die when they see one of these values, so many times together.
+struct Mortals {
+    poison: &'static [i64],
+    deaths: Arc<AtomicUsize>,
+    started: Arc<AtomicUsize>,
+}
+
+impl ExecutorFactory for Mortals {
+    fn start(&self, request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
+        assert_eq!((request.stage.id.as_str(), request.operator.id.as_str()), ("model", "model"));
+        self.started.fetch_add(1, Ordering::Relaxed);
+        let (poison, deaths) = (self.poison, Arc::clone(&self.deaths));
+        let take_one = move || {
+            let less = |left: usize| left.checked_sub(1);
+            deaths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        };
+        Ok(Arc::new(Mortal::start(request, move |value| poison.contains(&value) && take_one())))
+    }
+}
+
+/// Runs 500 records through a model and a window behind it in one slot; gives what came, and how many executors were
+/// started.
+fn run(
+    poison: &'static [i64],
+    deaths: usize,
+    restart: bool,
+) -> (Result<RunReport, RunError>, Vec<String>, usize) {
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let (out, rows) = sink("out");
+    let (counted, windows) = sink("counted");
+    b.source(rows_source("src", numbered(500), None, Some(0), 40), "a");
+    b.operator("model", model("model", |_| {}), "b", &[]).edge("src", "model", 0);
+    b.operator("window", window("window", 50_000), "b", &[]).edge("model", "window", 0);
+    b.sink(out, "c").edge("model", "out", 0);
+    b.sink(counted, "c").edge("window", "counted", 0);
+    if restart {
+        b.restart_on_panic("model");
+    }
+    let started = Arc::new(AtomicUsize::new(0));
+    let deaths = Arc::new(AtomicUsize::new(deaths));
+    let executors = Arc::new(Mortals { poison, deaths, started: Arc::clone(&started) });
+    let run = Run::start(b.program, RunOptions { executors, ..RunOptions::default() }).expect("starts");
+    let result = result_within(&run, 50);
+    let all = [sorted(&rows), sorted(&windows)].concat();
+    (result, all, started.load(Ordering::Relaxed))
+}
+
+#[test]
+fn an_executor_that_dies_is_started_again_and_nothing_is_lost() {
+    let (report, undisturbed, started) = run(&[], 0, false);
+    assert_eq!((report.expect("ends").restarts, undisturbed.len(), started), (0, 510, 1));
+    let (report, rows, started) = run(&[230], 1, false);
+    let report = report.expect("goes on");
+    assert!(report.complete);
+    assert_eq!((report.restarts, report.dead_letters, started), (1, 0, 2));
+    let stage = report.stages.iter().find(|stage| stage.stage == "model").expect("there");
+    assert_eq!((stage.restarts, stage.device.as_deref()), (1, Some("a thread")));
+    assert_eq!(rows, undisturbed);
+}
+
+#[test]
+fn an_executor_that_dies_again_and_again_ends_the_run() {
+    let (result, _, started) = run(&[230], usize::MAX, false);
+    let error = result.expect_err("ends").to_string();
+    assert_eq!(error, "'model' failed: its executor is lost: the connection broke");
+    assert!(started > 2, "{started}");
+}
+
+#[test]
+fn the_record_that_kills_executors_becomes_a_dead_letter() {
+    let (result, rows, started) = run(&[230], usize::MAX, true);
+    let report = result.expect("goes on");
+    assert_eq!(report.dead_letters, 1, "{:?}", report.dead_letter_samples);
+    let letter = &report.dead_letter_samples[0];
+    assert!(letter.detail.contains("its executor is lost: the connection broke"), "{}", letter.detail);
+    assert!(!rows.contains(&"k000230=230".to_owned()) && rows.contains(&"k000231=231".to_owned()));
+    assert_eq!(rows.len(), 509);
+    assert!(started > 2, "{started}");
+}
+
+/// Cannot start anything.
+struct Refusing;
+
+impl ExecutorFactory for Refusing {
+    fn start(&self, _request: &ExecutorRequest) -> Result<Arc<dyn ModelExecutor>, OperatorError> {
+        Err(OperatorError::new("there is no interpreter"))
+    }
+}
+
+#[test]
+fn a_thread_of_this_process_computes_on_its_processors_only() {
+    for (device, refused) in [(None, false), (Some("cpu"), false), (Some("accelerator"), true)] {
+        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        b.source(rows_source("src", numbered(5), None, Some(0), 40), "a");
+        b.operator("model", model("model", |_| {}), "b", &[]).edge("src", "model", 0);
+        b.sink(sink("out").0, "c").edge("model", "out", 0);
+        b.program.plan.stages[1].device = device.map(str::to_owned);
+        match Run::start(b.program, RunOptions::default()) {
+            Ok(run) => {
+                let report = ended(&run, 50);
+                assert_eq!((refused, report.stages[1].device.as_deref()), (false, Some("cpu")));
+                assert_eq!(report.stages[0].device, None, "no model");
+            }
+            Err(error) => assert!(refused && error.to_string().contains("on 'accelerator'"), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn an_executor_that_cannot_be_started_ends_the_start() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    b.source(rows_source("src", numbered(5), None, Some(0), 40), "a");
+    b.operator("model", model("model", |_| {}), "b", &[]).edge("src", "model", 0);
+    b.sink(sink("out").0, "c").edge("model", "out", 0);
+    let options = RunOptions { executors: Arc::new(Refusing), ..RunOptions::default() };
+    let error = Run::start(b.program, options).err().expect("is refused");
+    assert_eq!(error.to_string(), "'model' failed: there is no interpreter");
+}

@@ -1,0 +1,12 @@
+//! What the operating system says of this process.
+use tidemill_machine::Process;
+
+/// Bytes of memory in use.
+pub(crate) fn resident() -> u64 {
+    Process::this().status().resident().expect("linux tells")
+}
+
+/// Open files.
+pub(crate) fn descriptors() -> usize {
+    Process::this().descriptors()
+}

@@ -1,0 +1,98 @@
+//! Time by hand: a run goes on because the test lets time pass, and waits where the test has it wait.
+use arrow_array::RecordBatch;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use tidemill_engine::clock::{Clock, ManualClock, Nanoseconds};
+use tidemill_engine::{Run, RunError, RunReport};
+
+pub(crate) const MILLISECOND: Nanoseconds = 1_000_000;
+
+/// Polls before a test counts as hanging: about a minute.
+const POLLS: usize = 100_000;
+/// Lets other threads run. No result depends on how long it is.
+const POLL: Duration = Duration::from_micros(500);
+
+/// Polls until `what` is so, `step` of the run's time apart.
+pub(crate) fn passes(clock: &ManualClock, step: Nanoseconds, what: impl Fn() -> bool) {
+    for _ in 0..POLLS {
+        if what() {
+            return;
+        }
+        std::thread::park_timeout(POLL);
+        // Also without a step: the slots wake up and look.
+        clock.advance(step);
+    }
+    panic!("it does not come to pass by {} ms", clock.now() / MILLISECOND);
+}
+
+/// Polls until `what` is so while time stands still.
+pub(crate) fn until(clock: &ManualClock, what: impl Fn() -> bool) {
+    passes(clock, 0, what);
+}
+
+/// Lets time pass until the run has ended well.
+pub(crate) fn drive(run: &Run, clock: &ManualClock) -> RunReport {
+    outcome(run, clock).expect("the run succeeds")
+}
+
+/// Lets time pass until the run has ended.
+pub(crate) fn outcome(run: &Run, clock: &ManualClock) -> Result<RunReport, RunError> {
+    for _ in 0..POLLS {
+        if let Some(result) = run.wait_for(POLL) {
+            return result;
+        }
+        clock.advance(5 * MILLISECOND);
+    }
+    let report = run.report();
+    run.stopper().abort();
+    panic!("the run hangs: {report:#?}")
+}
+
+/// What an operator does that takes so much of the run's time for each row.
+pub(crate) fn takes(
+    clock: &Arc<ManualClock>,
+    each: Nanoseconds,
+) -> impl Fn(&RecordBatch) + Send + Sync + 'static {
+    let clock = Arc::clone(clock);
+    move |batch| {
+        let end = clock.now() + each * batch.num_rows() as Nanoseconds;
+        while clock.now() < end {
+            std::thread::park_timeout(POLL);
+        }
+    }
+}
+
+/// Holds up who comes until it is opened.
+#[derive(Default)]
+pub(crate) struct Gate {
+    /// Whether it is open, and how many wait.
+    state: Mutex<(bool, usize)>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn closed() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Waits until it is open.
+    pub(crate) fn pass(&self) {
+        let mut state = self.state.lock().expect("not poisoned");
+        state.1 += 1;
+        while !state.0 {
+            state = self.opened.wait(state).expect("not poisoned");
+        }
+        state.1 -= 1;
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.lock().expect("not poisoned").0 = true;
+        self.opened.notify_all();
+    }
+
+    /// Whether somebody waits.
+    pub(crate) fn holds(&self) -> bool {
+        let state = self.state.lock().expect("not poisoned");
+        !state.0 && state.1 > 0
+    }
+}
