@@ -1,8 +1,9 @@
 //! Finds the HiGHS library.
 use crate::failure::{Failure, Kind};
+use crate::listener::Listener;
 use std::path::Path;
 use tidemill_inference::backend::library::{self, Found, HIGHS};
-use tidemill_optimizer::planner::Highs;
+use tidemill_optimizer::planner::{Highs, Solver};
 
 /// Loads the first library that can be used, looked for from `directory` on; see [`library::find`].
 ///
@@ -17,7 +18,20 @@ pub fn open(directory: &Path) -> Result<Highs, Failure> {
     })
 }
 
-/// The same with the reason alone.
+/// HiGHS where it is found, otherwise the solver that is built in. That a library was named and does not serve is told.
+pub fn unless_missing(directory: &Path, listener: &dyn Listener) -> Solver {
+    match find(directory) {
+        Ok(highs) => Solver::Highs(highs),
+        Err(reason) => {
+            if matches!(library::find(&HIGHS, directory), Found::Named { .. }) {
+                listener.warning(&format!("HiGHS is not used: {reason}"));
+            }
+            Solver::Microlp
+        }
+    }
+}
+
+/// [`open`] with the reason alone.
 pub fn find(directory: &Path) -> Result<Highs, String> {
     match library::find(&HIGHS, directory) {
         Found::Named { variable, path } => Highs::open(&path)

@@ -3,8 +3,8 @@
 //! | question | module |
 //! |---|---|
 //! | which model does an operator run? | [`choice`], [`default_plan`] |
-//! | what does the engine run? | [`preparation`], [`open_files`], [`letters`], [`epoch_file`], [`output_file`] |
-//! | which service levels count, are they kept, and why not? | [`levels`], [`slo`], [`slo_watch`], [`delivery`], [`publication`] |
+//! | what does the engine run? | [`preparation`], [`run_options`], [`open_files`], [`letters`], [`epoch_file`], [`output_file`] |
+//! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`delivery`], [`publication`] |
 //! | what is there to plan, and what is a plan expected to do? | [`planning`], [`highs`], [`expectation`], [`weak_figures`] |
 //! | how is a plan emulated on this machine, and how near was the prediction? | [`emulation`] |
 //! | what does a monitoring system see? | [`metrics`] |
@@ -15,17 +15,25 @@
 //!
 //! ```no_run
 //! use std::path::Path;
+//! use tidemill_app::judgement::{Judgement, Levels};
 //! use tidemill_app::listener::Silent;
-//! use tidemill_app::{levels, preparation, slo};
-//! use tidemill_engine::{Run, RunOptions};
+//! use tidemill_app::run_options::run_options;
+//! use tidemill_app::slo_watch::SloWatch;
+//! use tidemill_app::{levels, open_files, preparation};
+//! use tidemill_engine::Run;
 //!
 //! # fn main() -> anyhow::Result<()> {
 //! let mut prepared = preparation::prepare(Path::new("workflow.yaml"), None, &[], &Silent)?;
-//! let (levels, _) = levels::settle(&mut prepared, None, &Silent);
-//! let run = Run::start(prepared.program.clone(), RunOptions::default())?;
+//! let (slo, rate_of) = levels::settle(&mut prepared, None, &Silent);
+//! let watch = SloWatch::new(&slo, &prepared.program);
+//! open_files::reserve(&prepared.program, &Silent)?;
+//! let run = Run::start(prepared.program.clone(), run_options(&prepared, None)?)?;
 //! let observer = run.observer();
 //! let report = run.wait()?;
-//! for verdict in slo::verdicts(&levels, &report, &prepared.program, &observer) {
+//! let levels = Levels { slo, rate_of };
+//! let judgement =
+//!     Judgement::of(&report, &observer, &prepared, &levels, &watch.violations(), None, None);
+//! for verdict in &judgement.verdicts {
 //!     println!("{}: {}", verdict.slo, verdict.word());
 //! }
 //! # Ok(())
@@ -36,11 +44,13 @@ pub mod choice;
 pub mod default_plan;
 pub mod delivery;
 pub mod emulation;
+pub mod engine_failure;
 pub mod epoch_file;
 pub mod expectation;
 pub mod failure;
 pub mod figures;
 pub mod highs;
+pub mod judgement;
 pub mod letters;
 pub mod levels;
 pub mod listener;
@@ -51,6 +61,7 @@ pub mod output_file;
 pub mod planning;
 pub mod preparation;
 pub mod publication;
+pub mod run_options;
 pub mod skeleton;
 pub mod slo;
 pub mod slo_watch;

@@ -116,7 +116,7 @@ impl Case {
         let models = models.collect();
         let options = asked.problem.clone();
         let solver = match asked.solver {
-            SolverName::Auto => highs::find(Path::new(".")).map_or(Solver::Microlp, Solver::Highs),
+            SolverName::Auto => highs::unless_missing(Path::new("."), listener),
             SolverName::Microlp => Solver::Microlp,
             SolverName::Highs => Solver::Highs(highs::open(Path::new("."))?),
         };

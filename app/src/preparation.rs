@@ -81,6 +81,7 @@ pub fn load(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostic
             Err(found)
         }
         Err((mut found, Some(rest))) => {
+            found.extend(tidemill_inference::backend::check_workflow(&rest));
             let more = check(&rest, |_| {}).err().unwrap_or_default();
             found.extend(more.into_iter().filter(|finding| INDEPENDENT.contains(&finding.code)));
             found.sort();

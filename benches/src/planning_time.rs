@@ -253,11 +253,11 @@ pub(crate) fn run(options: &Options, folder: &Path) -> anyhow::Result<Answer> {
         let of_beam = Measurement::new(format!("{name}: beam"), "ms CPU", baseline.milliseconds.clone());
         measurements.push(of_beam.baseline());
         let both = exact.costs.iter().zip(&baseline.costs);
-        let dearer: Vec<f64> =
+        let above: Vec<f64> =
             both.filter_map(|(exact, beam)| Some(100.0 * ((*beam)? / (*exact)? - 1.0))).collect();
-        if !dearer.is_empty() {
-            let name = format!("{name}: beam, dearer than exact ({} plans)", dearer.len());
-            measurements.push(Measurement::new(name, "%", dearer));
+        if !above.is_empty() {
+            let name = format!("{name}: beam, above exact ({} plans)", above.len());
+            measurements.push(Measurement::new(name, "%", above));
         }
         Ok((exact, Some(baseline)))
     };

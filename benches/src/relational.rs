@@ -57,7 +57,7 @@ const DUCKDB: &str = "import time, duckdb
 start = time.perf_counter()
 connection = duckdb.connect(config={'threads': 1})
 connection.execute(\"\"\"copy (
-  select at - at % 10000 as window_start, at - at % 10000 + 10000 as window_end, sensor, count(*) as n
+  select \"at\" - \"at\" % 10000 as window_start, \"at\" - \"at\" % 10000 + 10000 as window_end, sensor, count(*) as n
   from read_csv('readings.csv', header = true,
     columns = {'sensor': 'VARCHAR', 'at': 'BIGINT', 'temperature': 'DOUBLE', 'humidity': 'BIGINT'})
   where temperature > 0.0 and humidity < 90 group by all order by all) to 'duckdb.parquet' (format parquet)\"\"\")
@@ -165,7 +165,7 @@ fn process(bound: &BoundOperator, batches: &[RecordBatch]) -> anyhow::Result<(f6
 /// A command that runs on the first core alone.
 fn on_one_core(program: &Path) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", "0"]).arg(program).stderr(Stdio::null());
+    command.args(["-c", "0"]).arg(program);
     command
 }
 
@@ -208,13 +208,21 @@ pub(crate) fn run(options: &Options, binary: &Path) -> anyhow::Result<Answer> {
         drop(batches);
         let clock = WallClock::new();
         let mut command = on_one_core(&binary);
-        let status =
-            command.args(["run", "workflow.yaml"]).current_dir(folder.path()).stdout(Stdio::null()).status();
+        let status = command
+            .args(["run", "workflow.yaml"])
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         ensure!(status.context("`taskset` runs")?.success(), "`tidemill run` failed");
         whole.push(rate(clock.now() as f64 / 1e9));
         if has_duckdb {
             let told = on_one_core(python).args(["-c", DUCKDB]).current_dir(folder.path()).output()?;
-            ensure!(told.status.success(), "the query of DuckDB failed");
+            ensure!(
+                told.status.success(),
+                "the query of DuckDB failed: {}",
+                String::from_utf8_lossy(&told.stderr)
+            );
             duckdb.push(rate(String::from_utf8(told.stdout)?.trim().parse()?));
         }
     }

@@ -3,11 +3,11 @@ use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_app::emulation::Emulated;
-use tidemill_app::emulation::comparison::{BEHIND, Comparison, Row, Verdict};
+use tidemill_app::emulation::comparison::{Comparison, Row, Verdict};
 use tidemill_app::emulation::speeds::Basis;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate};
 use tidemill_drawing::markup::Markup;
-use tidemill_engine::{Program, RunReport};
+use tidemill_engine::RunReport;
 
 /// Calls may take so many times the processor time that they should before it is told.
 const SLOWER: f64 = 1.15;
@@ -15,13 +15,13 @@ const SLOWER: f64 = 1.15;
 /// What there is to tell.
 pub(crate) struct Account<'a> {
     emulated: &'a Emulated,
-    comparison: Comparison,
+    comparison: &'a Comparison,
 }
 
 impl<'a> Account<'a> {
     /// Of a run.
-    pub(crate) fn of(emulated: &'a Emulated, program: &Program, report: &RunReport) -> Self {
-        Self { emulated, comparison: Comparison::of(emulated, program, report) }
+    pub(crate) fn of(emulated: &'a Emulated, comparison: &'a Comparison) -> Self {
+        Self { emulated, comparison }
     }
 
     /// Real seconds per plan second.
@@ -32,11 +32,6 @@ impl<'a> Account<'a> {
     /// What makes the figures doubtful, and what to do.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.too_small().into_iter().chain(self.too_slow()).collect()
-    }
-
-    /// Why the run says nothing about latency.
-    pub(crate) fn doubt(&self) -> Option<&'static str> {
-        self.comparison.overruns.proposed_dilation.map(|_| BEHIND)
     }
 
     /// That the machine computed slower than it does alone.

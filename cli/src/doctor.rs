@@ -87,7 +87,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
             writeln!(out, "\n{problems} problem{}, {notes} note{}", plural(problems), plural(notes))?;
         }
         OutputForm::Json => {
-            let document = json!({"version": 1, "problems": problems, "findings": findings});
+            let document = json!({"version": 2, "problems": problems, "findings": findings});
             serde_json::to_writer_pretty(&mut out, &document)?;
             writeln!(out)?;
         }

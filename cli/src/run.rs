@@ -4,13 +4,12 @@
 //! |---|---|
 //! | what is written beside the results is opened | `outputs` |
 //! | the run is watched until its end | `watching` |
-//! | levels, dead letters and predictions are judged | `judgement` |
-//! | errors of the engine get their kind and place | `errors` |
-mod errors;
-mod judgement;
+//! | what a user must not miss is said | `warnings` |
 mod outputs;
+mod warnings;
 mod watching;
 
+use crate::account::Account;
 use crate::answer;
 use crate::arguments::{OutputForm, RunArguments};
 use crate::exit::{Exit, explain, write_json};
@@ -21,22 +20,20 @@ use crate::report::page::{End, Page};
 use crate::report::records::sample_options;
 use crate::report::series::Recorder;
 use crate::terminal::Terminal;
-use errors::{failed, not_started};
-use judgement::{Judgement, Levels};
 use outputs::Outputs;
 use std::io::{self, Write};
-use std::sync::Arc;
 use tidemill_app::emulation::Emulated;
+use tidemill_app::engine_failure::{failed, not_started};
 use tidemill_app::failure::Failure;
-use tidemill_app::letters::letter_writer;
+use tidemill_app::judgement::{Judgement, Levels};
 use tidemill_app::levels::{self, RateChoice};
 use tidemill_app::listener::Listener;
 use tidemill_app::machine::{self, Usage};
 use tidemill_app::metrics::MetricsPort;
 use tidemill_app::open_files;
 use tidemill_app::preparation::{Prepared, prepare, streams};
+use tidemill_app::run_options::run_options;
 use tidemill_app::slo_watch::SloWatch;
-use tidemill_engine::clock::DilatedClock;
 use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport};
 use watching::{Ends, Watchers, watch};
 
@@ -66,8 +63,11 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let interrupted = interrupt.is_wanted();
     interrupt.is_over();
     let judgement = ran.judged(arguments, &prepared, emulated.as_ref());
-    let unwritten = tell(&ran, &judgement, arguments, &prepared, outputs, (interrupted, begun), terminal)?;
-    judgement.warn(&ran.report, &prepared, terminal);
+    let account = emulated.as_ref().zip(judgement.comparison.as_ref());
+    let account = account.map(|(emulated, comparison)| Account::of(emulated, comparison));
+    let judged = (&judgement, account.as_ref());
+    let unwritten = tell(&ran, judged, arguments, &prepared, outputs, (interrupted, begun), terminal)?;
+    warnings::warn(&judgement, account.as_ref(), &ran.report, &prepared, terminal);
     let failure = ran.failure.as_ref();
     let failure = failure.map(|error| anyhow::Error::from(failed(error, &prepared.workflow)));
     if let Some(failure) = &failure
@@ -105,26 +105,14 @@ fn options(
     outputs: &mut Outputs,
     emulated: Option<&Emulated>,
 ) -> Result<RunOptions, Failure> {
-    // A plan says what runs; without one, models get as many copies as there are processors.
-    let copies = match prepared.is_planned {
-        true => 1,
-        false => std::thread::available_parallelism().map_or(1, usize::from),
-    };
-    let mut options = RunOptions {
-        records: arguments.records,
-        duration: arguments.duration,
-        letters: letter_writer(&prepared.workflow)?,
-        replay: outputs.replay.take(),
-        epochs: outputs.epochs.clone().map(|file| Box::new(file) as Box<dyn EpochWriter>),
-        samples: outputs.page.is_some().then(|| sample_options(&prepared.workflow, &prepared.program)),
-        model_copies: arguments.model_copies.map_or(copies, usize::from),
-        ..RunOptions::default()
-    };
-    if let Some(emulated) = emulated {
-        options.emulation = Some(emulated.emulation.clone());
-        if emulated.dilation.factor != 1.0 {
-            options.clock = Arc::new(DilatedClock::new(emulated.dilation.factor));
-        }
+    let mut options = run_options(prepared, emulated)?;
+    options.records = arguments.records;
+    options.duration = arguments.duration;
+    options.replay = outputs.replay.take();
+    options.epochs = outputs.epochs.clone().map(|file| Box::new(file) as Box<dyn EpochWriter>);
+    options.samples = outputs.page.is_some().then(|| sample_options(&prepared.workflow, &prepared.program));
+    if let Some(copies) = arguments.model_copies {
+        options.model_copies = usize::from(copies);
     }
     Ok(options)
 }
@@ -181,12 +169,12 @@ fn start_and_watch(
 }
 
 impl Ran {
-    fn judged<'a>(
-        &'a self,
+    fn judged(
+        &self,
         arguments: &RunArguments,
-        prepared: &'a Prepared,
-        emulated: Option<&'a Emulated>,
-    ) -> Judgement<'a> {
+        prepared: &Prepared,
+        emulated: Option<&Emulated>,
+    ) -> Judgement {
         let (limit, violations) = (arguments.max_dead_letters, self.watchers.slo.violations());
         Judgement::of(&self.report, &self.observer, prepared, &self.levels, &violations, limit, emulated)
     }
@@ -203,7 +191,7 @@ impl Ran {
 /// Writes the page and the reports. A file that cannot be written keeps nothing else from being told: it is given back.
 fn tell(
     ran: &Ran,
-    judgement: &Judgement<'_>,
+    (judgement, account): (&Judgement, Option<&Account<'_>>),
     arguments: &RunArguments,
     prepared: &Prepared,
     outputs: Outputs,
@@ -219,7 +207,7 @@ fn tell(
         report: &ran.report,
         slo: &judgement.verdicts,
         processor_seconds: ran.processor_seconds,
-        emulation: judgement.account.as_ref(),
+        emulation: account,
     };
     if let (Some(file), Some(recorder)) = (outputs.page, &ran.watchers.recorder) {
         let (end, options) = (ran.end(), told_options(arguments));

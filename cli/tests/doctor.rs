@@ -19,7 +19,7 @@ fn finding<'a>(document: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn every_line_has_a_state_and_what_is_wrong_has_a_mend() {
+fn every_line_has_a_state_and_what_is_wrong_has_a_fix() {
     let found = outcome(&mut command(&["doctor", "--output", "json"]));
     let document = found.json();
     let problems = document["problems"].as_u64().unwrap();

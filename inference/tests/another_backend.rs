@@ -83,8 +83,8 @@ fn a_registered_backend_runs_a_workflow() {
     let unknown = load_manifest(&manifest).unwrap_err().render(false);
     assert!(unknown.contains("unknown value `quarter`"), "{unknown}");
 
-    backend::register(QUARTER);
-    backend::register(QUARTER);
+    assert!(backend::register(QUARTER));
+    assert!(!backend::register(QUARTER), "the name is taken");
     assert_eq!(backend::registered().filter(|backend| backend.name == "quarter").count(), 1);
     assert!(load_manifest(&manifest).is_ok());
 

@@ -63,9 +63,9 @@ const ROW_GAP: f64 = 22.0;
 const LAYER_GAP: f64 = 56.0;
 /// Height of a bend.
 const BEND: f64 = 10.0;
-/// Times that the order of all layers is mended.
+/// Times that the order of all layers is improved.
 const SWEEPS: usize = 12;
-/// Times that the places in the layers are mended; from `BOTH` on between both neighbours. The last time goes from
+/// Times that the places in the layers are improved; from `BOTH` on between both neighbours. The last time goes from
 /// left to right by the neighbours before, so that chains are straight.
 const PLACINGS: usize = 49;
 const BOTH: usize = 10;

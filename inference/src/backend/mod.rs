@@ -107,13 +107,15 @@ const BUILT_IN: &[Registration] = &[onnxruntime::REGISTRATION, rten::REGISTRATIO
 /// Those of others.
 static ADDED: RwLock<Vec<Registration>> = RwLock::new(Vec::new());
 
-/// Adds a backend to this process, before any file is read that names it. A name that is there already stays with the
-/// backend that has it.
-pub fn register(backend: Registration) {
+/// Adds a backend to this process, before any file is read that names it. Whether it did: a name that is there already
+/// stays with the backend that has it.
+pub fn register(backend: Registration) -> bool {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
-    if BUILT_IN.iter().chain(&*added).all(|other| other.name != backend.name) {
+    let is_new = BUILT_IN.iter().chain(&*added).all(|other| other.name != backend.name);
+    if is_new {
         added.push(backend);
     }
+    is_new
 }
 
 /// All backends, in the order in which they are tried.

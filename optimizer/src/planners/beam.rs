@@ -24,7 +24,7 @@ pub struct Beam {
     /// the cheaper plan kept: mixing sends part of the records over dear links.
     pub routing: Routing,
     /// Whether an operator's last worker may be the one that carries all the rest at the least added cost, instead of the
-    /// one with the least cost per record; mends that the source's algorithm takes many small workers (its appendix E.2).
+    /// one with the least cost per record; makes up for it that the source's algorithm takes many small workers (its appendix E.2).
     pub finishing: bool,
 }
 

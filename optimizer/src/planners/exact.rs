@@ -3,9 +3,10 @@
 //! Identical workers are aggregated, flows are shares of the keys by location, variants are the only binaries. Where
 //! few joint variants are left after dominance, each is bounded by its relaxation and the promising ones are solved;
 //! otherwise one program holds all, with a first point from its rounded relaxation, and soon
-//! without the variants that can be part of no cheaper plan (`exact/probing.rs`). Memory is looked at after the fact and brought into the program only where the models of a plan do not fit. Every plan is checked by
-//! [`crate::check`] before it is handed out; where a point cannot be realised, the program is made stricter, and at last
-//! the cheapest plan of the heuristics counts.
+//! without the variants that can be part of no cheaper plan (`exact/probing.rs`). Memory is looked at after the fact and
+//! brought into the program only where the models of a plan do not fit. Every plan is checked by [`crate::check`] before
+//! it is handed out; where a point cannot be realised, the program is made stricter, and at last the cheapest plan of the
+//! heuristics counts.
 //!
 //! Of plans that cost the same, a more accurate one on the same workers is taken (`exact/equal_cost.rs`).
 //!

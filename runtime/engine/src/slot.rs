@@ -20,7 +20,7 @@ use crate::store::{EpochLogs, SnapshotStore};
 use crate::wake::Waker;
 use crate::watermark::Track;
 use crossbeam_channel::Receiver;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -299,10 +299,20 @@ impl Slot {
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), RunError> {
         self.processor.look();
-        let timeout = timeout.map(|timeout| Timespec {
+        let mut timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
+        // `epoll_wait` rounds up to milliseconds, by which every record of a paced source would come late. `ppoll` does not, and
+        // serves on kernels before 5.11, which have no `epoll_pwait2`.
+        if let Some(until) = timeout.filter(|until| until.tv_sec > 0 || until.tv_nsec > 0) {
+            let mut descriptor = [PollFd::new(&self.epoll, PollFlags::IN)];
+            match poll(&mut descriptor, Some(&until)) {
+                Ok(_) => timeout = Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
+                Err(rustix::io::Errno::INTR) => return Ok(()),
+                Err(error) => return Err(system(error)),
+            }
+        }
         let mut events: [std::mem::MaybeUninit<epoll::Event>; 32] = [std::mem::MaybeUninit::uninit(); 32];
         let events = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
             Ok((events, _)) => events,

@@ -98,6 +98,9 @@ mod tests {
     use crate::generator::{small_problem, small_problem_with_latency};
     use crate::planner::{Planner, SearchLimits, Solver};
     use crate::planners::exact::Exact;
+    use crate::planners::exact::model::{Allowed, Model};
+    use crate::planners::exact::prepared::{LatencyRule, MemoryRule, Prepared};
+    use crate::planners::exact::program::{Answer, Effort};
     use crate::planners::exhaustive::Exhaustive;
 
     /// The library that `make setup` fetches.
@@ -131,5 +134,44 @@ mod tests {
             }
         }
         assert!(planned > 20 && limited > 10, "{planned} planned, {limited} under latency limits");
+    }
+
+    /// Whole programs, with and without memory, that HiGHS itself solves: small problems hardly ever come to it in a search.
+    #[test]
+    fn programs_cost_the_same_with_both() {
+        let mut compared = 0;
+        for seed in 1..=60 {
+            let problem = small_problem(seed);
+            for rule in [MemoryRule::Ignored, MemoryRule::Single] {
+                let rules = vec![rule; problem.worker_classes.len()];
+                let prepared = Prepared::new(&problem, &rules, LatencyRule::Plan, 1.0).expect("it is sound");
+                if !prepared.is_servable() {
+                    continue;
+                }
+                let joint: Vec<usize> = prepared.choices.iter().map(|choices| choices[0].variant).collect();
+                let program = Model::new(&prepared, &Allowed::only(&prepared, &joint)).program;
+                let effort = Effort {
+                    relaxed: false,
+                    gap: 0.0,
+                    nodes: 10_000,
+                    seconds: f64::INFINITY,
+                    start: None,
+                    highs: None,
+                    is_hard: false,
+                };
+                let other = program.solve(&effort);
+                let ours = super::solve(&program, &Effort { highs: Some(library()), ..effort }, library());
+                match (ours.expect("no numerical failure"), other) {
+                    (Answer::Found(ours), Answer::Found(other)) => {
+                        let difference = (ours.cost - other.cost).abs();
+                        assert!(difference <= 2e-6 * other.cost.max(1.0), "seed {seed}: {ours:?}, {other:?}");
+                        compared += 1;
+                    }
+                    (Answer::Infeasible, Answer::Infeasible) => {}
+                    (ours, other) => panic!("seed {seed}: {ours:?} with HiGHS, {other:?} with microlp"),
+                }
+            }
+        }
+        assert!(compared > 40, "{compared} programs compared");
     }
 }

@@ -221,9 +221,11 @@ impl<'a> OneJoint<'a> {
                 is_hard: self.is_hard,
                 ..search.effort(1.0)
             };
-            match search.solve(&model.program, &effort) {
+            let nodes_before = search.nodes;
+            let answer = search.solve(&model.program, &effort);
+            self.is_hard |= search.nodes - nodes_before >= FEW_NODES;
+            match answer {
                 Answer::Found(point) => {
-                    self.is_hard |= point.nodes > FEW_NODES;
                     self.bound = self.bound.max(point.bound.min(cutoff));
                     let (is_new, least) = self.add_row(routes, &model, &point, search, found);
                     let is_finer = self.refine_by_numbers(&model, &point, search);

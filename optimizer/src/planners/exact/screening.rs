@@ -1,5 +1,5 @@
 //! The cheapest plan under latency limits: joint variants are bounded one by one, the cheapest first. Where they are too many to
-//! be listed, those that differ in one operator from the best plan so far are.
+//! be listed, those that differ in one operator from the best plan so far are; while there is no plan, all from the first one on.
 //!
 //! The relaxation over whole routes is solved for few of them. Its prices are a point of the dual for all the others too:
 //! the cheapest route of another joint variant at these prices says what that one costs at least (a Lagrangean bound), in
@@ -9,7 +9,7 @@ use super::one_joint::OneJoint;
 use super::prepared::{LatencyRule, MemoryRule, Prepared};
 use super::routes::{Prices, Routes};
 use super::search::Search;
-use super::tuning::{MOST_PLANNED, MUCH_CHEAPER, PART_OF_ONE, SHORT_SECONDS};
+use super::tuning::{MOST_PLANNED, MOST_WIDENED, MUCH_CHEAPER, PART_OF_ONE, SHORT_SECONDS};
 use super::variants::listed;
 use crate::planner::PlannerError;
 use crate::problem::Problem;
@@ -76,7 +76,7 @@ pub(super) fn one_by_one(
     }
     let list = listed(&bounding, excluded);
     // Where not all are listed: those that were.
-    let mut seen: Option<BTreeSet<Vec<usize>>> = list.is_none().then(|| BTreeSet::from([first.to_vec()]));
+    let mut seen = list.is_none().then(|| Seen::new(first));
     let list = list.unwrap_or_else(|| vec![first.to_vec()]);
     let mut open: Vec<Open<'_>> = list.into_iter().map(|joint| Open::new(joint, least)).collect();
     let mut best: Option<(f64, Prices)> = None;
@@ -91,7 +91,11 @@ pub(super) fn one_by_one(
         let next = first.take().or_else(|| next_of(&open, planned < MOST_PLANNED, cutoff));
         let Some(next) = next else {
             let center = found.plan.as_ref().map(|(_, solution)| solution.variants.as_slice());
-            let near = seen.as_mut().map(|seen| neighbours(problem, excluded, center.unwrap_or(start), seen));
+            let near = seen.as_mut().map(|seen| match center {
+                Some(center) => seen.neighbours(problem, excluded, center),
+                // Without a plan the search widens: the exchange of one variant may not be enough.
+                None => seen.next_neighbours(problem, excluded),
+            });
             match near.filter(|near| !near.is_empty()) {
                 Some(near) => open.extend(near.into_iter().map(|joint| Open::new(joint, least))),
                 None => break,
@@ -158,23 +162,53 @@ pub(super) fn one_by_one(
     Ok(())
 }
 
-/// Joint variants that differ from one in one operator at most and were not seen before.
-fn neighbours(
-    problem: &Problem,
-    excluded: &[Vec<usize>],
-    center: &[usize],
-    seen: &mut BTreeSet<Vec<usize>>,
-) -> Vec<Vec<usize>> {
-    let operators = problem.operators.iter().enumerate();
-    let near = operators.flat_map(|(operator, facts)| {
-        (0..facts.variants.len()).map(move |variant| {
-            let mut near = center.to_vec();
-            near[operator] = variant;
-            near
-        })
-    });
-    near.filter(|near| !excluded.contains(near) && problem.accepts(near) && seen.insert(near.clone()))
-        .collect()
+/// Joint variants that were met, in the order in which they were, where there are too many to list them all.
+struct Seen {
+    all: BTreeSet<Vec<usize>>,
+    in_order: Vec<Vec<usize>>,
+    /// How many of them had all their neighbours met.
+    widened: usize,
+}
+
+impl Seen {
+    fn new(first: &[usize]) -> Self {
+        Self { all: BTreeSet::from([first.to_vec()]), in_order: vec![first.to_vec()], widened: 0 }
+    }
+
+    /// Joint variants that differ from `center` in one operator and were not met.
+    fn neighbours(
+        &mut self,
+        problem: &Problem,
+        excluded: &[Vec<usize>],
+        center: &[usize],
+    ) -> Vec<Vec<usize>> {
+        let operators = problem.operators.iter().enumerate();
+        let near = operators.flat_map(|(operator, facts)| {
+            (0..facts.variants.len()).map(move |variant| {
+                let mut near = center.to_vec();
+                near[operator] = variant;
+                near
+            })
+        });
+        let mut near: Vec<_> = near.filter(|near| self.all.insert(near.clone())).collect();
+        // From what is not accurate enough the way may lead to what is.
+        self.in_order.extend(near.iter().cloned());
+        near.retain(|near| !excluded.contains(near) && problem.accepts(near));
+        near
+    }
+
+    /// Neighbours of what was met first and still has some, as long as few enough were met.
+    fn next_neighbours(&mut self, problem: &Problem, excluded: &[Vec<usize>]) -> Vec<Vec<usize>> {
+        while self.widened < self.in_order.len() && self.in_order.len() < MOST_WIDENED {
+            let center = self.in_order[self.widened].clone();
+            self.widened += 1;
+            let near = self.neighbours(problem, excluded, &center);
+            if !near.is_empty() {
+                return near;
+            }
+        }
+        Vec::new()
+    }
 }
 
 /// Position of what is done next.

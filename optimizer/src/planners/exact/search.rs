@@ -180,6 +180,7 @@ impl Search {
                 Answer::Infeasible => {}
             }
         }
+        let effort = Effort { highs: self.highs_at_once(prepared), ..self.effort(1.0) };
         open.sort_by(|a, b| a.0.total_cmp(&b.0)); // stable: the order of the list decides between equals
         let mut best: Option<(Model, Point)> = None;
         let mut bound = f64::INFINITY;
@@ -193,7 +194,8 @@ impl Search {
             if let Some((_, point)) = &best {
                 model.program.cheaper_than(point.cost * (1.0 - 0.5 * self.limits.gap));
             }
-            match self.integral(&model, &self.effort(1.0), None) {
+            let effort = Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() };
+            match self.integral(&model, &effort, None) {
                 Answer::Found(point) => {
                     bound = bound.min(point.bound.max(relaxed));
                     if best.as_ref().is_none_or(|(_, other)| point.cost < other.cost * (1.0 - 1e-9)) {
@@ -314,7 +316,8 @@ impl Search {
         (best, bound)
     }
 
-    /// HiGHS, where it is asked at once: for programs with memory, unless they are large.
+    /// HiGHS, where it is asked without latency limits: for programs with memory, unless they are large. All variants in one
+    /// program go to it at once.
     pub(super) fn highs_at_once(&self, prepared: &Prepared<'_>) -> Option<Highs> {
         let is_large = prepared.problem.operators.len() >= MANY_OPERATORS;
         self.limits.solver.highs().filter(|_| prepared.has_memory() && !is_large)

@@ -165,6 +165,10 @@ pub(super) const FAR_ROUTE: f64 = 4.0;
 
 // Joint variants one by one, under latency limits. Series: as before.
 
+/// Joint variants that are met at most while there is no plan, where they are too many to list: a bound of memory, which the
+/// clock usually forestalls.
+pub(super) const MOST_WIDENED: usize = 20_000;
+
 /// Joint variants for which a plan is made from their relaxation, before any is searched through.
 pub(super) const MOST_PLANNED: usize = 3;
 

@@ -17,10 +17,16 @@ pub(super) fn under_latency(
     free.limits.latency.clear();
     let first = without_latency(&free, excluded, search, found)?;
     search.forget(); // those plans need not keep the limits
-    match first {
-        Some(first) => one_by_one(problem, excluded, &first, search, found),
-        None => Ok(()),
+    if found.bound == f64::INFINITY {
+        return Ok(());
     }
+    // Where the search without limits found nothing in time, the heuristics may know variants to begin with.
+    let first = match first {
+        Some(first) => Some(first),
+        None => search.incumbent(problem, excluded)?.as_ref().map(|(_, solution)| solution.variants.clone()),
+    };
+    let first = first.unwrap_or_else(|| vec![0; problem.operators.len()]);
+    one_by_one(problem, excluded, &first, search, found)
 }
 
 /// Bounds the cost by what a plan costs at least without the latency limits; the variants of such a plan.

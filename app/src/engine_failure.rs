@@ -1,5 +1,5 @@
-//! Errors of the engine with their kind, the place in the workflow that they are about, and what of the results is kept.
-use tidemill_app::failure::{Failure, Kind};
+//! Errors of the engine as failures: their kind, the place in the workflow that they are about, and what of the results is kept.
+use crate::failure::{Failure, Kind};
 use tidemill_engine::RunError;
 use tidemill_operators::kind::TypedSinkKind;
 use tidemill_operators::sinks::parquet::Parquet;
@@ -7,7 +7,7 @@ use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
 
 /// Before the first record was read: the files or the plan are wrong.
-pub(super) fn not_started(error: &RunError, workflow: &Workflow) -> Failure {
+pub fn not_started(error: &RunError, workflow: &Workflow) -> Failure {
     match error {
         RunError::System(_) => Failure::new(Kind::Unavailable, error.to_string()),
         _ => Failure::new(Kind::Configuration, error.to_string()).at(place(error, workflow)),
@@ -30,7 +30,7 @@ fn place(error: &RunError, workflow: &Workflow) -> Span {
 }
 
 /// While records were read: what the sinks committed is kept.
-pub(super) fn failed(error: &RunError, workflow: &Workflow) -> Failure {
+pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
     let kept = match error {
         RunError::Operator { operator, .. } if has_no_part(operator, workflow) => {
             "what the last complete checkpoint committed to other outputs is kept"
