@@ -312,6 +312,14 @@ pub trait Sink: Send {
     fn rollback(&mut self) -> Result<(), OperatorError>;
     /// Last call: removes temporaries. What was not committed is not kept.
     fn close(&mut self) -> Result<(), OperatorError>;
+    /// What another process needs to continue behind the last commit.
+    fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        Ok(None)
+    }
+    /// Last call instead of `close` where another process will continue.
+    fn suspend(&mut self) -> Result<(), OperatorError> {
+        self.close()
+    }
     /// Whether `commit`/`rollback` give exactly once; otherwise at least once with the stable record id.
     fn exactly_once(&self) -> bool;
     /// When readers see what was committed. Default: with the commit, which an exactly-once sink gets per checkpoint and
@@ -336,6 +344,9 @@ pub trait Sink: Send {
 
 /// See [`Sink::call_off`].
 pub type CallOff = Arc<dyn Fn() + Send + Sync>;
+
+/// See [`BoundSink::durable`].
+pub type MakeDurableSink = Arc<dyn Fn(Option<&[u8]>) -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
 
 /// Makes a sink.
 pub type MakeSink = Arc<dyn Fn() -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
@@ -371,4 +382,6 @@ pub struct BoundSink {
     pub is_standard_output: bool,
     /// Makes the sink.
     pub make: MakeSink,
+    /// Makes a sink whose commits survive the process; none: no other process can continue it.
+    pub durable: Option<MakeDurableSink>,
 }

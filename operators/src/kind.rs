@@ -51,6 +51,7 @@ impl EndContext<'_> {
             files,
             is_standard_output: false,
             make,
+            durable: None,
         }
     }
 }

@@ -10,6 +10,7 @@ mod merge;
 
 pub(crate) use merge::Place;
 
+use crate::checkpoint::Past;
 use crate::executor::Notifier;
 use crate::frame::Epoch;
 use crate::graph::Program;
@@ -111,7 +112,11 @@ pub(crate) struct Groups(BTreeMap<String, (Arc<Mutex<State>>, usize)>);
 impl Groups {
     /// Groups of the sources that have no rate and meet in a stateful operator, directly or through others. Live
     /// sources are left out: what has not happened yet has no event time. So are sources that follow a log.
-    pub(crate) fn of(program: &Program, replay: Option<&BTreeMap<String, EpochLog>>) -> Self {
+    pub(crate) fn of(
+        program: &Program,
+        replay: Option<&BTreeMap<String, EpochLog>>,
+        past: Option<&Past>,
+    ) -> Self {
         let stages = &program.plan.stages;
         let is_read_ahead = |id: &str| {
             program.sources.get(id).is_some_and(|source| {
@@ -130,7 +135,14 @@ impl Groups {
         let mut places = BTreeMap::new();
         for group in groups.into_iter().filter(|group| group.len() > 1) {
             let readers = group.iter().map(|_| BTreeMap::new()).collect();
-            let state = Arc::new(Mutex::new(State { merge: Merge::new(group.len()), readers }));
+            let merge = match past.filter(|past| past.epoch > 0) {
+                None => Merge::new(group.len()),
+                Some(past) => {
+                    let begun = group.iter().map(|source| begun(program, source, past)).collect();
+                    Merge::continued(past.epoch, begun)
+                }
+            };
+            let state = Arc::new(Mutex::new(State { merge, readers }));
             for (member, source) in group.into_iter().enumerate() {
                 places.insert(source.to_owned(), (Arc::clone(&state), member));
             }
@@ -146,6 +158,18 @@ impl Groups {
         seat.reader(&mut seat.state());
         Some(seat)
     }
+}
+
+/// Records of a source that are in epochs before the checkpoint that is continued from.
+fn begun(program: &Program, source: &str, past: &Past) -> u64 {
+    let stages = program.plan.stages.iter().filter(|stage| stage.operator == source);
+    let logs = stages.filter_map(|stage| past.sources.get(&stage.id));
+    let begun = logs.map(|log| match (log.end, log.cuts.get(&past.epoch)) {
+        (Some(end), _) if end.epoch < past.epoch => end.sequence,
+        (_, Some(cut)) => cut.sequence,
+        _ => 0, // no checkpoint is written without one of both
+    });
+    begun.max().unwrap_or(0)
 }
 
 /// For every stateful operator, the sources whose records can reach it.

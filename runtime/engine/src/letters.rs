@@ -1,4 +1,5 @@
 //! Dead letters of a run: told once each, whatever is replayed.
+use crate::checkpoint::LettersPast;
 use crate::frame::Epoch;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -20,6 +21,20 @@ pub trait LetterWriter: Send {
     /// # Errors
     /// When that fails; the run stops.
     fn commit(&mut self, epoch: u64) -> Result<(), OperatorError>;
+    /// What another process needs to continue behind the last commit; none: it begins anew.
+    ///
+    /// # Errors
+    /// When what is committed cannot be made durable.
+    fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        Ok(None)
+    }
+    /// Last call instead of `close`, where another process will continue.
+    ///
+    /// # Errors
+    /// When temporaries cannot be removed.
+    fn suspend(&mut self) -> Result<(), OperatorError> {
+        self.close()
+    }
     /// Last call.
     ///
     /// # Errors
@@ -166,11 +181,40 @@ impl Letters {
 
     /// All epochs before `epoch` are durable everywhere.
     pub(crate) fn durable(&self, epoch: Epoch) -> Result<(), OperatorError> {
-        let mut state = locked(&self.state);
-        state.durable = state.durable.max(epoch);
-        state.told = state.told.split_off(&epoch);
-        drop(state);
-        self.with_keeper(|keeper| keeper.as_mut().map_or(Ok(()), |keeper| keeper.commit(epoch)))
+        let advance = || {
+            let mut state = locked(&self.state);
+            state.durable = state.durable.max(epoch);
+            state.told = state.told.split_off(&epoch);
+        };
+        if self.keeper.is_none() {
+            advance();
+        }
+        self.with_keeper(|keeper| {
+            advance();
+            keeper.as_mut().map_or(Ok(()), |keeper| keeper.commit(epoch))
+        })
+    }
+
+    /// What was written, for another process.
+    pub(crate) fn past(&self) -> Result<LettersPast, OperatorError> {
+        let mut past = LettersPast::default();
+        self.with_keeper(|keeper| {
+            // Commits come one after the other, each under the lock of the keeper.
+            past.epoch = locked(&self.state).durable;
+            past.token = keeper.as_mut().map_or(Ok(None), |keeper| keeper.writer.token())?;
+            Ok(())
+        })?;
+        Ok(past)
+    }
+
+    /// Letters of epochs before this one were told by another process.
+    pub(crate) fn begin_at(&self, epoch: Epoch) {
+        locked(&self.state).durable = epoch;
+    }
+
+    /// Another process will continue: what is not committed is forgotten.
+    pub(crate) fn suspend(&self) -> Result<(), OperatorError> {
+        self.with_keeper(|keeper| keeper.take().map_or(Ok(()), |mut keeper| keeper.writer.suspend()))
     }
 
     pub(crate) fn close(&self) -> Result<(), OperatorError> {

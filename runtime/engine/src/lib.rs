@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod alignment;
+mod checkpoint;
 pub mod clock;
 mod context;
 mod emulation;
@@ -36,6 +37,9 @@ mod supervisor;
 mod wake;
 mod watermark;
 
+pub use checkpoint::{
+    Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StageChange, StagePast,
+};
 pub use emulation::link::EmulatedLink;
 pub use emulation::{
     AssumedTimes, Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec,

@@ -24,6 +24,8 @@ pub(crate) struct RunFacts {
     pub(crate) sampler: Option<Arc<Sampler>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Nanoseconds,
+    /// Engine time of the processes that this one continues.
+    pub(crate) elapsed_before: Nanoseconds,
     pub(crate) ended: Mutex<Option<Nanoseconds>>,
     pub(crate) program: Program,
     pub(crate) slots: Vec<SlotFacts>,

@@ -8,6 +8,7 @@
 //! println!("{} records", report.sinks[0].records);
 //! ```
 use crate::alignment::Groups;
+use crate::checkpoint::{Checkpoints, Durability, Past, StagePast, decode};
 use crate::clock::{Clock, Nanoseconds, WallClock};
 use crate::emulation::worker::StagePace;
 use crate::emulation::{Emulation, Emulator};
@@ -62,6 +63,9 @@ pub struct RunOptions {
     /// Workers and wires between places to emulate. A worker that is emulated makes one call at a time, so further
     /// copies of its models serve nothing.
     pub emulation: Option<Emulation>,
+    /// Keeps checkpoints from which another process continues, or continues from one. Every slot then keeps what a restart
+    /// needs; see `faults`. Told to stop, such a run ends as if it were aborted: another process continues it.
+    pub durability: Option<Durability>,
     /// Faults on purpose. Every slot then keeps what a restart needs, which takes some times the memory of windows and
     /// joins; else only slots with an operator that is restarted after panics do.
     #[doc(hidden)]
@@ -82,6 +86,7 @@ impl Default for RunOptions {
             model_copies: 1,
             executors: Arc::new(LocalExecutors),
             emulation: None,
+            durability: None,
             faults: None,
         }
     }
@@ -118,12 +123,17 @@ impl Run {
     ///
     /// # Errors
     /// When the plan is not sound, a model cannot be loaded or a sink not opened.
-    pub fn start(program: Program, options: RunOptions) -> Result<Self, RunError> {
+    pub fn start(program: Program, mut options: RunOptions) -> Result<Self, RunError> {
         if program.plan.classes.is_empty() {
             return Err(RunError::Plan(
                 "it has no route classes; one class with share 1.0 is the least".into(),
             ));
         }
+        let durability = options.durability.take();
+        if durability.is_some() {
+            can_be_read_again(&program)?;
+        }
+        let past = durability.as_ref().and_then(|durability| durability.past.as_ref());
         let mut metrics = MetricsTable::default();
         let (mut sinks, mut call_offs) = (BTreeMap::new(), Vec::new());
         let clock = Arc::clone(&options.clock);
@@ -137,15 +147,24 @@ impl Run {
                 None => link,
             }
         };
-        let groups = Groups::of(&program, options.replay.as_ref());
+        let groups = Groups::of(&program, options.replay.as_ref(), past);
         let mut graph = build(&program, &mut metrics, &carrier, |stage, instance, stage_metrics| {
             if let Some(bound) = program.sinks.get(&stage.operator) {
                 let cell = match sinks.get(&stage.operator) {
                     Some(cell) => Arc::clone(cell),
                     None => {
-                        let sink = (bound.make)().map_err(|error| operator_error(&bound.id, error))?;
+                        let past = past.and_then(|past| past.sinks.get(&bound.id));
+                        let sink = match bound.durable.as_ref().filter(|_| durability.is_some()) {
+                            Some(make) => make(past.and_then(|past| past.token.as_deref())),
+                            None => (bound.make)(),
+                        };
+                        let sink = sink.map_err(|error| operator_error(&bound.id, error))?;
                         call_offs.extend(sink.call_off());
-                        let cell: SharedSink = Arc::new(Mutex::new(SinkCell::new(sink)));
+                        let cell = match past {
+                            Some(past) => SinkCell::continued(sink, past),
+                            None => SinkCell::new(sink),
+                        };
+                        let cell: SharedSink = Arc::new(Mutex::new(cell));
                         sinks.insert(stage.operator.clone(), Arc::clone(&cell));
                         cell
                     }
@@ -166,24 +185,38 @@ impl Run {
         let epochs = Arc::new(EpochLogs::new(options.epochs));
         let sampler = options.samples.map(|samples| Arc::new(Sampler::new(samples)));
         let started = clock.now();
+        let begin_at = past.map_or(0, |past| past.epoch);
+        let elapsed_before = past.map_or(0, |past| elapsed_of(&program, past));
+        let snapshots = SnapshotStore::default();
+        let mut known = BTreeMap::new();
+        if let Some(past) = past {
+            for (stage, StagePast { snapshot: (epoch, state), calls }) in &past.stages {
+                let calls: Result<Vec<_>, String> = calls.iter().map(|calls| decode(calls)).collect();
+                let calls = calls.map_err(|text| RunError::System(format!("stage '{stage}': {text}")))?;
+                snapshots.begin_with(stage, *epoch, state.clone(), calls.concat());
+                known.insert(stage.clone(), *epoch);
+            }
+            epochs.begin_with(past.sources.clone());
+            letters.begin_at(past.letters.epoch);
+        }
         let shared = Arc::new(SlotShared {
             clock: Arc::clone(&clock),
             schedule: Schedule {
                 rate: None,
-                start: started,
+                start: started - elapsed_before,
                 tick: program.plan.tick.0 as Nanoseconds,
                 records: options.records,
                 duration: options.duration.map(|duration| duration.as_nanos() as Nanoseconds),
             },
             checkpoint_every: program.plan.checkpoint_every.max(1),
-            snapshots: Arc::new(SnapshotStore::default()),
+            snapshots: Arc::new(snapshots),
             epochs: Arc::clone(&epochs),
             letters: Arc::clone(&letters),
             sampler: sampler.clone(),
             stop: Arc::new(AtomicBool::new(false)),
             readers: Arc::new(ReaderPool::new()),
             keep_epochs: options.keep_epoch_log,
-            recoverable: options.faults.is_some(),
+            recoverable: options.faults.is_some() || durability.is_some(),
             faults: options.faults.clone(),
         });
         let facts = Arc::new(RunFacts {
@@ -194,6 +227,7 @@ impl Run {
             sampler,
             clock,
             started,
+            elapsed_before,
             ended: Mutex::new(None),
             program,
             slots: graph.slots.iter().map(SlotFacts::of).collect(),
@@ -203,8 +237,19 @@ impl Run {
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
         let (event_sender, events) = unbounded();
         let (result_sender, result) = unbounded();
+        let seated = graph.slots.iter().flat_map(|slot| &slot.instances).filter_map(|instance| {
+            matches!(instance.work, Work::Source { seat: Some(_), .. })
+                .then(|| instance.context.instance.clone())
+        });
+        let seated = seated.collect();
+        let checkpoints = durability.map(|Durability { writer, interval, .. }| {
+            let (past, events) = ((begin_at, known), event_sender.clone());
+            Checkpoints::start(&facts, &shared, writer, interval, past, seated, events)
+        });
+        let checkpoints = checkpoints.transpose()?;
         let supervisor = Supervisor::new(graph, shared, Arc::clone(&facts), event_sender.clone(), events)
-            .with_model_copies(options.model_copies);
+            .with_model_copies(options.model_copies)
+            .with_checkpoints(checkpoints, begin_at);
         let spawned = std::thread::Builder::new().name("tm-run".into()).spawn(move || {
             let _ = result_sender.send(supervisor.supervise());
         });
@@ -292,6 +337,33 @@ fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+/// What is read again from a checkpoint on must be the same again.
+fn can_be_read_again(program: &Program) -> Result<(), RunError> {
+    for source in program.sources.values() {
+        let what = match &source.stream {
+            Some(stream) => stream.clone(),
+            None if source.live => "a live source".to_owned(),
+            None => continue,
+        };
+        return Err(RunError::Plan(format!(
+            "source '{}' reads {what}, which cannot be read again: a run with such a source cannot be continued; write it \
+             to a file first, or run without a state",
+            source.id
+        )));
+    }
+    Ok(())
+}
+
+/// Engine time from the beginning of a run to its checkpoint: by the schedule where a source has one, so that what follows is
+/// due as it was.
+fn elapsed_of(program: &Program, past: &Past) -> Nanoseconds {
+    let is_paced = program.sources.values().any(|source| source.rate_per_second.is_some());
+    match Nanoseconds::try_from(past.epoch) {
+        Ok(epoch) if is_paced => epoch.saturating_mul(program.plan.tick.0 as Nanoseconds),
+        _ => past.elapsed,
+    }
 }
 
 /// Each partition would read everything.

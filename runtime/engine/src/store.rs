@@ -4,6 +4,7 @@ use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::SourcePosition;
 use tidemill_operators::record::{EventTime, batch_bytes};
@@ -55,10 +56,30 @@ impl History {
         self.since = since.map(|(_, call)| call.bytes()).sum();
     }
 
+    /// What leads to the state "all of the epochs before `to`", where `base` is the newest snapshot that is known and all
+    /// calls before `from` are.
+    fn since(&self, base: Option<Epoch>, from: Epoch, to: Epoch) -> Option<StageDelta> {
+        let newest = self.snapshots.iter().rev().find(|snapshot| snapshot.epoch <= to)?;
+        let is_new = base.is_none_or(|base| newest.epoch > base);
+        let from = if is_new { newest.epoch } else { from };
+        let calls = self.calls.iter().filter(|(of, _)| (from..to).contains(of)).cloned().collect();
+        let snapshot = is_new.then(|| (newest.epoch, Arc::clone(&newest.bytes)));
+        Some(StageDelta { snapshot, calls, from })
+    }
+
     /// As many bytes of calls as the newest snapshot has: the next one is worth its cost.
     fn is_snapshot_due(&self) -> bool {
         self.snapshots.back().is_none_or(|newest| self.since >= newest.bytes.len())
     }
+}
+
+/// What a checkpoint has to add about a stage.
+pub(crate) struct StageDelta {
+    /// In place of everything before.
+    pub(crate) snapshot: Option<(Epoch, Arc<Vec<u8>>)>,
+    /// Of the epochs from `from` on.
+    pub(crate) calls: Vec<(Epoch, Call)>,
+    pub(crate) from: Epoch,
 }
 
 /// What a restart needs of stateful stages, by instance.
@@ -66,9 +87,17 @@ impl History {
 /// A snapshot copies the whole state, so one at every checkpoint would cost the square of a state that grows. One is
 /// taken when the calls since the last one have as many bytes as it has; a restart repeats the calls after it. So
 /// snapshots cost as much as what goes through the stage, and take at most a few times the memory of the state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SnapshotStore {
     stages: Mutex<HashMap<String, History>>,
+    /// What a checkpoint still needs: nothing from here on is forgotten.
+    kept: AtomicU64,
+}
+
+impl Default for SnapshotStore {
+    fn default() -> Self {
+        Self { stages: Mutex::default(), kept: AtomicU64::new(CLOSED) }
+    }
 }
 
 impl SnapshotStore {
@@ -110,11 +139,41 @@ impl SnapshotStore {
         })
     }
 
+    /// The past of a stage that another process has written.
+    pub(crate) fn begin_with(&self, stage: &str, epoch: Epoch, state: Vec<u8>, calls: Vec<(Epoch, Call)>) {
+        self.put(stage, epoch, state);
+        for (epoch, call) in calls {
+            self.record(stage, epoch, vec![call]);
+        }
+    }
+
+    /// The stages of which something is known.
+    pub(crate) fn stages(&self) -> Vec<String> {
+        self.stages.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// See [`History::since`].
+    pub(crate) fn since(
+        &self,
+        stage: &str,
+        base: Option<Epoch>,
+        from: Epoch,
+        to: Epoch,
+    ) -> Option<StageDelta> {
+        self.with(stage, |history| history.since(base, from, to))
+    }
+
+    /// Nothing from `epoch` on is forgotten until this is called again.
+    pub(crate) fn keep_from(&self, epoch: Epoch) {
+        self.kept.store(epoch, Ordering::Release);
+    }
+
     /// Forgets what no restart at or after `epoch` needs.
     pub(crate) fn prune(&self, stage: &str, epoch: Epoch) {
         if epoch == CLOSED {
             return;
         }
+        let epoch = epoch.min(self.kept.load(Ordering::Acquire));
         self.with(stage, |history| {
             while history.snapshots.get(1).is_some_and(|next| next.epoch <= epoch) {
                 history.snapshots.pop_front();
@@ -218,6 +277,7 @@ impl EpochLog {
 struct Logs {
     of: BTreeMap<String, EpochLog>,
     writer: Option<Box<dyn EpochWriter>>,
+    kept: Option<Epoch>,
 }
 
 impl Logs {
@@ -287,9 +347,32 @@ impl EpochLogs {
         self.lock().of.get(source)?.restart(epoch)
     }
 
+    /// The logs that another process has written.
+    pub(crate) fn begin_with(&self, logs: BTreeMap<String, EpochLog>) {
+        self.lock().of = logs;
+    }
+
+    /// The logs, without what no restart at or after `epoch` needs.
+    pub(crate) fn since(&self, epoch: Epoch) -> BTreeMap<String, EpochLog> {
+        let logs = self.lock();
+        let since = |(source, log): (&String, &EpochLog)| {
+            let first = log.restart(epoch).map_or(0, |(epoch, _)| epoch);
+            let cuts = log.cuts.range(first..).map(|(epoch, cut)| (*epoch, cut.clone())).collect();
+            (source.clone(), EpochLog { cuts, end: log.end, emitted: log.emitted })
+        };
+        logs.of.iter().map(since).collect()
+    }
+
+    /// Nothing that a restart at or after `epoch` needs is forgotten until this is called again.
+    pub(crate) fn keep_from(&self, epoch: Epoch) {
+        self.lock().kept = Some(epoch);
+    }
+
     /// Forgets cuts that no restart at or after `epoch` needs.
     pub(crate) fn prune(&self, source: &str, epoch: Epoch) {
-        if let Some(log) = self.lock().of.get_mut(source)
+        let mut logs = self.lock();
+        let epoch = epoch.min(logs.kept.unwrap_or(CLOSED));
+        if let Some(log) = logs.of.get_mut(source)
             && let Some(keep) = log.cuts.range(..=epoch).next_back().map(|(epoch, _)| *epoch)
         {
             log.cuts = log.cuts.split_off(&keep);

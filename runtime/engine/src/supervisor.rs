@@ -1,4 +1,5 @@
 //! The run's own thread: starts the slots, gives their channels links, restarts what dies, ends all in order.
+use crate::checkpoint::Checkpoints;
 use crate::clock::Nanoseconds;
 use crate::executor::CPU;
 use crate::failure::{OnPanic, RunError, SlotEnd, operator_error};
@@ -56,6 +57,10 @@ pub(crate) struct Supervisor {
     aborting: bool,
     failure: Option<RunError>,
     scaling: Option<Scaling>,
+    /// Where another process can continue the run.
+    checkpoints: Option<Checkpoints>,
+    /// The epoch that everything begins with.
+    begin_at: Epoch,
 }
 
 /// A batch that panics is narrowed down to its guilty records one restart at a time; more restarts than this
@@ -90,7 +95,16 @@ impl Supervisor {
             aborting: false,
             failure: None,
             scaling: None,
+            checkpoints: None,
+            begin_at: 0,
         }
+    }
+
+    /// Begins with epoch `begin_at` and keeps checkpoints.
+    pub(crate) fn with_checkpoints(mut self, checkpoints: Option<Checkpoints>, begin_at: Epoch) -> Self {
+        self.checkpoints = checkpoints;
+        self.begin_at = begin_at;
+        self
     }
 
     /// Lets each model have so many copies.
@@ -102,31 +116,54 @@ impl Supervisor {
 
     /// Runs the slots to their end; `true`: everything is committed, `false`: aborted.
     pub(crate) fn supervise(mut self) -> Result<bool, RunError> {
-        let result = self.start_all().and_then(|()| self.watch());
+        let result = match self.begin_at {
+            // Another process came to the end, but not to closing its sinks.
+            CLOSED => Ok(true),
+            _ => self.start_all().and_then(|()| self.watch()),
+        };
         let complete = result.as_ref().is_ok_and(|complete| *complete);
         *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
         if let Some(emulator) = &self.facts.emulator {
             emulator.close();
         }
         self.shared.epochs.finish();
-        let mut closing = Ok(());
+        let mut closing = self.last_checkpoint(if complete { CLOSED } else { self.durable() }, false);
+        let will_continue = !complete && self.checkpoints.is_some();
         for (id, cell) in &self.facts.sinks {
             let mut cell = lock(cell);
             let rolled_back = if complete { Ok(()) } else { cell.rollback() };
             let metrics = self.facts.metrics.sinks.get(id).map(AsRef::as_ref);
-            let closed = cell.close(|| self.facts.clock.now(), metrics);
+            let closed = match will_continue {
+                true => cell.suspend(),
+                false => cell.close(|| self.facts.clock.now(), metrics),
+            };
             closing = closing.and(rolled_back.and(closed).map_err(|error| operator_error(id, error)));
         }
-        closing =
-            closing.and(self.facts.letters.close().map_err(|error| operator_error("dead letters", error)));
+        let letters = match will_continue {
+            true => self.facts.letters.suspend(),
+            false => self.facts.letters.close(),
+        };
+        closing = closing.and(letters.map_err(|error| operator_error("dead letters", error)));
+        if complete && closing.is_ok() {
+            closing = self.last_checkpoint(CLOSED, true);
+        }
         result.and_then(|complete| closing.map(|()| complete))
+    }
+
+    fn last_checkpoint(&mut self, epoch: Epoch, is_complete: bool) -> Result<(), RunError> {
+        self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.finish(epoch, is_complete))
+    }
+
+    /// Before it, everything is durable behind all slots.
+    fn durable(&self) -> Epoch {
+        self.incarnations.iter().map(Incarnation::durable).min().unwrap_or(self.begin_at)
     }
 
     fn start_all(&mut self) -> Result<(), RunError> {
         let mut starts = Vec::new();
         for slot in 0..self.graph.slots.len() {
             let (incarnation, start) =
-                self.new_incarnation(slot, 1, vec![0; self.graph.slots[slot].instances.len()])?;
+                self.new_incarnation(slot, 1, vec![self.begin_at; self.graph.slots[slot].instances.len()])?;
             self.incarnations.push(incarnation);
             starts.push(start);
         }
@@ -242,10 +279,13 @@ impl Supervisor {
                     self.slot_ended(slot, end);
                 }
                 Event::SlotEnded { .. } | Event::Durable => {}
+                // Ends of sources are ends of windows too; who continues wants neither.
+                Event::Stop if self.checkpoints.is_some() => self.abort(),
                 Event::Stop => self.stop(),
                 Event::Abort => self.abort(),
             }
             self.letters_durable();
+            self.advance_checkpoints();
             self.stop_without_readers();
         }
         match self.failure.take() {
@@ -304,8 +344,17 @@ impl Supervisor {
         }
     }
 
+    fn advance_checkpoints(&mut self) {
+        let durable = self.durable();
+        if let Some(checkpoints) = &mut self.checkpoints
+            && let Err(error) = checkpoints.advance(durable)
+        {
+            self.fail(error);
+        }
+    }
+
     fn letters_durable(&mut self) {
-        let durable = self.incarnations.iter().map(Incarnation::durable).min().unwrap_or(CLOSED);
+        let durable = self.durable();
         if let Err(error) = self.shared.letters.durable(durable) {
             self.fail(operator_error("dead letters", error));
         }

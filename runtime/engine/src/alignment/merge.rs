@@ -65,6 +65,13 @@ impl Merge {
         }
     }
 
+    /// A merge that begins with `epoch`, before which each member had so many records.
+    pub(super) fn continued(epoch: Epoch, begun: Vec<u64>) -> Self {
+        let mut merge = Self { epoch, ..Self::new(begun.len()) };
+        merge.members.iter_mut().zip(begun).for_each(|(member, begun)| member.decided = begun);
+        merge
+    }
+
     /// How far epochs are known: the one being filled, and records of a member that have one.
     pub(super) fn reached(&self, member: usize) -> (Epoch, u64) {
         (self.epoch, self.members[member].decided)

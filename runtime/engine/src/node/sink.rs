@@ -4,6 +4,7 @@ mod unpublished;
 
 use self::unpublished::Unpublished;
 use super::{Emit, Node, Processing};
+use crate::checkpoint::SinkPast;
 use crate::clock::Nanoseconds;
 use crate::context::{SlotContext, StageContext};
 use crate::faults::Point;
@@ -26,6 +27,8 @@ pub(crate) struct SinkCell {
     /// All epochs before it are durable in the sink.
     pub(crate) committed: Epoch,
     pub(crate) rows: u64,
+    /// Rows that other processes committed.
+    pub(crate) rows_before: u64,
     pub(crate) score: Score,
     staged_rows: u64,
     staged_score: Score,
@@ -39,11 +42,17 @@ impl SinkCell {
             sink,
             committed: 0,
             rows: 0,
+            rows_before: 0,
             score: Score::default(),
             staged_rows: 0,
             staged_score: Score::default(),
             unpublished: Unpublished::default(),
         }
+    }
+
+    /// A sink that continues what another process has committed.
+    pub(crate) fn continued(sink: Box<dyn Sink>, past: &SinkPast) -> Self {
+        Self { committed: past.committed, rows_before: past.rows, ..Self::new(sink) }
     }
 
     /// Rows of a commit that has returned become visible at `now`, or wait for the end.
@@ -72,6 +81,11 @@ impl SinkCell {
             metrics.latency.record_all(rows.times().map(|(intended, rows)| (now - intended, rows)));
         }
         Ok(())
+    }
+
+    /// Ends the sink where another process will continue it.
+    pub(crate) fn suspend(&mut self) -> Result<(), OperatorError> {
+        self.sink.suspend()
     }
 
     /// Forgets what is not committed.

@@ -3,6 +3,7 @@ mod alignment;
 mod bursts;
 mod carriers;
 mod conformance;
+mod continued;
 mod determinism;
 mod emulation;
 mod executors;

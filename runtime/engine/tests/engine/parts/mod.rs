@@ -378,6 +378,10 @@ impl Sink for CollectSink {
         Ok(())
     }
 
+    fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        Ok(Some(self.committed.lock().expect("not poisoned").len().to_string().into_bytes()))
+    }
+
     fn exactly_once(&self) -> bool {
         self.publication != Publication::EachEpoch
     }
@@ -410,6 +414,16 @@ pub(crate) fn sink_that_publishes(
     let collected = Collected::default();
     let committed = Arc::clone(&collected);
     let before_commit: BeforeCommit = Arc::new(before_commit);
+    let make: MakeDurableSink = Arc::new(move |token| {
+        let length = token.map(|token| str::from_utf8(token).expect("a text").parse().expect("a length"));
+        committed.lock().expect("not poisoned").truncate(length.unwrap_or(0));
+        Ok(Box::new(CollectSink {
+            staged: vec![],
+            committed: Arc::clone(&committed),
+            before_commit: Arc::clone(&before_commit),
+            publication,
+        }))
+    });
     let bound = BoundSink {
         id: id.into(),
         kind: "collect".into(),
@@ -417,14 +431,11 @@ pub(crate) fn sink_that_publishes(
         ground_truth: None,
         files: vec![],
         is_standard_output: false,
-        make: Arc::new(move || {
-            Ok(Box::new(CollectSink {
-                staged: vec![],
-                committed: Arc::clone(&committed),
-                before_commit: Arc::clone(&before_commit),
-                publication,
-            }))
-        }),
+        make: {
+            let make = Arc::clone(&make);
+            Arc::new(move || make(None))
+        },
+        durable: Some(make),
     };
     (bound, collected)
 }

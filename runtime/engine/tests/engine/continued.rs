@@ -1,0 +1,182 @@
+//! Runs that another process continues: from any checkpoint on, the committed output is that of a run that nothing disturbed.
+use crate::parts::*;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidemill_engine::clock::{Clock, ManualClock};
+use tidemill_engine::{
+    Checkpoint, CheckpointWriter, Durability, Past, Program, Run, RunError, RunOptions, StagePast,
+};
+use tidemill_spec::plan::LinkKind;
+
+/// Every checkpoint of a run, each with all that was written before it.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<(Past, bool)>>>);
+
+impl Kept {
+    fn all(&self) -> Vec<(Past, bool)> {
+        self.0.lock().expect("not poisoned").clone()
+    }
+}
+
+impl CheckpointWriter for Kept {
+    fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
+        let mut kept = self.0.lock().expect("not poisoned");
+        let mut past = kept.last().map(|(past, _)| past.clone()).unwrap_or_default();
+        let Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters } = checkpoint;
+        for (stage, change) in stages {
+            let of = past.stages.entry(stage).or_default();
+            match change.snapshot {
+                Some((epoch, state)) => {
+                    *of = StagePast { snapshot: (epoch, state.to_vec()), calls: vec![change.calls] };
+                }
+                None => of.calls.push(change.calls),
+            }
+        }
+        past = Past { epoch, elapsed, sources, sinks, letters, ..past };
+        kept.push((past, is_complete));
+        Ok(())
+    }
+}
+
+fn options(clock: &Arc<ManualClock>, kept: &Kept, past: Option<Past>) -> RunOptions {
+    let interval = Duration::from_millis(1);
+    let durability = Durability { writer: Box::new(kept.clone()), past, interval };
+    RunOptions { clock: clock.clone(), durability: Some(durability), ..RunOptions::default() }
+}
+
+/// Runs a program to its end: with what it begins with, and what it has in its sink then.
+fn lines_of(
+    make: &dyn Fn() -> (Program, Collected),
+    before: &[String],
+    past: Option<Past>,
+) -> (Vec<String>, Kept) {
+    let (program, collected) = make();
+    collected.lock().expect("not poisoned").extend_from_slice(before);
+    let (clock, kept) = (Arc::new(ManualClock::new()), Kept::default());
+    let run = Run::start(program, options(&clock, &kept, past)).expect("starts");
+    let report = drive(&run, &clock);
+    assert!(report.complete);
+    (lines(&collected), kept)
+}
+
+/// Every checkpoint of a run is continued; whatever was written behind it is there still.
+fn continues(make: &dyn Fn() -> (Program, Collected), least: usize) {
+    let (expected, kept) = lines_of(make, &[], None);
+    let all = kept.all();
+    assert!(all.len() >= least, "{} checkpoints", all.len());
+    assert!(all.iter().rev().skip(1).all(|(_, is_complete)| !is_complete) && all[all.len() - 1].1);
+    for (past, _) in all.iter().filter(|(_, is_complete)| !is_complete).step_by(all.len().div_ceil(12)) {
+        let mut before = expected.clone();
+        before.push("more than was committed".to_owned());
+        let (found, _) = lines_of(make, &before, Some(past.clone()));
+        assert!(found == expected, "from epoch {}: {} lines for {}", past.epoch, found.len(), expected.len());
+    }
+}
+
+fn paced() -> (Program, Collected) {
+    let mut b = Builder::new(LinkKind::InProcess, &[0.5, 0.5]);
+    let (out, collected) = sink("out");
+    b.source(rows_source("left", numbered(1200), Some(1000.0), Some(0), 40), "a");
+    b.source(rows_source("right", numbered(1200), Some(1000.0), Some(0), 40), "b");
+    b.operator("m", model("m", |_| {}), "c", &[0]);
+    b.operator("m-2", model("m", |_| {}), "d", &[1]);
+    b.edge("left", "m", 0).edge("left", "m-2", 0);
+    b.operator("j", join("j", 100_000), "e", &[]);
+    b.edge("m", "j", 0).edge("m-2", "j", 0).edge("right", "j", 1);
+    b.operator("w", window("w", 10_000), "f", &[]).edge("j", "w", 0);
+    b.sink(out, "g").edge("w", "out", 0);
+    (b.program, collected)
+}
+
+#[test]
+fn a_paced_run_with_routes_a_join_and_a_window() {
+    continues(&paced, 10);
+}
+
+/// They cut their epochs together, by event time.
+fn side_by_side() -> (Program, Collected) {
+    let rows = |n: i64, step: i64| -> Vec<Row> {
+        (0..n).map(|i| Row { key: format!("k{:03}", i % 50), value: i, time: i * step }).collect()
+    };
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, collected) = sink("out");
+    b.source(rows_source("left", rows(60_000, 1000), None, Some(0), 500), "a");
+    b.source(rows_source("right", rows(20_000, 3000), None, Some(0), 300), "b");
+    b.operator("j", join("j", 10_000), "c", &[]);
+    b.edge("left", "j", 0).edge("right", "j", 1);
+    b.operator("w", window("w", 500_000), "d", &[]).edge("j", "w", 0);
+    b.sink(out, "d").edge("w", "out", 0);
+    (b.program, collected)
+}
+
+#[test]
+fn sources_that_are_read_side_by_side() {
+    continues(&side_by_side, 3);
+}
+
+/// A run that is told to stop keeps windows open, and another one continues.
+#[test]
+fn a_run_that_is_stopped_is_continued() {
+    let (expected, _) = lines_of(&paced, &[], None);
+    let (mut past, mut before, mut stops) = (None, Vec::new(), 0);
+    loop {
+        let (program, collected) = paced();
+        collected.lock().expect("not poisoned").extend(before);
+        let (clock, kept) = (Arc::new(ManualClock::new()), Kept::default());
+        let old = past.clone();
+        if let Some(old) = past {
+            kept.0.lock().expect("not poisoned").push((old, false));
+        }
+        let run = Run::start(program, options(&clock, &kept, old)).expect("starts");
+        let begun = kept.all().len();
+        passes(&clock, 1_000_000, || kept.all().len() >= begun + 3);
+        run.stopper().stop();
+        let report = drive(&run, &clock);
+        before = lines(&collected);
+        let (last, is_complete) = kept.all().pop().expect("there are checkpoints");
+        past = Some(last);
+        assert_eq!(report.complete, is_complete);
+        if is_complete {
+            break;
+        }
+        stops += 1;
+    }
+    assert!(stops >= 3, "{stops} stops");
+    assert_eq!(before, expected);
+}
+
+#[test]
+fn what_cannot_be_read_again_is_refused() {
+    let (mut program, _) = paced();
+    program.sources.get_mut("left").expect("it is there").stream = Some("standard input".into());
+    let (clock, kept) = (Arc::new(ManualClock::new()), Kept::default());
+    let refused = Run::start(program, options(&clock, &kept, None)).err().expect("refused");
+    assert!(
+        matches!(&refused, RunError::Plan(text) if text.contains("'left' reads standard input")),
+        "{refused}"
+    );
+}
+
+/// Writes none.
+struct Full;
+
+impl CheckpointWriter for Full {
+    fn write(&mut self, _: Checkpoint) -> Result<(), String> {
+        Err("no space left".into())
+    }
+}
+
+#[test]
+fn a_run_that_cannot_keep_checkpoints_fails_after_a_while() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, _) = sink("out");
+    b.source(rows_source("src", numbered(40_000), Some(1000.0), Some(0), 40), "a");
+    b.sink(out, "b").edge("src", "out", 0);
+    let clock = Arc::new(ManualClock::new());
+    let durability = Durability { writer: Box::new(Full), past: None, interval: Duration::from_millis(100) };
+    let options = RunOptions { clock: clock.clone(), durability: Some(durability), ..RunOptions::default() };
+    let run = Run::start(b.program, options).expect("starts");
+    let failed = outcome(&run, &clock).expect_err("it fails");
+    assert!(failed.to_string().contains("no space left"), "{failed}");
+    assert!(clock.now() >= 30_000_000_000, "at {}", clock.now());
+}
