@@ -115,7 +115,8 @@ pub trait Stateless: Send {
 
 /// Keeps state. The engine applies an epoch only when it is complete, with the rows of each port sorted by
 /// (event time, id), ports in order, then calls `advance` with the operator's watermark (the meet over its
-/// inputs); operators that [take rows early](Stateful::takes_rows_early) get them before. So the result depends on the epochs only, and the state is always "all of the epochs before e".
+/// inputs); operators that [take rows early](Stateful::takes_rows_early) get them before. So the result depends on the
+/// epochs only, and the state is always "all of the epochs before e".
 pub trait Stateful: Send {
     /// Applies the rows that arrived at input `port` in one epoch.
     fn apply(&mut self, port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;

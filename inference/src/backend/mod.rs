@@ -108,10 +108,11 @@ const BUILT_IN: &[Registration] = &[onnxruntime::REGISTRATION, rten::REGISTRATIO
 static ADDED: RwLock<Vec<Registration>> = RwLock::new(Vec::new());
 
 /// Adds a backend to this process, before any file is read that names it. Whether it did: a name that is there already
-/// stays with the backend that has it.
+/// stays with the backend that has it, and `auto` is nobody's.
 pub fn register(backend: Registration) -> bool {
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
-    let is_new = BUILT_IN.iter().chain(&*added).all(|other| other.name != backend.name);
+    let is_new = backend.name != BackendChoice::AUTO
+        && BUILT_IN.iter().chain(&*added).all(|other| other.name != backend.name);
     if is_new {
         added.push(backend);
     }

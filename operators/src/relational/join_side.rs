@@ -19,6 +19,9 @@ const COMPACT_ROWS: usize = 256;
 const RUN_ROWS: usize = 8;
 /// Rows that are kept beside twice those in state before compaction: small states are left alone.
 const SPARE_ROWS: usize = 64;
+/// Rows of a batch on average, with fewer of which batches are put together: each takes about two kilobytes beside its rows, and a
+/// paced source gives them one by one. A row is then copied that often while it is in state.
+const LEAST_ROWS: usize = 4;
 /// Keys without rows that keep their memory for the next ones, beside as many as have rows.
 const SPARE_GROUPS: usize = 64;
 
@@ -185,10 +188,11 @@ impl Side {
         }
     }
 
-    /// Copies the rows in state into batches of their own where most rows of the batches are no longer in state: one
-    /// late row must not keep a thousand pictures. Costs less than the expiry of those rows did.
+    /// Copies the rows in state into batches of their own where most rows of the batches are no longer in state (one
+    /// late row must not keep a thousand pictures; it costs less than the expiry of those rows did), or where batches are small.
     pub(super) fn compact(&mut self) -> Result<(), OperatorError> {
-        if self.held <= 2 * self.live + SPARE_ROWS {
+        let is_scattered = self.batches.len() > (self.live + SPARE_ROWS) / LEAST_ROWS;
+        if self.held <= 2 * self.live + SPARE_ROWS && !is_scattered {
             return Ok(());
         }
         let mut rows: Vec<&mut Row> = self.groups.iter_mut().flat_map(|group| &mut group.rows).collect();

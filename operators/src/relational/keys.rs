@@ -7,9 +7,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use serde_json::Value;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::OnceLock;
 use tidemill_spec::types::ColumnType;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// One column of a key. The order is that of emission: empty, false, true, numbers, texts by bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,6 +87,12 @@ enum KeyColumn<'a> {
 /// The key columns of one batch.
 pub(crate) struct Keys<'a>(Vec<KeyColumn<'a>>);
 
+/// Of the hashes of keys in this process: unknown to who writes the records.
+fn seed() -> u64 {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| RandomState::new().hash_one(0))
+}
+
 impl<'a> Keys<'a> {
     /// The payload columns `indices` of a batch with metadata.
     pub(crate) fn of(batch: &'a RecordBatch, indices: &[usize]) -> Self {
@@ -120,12 +128,17 @@ impl<'a> Keys<'a> {
             .collect()
     }
 
-    /// A hash of the key of a row: equal for equal keys.
+    /// A hash of the key of a row: equal for equal keys, in one process.
     pub(crate) fn hash(&self, row: usize) -> u64 {
-        self.0.iter().fold(0, |hash: u64, column| {
+        let seed = seed();
+        self.0.iter().fold(seed, |hash: u64, column| {
             let part = match column {
-                KeyColumn::Text(array) if array.is_valid(row) => xxh3_64(array.value(row).as_bytes()),
-                KeyColumn::Int(array) if array.is_valid(row) => xxh3_64(&array.value(row).to_le_bytes()),
+                KeyColumn::Text(array) if array.is_valid(row) => {
+                    xxh3_64_with_seed(array.value(row).as_bytes(), seed)
+                }
+                KeyColumn::Int(array) if array.is_valid(row) => {
+                    xxh3_64_with_seed(&array.value(row).to_le_bytes(), seed)
+                }
                 KeyColumn::Bool(array) if array.is_valid(row) => 1 + u64::from(array.value(row)),
                 _ => 0,
             };

@@ -93,7 +93,8 @@ impl CsvFormat {
     /// Splits a record into fields and counts them. `None` if it holds a line break (a lone carriage return) outside
     /// quotes.
     fn split(&mut self, record: &[u8]) -> Option<usize> {
-        self.is_plain = memchr2(b'"', b'\r', record).is_none();
+        // A byte order mark in front of a record, as two files put together have it, is taken away by the reader.
+        self.is_plain = memchr2(b'"', b'\r', record).is_none() && !record.starts_with(b"\xef\xbb\xbf");
         if self.is_plain {
             self.ends.clear();
             self.ends.extend(memchr_iter(b',', record));

@@ -59,7 +59,7 @@ impl Account {
 #[derive(Clone, Default)]
 pub(crate) struct Backpressure {
     pub(crate) accounts: Rc<RefCell<Vec<Account>>>,
-    /// It stopped and wants to be scheduled when there is backpressure.
+    /// It stopped and wants to be scheduled when the queues take more.
     pub(crate) stopped: Rc<Cell<bool>>,
     /// It can wait at no cost (it is a file that is read as fast as possible), so it stops as soon as one of the
     /// queues has enough.
@@ -80,7 +80,7 @@ impl Backpressure {
         self.stopped.get() && self.used() < (budget / 2).max(1) && !self.is_full()
     }
 
-    /// Whether more may be let in; if not, the producer is scheduled again when there is backpressure.
+    /// Whether more may be let in; if not, the producer is scheduled again when the queues take more.
     pub(crate) fn may_take(&self, budget: usize) -> bool {
         let left = self.used() < budget && !self.is_full();
         if !left {

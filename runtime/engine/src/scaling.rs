@@ -94,15 +94,18 @@ impl Scaling {
 
     fn holds_up(&self, last: &Look, look: &Look, window: f64) -> Option<usize> {
         let used = (look.processor - last.processor) as f64;
-        let busy = |(now, before): (&Load, &Load)| (now.busy - before.busy) as f64;
+        // An executor that was lost and started again begins with 0.
+        let busy = |(now, before): (&Load, &Load)| (now.busy - before.busy).max(0) as f64;
         let pairs = || look.models.iter().zip(&last.models);
         let computed: f64 = pairs().filter(|(now, _)| now.on_processors).map(busy).sum();
         let processors_are_short = used > (self.processors - IDLE) * window || used < GOT * computed;
         let shares = pairs().map(|pair| busy(pair) / pair.0.copies as f64 / window);
-        let (model, share) = shares.enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let Load { copies, on_processors, .. } = look.models[model];
-        let helps = !(on_processors && processors_are_short);
-        (helps && share >= HELD_UP && copies < self.most).then_some(model)
+        let can_grow = |(model, share): &(usize, f64)| {
+            let Load { copies, on_processors, .. } = look.models[*model];
+            *share >= HELD_UP && copies < self.most && !(on_processors && processors_are_short)
+        };
+        let held_up = shares.enumerate().filter(can_grow).max_by(|a, b| a.1.total_cmp(&b.1));
+        held_up.map(|(model, _)| model)
     }
 }
 

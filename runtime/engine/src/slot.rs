@@ -89,7 +89,7 @@ const STEPS: usize = 64;
 /// Token of the slot's own waker in epoll.
 const OWN: u64 = u64::MAX;
 
-/// Who stops where there is no backpressure: a source, an ingress or a stateful stage.
+/// Who stops where the queues are full: a source, an ingress or a stateful stage.
 struct Producer {
     node: usize,
     /// The instance that it feeds.
@@ -246,7 +246,7 @@ impl Slot {
         }
     }
 
-    /// Schedules those that stopped for want of backpressure and may go on; `true` if there are any.
+    /// Schedules those that backpressure stopped and that may go on; `true` if there are any.
     fn wake_producers(&self, progressed: bool) -> bool {
         let mut any = false;
         let ahead = progressed && self.context.ahead.replace(false);

@@ -12,6 +12,7 @@ use crate::slot::{Command, SlotShared, SlotStart, run as run_slot};
 use crate::wake::Waker;
 use arrow_array::RecordBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -44,6 +45,15 @@ impl Incarnation {
     fn durable(&self) -> Epoch {
         self.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).min().unwrap_or(CLOSED)
     }
+
+    fn has_progressed(&self) -> bool {
+        self.durable() > self.durable_at_restart
+    }
+
+    /// Restarts since the last progress.
+    fn tries(&self) -> u32 {
+        if self.has_progressed() { 0 } else { self.restarts_without_progress }
+    }
 }
 
 pub(crate) struct Supervisor {
@@ -57,6 +67,8 @@ pub(crate) struct Supervisor {
     aborting: bool,
     failure: Option<RunError>,
     scaling: Option<Scaling>,
+    /// Losses of an executor without progress of its slot, by instance.
+    losses: BTreeMap<String, u32>,
     /// Where another process can continue the run.
     checkpoints: Option<Checkpoints>,
     /// The epoch that everything begins with.
@@ -95,6 +107,7 @@ impl Supervisor {
             aborting: false,
             failure: None,
             scaling: None,
+            losses: BTreeMap::new(),
             checkpoints: None,
             begin_at: 0,
         }
@@ -417,7 +430,7 @@ impl Supervisor {
         let operator = operator.unwrap_or_else(|| "the engine".to_owned());
         let restart = context.is_some_and(|context| context.on_panic == OnPanic::Restart)
             && (self.shared.recoverable || self.graph.slots[slot].may_restart());
-        let tries = self.incarnations[slot].restarts_without_progress;
+        let tries = self.incarnations[slot].tries();
         if !restart || tries >= RESTARTS_WITHOUT_PROGRESS {
             self.incarnations[slot].alive = false;
             return self.fail(RunError::Panic { operator, text });
@@ -442,9 +455,17 @@ impl Supervisor {
         let Some(InstancePlan { context, work: Work::Inference { executor, restart, .. }, .. }) = lost else {
             return;
         };
-        let tries = self.incarnations[slot].restarts_without_progress;
         let narrows_down = context.on_panic == OnPanic::Restart;
-        let most = if narrows_down { RESTARTS_WITHOUT_PROGRESS } else { LOSSES_WITHOUT_PROGRESS };
+        // Several models of a slot may die with one machine: each counts for itself.
+        let losses = self.losses.entry(instance.to_owned()).or_default();
+        if self.incarnations[slot].has_progressed() {
+            *losses = 0;
+        }
+        let (tries, most) = match narrows_down {
+            true => (self.incarnations[slot].tries(), RESTARTS_WITHOUT_PROGRESS),
+            false => (*losses, LOSSES_WITHOUT_PROGRESS),
+        };
+        *losses += 1;
         let again = match restart {
             Some(restart) if tries < most => restart(),
             _ => {
@@ -479,8 +500,7 @@ impl Supervisor {
     fn restart(&mut self, slot: usize) -> Result<(), RunError> {
         let old = &self.incarnations[slot];
         let resume_at = old.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).collect();
-        let tries =
-            if old.durable() > old.durable_at_restart { 1 } else { old.restarts_without_progress + 1 };
+        let tries = old.tries() + 1;
         let (mut incarnation, start) = self.new_incarnation(slot, old.number + 1, resume_at)?;
         incarnation.restarts_without_progress = tries;
         self.incarnations[slot] = incarnation;

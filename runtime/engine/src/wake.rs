@@ -93,7 +93,11 @@ impl Waker {
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
         // An open eventfd can be polled; what else may fail, such as a signal, ends the sleep early.
-        let _ = poll(&mut [PollFd::new(self, PollFlags::IN)], timeout.as_ref());
+        let rung = poll(&mut [PollFd::new(self, PollFlags::IN)], timeout.as_ref());
+        // The signal may come after the flag it belongs to was cleared; left there it would end every later sleep at once.
+        if rung.is_ok_and(|rung| rung > 0) {
+            self.0.signal.take();
+        }
     }
 
     /// Called by the owner BEFORE it looks at what it was woken for, so that no wake-up is lost between.

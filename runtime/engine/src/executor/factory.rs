@@ -25,8 +25,8 @@ pub struct ExecutorRequest {
 ///
 /// - [`ExecutorFactory::start`] may take as long as loading the model takes. It is called before the run reads
 ///   anything; an error then ends the start.
-/// - An executor whose process, interpreter or machine died completes each job that it did not finish as
-///   [`JobResult::Lost`](super::JobResult::Lost). The run then drops it, starts another one here and restarts the slot
+/// - An executor whose process, interpreter or machine died completes each job that it did not finish, and each that it is given
+///   later, as [`JobResult::Lost`](super::JobResult::Lost): a slot that is restarted for another reason attaches to it again. The run then drops it, starts another one here and restarts the slot
 ///   of the stage from what is durable: nothing is lost or doubled. Losses one after another without progress end the
 ///   run, or, where the operator is restarted on panics, lead to the record that causes them.
 /// - Workers that are emulated slow down [`LocalExecutor`] only.

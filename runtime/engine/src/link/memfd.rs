@@ -2,7 +2,7 @@
 //! pointer identity and the receiver trusts nothing but lengths it checks.
 //!
 //! Layout of a frame: 64 bytes of header (little endian), then the payload. Frames lie one after another in
-//! a ring of 8 MiB; one that finds no backpressure gets a memory file of its own, so sending never blocks.
+//! a ring of 8 MiB; one that finds no space gets a memory file of its own, so sending never blocks.
 use super::pipe::{Reader, Writer, pipe};
 use super::{Link, LinkEnds, LinkError, LinkReceiver, LinkSender};
 use crate::frame::{Content, Control, Frame, Header, WatermarkStep};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of the ring: the credit window with backpressure to spare, so that only frames of unusual size find none.
+/// Bytes of the ring: the credit window with space to spare, so that only frames of unusual size find none.
 const RING_BYTES: u64 = 8 << 20;
 const HEADER_BYTES: usize = 64;
 const DATA: u8 = 0;

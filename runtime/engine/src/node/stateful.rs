@@ -202,6 +202,11 @@ impl StatefulNode {
             if more.is_some() && !self.backpressure.may_take(self.slot.budget) {
                 return Ok(());
             }
+            debug_assert!(
+                self.begun.is_none_or(|begun| epoch >= begun),
+                "{epoch} comes after {:?}",
+                self.begun
+            );
             self.checkpoint(epoch)?;
             self.apply(epoch, true, out)?;
             if self.operator.has_more() {

@@ -2,10 +2,11 @@
 //! rows, and neither speed nor interruption changes its result.
 use crate::parts::*;
 use arrow_array::RecordBatch;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use proptest::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Run, RunOptions};
 use tidemill_operators::api::*;
@@ -413,11 +414,16 @@ fn slots_that_die_change_nothing() {
     wait(&Run::start(program, RunOptions::default()).expect("starts"));
     let (gate, at_gate) = bounded::<Sender<()>>(1);
     let calls = AtomicUsize::new(0);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
     let (program, found) = build(Box::new(move || {
         let (go_on, told) = bounded(1);
-        // Nobody listens once all kills are done.
+        // Nobody listens once all kills are done, also where one waits already.
         if calls.fetch_add(1, Ordering::Relaxed) % 7 == 3 && gate.send(go_on).is_ok() {
-            let _ = told.recv();
+            let moment = Duration::from_millis(5);
+            while !over.load(Ordering::Acquire) && told.recv_timeout(moment) == Err(RecvTimeoutError::Timeout)
+            {
+            }
         }
     }));
     let (clock, kills) = (Arc::new(ManualClock::new()), Kills::new());
@@ -428,6 +434,7 @@ fn slots_that_die_change_nothing() {
         kills.kill(slot, &clock);
         go_on.send(()).expect("the gate waits");
     }
+    is_over.store(true, Ordering::Release);
     drop(at_gate);
     assert_eq!(kills.drive(&run, &clock).restarts, 4);
     let (found, expected) = (found.lock().expect("not poisoned"), expected.lock().expect("not poisoned"));

@@ -83,7 +83,7 @@ impl ModelExecutor for Mortal {
     fn completion(&self) -> Option<Completion> {
         self.state.0.lock().expect("not poisoned").done.pop_front()
     }
-    fn attach(&self, notifier: Notifier, _generation: u32) {
+    fn attach(&self, notifier: Notifier, _incarnation: u32) {
         self.state.0.lock().expect("not poisoned").notifier = Some(notifier);
     }
     fn device(&self) -> &str {

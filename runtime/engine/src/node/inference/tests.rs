@@ -59,7 +59,7 @@ impl ModelExecutor for ByHand {
     fn completion(&self) -> Option<Completion> {
         self.ended.lock().unwrap().pop_front()
     }
-    fn attach(&self, _notifier: Notifier, _generation: u32) {}
+    fn attach(&self, _notifier: Notifier, _incarnation: u32) {}
     fn device(&self) -> &str {
         "hand"
     }
