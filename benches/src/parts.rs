@@ -138,6 +138,7 @@ pub(crate) fn chain(
         files: vec![],
         is_standard_output: false,
         make: Arc::new(|| Ok(Box::new(Nothing))),
+        durable: None,
     };
     let (n, computation) = match middle {
         Middle::Operators(n) => (n, Computation::Stateless),

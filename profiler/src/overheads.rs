@@ -138,6 +138,7 @@ fn program(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Prog
         files: Vec::new(),
         is_standard_output: false,
         make: Arc::new(|| Ok(Box::new(Nothing))),
+        durable: None,
     };
     let mut stages = vec![stage("source", "main")];
     stages.extend(with_model.then(|| stage("model", "main")));
