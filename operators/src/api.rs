@@ -313,11 +313,13 @@ pub trait Sink: Send {
     fn rollback(&mut self) -> Result<(), OperatorError>;
     /// Last call: removes temporaries. What was not committed is not kept.
     fn close(&mut self) -> Result<(), OperatorError>;
-    /// What another process needs to continue behind the last commit.
+    /// What another process needs to continue behind the last commit, which is durable on disk when this returns; none:
+    /// this sink cannot be continued. A token that is taken before the first commit continues at the beginning.
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
         Ok(None)
     }
-    /// Last call instead of `close` where another process will continue.
+    /// Last call instead of `close` where another process will continue: forgets what is not committed, keeps what the
+    /// token needs.
     fn suspend(&mut self) -> Result<(), OperatorError> {
         self.close()
     }
@@ -346,11 +348,12 @@ pub trait Sink: Send {
 /// See [`Sink::call_off`].
 pub type CallOff = Arc<dyn Fn() + Send + Sync>;
 
-/// See [`BoundSink::durable`].
-pub type MakeDurableSink = Arc<dyn Fn(Option<&[u8]>) -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
-
 /// Makes a sink.
 pub type MakeSink = Arc<dyn Fn() -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
+
+/// Makes a sink whose commits survive the process: without a token it begins anew as [`MakeSink`] does, with the last one
+/// that was recorded it continues behind what the token says is committed, and forgets what was committed after it.
+pub type MakeDurableSink = Arc<dyn Fn(Option<&[u8]>) -> Result<Box<dyn Sink>, OperatorError> + Send + Sync>;
 
 /// Exact-match scoring of a sink's rows against ground truth.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -383,6 +386,9 @@ pub struct BoundSink {
     pub is_standard_output: bool,
     /// Makes the sink.
     pub make: MakeSink,
-    /// Makes a sink whose commits survive the process; none: no other process can continue it.
+    /// Makes a sink whose commits survive the process: without a token it begins anew as `make` does, with one it
+    /// continues behind what the token says is committed. None: no other process can continue this sink (standard
+    /// output, a pipe), which is at least once then: a process that goes on from a checkpoint writes the rows behind it
+    /// again.
     pub durable: Option<MakeDurableSink>,
 }

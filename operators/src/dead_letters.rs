@@ -3,7 +3,9 @@
 //!
 //! `id` is hexadecimal, `time` is the event time in microseconds; both are null where the record has none. `values` are
 //! the columns of the record, cut where they are long (see [`crate::values`]). Letters become part of the file at
-//! checkpoints, like the rows of a file sink. Whoever writes leaves out letters that a restart repeats.
+//! checkpoints, like the rows of a file sink, and survive a process that is killed like those. Another process continues
+//! the file with the token of its last recorded commit: what stands behind it is cut off. Whoever writes leaves out
+//! letters that a restart repeats.
 //!
 //! ```
 //! use tidemill_operators::{api::DeadLetter, dead_letters::DeadLetterWriter};
@@ -53,6 +55,23 @@ impl DeadLetterWriter {
         Ok(Self { staging: Staging::create(path, true)?, waiting: BTreeMap::new(), id: Vec::new() })
     }
 
+    /// Continues the file of another process behind what `token` says is committed; what stands behind it is cut off.
+    ///
+    /// # Errors
+    /// The file is not there or is shorter, or another run is writing it; the text names it and says what to do.
+    pub fn resume(path: &Path, token: &[u8]) -> Result<Self, OperatorError> {
+        Ok(Self { staging: Staging::resume(path, token)?, waiting: BTreeMap::new(), id: Vec::new() })
+    }
+
+    /// What [`DeadLetterWriter::resume`] needs to continue behind the last commit, which is durable on disk when this
+    /// returns. None where the path is a pipe or a device, which nobody can continue.
+    ///
+    /// # Errors
+    /// The file or its folder cannot be synced; the text names it and says what to do.
+    pub fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        self.staging.token()
+    }
+
     /// Takes a letter of an operator (or source) from `epoch`.
     ///
     /// # Errors
@@ -84,6 +103,15 @@ impl DeadLetterWriter {
         self.staging.commit()
     }
 
+    /// Last call instead of `close` where another process will continue: forgets what is not committed, keeps what the
+    /// token needs.
+    ///
+    /// # Errors
+    /// As of `close`.
+    pub fn suspend(&mut self) -> Result<(), OperatorError> {
+        self.close()
+    }
+
     /// Last call: what was not committed is not kept.
     ///
     /// # Errors
@@ -113,6 +141,39 @@ mod tests {
         let sent = serde_json::to_vec(&letter(Some(3))).unwrap();
         let received: DeadLetter = serde_json::from_reader(sent.as_slice()).unwrap();
         assert_eq!(received, letter(Some(3)));
+    }
+
+    #[test]
+    fn another_process_continues_behind_what_was_recorded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out/dead.jsonl");
+        let operators = || -> Vec<String> {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let value = |line| serde_json::from_str::<serde_json::Value>(line).unwrap();
+            text.lines().map(|line| value(line)["operator"].as_str().unwrap().to_owned()).collect()
+        };
+        let mut writer = DeadLetterWriter::create(&path).unwrap();
+        writer.write("a", &letter(Some(1)), 0).unwrap();
+        writer.write("c", &letter(Some(3)), 1).unwrap();
+        writer.commit(1).unwrap();
+        let token = writer.token().unwrap().unwrap();
+        writer.commit(2).unwrap();
+        assert_eq!(operators(), ["a", "c"]);
+        assert!(DeadLetterWriter::resume(&path, &token).err().unwrap().message.contains("is being written by"));
+        drop(writer);
+        let mut writer = DeadLetterWriter::resume(&path, &token).unwrap();
+        assert_eq!(operators(), ["a"]);
+        writer.write("b", &letter(None), 1).unwrap();
+        writer.commit(2).unwrap();
+        let token = writer.token().unwrap().unwrap();
+        writer.write("d", &letter(None), 2).unwrap();
+        writer.suspend().unwrap();
+        DeadLetterWriter::resume(&path, &token).unwrap().close().unwrap();
+        assert_eq!(operators(), ["a", "b"]);
+        std::fs::write(&path, "").unwrap();
+        let error = DeadLetterWriter::resume(&path, &token).err().unwrap();
+        assert!(error.message.contains("dead.jsonl") && error.message.contains("only 0"), "{error}");
+        assert!(DeadLetterWriter::create(Path::new("/dev/null")).unwrap().token().unwrap().is_none());
     }
 
     #[test]

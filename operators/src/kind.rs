@@ -41,7 +41,7 @@ impl EndContext<'_> {
         self.base.join(path)
     }
 
-    /// A bound sink without ground truth, which the caller of the kind adds.
+    /// A bound sink without ground truth, which the caller of the kind adds, and that no other process can continue.
     pub fn sink(&self, kind: &str, input: &InputPort, files: Vec<PathBuf>, make: MakeSink) -> BoundSink {
         BoundSink {
             id: self.id.value.clone(),

@@ -37,11 +37,12 @@
 //! writer.close().unwrap();
 //! assert!(std::fs::read(folder.path().join("answers.parquet")).unwrap().ends_with(b"PAR1"));
 //! ```
+use super::parquet_durable::DurableWriter;
 use super::rows::{Rows, Written};
 use super::staging::write_error;
 use super::text_file::FileOptions;
 use super::whole_file::WholeFile;
-use crate::api::{BoundSink, OperatorError, Sink};
+use crate::api::{BoundSink, MakeDurableSink, OperatorError, Sink};
 use crate::kind::{EndContext, InputPort, TypedSinkKind};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -86,11 +87,17 @@ impl TypedSinkKind for Parquet {
         let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;
         let (path, overwrite) = (context.path(&options.path), options.overwrite);
         let files = vec![path.clone()];
+        let (durable_path, durable_rows) = (path.clone(), rows.clone());
+        let durable: MakeDurableSink = Arc::new(move |token| {
+            let rows = durable_rows.clone();
+            Ok(Box::new(DurableWriter::open(&durable_path, overwrite, rows, ROW_GROUP_BYTES, token)?))
+        });
         let make = move || {
             let writer = Writer::create(&path, overwrite, rows.clone(), ROW_GROUP_BYTES)?;
             Ok(Box::new(writer) as Box<dyn Sink>)
         };
-        Ok(context.sink(Self::KIND, input, files, Arc::new(make)))
+        let sink = context.sink(Self::KIND, input, files, Arc::new(make));
+        Ok(BoundSink { durable: Some(durable), ..sink })
     }
 }
 
@@ -116,28 +123,8 @@ impl Writer {
         row_group_bytes: usize,
     ) -> Result<Self, OperatorError> {
         let file = WholeFile::create(path, overwrite)?;
-        let content = file.content().map_err(|e| write_error(path, &e))?;
         let schema = rows.arrow_schema();
-        let mut properties = WriterProperties::builder()
-            .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_compression(Compression::SNAPPY)
-            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-            .set_max_row_group_bytes(Some(row_group_bytes));
-        for (name, written) in rows.columns() {
-            // Values that hardly repeat: a dictionary of them would only be built to be thrown away.
-            let path = match written {
-                Written::Payload(_, ColumnType::Image | ColumnType::Audio) | Written::Id => {
-                    vec![name.clone()]
-                }
-                Written::Payload(_, ColumnType::Tensor { .. }) => {
-                    vec![name.clone(), "list".to_owned(), "item".to_owned()]
-                }
-                _ => continue,
-            };
-            properties = properties.set_column_dictionary_enabled(ColumnPath::new(path), false);
-        }
-        let writer = ArrowWriter::try_new(content, Arc::clone(&schema), Some(properties.build()))
-            .map_err(|e| failure(path, &e))?;
+        let writer = file_writer(path, &file, &rows, &schema, row_group_bytes)?;
         Ok(Self {
             path: path.to_owned(),
             rows,
@@ -148,7 +135,37 @@ impl Writer {
     }
 }
 
-fn failure(path: &Path, error: &ParquetError) -> OperatorError {
+/// Writes rows with this schema, whose fields are those of `rows`, as the content of `file`.
+pub(super) fn file_writer(
+    path: &Path,
+    file: &WholeFile,
+    rows: &Rows,
+    schema: &SchemaRef,
+    row_group_bytes: usize,
+) -> Result<ArrowWriter<File>, OperatorError> {
+    let content = file.content().map_err(|e| write_error(path, &e))?;
+    let mut properties = WriterProperties::builder()
+        .set_created_by(concat!("tidemill ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_max_row_group_bytes(Some(row_group_bytes));
+    for (name, written) in rows.columns() {
+        // Values that hardly repeat: a dictionary of them would only be built to be thrown away.
+        let path = match written {
+            Written::Payload(_, ColumnType::Image | ColumnType::Audio) | Written::Id => {
+                vec![name.clone()]
+            }
+            Written::Payload(_, ColumnType::Tensor { .. }) => {
+                vec![name.clone(), "list".to_owned(), "item".to_owned()]
+            }
+            _ => continue,
+        };
+        properties = properties.set_column_dictionary_enabled(ColumnPath::new(path), false);
+    }
+    ArrowWriter::try_new(content, Arc::clone(schema), Some(properties.build())).map_err(|e| failure(path, &e))
+}
+
+pub(super) fn failure(path: &Path, error: &ParquetError) -> OperatorError {
     let cause = match error {
         ParquetError::External(cause) => cause.downcast_ref::<std::io::Error>(),
         _ => None,

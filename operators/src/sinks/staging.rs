@@ -3,9 +3,13 @@
 //! Staged bytes stay in memory up to a limit, then go to a temporary file without a name on the same disk: nothing is
 //! left of it, however the run ends. A commit appends them to the target and syncs it. If a commit fails half-way (a
 //! full disk), the target is cut back to what was committed before. While a run writes it, no other one can.
+//!
+//! Another process continues the file with a token, which says how long it was after a commit: what stands behind that is
+//! cut off. It may be rows whose token was not recorded before the process ended, or a part of them.
 use super::lock::lock;
 use crate::api::OperatorError;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -24,6 +28,16 @@ pub(crate) struct Staging {
     memory: Vec<u8>,
     spill_path: PathBuf,
     spill: Option<File>,
+    /// The file's name, and that it is there at all, survive the machine.
+    has_durable_name: bool,
+}
+
+/// What another process needs to continue the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Token {
+    /// Committed bytes.
+    length: u64,
 }
 
 impl Staging {
@@ -47,10 +61,79 @@ impl Staging {
         if is_file {
             target.set_len(0).map_err(failed)?;
         }
+        Ok(Self::of(path, target, is_file, 0))
+    }
+
+    fn of(path: &Path, target: File, is_file: bool, committed: u64) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let spill_path = path.with_file_name(format!(".{name}.staged"));
-        let path = path.into();
-        Ok(Self { path, target, is_file, committed: 0, memory: Vec::new(), spill_path, spill: None })
+        let (memory, path) = (Vec::new(), path.into());
+        Self { path, target, is_file, committed, memory, spill_path, spill: None, has_durable_name: false }
+    }
+
+    /// Continues the file of another process behind what `token` says is committed.
+    ///
+    /// # Errors
+    /// The file is not there or is shorter, or another run is writing it; the text names it and says what to do.
+    pub(crate) fn resume(path: &Path, token: &[u8]) -> Result<Self, OperatorError> {
+        Self::resume_at(path, read_token::<Token>(path, token)?.length)
+    }
+
+    /// The same with the number of committed bytes.
+    pub(crate) fn resume_at(path: &Path, committed: u64) -> Result<Self, OperatorError> {
+        let lost = |what: &str| {
+            Err(OperatorError::new(format!(
+                "`{}` cannot be continued: {committed} bytes of it are committed, and {what}: {LOST_HELP}",
+                path.display()
+            )))
+        };
+        // Before it is opened: that would wait for whoever reads a pipe.
+        match path.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return lost("the file is not there any more"),
+            Ok(found) if found.is_dir() => return lost("there is a folder in its place"),
+            Ok(found) if !found.is_file() => return lost("there is a pipe or a device in its place"),
+            _ => {}
+        }
+        let failed = |e: io::Error| write_error(path, &e);
+        let target = OpenOptions::new().write(true).open(path).map_err(failed)?;
+        lock(&target, path)?;
+        match target.metadata().map_err(failed)?.len() {
+            found if found < committed => return lost(&format!("the file has only {found}")),
+            found if found > committed => target.set_len(committed).map_err(failed)?,
+            _ => {}
+        }
+        Ok(Self::of(path, target, true, committed))
+    }
+
+    /// What [`Staging::resume`] needs to continue behind the last commit, which survives the machine when this returns.
+    /// None where it is no file.
+    pub(crate) fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        self.make_durable()?;
+        match self.is_file {
+            true => write_token(&Token { length: self.committed }).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Makes sure that what is committed survives the machine, with the name of the file.
+    pub(crate) fn make_durable(&mut self) -> Result<(), OperatorError> {
+        if self.is_file && !self.has_durable_name {
+            // Also where nothing is committed: it was emptied, or cut back.
+            self.target.sync_all().map_err(|e| write_error(&self.path, &e))?;
+            sync_name(&self.path)?;
+            self.has_durable_name = true;
+        }
+        Ok(())
+    }
+
+    /// Bytes that are committed.
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Whether the path still leads to this file.
+    pub(crate) fn is_in_place(&self) -> bool {
+        is_same_file(&self.target, &self.path)
     }
 
     /// Staged bytes in memory; append here, then call [`Staging::spill`].
@@ -139,6 +222,52 @@ impl Staging {
         let _ = self.target.unlock();
         self.rollback()
     }
+}
+
+/// What to do where what was committed is not there.
+pub(super) const LOST_HELP: &str = "restore the file, or begin anew with `tidemill state reset`";
+
+/// A token as it is kept.
+pub(super) fn write_token(token: &impl Serialize) -> Result<Vec<u8>, OperatorError> {
+    serde_json::to_vec(token).map_err(|e| OperatorError::new(format!("the state of a file: {e}")))
+}
+
+/// A token that [`write_token`] wrote.
+pub(super) fn read_token<'a, T: Deserialize<'a>>(path: &Path, token: &'a [u8]) -> Result<T, OperatorError> {
+    serde_json::from_slice(token).map_err(|error| {
+        OperatorError::new(format!(
+            "`{}` cannot be continued: what is known of it is of another kind of file or of another version ({error}): \
+             begin anew with `tidemill state reset`",
+            path.display()
+        ))
+    })
+}
+
+/// Makes the name of a file durable, with the folders that lead to it: they may be new too.
+pub(super) fn sync_name(path: &Path) -> Result<(), OperatorError> {
+    let real = path.canonicalize().map_err(|e| write_error(path, &e))?;
+    for (above, folder) in real.ancestors().skip(1).enumerate() {
+        match File::open(folder).and_then(|folder| folder.sync_all()) {
+            // Some file systems cannot sync folders; those further up may be somebody else's.
+            Err(error)
+                if above == 0 && !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
+            {
+                return Err(OperatorError::new(format!(
+                    "the name of `{}` cannot be made durable: {error}: allow reading its folder, and check the disk",
+                    path.display()
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a path leads to this open file.
+pub(super) fn is_same_file(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let number = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().ok().map(number) == path.metadata().ok().map(number)
 }
 
 /// What to do about a file that cannot be written.

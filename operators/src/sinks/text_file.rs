@@ -2,11 +2,12 @@
 use super::rows::Rows;
 use super::staging::Staging;
 use super::stream::{Printer, Stream};
-use crate::api::{BoundSink, OperatorError, Sink};
+use crate::api::{BoundSink, MakeDurableSink, OperatorError, Sink};
 use crate::kind::{EndContext, InputPort};
 use arrow_array::RecordBatch;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::path::Path;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::span::Located;
@@ -77,18 +78,32 @@ pub(super) fn bind(
     }
     let (path, overwrite) = (context.path(&options.path), options.overwrite);
     let files = vec![path.clone()];
-    let make = move || {
-        if path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-            let printer = Printer::new(rows.clone(), Arc::clone(&format), Stream::open(&path)?);
-            return Ok(Box::new(printer) as Box<dyn Sink>);
-        }
-        let mut staging = Staging::create(&path, overwrite)?;
-        // Not staged: a rollback must not take the header away.
-        format.header(&rows, staging.buffer())?;
-        staging.commit()?;
+    let is_continued = !is_stream(&path);
+    let durable: MakeDurableSink = Arc::new(move |token| {
+        let staging = match token {
+            Some(token) => Staging::resume(&path, token)?,
+            None if is_stream(&path) => {
+                let printer = Printer::new(rows.clone(), Arc::clone(&format), Stream::open(&path)?);
+                return Ok(Box::new(printer) as Box<dyn Sink>);
+            }
+            None => {
+                let mut staging = Staging::create(&path, overwrite)?;
+                // Not staged: a rollback must not take the header away.
+                format.header(&rows, staging.buffer())?;
+                staging.commit()?;
+                staging
+            }
+        };
         Ok(Box::new(Writer { rows: rows.clone(), format: Arc::clone(&format), staging }) as Box<dyn Sink>)
-    };
-    Ok(context.sink(kind, input, files, Arc::new(make)))
+    });
+    let make = Arc::clone(&durable);
+    let sink = context.sink(kind, input, files, Arc::new(move || make(None)));
+    Ok(BoundSink { durable: is_continued.then_some(durable), ..sink })
+}
+
+/// A pipe or a device, where rows go at once and nothing can be taken back.
+fn is_stream(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 struct Writer {
@@ -113,6 +128,10 @@ impl Sink for Writer {
 
     fn close(&mut self) -> Result<(), OperatorError> {
         self.staging.close()
+    }
+
+    fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        self.staging.token()
     }
 
     fn exactly_once(&self) -> bool {

@@ -5,7 +5,7 @@
 //! the older file; where there is none it is on a hidden empty file, `.NAME.lock`. That is all that a killed run can
 //! leave: nothing that looks like a result. The next run takes it over and removes it.
 use super::lock::lock;
-use super::staging::write_error;
+use super::staging::{is_same_file, write_error};
 use crate::api::OperatorError;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -41,10 +41,18 @@ impl WholeFile {
             )));
         }
         let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let hidden = target.with_file_name(format!(".{name}.lock"));
         let lock = match target.try_exists().map_err(failed)? {
             true if !overwrite => return Err(failed(ErrorKind::AlreadyExists.into())),
-            true => Lock::of_file(&target, path)?,
-            false => Lock::beside(target.with_file_name(format!(".{name}.lock")), path)?,
+            true => {
+                let lock = Lock::of_file(&target, path)?;
+                // Of a run that was killed when the file was there already, or is about to finish.
+                if hidden.exists() {
+                    drop(Lock::beside(hidden, path)?);
+                }
+                lock
+            }
+            false => Lock::beside(hidden, path)?,
         };
         let step = target.with_file_name(format!(".{name}.partial"));
         let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -61,6 +69,11 @@ impl WholeFile {
     /// The process has too many files open.
     pub fn content(&self) -> io::Result<File> {
         self.content.try_clone()
+    }
+
+    /// Where the file will be: the path, behind links.
+    pub(super) fn target(&self) -> &Path {
+        &self.target
     }
 
     /// Makes the content durable and puts it in the place of what was there.
@@ -132,12 +145,6 @@ impl Drop for Lock {
             let _ = std::fs::remove_file(hidden);
         }
     }
-}
-
-fn is_same_file(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let number = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    file.metadata().ok().map(number) == path.metadata().ok().map(number)
 }
 
 /// A file without a name in a folder, where the file system can do that.

@@ -1,0 +1,221 @@
+//! Committed rows of a file that can only be written in one go, kept beside it until then: an Arrow IPC stream that
+//! grows by commits.
+//!
+//! A position in it is a number of rows: commits end between record batches. The schema of the stream carries the
+//! journal's id, by which rows that were made from it are known again.
+use super::staging::{Staging, write_error};
+use crate::api::OperatorError;
+use arrow_array::RecordBatch;
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{Schema, SchemaRef};
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the schema has the journal's id.
+const ID: &str = "tidemill.journal";
+
+/// The journal; see the module.
+pub(super) struct Journal {
+    path: PathBuf,
+    schema: SchemaRef,
+    staging: Staging,
+    /// Turns batches into messages; holds none between two calls.
+    encoder: StreamWriter<Vec<u8>>,
+    committed: u64,
+    staged: u64,
+}
+
+/// What is found at the place of a journal.
+pub(super) enum Found {
+    /// It goes on there, behind the rows that were asked for.
+    Whole(Journal),
+    /// It has only so many rows; none where there is no journal of that id.
+    Rows(u64),
+}
+
+/// An id that no other journal has.
+pub(super) fn new_id() -> String {
+    // The standard library has no other random numbers.
+    format!("{:016x}", RandomState::new().build_hasher().finish())
+}
+
+/// The schema of rows of the journal `id`.
+pub(super) fn schema(columns: &Schema, id: &str) -> SchemaRef {
+    Arc::new(columns.clone().with_metadata(HashMap::from([(ID.to_owned(), id.to_owned())])))
+}
+
+/// Whether rows with one schema come from the same journal as those with the other.
+pub(super) fn is_same_journal(one: &Schema, other: &Schema) -> bool {
+    one.metadata().get(ID) == other.metadata().get(ID)
+}
+
+/// The workflow writes other columns than before.
+pub(super) fn other_columns(path: &Path) -> OperatorError {
+    OperatorError::new(format!(
+        "`{}` has other columns than what is to be written now: go on with the workflow as it was, or begin anew with \
+         `tidemill state reset`",
+        path.display()
+    ))
+}
+
+fn broken(path: &Path, error: &dyn std::fmt::Display) -> OperatorError {
+    OperatorError::new(format!("`{}`: {error}", path.display()))
+}
+
+fn encoder(path: &Path, schema: &SchemaRef) -> Result<StreamWriter<Vec<u8>>, OperatorError> {
+    StreamWriter::try_new(Vec::new(), schema).map_err(|e| broken(path, &e))
+}
+
+impl Journal {
+    /// Begins a journal with this schema; one that is there is emptied.
+    ///
+    /// # Errors
+    /// It cannot be written, or another run writes it; the text names it and says what to do.
+    pub(super) fn create(path: &Path, schema: SchemaRef) -> Result<Self, OperatorError> {
+        let mut encoder = encoder(path, &schema)?;
+        // Who had it may have removed it in between.
+        let mut staging = loop {
+            let staging = Staging::create(path, true)?;
+            if staging.is_in_place() {
+                break staging;
+            }
+        };
+        staging.buffer().append(encoder.get_mut());
+        staging.commit()?;
+        Ok(Self { path: path.to_owned(), schema, staging, encoder, committed: 0, staged: 0 })
+    }
+
+    /// Continues a journal with this schema behind so many rows.
+    ///
+    /// # Errors
+    /// It cannot be read, has other columns, or another run writes it; the text names it and says what to do.
+    pub(super) fn resume(path: &Path, schema: &SchemaRef, rows: u64) -> Result<Found, OperatorError> {
+        loop {
+            let (length, found) = match end_of(path, schema, rows)? {
+                (Some(length), found) => (length, found),
+                (None, found) => return Ok(Found::Rows(found)),
+            };
+            let staging = Staging::resume_at(path, length)?;
+            if !staging.is_in_place() {
+                continue;
+            }
+            let mut encoder = encoder(path, schema)?;
+            encoder.get_mut().clear();
+            let (path, schema) = (path.to_owned(), Arc::clone(schema));
+            return Ok(Found::Whole(Self { path, schema, staging, encoder, committed: found, staged: 0 }));
+        }
+    }
+
+    /// Takes rows that become part of it with the next commit.
+    pub(super) fn append(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), batch.columns().to_vec())
+            .map_err(|e| broken(&self.path, &e))?;
+        self.encoder.write(&batch).map_err(|e| broken(&self.path, &e))?;
+        self.staging.buffer().append(self.encoder.get_mut());
+        self.staged += batch.num_rows() as u64;
+        self.staging.spill()
+    }
+
+    /// Makes the rows durable.
+    pub(super) fn commit(&mut self) -> Result<(), OperatorError> {
+        self.staging.commit()?;
+        self.committed += std::mem::take(&mut self.staged);
+        Ok(())
+    }
+
+    /// Forgets the rows since the last commit.
+    pub(super) fn rollback(&mut self) -> Result<(), OperatorError> {
+        self.staged = 0;
+        self.staging.rollback()
+    }
+
+    /// Makes sure that the committed rows survive the machine, and tells how many there are.
+    pub(super) fn make_durable(&mut self) -> Result<u64, OperatorError> {
+        self.staging.make_durable()?;
+        Ok(self.committed)
+    }
+
+    /// With the journal's id.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The committed rows, batch by batch.
+    pub(super) fn batches(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, OperatorError>>, OperatorError> {
+        let file = File::open(&self.path).map_err(|e| broken(&self.path, &e))?;
+        let content = BufReader::new(file.take(self.staging.committed()));
+        let batches = StreamReader::try_new(content, None).map_err(|e| broken(&self.path, &e))?;
+        Ok(batches.map(|batch| batch.map_err(|e| broken(&self.path, &e))))
+    }
+
+    /// Leaves it for another process.
+    pub(super) fn close(mut self) -> Result<(), OperatorError> {
+        self.staging.close()
+    }
+
+    /// Removes it, while no other process can take it.
+    pub(super) fn remove(mut self) -> Result<(), OperatorError> {
+        std::fs::remove_file(&self.path).map_err(|e| write_error(&self.path, &e))?;
+        self.staging.close()
+    }
+}
+
+/// Where the first `rows` rows of a journal end, none if it has fewer; and how many it has up to there.
+fn end_of(path: &Path, schema: &SchemaRef, rows: u64) -> Result<(Option<u64>, u64), OperatorError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((None, 0)),
+        Err(error) => return Err(write_error(path, &error)),
+    };
+    // What has no whole schema is no journal yet.
+    let Ok(found) = StreamReader::try_new(BufReader::new(&file), None) else { return Ok((None, 0)) };
+    if !is_same_journal(&found.schema(), schema) {
+        return Ok((None, 0));
+    }
+    if found.schema() != *schema {
+        return Err(other_columns(path));
+    }
+    drop(found);
+    messages(&file, rows).map_err(|e| write_error(path, &e))
+}
+
+/// See [`end_of`]: goes from message to message, without the columns.
+fn messages(file: &File, rows: u64) -> io::Result<(Option<u64>, u64)> {
+    use std::os::unix::fs::FileExt;
+    let length = file.metadata()?.len();
+    let (mut end, mut found, mut is_schema) = (0_u64, 0, true);
+    let mut metadata = Vec::new();
+    while is_schema || found < rows {
+        // A mark, the length of the message's head, the head, the columns. What is torn ends the journal.
+        let mut start = [0; 8];
+        if end + 8 > length {
+            return Ok((None, found));
+        }
+        file.read_exact_at(&mut start, end)?;
+        let [mark @ .., a, b, c, d] = start;
+        let head = u64::from(u32::from_le_bytes([a, b, c, d]));
+        if mark != [0xff; 4] || head == 0 || end + 8 + head > length {
+            return Ok((None, found));
+        }
+        metadata.resize(head as usize, 0);
+        file.read_exact_at(&mut metadata, end + 8)?;
+        let Ok(message) = arrow_ipc::root_as_message(&metadata) else { return Ok((None, found)) };
+        let next = u64::try_from(message.bodyLength()).ok().and_then(|body| (end + 8 + head).checked_add(body));
+        let Some(next) = next.filter(|next| *next <= length) else { return Ok((None, found)) };
+        if let Some(batch) = message.header_as_record_batch() {
+            found += u64::try_from(batch.length()).unwrap_or(0);
+        }
+        (end, is_schema) = (next, false);
+    }
+    Ok(((found == rows).then_some(end), found))
+}

@@ -1,0 +1,170 @@
+//! A Parquet file that another process continues: its rows wait in a journal, from which the file is made at the end.
+//!
+//! | what ended the process | what another one finds |
+//! |---|---|
+//! | anything before the end | the journal with the committed rows |
+//! | something between the end of the file and that of the journal | both; the file is made again |
+//! | something after the journal is gone | the file, which knows its journal's id: the rows are taken out of it |
+use super::journal::{self, Found, Journal};
+use super::parquet::{failure, file_writer};
+use super::rows::Rows;
+use super::staging::{LOST_HELP, read_token, sync_name, write_token};
+use super::whole_file::WholeFile;
+use crate::api::{OperatorError, Sink};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_spec::publication::Publication;
+
+/// What another process needs to continue the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Token {
+    /// Id of the journal.
+    journal: String,
+    /// Committed rows.
+    rows: u64,
+}
+
+/// The sink; see the module.
+pub(super) struct DurableWriter {
+    path: PathBuf,
+    rows: Rows,
+    schema: SchemaRef,
+    row_group_bytes: usize,
+    id: String,
+    /// Gone once the file is finished or left to another process.
+    open: Option<(WholeFile, Journal)>,
+}
+
+impl DurableWriter {
+    /// Begins anew without a token, else continues.
+    pub(super) fn open(
+        path: &Path,
+        overwrite: bool,
+        rows: Rows,
+        row_group_bytes: usize,
+        token: Option<&[u8]>,
+    ) -> Result<Self, OperatorError> {
+        let token = token.map(|token| read_token::<Token>(path, token)).transpose()?;
+        let file = WholeFile::create(path, overwrite || token.is_some())?;
+        let schema = rows.arrow_schema();
+        let name = file.target().file_name().unwrap_or_default().to_string_lossy();
+        let journal = file.target().with_file_name(format!(".{name}.rows"));
+        let (id, journal) = match token {
+            None => {
+                let id = journal::new_id();
+                let journal = Journal::create(&journal, journal::schema(&schema, &id))?;
+                (id, journal)
+            }
+            Some(Token { journal: id, rows }) => {
+                let journal = resume(path, file.target(), &journal, &journal::schema(&schema, &id), rows)?;
+                (id, journal)
+            }
+        };
+        Ok(Self { path: path.to_owned(), rows, schema, row_group_bytes, id, open: Some((file, journal)) })
+    }
+}
+
+/// The journal with the first `rows` rows, taken out of the finished file where that is what is left of them.
+fn resume(
+    path: &Path,
+    target: &Path,
+    journal: &Path,
+    schema: &SchemaRef,
+    rows: u64,
+) -> Result<Journal, OperatorError> {
+    let found = match Journal::resume(journal, schema, rows)? {
+        Found::Whole(journal) => return Ok(journal),
+        Found::Rows(found) => found,
+    };
+    let lost = || {
+        OperatorError::new(format!(
+            "`{}` cannot be continued: {rows} rows of it are committed, and `{}`, where they were kept, has {found} of \
+             them: {LOST_HELP}",
+            path.display(),
+            journal.display()
+        ))
+    };
+    let finished = File::open(target).ok().and_then(|file| ParquetRecordBatchReaderBuilder::try_new(file).ok());
+    let finished = finished.ok_or_else(lost)?;
+    let in_file = u64::try_from(finished.metadata().file_metadata().num_rows()).unwrap_or(0);
+    if !journal::is_same_journal(finished.schema(), schema) || in_file < rows {
+        return Err(lost());
+    }
+    if finished.schema().fields() != schema.fields() {
+        return Err(journal::other_columns(path));
+    }
+    let mut taken = Journal::create(journal, Arc::clone(schema))?;
+    for batch in finished.with_limit(rows as usize).build().map_err(|e| failure(path, &e))? {
+        taken.append(&batch.map_err(|e| OperatorError::new(format!("`{}`: {e}", path.display())))?)?;
+    }
+    taken.commit()?;
+    Ok(taken)
+}
+
+impl DurableWriter {
+    /// Makes the file of the journal.
+    fn publish(&self, file: WholeFile, journal: &Journal) -> Result<(), OperatorError> {
+        let mut writer = file_writer(&self.path, &file, &self.rows, journal.schema(), self.row_group_bytes)?;
+        for batch in journal.batches()? {
+            writer.write(&batch?).map_err(|e| failure(&self.path, &e))?;
+        }
+        writer.close().map_err(|e| failure(&self.path, &e))?;
+        let target = file.target().to_owned();
+        file.finish()?;
+        // The journal goes only when the file cannot.
+        sync_name(&target)
+    }
+}
+
+impl Sink for DurableWriter {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let Some((_, journal)) = &mut self.open else { return Ok(()) };
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), self.rows.arrays(batch))
+            .map_err(|e| OperatorError::new(format!("parquet: {e}")))?;
+        journal.append(&batch)
+    }
+
+    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
+        self.open.as_mut().map_or(Ok(()), |(_, journal)| journal.commit())
+    }
+
+    fn rollback(&mut self) -> Result<(), OperatorError> {
+        self.open.as_mut().map_or(Ok(()), |(_, journal)| journal.rollback())
+    }
+
+    fn close(&mut self) -> Result<(), OperatorError> {
+        let Some((file, mut journal)) = self.open.take() else { return Ok(()) };
+        journal.rollback()?;
+        match self.publish(file, &journal) {
+            Ok(()) => journal.remove(),
+            Err(error) => {
+                let kept = "the rows are kept beside it, and a run that continues writes it again";
+                Err(OperatorError::new(format!("{}; {kept}", error.message)))
+            }
+        }
+    }
+
+    fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        let Some((_, journal)) = &mut self.open else { return Ok(None) };
+        let rows = journal.make_durable()?;
+        write_token(&Token { journal: self.id.clone(), rows }).map(Some)
+    }
+
+    fn suspend(&mut self) -> Result<(), OperatorError> {
+        self.open.take().map_or(Ok(()), |(_, journal)| journal.close())
+    }
+
+    fn exactly_once(&self) -> bool {
+        true
+    }
+
+    fn publication(&self) -> Publication {
+        Publication::AtEnd
+    }
+}
