@@ -10,14 +10,22 @@ use tidemill_operators::api::{DeadLetter, OperatorError};
 use tidemill_operators::dead_letters::DeadLetterWriter;
 use tidemill_spec::workflow::Workflow;
 
-/// The writer of the workflow's dead letters, if it names a file.
+/// The writer of the workflow's dead letters, if it names a file; with a token it goes on where another process was.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn letter_writer(workflow: &Workflow) -> Result<Option<Box<dyn LetterWriter>>, Failure> {
+pub fn letter_writer(
+    workflow: &Workflow,
+    token: Option<&[u8]>,
+) -> Result<Option<Box<dyn LetterWriter>>, Failure> {
     let Some(path) = &workflow.run.dead_letters else { return Ok(None) };
-    let writer = DeadLetterWriter::create(&workflow.resolve(&path.value))
-        .map_err(|error| Failure::new(Kind::Configuration, format!("dead letters: {error}")))?;
+    let path = workflow.resolve(&path.value);
+    let writer = match token {
+        Some(token) => DeadLetterWriter::resume(&path, token),
+        None => DeadLetterWriter::create(&path),
+    };
+    let writer =
+        writer.map_err(|error| Failure::new(Kind::Configuration, format!("dead letters: {error}")))?;
     Ok(Some(Box::new(FileLetters(writer))))
 }
 
@@ -31,6 +39,14 @@ impl LetterWriter for FileLetters {
 
     fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
         self.0.commit(epoch)
+    }
+
+    fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        self.0.token()
+    }
+
+    fn suspend(&mut self) -> Result<(), OperatorError> {
+        self.0.suspend()
     }
 
     fn close(&mut self) -> Result<(), OperatorError> {

@@ -3,7 +3,7 @@
 //! | question | module |
 //! |---|---|
 //! | which model does an operator run? | [`choice`], [`default_plan`] |
-//! | what does the engine run? | [`preparation`], [`run_options`], [`open_files`], [`letters`], [`epoch_file`], [`output_file`] |
+//! | what does the engine run? | [`preparation`], [`run_options`], [`open_files`], [`letters`], [`state`], [`epoch_file`], [`output_file`] |
 //! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`delivery`], [`publication`] |
 //! | what is there to plan, and what is a plan expected to do? | [`planning`], [`highs`], [`expectation`], [`weak_figures`] |
 //! | how is a plan emulated on this machine, and how near was the prediction? | [`emulation`] |
@@ -27,7 +27,7 @@
 //! let (slo, rate_of) = levels::settle(&mut prepared, None, &Silent);
 //! let watch = SloWatch::new(&slo, &prepared.program);
 //! open_files::reserve(&prepared.program, &Silent)?;
-//! let run = Run::start(prepared.program.clone(), run_options(&prepared, None)?)?;
+//! let run = Run::start(prepared.program.clone(), run_options(&prepared, None, None)?)?;
 //! let observer = run.observer();
 //! let report = run.wait()?;
 //! let levels = Levels { slo, rate_of };
@@ -65,4 +65,5 @@ pub mod run_options;
 pub mod skeleton;
 pub mod slo;
 pub mod slo_watch;
+pub mod state;
 pub mod weak_figures;

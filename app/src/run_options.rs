@@ -3,23 +3,30 @@ use crate::emulation::Emulated;
 use crate::failure::Failure;
 use crate::letters::letter_writer;
 use crate::preparation::Prepared;
+use crate::state::Continued;
 use std::sync::Arc;
 use tidemill_engine::RunOptions;
 use tidemill_engine::clock::DilatedClock;
 
 /// The options of a run: its file for dead letters is opened, models have as many copies as it should have, and an emulated
-/// run has its speeds, links and clock.
+/// run has its speeds, links and clock. A run with a state goes on from it.
 ///
 /// # Errors
 /// The file for dead letters cannot be opened.
-pub fn run_options(prepared: &Prepared, emulated: Option<&Emulated>) -> Result<RunOptions, Failure> {
+pub fn run_options(
+    prepared: &Prepared,
+    emulated: Option<&Emulated>,
+    state: Option<Continued>,
+) -> Result<RunOptions, Failure> {
     // A plan says what runs; without one, models get as many copies as there are processors.
     let model_copies = match prepared.is_planned {
         true => 1,
         false => std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let letters = letter_writer(&prepared.workflow)?;
-    let mut options = RunOptions { letters, model_copies, ..RunOptions::default() };
+    let token = state.as_ref().and_then(|state| state.letters.as_deref());
+    let letters = letter_writer(&prepared.workflow, token)?;
+    let durability = state.map(|state| state.durability);
+    let mut options = RunOptions { letters, model_copies, durability, ..RunOptions::default() };
     if let Some(emulated) = emulated {
         options.emulation = Some(emulated.emulation.clone());
         if emulated.dilation.factor != 1.0 {

@@ -15,6 +15,10 @@ pub(crate) use run::RunArguments;
 
 mod simulation;
 
+mod state;
+
+pub(crate) use state::{StateDiffArguments, StateResetArguments, StateShowArguments, StateVerb};
+
 pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 
 use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
@@ -98,6 +102,12 @@ pub(crate) enum Verb {
         /// What to do.
         #[command(subcommand)]
         verb: ModelsVerb,
+    },
+    /// Look at the state of a run (`run --state`), compare it with a workflow, or forget it.
+    State {
+        /// What to do.
+        #[command(subcommand)]
+        verb: StateVerb,
     },
     /// Print versions: of this program and of the inference backends found here.
     Version(VersionArguments),

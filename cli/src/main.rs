@@ -22,6 +22,7 @@ mod report;
 mod run;
 mod schema;
 mod simulate;
+mod state;
 mod status_line;
 mod table;
 mod templates;
@@ -50,6 +51,7 @@ fn main() -> ! {
         Verb::Graph(arguments) => graph::graph(&arguments),
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),
+        Verb::State { verb } => state::state(&verb, &terminal),
         Verb::Version(arguments) => version::version(&arguments),
         Verb::Init(arguments) => init::init(&arguments),
         Verb::Profile(arguments) => profile::profile(&arguments, &terminal),

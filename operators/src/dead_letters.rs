@@ -159,7 +159,9 @@ mod tests {
         let token = writer.token().unwrap().unwrap();
         writer.commit(2).unwrap();
         assert_eq!(operators(), ["a", "c"]);
-        assert!(DeadLetterWriter::resume(&path, &token).err().unwrap().message.contains("is being written by"));
+        assert!(
+            DeadLetterWriter::resume(&path, &token).err().unwrap().message.contains("is being written by")
+        );
         drop(writer);
         let mut writer = DeadLetterWriter::resume(&path, &token).unwrap();
         assert_eq!(operators(), ["a"]);

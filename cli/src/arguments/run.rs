@@ -21,6 +21,7 @@ use tidemill_spec::units::Rate;
                                                     as on the plan's machines and links
   tidemill run workflow.yaml --report report.html   and a page to look at
   tidemill run workflow.yaml --require-slo --output json    for scripts: exit code 1 if an SLO is missed
+  tidemill run workflow.yaml --state state          go on where the same command ended before, also after kill -9
   tidemill run workflow.yaml --max-dead-letters 1%    exit code 1 if more of the records cannot be used
 
 Ctrl-C ends the run; what the last complete checkpoint committed stays. A second Ctrl-C leaves at once.")]
@@ -88,6 +89,10 @@ pub(crate) struct RunArguments {
     /// that it had read.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
+    /// Keep the state of the run in this folder, so that the same command goes on where this one ended, however it did:
+    /// Ctrl-C, a failure, kill -9, a power cut. What is in the outputs is then neither lost nor doubled.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["emulate", "replay", "epoch_log"])]
+    pub(crate) state: Option<PathBuf>,
     /// Form of the report. It is on stdout, but on stderr if a sink of the workflow writes to stdout (`--quiet`
     /// silences it there).
     #[arg(long, short, value_name = "FORM", default_value = "table")]

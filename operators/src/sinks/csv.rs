@@ -4,7 +4,9 @@
 //! - {id: counts, kind: csv, input: by_colour, options: {path: out/counts.csv}}
 //! ```
 //! Options, exactly-once behaviour and the form of values are those of [`super::jsonl`]; texts are quoted where they
-//! have to be, empty values are empty fields. The header is written once, also when there are no rows.
+//! have to be, empty values are empty fields. The header is written once, also when there are no rows; a process that
+//! continues the run does not write it again. What a process that is killed leaves is as there: a row that is not whole
+//! can only be behind the complete checkpoints, and is cut off when the run continues.
 //!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};

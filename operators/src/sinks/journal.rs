@@ -33,7 +33,7 @@ pub(super) struct Journal {
 /// What is found at the place of a journal.
 pub(super) enum Found {
     /// It goes on there, behind the rows that were asked for.
-    Whole(Journal),
+    Whole(Box<Journal>),
     /// It has only so many rows; none where there is no journal of that id.
     Rows(u64),
 }
@@ -107,7 +107,8 @@ impl Journal {
             let mut encoder = encoder(path, schema)?;
             encoder.get_mut().clear();
             let (path, schema) = (path.to_owned(), Arc::clone(schema));
-            return Ok(Found::Whole(Self { path, schema, staging, encoder, committed: found, staged: 0 }));
+            let journal = Self { path, schema, staging, encoder, committed: found, staged: 0 };
+            return Ok(Found::Whole(Box::new(journal)));
         }
     }
 
@@ -210,7 +211,8 @@ fn messages(file: &File, rows: u64) -> io::Result<(Option<u64>, u64)> {
         metadata.resize(head as usize, 0);
         file.read_exact_at(&mut metadata, end + 8)?;
         let Ok(message) = arrow_ipc::root_as_message(&metadata) else { return Ok((None, found)) };
-        let next = u64::try_from(message.bodyLength()).ok().and_then(|body| (end + 8 + head).checked_add(body));
+        let next =
+            u64::try_from(message.bodyLength()).ok().and_then(|body| (end + 8 + head).checked_add(body));
         let Some(next) = next.filter(|next| *next <= length) else { return Ok((None, found)) };
         if let Some(batch) = message.header_as_record_batch() {
             found += u64::try_from(batch.length()).unwrap_or(0);

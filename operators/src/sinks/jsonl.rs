@@ -8,11 +8,16 @@
 //!
 //! Exactly once: rows become part of the file at checkpoints, where the file is synced; until then they wait in
 //! memory or in a nameless file on the same disk. A new run replaces the file of the run before; with `overwrite: false` an
-//! existing file is an error. Missing folders are created. A process that is killed or a machine that stops in a commit
-//! can leave a last line without a line break: it is not whole, everything before it is.
+//! existing file is an error. Missing folders are created.
+//!
+//! A process that is killed and a machine that stops leave all rows of complete checkpoints. Behind them may be those of
+//! a checkpoint that was being written, or a part of them: where the last line has no line break, it is not whole. A
+//! process that continues the run (also with `overwrite: false`) cuts off what stands behind the last checkpoint that was
+//! recorded and appends: each row is in the file once, however often its processes end. Whoever reads along may have seen
+//! rows that are cut off then. A file that was removed or has become shorter than what was recorded is an error.
 //!
 //! `path: "-"` is standard output. There, and where the path is a pipe or a device, rows are written at once as by
-//! [`super::stdout`].
+//! [`super::stdout`], and at least once: nothing can be cut off.
 //!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};

@@ -18,6 +18,16 @@
 //! once, also after restarts of parts of the run. In memory are the rows of one checkpoint and one row group, which ends at
 //! 32 MiB or 1,048,576 rows.
 //!
+//! A run that another process can continue keeps committed rows in a hidden file beside the other one, `.NAME.rows`, and
+//! makes the Parquet file of it at the end; the disk needs room for both, and the rows there are not compressed. In
+//! memory are 8 MiB of the rows of a checkpoint, then a row group. Where such a run is killed, or stops so that it can be
+//! continued, `.NAME.rows` stays, and an older file stays as it was. Who continues cuts off what stands behind the last
+//! checkpoint that was recorded and appends: each row is in the Parquet file once, however often the processes end.
+//! `.NAME.rows` goes when the Parquet file is whole and synced; a process that ended after that and did not record it is
+//! continued too, with the rows of the Parquet file, which knows by `tidemill.journal` in its Arrow metadata where they
+//! come from. A `.NAME.rows` that is gone or cut short without such a file is an error. One that is not to be continued
+//! may be deleted; a run that begins anew and can be continued takes it over.
+//!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};
 //! use tidemill_operators::registry::Registry;

@@ -79,7 +79,7 @@ fn resume(
     rows: u64,
 ) -> Result<Journal, OperatorError> {
     let found = match Journal::resume(journal, schema, rows)? {
-        Found::Whole(journal) => return Ok(journal),
+        Found::Whole(journal) => return Ok(*journal),
         Found::Rows(found) => found,
     };
     let lost = || {
@@ -90,7 +90,8 @@ fn resume(
             journal.display()
         ))
     };
-    let finished = File::open(target).ok().and_then(|file| ParquetRecordBatchReaderBuilder::try_new(file).ok());
+    let finished =
+        File::open(target).ok().and_then(|file| ParquetRecordBatchReaderBuilder::try_new(file).ok());
     let finished = finished.ok_or_else(lost)?;
     let in_file = u64::try_from(finished.metadata().file_metadata().num_rows()).unwrap_or(0);
     if !journal::is_same_journal(finished.schema(), schema) || in_file < rows {

@@ -89,7 +89,9 @@ impl Staging {
         };
         // Before it is opened: that would wait for whoever reads a pipe.
         match path.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => return lost("the file is not there any more"),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return lost("the file is not there any more");
+            }
             Ok(found) if found.is_dir() => return lost("there is a folder in its place"),
             Ok(found) if !found.is_file() => return lost("there is a pipe or a device in its place"),
             _ => {}
@@ -250,7 +252,8 @@ pub(super) fn sync_name(path: &Path) -> Result<(), OperatorError> {
         match File::open(folder).and_then(|folder| folder.sync_all()) {
             // Some file systems cannot sync folders; those further up may be somebody else's.
             Err(error)
-                if above == 0 && !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
+                if above == 0
+                    && !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
             {
                 return Err(OperatorError::new(format!(
                     "the name of `{}` cannot be made durable: {error}: allow reading its folder, and check the disk",

@@ -5,6 +5,8 @@
 //! ```
 //! `format: jsonl` (default) writes one JSON object a line, `format: table` a header and columns between tabs. Rows
 //! are written at once, a line at a time: after a restart rows may come again, with the same `_id` (`metadata: true`).
+//! So they are there at least once also where another process continues the run: it writes those behind the last checkpoint
+//! that was recorded, and the header of a table, again.
 //! A reader that has seen enough (`| head`) is no failure: nothing is written any more, a run all of whose sinks are in
 //! that state ends, and the report says how many rows were written until then.
 //!

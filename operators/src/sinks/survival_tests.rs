@@ -56,7 +56,8 @@ const PARQUET: Subject = Subject {
     content: ".a.parquet.rows",
     keys: |path| {
         let file = File::open(path).expect("it is there");
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("whole").build().expect("readable");
+        let reader =
+            ParquetRecordBatchReaderBuilder::try_new(file).expect("whole").build().expect("readable");
         let keys = |batch: arrow_array::RecordBatch| {
             let keys = batch.column_by_name("key").expect("a column").as_string::<i32>().clone();
             keys.iter().map(|key| key.expect("not null").to_owned()).collect::<Vec<_>>()
@@ -84,8 +85,8 @@ struct Trial<'a> {
 impl<'a> Trial<'a> {
     fn new(subject: &'a Subject, options: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let bound =
-            bind(subject.kind, folder.path(), &format!("path: out/{}\n{options}", subject.name)).expect("valid");
+        let bound = bind(subject.kind, folder.path(), &format!("path: out/{}\n{options}", subject.name))
+            .expect("valid");
         let sink = bound.durable.as_ref().expect("durable")(None).expect("writable");
         let (token, keys) = (Vec::new(), Vec::new());
         let mut trial =

@@ -249,6 +249,21 @@ impl Checkpoints {
         })
     }
 
+    /// Writes the first checkpoint of a run that begins, so that its outputs are known to be its own from now on.
+    pub(crate) fn first(&mut self) -> Result<(), RunError> {
+        if self.epoch > 0 {
+            return Ok(());
+        }
+        self.begin(0, false);
+        self.wait()?;
+        match self.failing.take() {
+            Some((_, text)) => {
+                Err(RunError::System(format!("the first checkpoint cannot be written: {text}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Writes a checkpoint of `epoch` if it is time for one; an error when none could be written for too long.
     pub(crate) fn advance(&mut self, epoch: Epoch) -> Result<(), RunError> {
         if let Ok(result) = self.written.try_recv() {
@@ -319,7 +334,7 @@ impl Checkpoints {
         let is_placed = |log: &EpochLog| {
             log.cuts.contains_key(&epoch) || log.end.is_some_and(|end| end.epoch < epoch) || epoch == CLOSED
         };
-        if !self.seated.iter().all(|source| sources.get(source).is_some_and(is_placed)) {
+        if epoch > 0 && !self.seated.iter().all(|source| sources.get(source).is_some_and(is_placed)) {
             return;
         }
         let mut stages = BTreeMap::new();

@@ -132,7 +132,7 @@ impl Supervisor {
         let result = match self.begin_at {
             // Another process came to the end, but not to closing its sinks.
             CLOSED => Ok(true),
-            _ => self.start_all().and_then(|()| self.watch()),
+            _ => self.first_checkpoint().and_then(|()| self.start_all()).and_then(|()| self.watch()),
         };
         let complete = result.as_ref().is_ok_and(|complete| *complete);
         *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
@@ -161,6 +161,10 @@ impl Supervisor {
             closing = self.last_checkpoint(CLOSED, true);
         }
         result.and_then(|complete| closing.map(|()| complete))
+    }
+
+    fn first_checkpoint(&mut self) -> Result<(), RunError> {
+        self.checkpoints.as_mut().map_or(Ok(()), Checkpoints::first)
     }
 
     fn last_checkpoint(&mut self, epoch: Epoch, is_complete: bool) -> Result<(), RunError> {

@@ -1,0 +1,229 @@
+//! The state of a run in a folder: what a run continues from, and where its checkpoints go.
+use crate::failure::{Failure, Kind};
+use crate::figures::grouped;
+use crate::machine;
+use crate::preparation::Prepared;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+use std::time::Duration;
+use tidemill_engine::{Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StagePast};
+use tidemill_state::{
+    Change, Content, Identity, Manifest, ObjectReference, SinkState, StageState, State, StateError, Token,
+    compare,
+};
+
+/// Engine time between two checkpoints.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Objects with calls of one stage; more are put together.
+const MOST_CALLS: usize = 32;
+
+/// What a run begins with.
+pub enum Begin {
+    /// The run goes on from here, or begins.
+    Continued(Continued),
+    /// Nothing is left to do.
+    Complete(Manifest),
+}
+
+/// A run that keeps its state.
+pub struct Continued {
+    /// For the options of the run.
+    pub durability: Durability,
+    /// What the writer of dead letters continues from.
+    pub letters: Option<Vec<u8>>,
+    /// The checkpoint that it goes on from, in words; none: it begins.
+    pub from: Option<String>,
+}
+
+/// Opens the state in a folder for a run.
+///
+/// # Errors
+/// Another process has it, it is not of this workflow and plan, or it cannot be read. Nothing is touched then.
+pub fn open(path: &Path, prepared: &Prepared) -> Result<Begin, Failure> {
+    let state = State::open_at(path, &machine::now()).map_err(|error| failure(&error))?;
+    let identity = identity(prepared);
+    let Some(manifest) = state.manifest() else {
+        return Ok(Begin::Continued(Continued {
+            durability: durability(state, identity, None),
+            letters: None,
+            from: None,
+        }));
+    };
+    let changes = compare(&manifest.identity, &identity);
+    if !changes.is_empty() {
+        return Err(refused(path, &changes));
+    }
+    if manifest.complete {
+        return Ok(Begin::Complete(manifest.clone()));
+    }
+    let past = past(&state, manifest).map_err(|error| failure(&error))?;
+    let (letters, from) = (past.letters.token.clone(), Some(described(manifest)));
+    Ok(Begin::Continued(Continued { durability: durability(state, identity, Some(past)), letters, from }))
+}
+
+fn durability(state: State, identity: Identity, past: Option<Past>) -> Durability {
+    Durability { writer: Box::new(Writer { state, identity }), past, interval: INTERVAL }
+}
+
+/// Whose state a run would continue: its sources with their rates, operators, sinks and plan.
+pub fn identity(prepared: &Prepared) -> Identity {
+    let (workflow, program) = (&prepared.workflow, &prepared.program);
+    let json = |value: &dyn erased::Json| Identity::digest(&value.json());
+    let mut identity = Identity { workflow: workflow.name.value.clone(), ..Identity::default() };
+    for source in &workflow.sources {
+        let rate = program.sources.get(&source.id.value).and_then(|bound| bound.rate_per_second);
+        identity.parts.insert(source.id.value.clone(), json(&(source, rate)));
+    }
+    for operator in &workflow.operators {
+        identity.parts.insert(operator.id.value.clone(), json(operator));
+    }
+    for sink in &workflow.sinks {
+        identity.parts.insert(sink.id.value.clone(), json(sink));
+    }
+    let plan = &program.plan;
+    identity.plan = json(&(&plan.stages, &plan.edges, &plan.classes, &plan.tick, plan.checkpoint_every));
+    identity
+}
+
+mod erased {
+    /// What can be written as JSON.
+    pub(super) trait Json {
+        fn json(&self) -> Vec<u8>;
+    }
+
+    impl<T: serde::Serialize> Json for T {
+        fn json(&self) -> Vec<u8> {
+            serde_json::to_vec(self).expect("parts of workflows and plans are JSON")
+        }
+    }
+}
+
+/// A checkpoint in words.
+pub fn described(manifest: &Manifest) -> String {
+    let rows: u64 = manifest.sinks.values().map(|sink| sink.rows).sum();
+    format!(
+        "checkpoint {} of {}, {} rows in its outputs",
+        manifest.checkpoint,
+        manifest.written_at,
+        grouped(rows)
+    )
+}
+
+/// An error of the state as one of the application.
+pub fn failure(error: &StateError) -> Failure {
+    let kind = match error {
+        StateError::File { .. } | StateError::InUse { .. } | StateError::Damaged { .. } => Kind::Unavailable,
+        StateError::Format { .. } | StateError::Foreign { .. } | StateError::Missing { .. } => {
+            Kind::Configuration
+        }
+    };
+    Failure::new(kind, error.to_string())
+}
+
+fn refused(path: &Path, changes: &[Change]) -> Failure {
+    let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let path = path.display();
+    Failure::new(
+        Kind::Configuration,
+        format!("the state in `{path}` is of another run: {}", changes.join(", ")),
+    )
+    .with_help(format!(
+        "undo the change, name another folder, or begin anew with `tidemill state reset {path}`"
+    ))
+}
+
+/// Reads what a run continues from.
+fn past(state: &State, manifest: &Manifest) -> Result<Past, StateError> {
+    let mut past = Past { epoch: manifest.epoch, elapsed: manifest.elapsed, ..Past::default() };
+    for (stage, StageState { objects }) in &manifest.stages {
+        let mut of = StagePast::default();
+        for object in objects {
+            let bytes = state.object(object)?;
+            match object.content {
+                Content::Snapshot { epoch } => of.snapshot = (epoch, bytes),
+                Content::Calls { .. } => of.calls.push(bytes),
+            }
+        }
+        past.stages.insert(stage.clone(), of);
+    }
+    for (source, log) in &manifest.sources {
+        past.sources.insert(source.clone(), parsed(state, log)?);
+    }
+    for (sink, SinkState { committed, rows, token }) in &manifest.sinks {
+        let token = token.as_ref().map(|token| token.0.clone());
+        past.sinks.insert(sink.clone(), SinkPast { committed: *committed, rows: *rows, token });
+    }
+    past.letters = parsed(state, &manifest.letters)?;
+    Ok(past)
+}
+
+fn parsed<T: DeserializeOwned>(state: &State, value: &serde_json::Value) -> Result<T, StateError> {
+    let damaged = |error: serde_json::Error| StateError::Damaged {
+        path: state.path().join("manifest.json"),
+        what: error.to_string(),
+    };
+    serde_json::from_value(value.clone()).map_err(damaged)
+}
+
+/// Writes checkpoints of the engine.
+struct Writer {
+    state: State,
+    identity: Identity,
+}
+
+impl CheckpointWriter for Writer {
+    fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
+        self.commit(checkpoint).map_err(|error| error.to_string())
+    }
+}
+
+impl Writer {
+    fn commit(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
+        let Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters } = checkpoint;
+        let mut next = Manifest::new(self.identity.clone());
+        (next.epoch, next.elapsed, next.complete) = (epoch, elapsed, is_complete);
+        next.written_at = machine::now();
+        next.letters = value::<LettersPast>(&letters);
+        next.sources = sources.iter().map(|(source, log)| (source.clone(), value(log))).collect();
+        for (sink, SinkPast { committed, rows, token }) in sinks {
+            next.sinks.insert(sink, SinkState { committed, rows, token: token.map(Token) });
+        }
+        let mut objects: Vec<(ObjectReference, Vec<u8>)> = Vec::new();
+        for (stage, change) in stages {
+            let mut add = |content, bytes: Vec<u8>| {
+                let reference = self.state.reference(&stage, content, &bytes);
+                objects.push((reference.clone(), bytes));
+                reference
+            };
+            let known = self.state.manifest().and_then(|manifest| manifest.stages.get(&stage));
+            let mut of = known.cloned().unwrap_or_default();
+            if let Some((epoch, state)) = change.snapshot {
+                of.objects = vec![add(Content::Snapshot { epoch }, state.to_vec())];
+            }
+            let (mut calls, mut from) = (change.calls, change.from);
+            if of.objects.len() > MOST_CALLS {
+                let mut all = Vec::new();
+                for object in of.objects.drain(1..) {
+                    all.extend(self.state.object(&object)?);
+                    if let Content::Calls { from: first, .. } = object.content {
+                        from = from.min(first);
+                    }
+                }
+                all.append(&mut calls);
+                calls = all;
+            }
+            if !calls.is_empty() {
+                of.objects.push(add(Content::Calls { from, upto: change.upto }, calls));
+            }
+            next.stages.insert(stage, of);
+        }
+        let objects =
+            objects.iter().map(|(reference, bytes)| (reference.clone(), bytes.as_slice())).collect();
+        self.state.commit(next, objects)
+    }
+}
+
+fn value<T: serde::Serialize>(of: &T) -> serde_json::Value {
+    serde_json::to_value(of).expect("a checkpoint is JSON")
+}

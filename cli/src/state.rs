@@ -1,0 +1,111 @@
+//! `tidemill state`: looks at the state of a run, compares it with a workflow, forgets it.
+use crate::answer;
+use crate::arguments::{OutputForm, StateDiffArguments, StateResetArguments, StateShowArguments, StateVerb};
+use crate::exit::Exit;
+use crate::table::{Side, Table};
+use crate::terminal::Terminal;
+use serde_json::json;
+use std::io::Write;
+use tidemill_app::figures::{bytes, grouped};
+use tidemill_app::levels;
+use tidemill_app::listener::Listener;
+use tidemill_app::preparation::prepare;
+use tidemill_app::state::{failure, identity};
+use tidemill_state::{Manifest, State, compare};
+
+/// Does what the verb says.
+pub(crate) fn state(verb: &StateVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
+    match verb {
+        StateVerb::Show(arguments) => show(arguments),
+        StateVerb::Diff(arguments) => diff(arguments, terminal),
+        StateVerb::Reset(arguments) => reset(arguments, terminal),
+    }
+}
+
+fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
+    let manifest = State::look(&arguments.directory).map_err(|error| failure(&error))?;
+    let mut out = answer::out();
+    if arguments.output == OutputForm::Json {
+        serde_json::to_writer_pretty(&mut out, &json!({"version": 1, "ok": true, "state": manifest}))?;
+        writeln!(out)?;
+        return Ok(Exit::Success);
+    }
+    let how = if manifest.complete { "complete" } else { "to be continued" };
+    writeln!(out, "{}: {how}", manifest.identity.workflow)?;
+    writeln!(
+        out,
+        "checkpoint {} of {} by tidemill {}, after {:.1} s",
+        manifest.checkpoint,
+        manifest.written_at,
+        manifest.written_by,
+        manifest.elapsed as f64 / 1e9
+    )?;
+    parts(&manifest).write(&mut out)?;
+    Ok(Exit::Success)
+}
+
+fn parts(manifest: &Manifest) -> Table {
+    let columns = [
+        ("part", Side::Left),
+        ("of", Side::Left),
+        ("records", Side::Right),
+        ("state", Side::Right),
+        ("continues", Side::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for (source, log) in &manifest.sources {
+        let records = log["emitted"].as_u64().unwrap_or(0);
+        let ended = if log["end"].is_null() { "reads again from the checkpoint" } else { "has ended" };
+        table.row(["source".into(), source.clone(), grouped(records), String::new(), ended.into()]);
+    }
+    for (stage, state) in &manifest.stages {
+        let size = state.objects.iter().map(|object| object.bytes).sum();
+        table.row(["stage".into(), stage.clone(), String::new(), bytes(size), "from its snapshot".into()]);
+    }
+    for (sink, state) in &manifest.sinks {
+        let how = match (&state.token, manifest.complete) {
+            (_, true) => "is complete",
+            (Some(_), false) => "exactly once",
+            (None, false) => "at least once",
+        };
+        table.row(["sink".into(), sink.clone(), grouped(state.rows), String::new(), how.into()]);
+    }
+    table
+}
+
+fn diff(arguments: &StateDiffArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let manifest = State::look(&arguments.directory).map_err(|error| failure(&error))?;
+    let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &[], terminal)?;
+    // The rate of a run is that of its plan where it has one.
+    levels::settle(&mut prepared, None, terminal);
+    let changes = compare(&manifest.identity, &identity(&prepared));
+    let mut out = answer::out();
+    match arguments.output {
+        OutputForm::Json => {
+            let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            serde_json::to_writer_pretty(
+                &mut out,
+                &json!({"version": 1, "ok": changes.is_empty(), "changes": changes}),
+            )?;
+            writeln!(out)?;
+        }
+        OutputForm::Table if changes.is_empty() => writeln!(out, "the run goes on from this state")?,
+        OutputForm::Table => {
+            for change in &changes {
+                writeln!(out, "{change}")?;
+            }
+        }
+    }
+    Ok(if changes.is_empty() { Exit::Success } else { Exit::No })
+}
+
+fn reset(arguments: &StateResetArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    State::look(&arguments.directory).map(drop).or_else(|error| match error {
+        // What cannot be read is what a reset is for.
+        tidemill_state::StateError::Format { .. } | tidemill_state::StateError::Damaged { .. } => Ok(()),
+        error => Err(failure(&error)),
+    })?;
+    State::reset(&arguments.directory).map_err(|error| failure(&error))?;
+    terminal.note(&format!("the state in `{}` is forgotten", arguments.directory.display()));
+    Ok(Exit::Success)
+}
