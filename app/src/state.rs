@@ -12,9 +12,6 @@ use tidemill_state::{
     compare,
 };
 
-/// Engine time between two checkpoints.
-const INTERVAL: Duration = Duration::from_secs(1);
-
 /// Objects with calls of one stage; more are put together.
 const MOST_CALLS: usize = 32;
 
@@ -36,16 +33,16 @@ pub struct Continued {
     pub from: Option<String>,
 }
 
-/// Opens the state in a folder for a run.
+/// Opens the state in a folder for a run, which writes a checkpoint there after each `interval` at the earliest.
 ///
 /// # Errors
 /// Another process has it, it is not of this workflow and plan, or it cannot be read. Nothing is touched then.
-pub fn open(path: &Path, prepared: &Prepared) -> Result<Begin, Failure> {
+pub fn open(path: &Path, prepared: &Prepared, interval: Duration) -> Result<Begin, Failure> {
     let state = State::open_at(path, &machine::now()).map_err(|error| failure(&error))?;
     let identity = identity(prepared);
     let Some(manifest) = state.manifest() else {
         return Ok(Begin::Continued(Continued {
-            durability: durability(state, identity, None),
+            durability: durability(state, identity, None, interval),
             letters: None,
             from: None,
         }));
@@ -59,11 +56,15 @@ pub fn open(path: &Path, prepared: &Prepared) -> Result<Begin, Failure> {
     }
     let past = past(&state, manifest).map_err(|error| failure(&error))?;
     let (letters, from) = (past.letters.token.clone(), Some(described(manifest)));
-    Ok(Begin::Continued(Continued { durability: durability(state, identity, Some(past)), letters, from }))
+    Ok(Begin::Continued(Continued {
+        durability: durability(state, identity, Some(past), interval),
+        letters,
+        from,
+    }))
 }
 
-fn durability(state: State, identity: Identity, past: Option<Past>) -> Durability {
-    Durability { writer: Box::new(Writer { state, identity }), past, interval: INTERVAL }
+fn durability(state: State, identity: Identity, past: Option<Past>, interval: Duration) -> Durability {
+    Durability { writer: Box::new(Writer { state, identity }), past, interval }
 }
 
 /// Whose state a run would continue: its sources with their rates, operators, sinks and plan.

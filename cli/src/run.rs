@@ -50,7 +50,11 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let emulation = arguments.emulation();
     let emulated =
         arguments.emulate.then(|| Emulated::prepare(&emulation, &mut prepared, terminal)).transpose()?;
-    let state = match arguments.state.as_deref().map(|path| (path, state::open(path, &prepared))) {
+    let state = match arguments
+        .state
+        .as_deref()
+        .map(|path| (path, state::open(path, &prepared, arguments.checkpoint_interval)))
+    {
         None => None,
         Some((path, Ok(Begin::Complete(manifest)))) => {
             told_complete(arguments, path, &manifest, terminal)?;

@@ -29,4 +29,5 @@ mod reports;
 mod schemas;
 mod session;
 mod simulating;
+mod states;
 mod streams;

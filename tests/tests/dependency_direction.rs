@@ -83,6 +83,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-simulator", &["tidemill-problems"]),
     ("tidemill-operators", &["tidemill-random"]),
     ("tidemill-engine", &["tidemill-random"]),
+    ("tidemill", &["tidemill-random"]),
 ];
 
 /// Dependencies that one package wraps, so that nobody else meets their breaking releases.

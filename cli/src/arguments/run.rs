@@ -93,6 +93,9 @@ pub(crate) struct RunArguments {
     /// Ctrl-C, a failure, kill -9, a power cut. What is in the outputs is then neither lost nor doubled.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["emulate", "replay", "epoch_log"])]
     pub(crate) state: Option<PathBuf>,
+    /// Least time between two checkpoints of the state: what a process that dies has done since its last one is done again.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "state", default_value = "1s")]
+    pub(crate) checkpoint_interval: Duration,
     /// Form of the report. It is on stdout, but on stderr if a sink of the workflow writes to stdout (`--quiet`
     /// silences it there).
     #[arg(long, short, value_name = "FORM", default_value = "table")]

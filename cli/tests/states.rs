@@ -1,0 +1,219 @@
+//! Runs that keep their state: killed, stopped, changed, in use; through the built binary.
+use crate::command::{Place, command, tidemill};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+use tidemill_random::Random;
+
+const WORKFLOW: &str = "version: 1
+name: durable
+sources:
+  - id: left
+    kind: csv
+    rate: 4000/s
+    options: {path: left.csv, columns: {key: text, at: int64, value: int64}, event_time: at}
+  - id: right
+    kind: csv
+    rate: 2000/s
+    options: {path: right.csv, columns: {key: text, at: int64, weight: int64}, event_time: at}
+operators:
+  - {id: some, kind: filter, input: left, options: {where: \"value % 7 != 3\"}}
+  - {id: pair, kind: join, inputs: [some, right], options: {key: key, within: 2s, same_names: keep_first}}
+  - {id: counted, kind: window, input: pair, options: {size: 5s, group_by: [key], aggregates: [{function: count, as: n}]}}
+sinks:
+  - {id: pairs, kind: jsonl, input: pair, options: {path: out/pairs.jsonl}}
+  - {id: table, kind: csv, input: counted, options: {path: out/counted.csv}}
+  - {id: columns, kind: parquet, input: counted, options: {path: out/counted.parquet}}
+run: {tick: 10ms, checkpoint_every: 5, dead_letters: out/dead.jsonl}
+";
+
+/// Two sources, one of which has records that cannot be read, a filter, a join, a window and sinks of three kinds.
+fn place() -> Place {
+    let place = Place::empty("durable");
+    place.write("workflow.yaml", WORKFLOW);
+    let side = |rows: usize, step: usize, name: &str, times: usize| {
+        let row = |i: usize| match i % 1000 {
+            998 => format!("k{:02},{},none\n", i % 50, 1_700_000_000_000 + i * step),
+            _ => format!("k{:02},{},{}\n", i % 50, 1_700_000_000_000 + i * step, i * times),
+        };
+        let rows: String = (0..rows).map(row).collect();
+        format!("key,at,{name}\n{rows}")
+    };
+    place.write("left.csv", side(10_000, 5, "value", 1));
+    place.write("right.csv", side(5_000, 10, "weight", 3));
+    place
+}
+
+fn start(place: &Place) -> Child {
+    let arguments = [&place.argument("workflow.yaml"), "--state", &place.argument("state")];
+    let [workflow, state, folder] = arguments;
+    command(&["run", workflow, state, folder, "--checkpoint-interval", "50ms", "--quiet"]).spawn().unwrap()
+}
+
+/// Number of the last checkpoint, and whether it is the last of all.
+fn checkpoint(place: &Place) -> (u64, bool) {
+    let Ok(text) = std::fs::read_to_string(place.path("state/manifest.json")) else { return (0, false) };
+    let manifest: Value = serde_json::from_str(&text).unwrap();
+    (manifest["checkpoint"].as_u64().unwrap(), manifest["complete"].as_bool().unwrap())
+}
+
+/// Waits for so many further checkpoints; false when the run was complete before.
+fn waits(place: &Place, child: &mut Child, further: u64) -> bool {
+    let (begun, deadline) = (checkpoint(place).0, Instant::now() + Duration::from_secs(50));
+    while checkpoint(place).0 < begun + further {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        assert!(Instant::now() < deadline, "no checkpoint comes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// What the sinks have; Parquet by its rows, since the file names its run.
+fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
+    let files = ["out/pairs.jsonl", "out/counted.csv", "out/dead.jsonl"];
+    let mut all: Vec<_> =
+        files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect();
+    all.push(("out/counted.parquet", parquet_rows(&place.path("out/counted.parquet"))));
+    all
+}
+
+fn parquet_rows(path: &Path) -> Vec<u8> {
+    let file = std::fs::File::open(path).unwrap();
+    let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+    let batches: Vec<_> = reader.build().unwrap().map(Result::unwrap).collect();
+    let columns = batches.iter().map(|batch| format!("{:?}", batch.columns()));
+    columns.collect::<String>().into_bytes()
+}
+
+fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
+    let place = place();
+    tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0);
+    let outputs = outputs(&place);
+    assert!(outputs.iter().all(|(file, content)| content.len() > 500 || panic!("{file} is nearly empty")));
+    outputs
+}
+
+#[track_caller]
+fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
+    for ((file, found), (_, expected)) in found.iter().zip(expected) {
+        assert!(found == expected, "{file}: {} bytes, {} expected", found.len(), expected.len());
+    }
+}
+
+/// Whoever looks at the outputs cannot tell that the process was killed, again and again.
+#[test]
+fn a_run_that_is_killed_is_continued() {
+    let (place, mut random, mut kills) = (place(), Random::of_seed(7), 0);
+    loop {
+        let mut child = start(&place);
+        // Early, at a checkpoint, or behind it.
+        let is_there = waits(&place, &mut child, random.below(5) as u64);
+        std::thread::sleep(Duration::from_millis(random.below(60) as u64));
+        if !is_there || child.try_wait().unwrap().is_some() {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    assert!(kills >= 3 && checkpoint(&place).1, "{kills} kills");
+    same(&outputs(&place), &undisturbed());
+    assert_eq!(place.files("out"), ["counted.csv", "counted.parquet", "dead.jsonl", "pairs.jsonl"]);
+    assert_eq!(place.files("state/objects"), Vec::<String>::new());
+    // The same command once more touches nothing.
+    let before = outputs(&place);
+    let arguments = ["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")];
+    let told = tidemill(&arguments).expect(0).stderr;
+    assert!(told.contains("complete") && told.contains("state reset"), "{told}");
+    same(&outputs(&place), &before);
+}
+
+/// Ctrl-C keeps windows open; the next run fills them.
+#[test]
+fn a_run_that_is_interrupted_is_continued() {
+    let (place, mut stops) = (place(), 0);
+    loop {
+        let mut child = start(&place);
+        if waits(&place, &mut child, 8) {
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(130) => stops += 1,
+            Some(0) => break,
+            other => panic!("{other:?}: {told}"),
+        }
+    }
+    assert!(stops >= 2, "{stops} stops");
+    same(&outputs(&place), &undisturbed());
+}
+
+#[test]
+fn two_runs_do_not_share_a_state() {
+    let place = place();
+    let mut child = start(&place);
+    assert!(waits(&place, &mut child, 2));
+    let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
+    let refused = tidemill(&["run", &workflow, "--state", &state]).expect(69).stderr;
+    assert!(refused.contains(&format!("in use by process {}", child.id())), "{refused}");
+    let refused = tidemill(&["state", "reset", &state]).expect(69).stderr;
+    assert!(refused.contains("in use"), "{refused}");
+    let shown = tidemill(&["state", "show", &state, "--output", "json"]).expect(0).json();
+    assert_eq!(shown["state"]["complete"], false);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Nothing is left of the lock.
+    tidemill(&["state", "reset", &state]).expect(0);
+    assert!(tidemill(&["state", "show", &state]).expect(78).stderr.contains("no state"));
+}
+
+#[test]
+fn a_changed_workflow_is_refused_before_anything_is_touched() {
+    let place = place();
+    let mut child = start(&place);
+    assert!(waits(&place, &mut child, 3));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
+    tidemill(&["state", "diff", &state, &workflow]).expect(0);
+    place.change("workflow.yaml", "size: 5s", "size: 4s");
+    let before = (std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place));
+    let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
+    assert!(refused.contains("`counted` has changed") && refused.contains("state reset"), "{refused}");
+    let told = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
+    assert!(told.contains("`counted` has changed"), "{told}");
+    assert_eq!((std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place)), before);
+}
+
+#[test]
+fn an_output_that_lost_rows_is_not_continued() {
+    let place = place();
+    let mut child = start(&place);
+    assert!(waits(&place, &mut child, 12));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.write("out/pairs.jsonl", "{}\n");
+    let refused = tidemill(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
+    let told = refused.stderr.clone();
+    assert!(
+        refused.code != Some(0) && told.contains("pairs.jsonl") && told.contains("state reset"),
+        "{told}"
+    );
+    assert_eq!(place.read("out/pairs.jsonl"), "{}\n");
+}
+
+#[test]
+fn what_is_read_only_once_has_no_state() {
+    let place = place();
+    place.change("workflow.yaml", "path: right.csv", "path: \"-\"");
+    let refused = tidemill(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
+    assert!(refused.stderr.contains("cannot be read again"), "{}", refused.stderr);
+    assert_eq!(refused.code, Some(78));
+}
