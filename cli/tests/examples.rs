@@ -182,7 +182,8 @@ fn vqa_runs_the_models_that_are_set() {
         outcome.stderr
     );
     assert!(outcome.stderr.contains("speech: speech-small (as set) on "), "{}", outcome.stderr);
-    for line in outcome.stdout.lines() {
+    // Tables; what a slow machine has to say of a sink is a sentence.
+    for line in outcome.stdout.lines().filter(|line| !line.starts_with("answers: ")) {
         assert!(line.chars().count() <= 100, "{line}");
     }
     let report: Value = serde_json::from_str(&place.read("report.json")).unwrap();

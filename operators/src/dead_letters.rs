@@ -30,8 +30,8 @@ use std::path::Path;
 /// Writes dead letters; see the module.
 pub struct DeadLetterWriter {
     staging: Staging,
-    /// Lines that are not committed yet, by epoch.
-    waiting: BTreeMap<u64, Vec<u8>>,
+    /// Lines that are not committed yet with their event times, by epoch.
+    waiting: BTreeMap<u64, Vec<(Option<i64>, Vec<u8>)>>,
     /// The id of the letter being written.
     id: Vec<u8>,
 }
@@ -84,10 +84,10 @@ impl DeadLetterWriter {
         let id = letter.id.and(std::str::from_utf8(&self.id).ok());
         let DeadLetter { time, reason, detail, values, .. } = letter;
         let line = Line { operator, reason, detail, id, time: *time, values };
-        let lines = self.waiting.entry(epoch).or_default();
-        serde_json::to_writer(&mut *lines, &line)
-            .map_err(|e| OperatorError::new(format!("dead letters: {e}")))?;
-        lines.push(b'\n');
+        let mut text =
+            serde_json::to_vec(&line).map_err(|e| OperatorError::new(format!("dead letters: {e}")))?;
+        text.push(b'\n');
+        self.waiting.entry(epoch).or_default().push((*time, text));
         Ok(())
     }
 
@@ -97,8 +97,10 @@ impl DeadLetterWriter {
     /// The file cannot be written; the text names it and says what to do.
     pub fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
         let later = self.waiting.split_off(&epoch);
-        for lines in std::mem::replace(&mut self.waiting, later).into_values() {
-            self.staging.buffer().extend(lines);
+        for mut lines in std::mem::replace(&mut self.waiting, later).into_values() {
+            // Operators say them as they come; the file is the same in every run.
+            lines.sort_unstable();
+            lines.iter().for_each(|(_, line)| self.staging.buffer().extend_from_slice(line));
         }
         self.staging.commit()
     }

@@ -129,7 +129,10 @@ fn a_run_that_is_stopped_is_continued() {
         }
         let run = Run::start(program, options(&clock, &kept, old)).expect("starts");
         let begun = kept.all().len();
-        passes(&clock, 1_000_000, || kept.all().len() >= begun + 3);
+        passes(&clock, 1_000_000, || {
+            let kept = kept.all();
+            kept.len() >= begun + 3 || kept.last().is_some_and(|(_, is_complete)| *is_complete)
+        });
         run.stopper().stop();
         let report = drive(&run, &clock);
         before = lines(&collected);
@@ -157,26 +160,32 @@ fn what_cannot_be_read_again_is_refused() {
     );
 }
 
-/// Writes none.
-struct Full;
+/// Has space for so many.
+struct Full(u32);
 
 impl CheckpointWriter for Full {
     fn write(&mut self, _: Checkpoint) -> Result<(), String> {
-        Err("no space left".into())
+        let left = self.0.checked_sub(1);
+        left.map(|left| self.0 = left).ok_or_else(|| "no space left".into())
     }
 }
 
 #[test]
 fn a_run_that_cannot_keep_checkpoints_fails_after_a_while() {
-    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
-    let (out, _) = sink("out");
-    b.source(rows_source("src", numbered(40_000), Some(1000.0), Some(0), 40), "a");
-    b.sink(out, "b").edge("src", "out", 0);
-    let clock = Arc::new(ManualClock::new());
-    let durability = Durability { writer: Box::new(Full), past: None, interval: Duration::from_millis(100) };
-    let options = RunOptions { clock: clock.clone(), durability: Some(durability), ..RunOptions::default() };
-    let run = Run::start(b.program, options).expect("starts");
-    let failed = outcome(&run, &clock).expect_err("it fails");
-    assert!(failed.to_string().contains("no space left"), "{failed}");
-    assert!(clock.now() >= 30_000_000_000, "at {}", clock.now());
+    for (space, fails_at) in [(3, 30_000_000_000), (0, 0)] {
+        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let (out, collected) = sink("out");
+        b.source(rows_source("src", numbered(40_000), Some(1000.0), Some(0), 40), "a");
+        b.sink(out, "b").edge("src", "out", 0);
+        let clock = Arc::new(ManualClock::new());
+        let interval = Duration::from_millis(100);
+        let durability = Durability { writer: Box::new(Full(space)), past: None, interval };
+        let options =
+            RunOptions { clock: clock.clone(), durability: Some(durability), ..RunOptions::default() };
+        let run = Run::start(b.program, options).expect("starts");
+        let failed = outcome(&run, &clock).expect_err("it fails");
+        assert!(failed.to_string().contains("no space left"), "{failed}");
+        assert!(clock.now() >= fails_at, "at {}", clock.now());
+        assert_eq!(lines(&collected).is_empty(), space == 0, "before the first one nothing is read");
+    }
 }
