@@ -27,11 +27,14 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// The event time of a record and its line.
+type Timed = (Option<i64>, Vec<u8>);
+
 /// Writes dead letters; see the module.
 pub struct DeadLetterWriter {
     staging: Staging,
-    /// Lines that are not committed yet with their event times, by epoch.
-    waiting: BTreeMap<u64, Vec<(Option<i64>, Vec<u8>)>>,
+    /// Lines that are not committed yet, by epoch.
+    waiting: BTreeMap<u64, Vec<Timed>>,
     /// The id of the letter being written.
     id: Vec<u8>,
 }
