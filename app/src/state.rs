@@ -4,12 +4,13 @@ use crate::figures::grouped;
 use crate::machine;
 use crate::preparation::Prepared;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tidemill_engine::{Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StagePast};
 use tidemill_state::{
-    Change, Content, Identity, Manifest, ObjectReference, SinkState, StageState, State, StateError, Token,
-    compare,
+    Content, Difference, Digest, Folder, Identity, Manifest, ObjectReference, SinkState, StageState, State,
+    StateError, Store, StoreError, Token, compare,
 };
 
 /// Objects with calls of one stage; more are put together.
@@ -38,7 +39,7 @@ pub struct Continued {
 /// # Errors
 /// Another process has it, it is not of this workflow and plan, or it cannot be read. Nothing is touched then.
 pub fn open(path: &Path, prepared: &Prepared, interval: Duration) -> Result<Begin, Failure> {
-    let state = State::open_at(path, &machine::now()).map_err(|error| failure(&error))?;
+    let state = State::in_folder(path).map_err(|error| failure(&error))?;
     let identity = identity(prepared);
     let Some(manifest) = state.manifest() else {
         return Ok(Begin::Continued(Continued {
@@ -47,9 +48,9 @@ pub fn open(path: &Path, prepared: &Prepared, interval: Duration) -> Result<Begi
             from: None,
         }));
     };
-    let changes = compare(&manifest.identity, &identity);
-    if !changes.is_empty() {
-        return Err(refused(path, &changes));
+    let difference = compare(&manifest.identity, &identity);
+    if !difference.is_none() {
+        return Err(refused(path, &difference));
     }
     if manifest.complete {
         return Ok(Begin::Complete(manifest.clone()));
@@ -70,21 +71,21 @@ fn durability(state: State, identity: Identity, past: Option<Past>, interval: Du
 /// Whose state a run would continue: its sources with their rates, operators, sinks and plan.
 pub fn identity(prepared: &Prepared) -> Identity {
     let (workflow, program) = (&prepared.workflow, &prepared.program);
-    let json = |value: &dyn erased::Json| Identity::digest(&value.json());
-    let mut identity = Identity { workflow: workflow.name.value.clone(), ..Identity::default() };
+    let digest = |value: &dyn erased::Json| Digest::of(&value.json());
+    let mut operators = BTreeMap::new();
     for source in &workflow.sources {
         let rate = program.sources.get(&source.id.value).and_then(|bound| bound.rate_per_second);
-        identity.parts.insert(source.id.value.clone(), json(&(source, rate)));
+        operators.insert(source.id.value.clone(), digest(&(source, rate)));
     }
     for operator in &workflow.operators {
-        identity.parts.insert(operator.id.value.clone(), json(operator));
+        operators.insert(operator.id.value.clone(), digest(operator));
     }
     for sink in &workflow.sinks {
-        identity.parts.insert(sink.id.value.clone(), json(sink));
+        operators.insert(sink.id.value.clone(), digest(sink));
     }
     let plan = &program.plan;
-    identity.plan = json(&(&plan.stages, &plan.edges, &plan.classes, &plan.tick, plan.checkpoint_every));
-    identity
+    let plan = digest(&(&plan.stages, &plan.edges, &plan.classes, &plan.tick, plan.checkpoint_every));
+    Identity { workflow_name: workflow.name.value.clone(), operators, plan }
 }
 
 mod erased {
@@ -114,29 +115,39 @@ pub fn described(manifest: &Manifest) -> String {
 /// An error of the state as one of the application.
 pub fn failure(error: &StateError) -> Failure {
     let kind = match error {
-        StateError::File { .. } | StateError::InUse { .. } | StateError::Damaged { .. } => Kind::Unavailable,
-        StateError::Format { .. } | StateError::Foreign { .. } | StateError::Missing { .. } => {
-            Kind::Configuration
+        StateError::Store(StoreError::Foreign { .. } | StoreError::NoState { .. })
+        | StateError::Format { .. } => Kind::Configuration,
+        StateError::Refused(_) => Kind::Defect,
+        StateError::Store(_) | StateError::Manifest { .. } | StateError::Corrupted { .. } => {
+            Kind::Unavailable
         }
     };
     Failure::new(kind, error.to_string())
 }
 
-fn refused(path: &Path, changes: &[Change]) -> Failure {
-    let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+fn refused(path: &Path, difference: &Difference) -> Failure {
     let path = path.display();
-    Failure::new(
-        Kind::Configuration,
-        format!("the state in `{path}` is of another run: {}", changes.join(", ")),
-    )
-    .with_help(format!(
-        "undo the change, name another folder, or begin anew with `tidemill state reset {path}`"
-    ))
+    Failure::new(Kind::Configuration, format!("the state in `{path}` is of another run: {difference}"))
+        .with_help(format!(
+            "undo the change, name another folder, or begin anew with `tidemill state reset {path}`"
+        ))
+}
+
+/// Forgets a state, also one that this program cannot read.
+///
+/// # Errors
+/// There is none, another process has it, or it cannot be written.
+pub fn reset(path: &Path) -> Result<(), StateError> {
+    Folder::look(path)?;
+    let mut folder = Folder::open(path)?;
+    folder.remove_manifest()?;
+    State::open(Box::new(folder)).map(drop)
 }
 
 /// Reads what a run continues from.
 fn past(state: &State, manifest: &Manifest) -> Result<Past, StateError> {
-    let mut past = Past { epoch: manifest.epoch, elapsed: manifest.elapsed, ..Past::default() };
+    let mut past =
+        Past { epoch: manifest.epoch, elapsed: (manifest.seconds * 1e9) as i64, ..Past::default() };
     for (stage, StageState { objects }) in &manifest.stages {
         let mut of = StagePast::default();
         for object in objects {
@@ -160,10 +171,8 @@ fn past(state: &State, manifest: &Manifest) -> Result<Past, StateError> {
 }
 
 fn parsed<T: DeserializeOwned>(state: &State, value: &serde_json::Value) -> Result<T, StateError> {
-    let damaged = |error: serde_json::Error| StateError::Damaged {
-        path: state.path().join("manifest.json"),
-        what: error.to_string(),
-    };
+    let damaged =
+        |error: serde_json::Error| StateError::Manifest { place: state.place(), reason: error.to_string() };
     serde_json::from_value(value.clone()).map_err(damaged)
 }
 
@@ -183,18 +192,20 @@ impl Writer {
     fn commit(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
         let Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters } = checkpoint;
         let mut next = Manifest::new(self.identity.clone());
-        (next.epoch, next.elapsed, next.complete) = (epoch, elapsed, is_complete);
+        (next.epoch, next.seconds, next.complete) = (epoch, elapsed as f64 / 1e9, is_complete);
+        next.checkpoint = self.state.manifest().map_or(0, |manifest| manifest.checkpoint) + 1;
         next.written_at = machine::now();
         next.letters = value::<LettersPast>(&letters);
         next.sources = sources.iter().map(|(source, log)| (source.clone(), value(log))).collect();
         for (sink, SinkPast { committed, rows, token }) in sinks {
             next.sinks.insert(sink, SinkState { committed, rows, token: token.map(Token) });
         }
-        let mut objects: Vec<(ObjectReference, Vec<u8>)> = Vec::new();
+        let number = next.checkpoint;
+        let mut objects: Vec<(String, Vec<u8>)> = Vec::new();
         for (stage, change) in stages {
             let mut add = |content, bytes: Vec<u8>| {
-                let reference = self.state.reference(&stage, content, &bytes);
-                objects.push((reference.clone(), bytes));
+                let reference = ObjectReference::new(number, &stage, content, &bytes);
+                objects.push((reference.name.clone(), bytes));
                 reference
             };
             let known = self.state.manifest().and_then(|manifest| manifest.stages.get(&stage));
@@ -215,12 +226,10 @@ impl Writer {
                 calls = all;
             }
             if !calls.is_empty() {
-                of.objects.push(add(Content::Calls { from, upto: change.upto }, calls));
+                of.objects.push(add(Content::Calls { from, to: change.upto }, calls));
             }
             next.stages.insert(stage, of);
         }
-        let objects =
-            objects.iter().map(|(reference, bytes)| (reference.clone(), bytes.as_slice())).collect();
         self.state.commit(next, objects)
     }
 }

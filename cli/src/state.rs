@@ -6,12 +6,13 @@ use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::json;
 use std::io::Write;
+use std::path::Path;
 use tidemill_app::figures::{bytes, grouped};
 use tidemill_app::levels;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::prepare;
-use tidemill_app::state::{failure, identity};
-use tidemill_state::{Manifest, State, compare};
+use tidemill_app::state::{self as app, failure, identity};
+use tidemill_state::{Manifest, State, StateError, StoreError, compare};
 
 /// Does what the verb says.
 pub(crate) fn state(verb: &StateVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -22,8 +23,17 @@ pub(crate) fn state(verb: &StateVerb, terminal: &Terminal) -> anyhow::Result<Exi
     }
 }
 
+/// The last checkpoint in a folder.
+fn manifest(directory: &Path) -> anyhow::Result<Manifest> {
+    let look = || -> Result<Manifest, StateError> {
+        let missing = || StoreError::NoState { place: directory.display().to_string() };
+        State::look(directory)?.manifest().cloned().ok_or_else(|| missing().into())
+    };
+    Ok(look().map_err(|error| failure(&error))?)
+}
+
 fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
-    let manifest = State::look(&arguments.directory).map_err(|error| failure(&error))?;
+    let manifest = manifest(&arguments.directory)?;
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {
         serde_json::to_writer_pretty(&mut out, &json!({"version": 1, "ok": true, "state": manifest}))?;
@@ -31,14 +41,11 @@ fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     let how = if manifest.complete { "complete" } else { "to be continued" };
-    writeln!(out, "{}: {how}", manifest.identity.workflow)?;
+    writeln!(out, "{}: {how}", manifest.identity.workflow_name)?;
     writeln!(
         out,
         "checkpoint {} of {} by tidemill {}, after {:.1} s",
-        manifest.checkpoint,
-        manifest.written_at,
-        manifest.written_by,
-        manifest.elapsed as f64 / 1e9
+        manifest.checkpoint, manifest.written_at, manifest.written_by, manifest.seconds
     )?;
     parts(&manifest).write(&mut out)?;
     Ok(Exit::Success)
@@ -74,38 +81,28 @@ fn parts(manifest: &Manifest) -> Table {
 }
 
 fn diff(arguments: &StateDiffArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let manifest = State::look(&arguments.directory).map_err(|error| failure(&error))?;
+    let manifest = manifest(&arguments.directory)?;
     let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &[], terminal)?;
     // The rate of a run is that of its plan where it has one.
     levels::settle(&mut prepared, None, terminal);
-    let changes = compare(&manifest.identity, &identity(&prepared));
-    let mut out = answer::out();
+    let difference = compare(&manifest.identity, &identity(&prepared));
+    let (is_same, mut out) = (difference.is_none(), answer::out());
     match arguments.output {
         OutputForm::Json => {
-            let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
             serde_json::to_writer_pretty(
                 &mut out,
-                &json!({"version": 1, "ok": changes.is_empty(), "changes": changes}),
+                &json!({"version": 1, "ok": is_same, "difference": difference}),
             )?;
             writeln!(out)?;
         }
-        OutputForm::Table if changes.is_empty() => writeln!(out, "the run goes on from this state")?,
-        OutputForm::Table => {
-            for change in &changes {
-                writeln!(out, "{change}")?;
-            }
-        }
+        OutputForm::Table if is_same => writeln!(out, "the run goes on from this state")?,
+        OutputForm::Table => writeln!(out, "{difference}")?,
     }
-    Ok(if changes.is_empty() { Exit::Success } else { Exit::No })
+    Ok(if is_same { Exit::Success } else { Exit::No })
 }
 
 fn reset(arguments: &StateResetArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    State::look(&arguments.directory).map(drop).or_else(|error| match error {
-        // What cannot be read is what a reset is for.
-        tidemill_state::StateError::Format { .. } | tidemill_state::StateError::Damaged { .. } => Ok(()),
-        error => Err(failure(&error)),
-    })?;
-    State::reset(&arguments.directory).map_err(|error| failure(&error))?;
+    app::reset(&arguments.directory).map_err(|error| failure(&error))?;
     terminal.note(&format!("the state in `{}` is forgotten", arguments.directory.display()));
     Ok(Exit::Success)
 }

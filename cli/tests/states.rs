@@ -56,7 +56,10 @@ fn start(place: &Place) -> Child {
 fn checkpoint(place: &Place) -> (u64, bool) {
     let Ok(text) = std::fs::read_to_string(place.path("state/manifest.json")) else { return (0, false) };
     let manifest: Value = serde_json::from_str(&text).unwrap();
-    (manifest["checkpoint"].as_u64().unwrap(), manifest["complete"].as_bool().unwrap())
+    (
+        manifest["manifest"]["checkpoint"].as_u64().unwrap(),
+        manifest["manifest"]["complete"].as_bool().unwrap(),
+    )
 }
 
 /// Waits for so many further checkpoints; false when the run was complete before.
@@ -186,9 +189,9 @@ fn a_changed_workflow_is_refused_before_anything_is_touched() {
     place.change("workflow.yaml", "size: 5s", "size: 4s");
     let before = (std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place));
     let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
-    assert!(refused.contains("`counted` has changed") && refused.contains("state reset"), "{refused}");
+    assert!(refused.contains("changed: counted") && refused.contains("state reset"), "{refused}");
     let told = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
-    assert!(told.contains("`counted` has changed"), "{told}");
+    assert!(told.contains("changed: counted"), "{told}");
     assert_eq!((std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place)), before);
 }
 

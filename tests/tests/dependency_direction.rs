@@ -39,7 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-operators", &["tidemill-machine", "tidemill-spec"]),
     ("tidemill-inference", &["tidemill-machine", "tidemill-spec", "tidemill-operators"]),
     ("tidemill-engine", &["tidemill-machine", "tidemill-spec", "tidemill-operators"]),
-    ("tidemill-state", &["tidemill-machine"]),
+    ("tidemill-state", &[]),
     ("tidemill-profiler", &["tidemill-machine", "tidemill-spec", "tidemill-operators", "tidemill-engine"]),
     (
         "tidemill-app",
@@ -83,6 +83,7 @@ const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("tidemill-simulator", &["tidemill-problems"]),
     ("tidemill-operators", &["tidemill-random"]),
     ("tidemill-engine", &["tidemill-random"]),
+    ("tidemill-state", &["tidemill-random"]),
     ("tidemill", &["tidemill-random"]),
 ];
 

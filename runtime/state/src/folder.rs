@@ -1,258 +1,326 @@
-//! Files of a state: what is durable when, and who has the folder open.
-use crate::manifest::{FORMAT, Manifest, ObjectReference};
-use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+//! A store in a folder of this machine.
+
+use std::io;
 use std::path::{Path, PathBuf};
-use xxhash_rust::xxh3::xxh3_128;
+
+use crate::error::StoreError;
+use crate::files::{Disk, Files};
+use crate::lock::Lock;
+use crate::manifest::is_object_name;
+
+/// Where a state is kept: immutable objects and one manifest that is replaced atomically.
+///
+/// Who opens a store has it alone until it is dropped.
+pub trait Store: Send {
+    /// What people call it, for messages: a path, an address.
+    fn place(&self) -> String;
+    /// Keeps an object under a name that [`is_object_name`] takes, in place of one of the same name. It is durable
+    /// at the latest when the next [`Store::replace_manifest`] returns.
+    ///
+    /// # Errors
+    ///
+    /// It may be there in part; the caller deletes it or puts it again.
+    fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), StoreError>;
+    /// The bytes of an object.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Missing`] where there is none of that name.
+    fn get(&self, name: &str) -> Result<Vec<u8>, StoreError>;
+    /// Deletes an object; one that is not there is fine. A loss of power may bring it back.
+    ///
+    /// # Errors
+    ///
+    /// It may still be there.
+    fn delete(&mut self, name: &str) -> Result<(), StoreError>;
+    /// The names of all objects, in no order.
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be read.
+    fn list(&self) -> Result<Vec<String>, StoreError>;
+    /// The manifest, if there is one yet. One that was read outlasts a loss of power.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read.
+    fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Replaces the manifest, all or nothing, after all objects put before are durable; durable itself on return.
+    ///
+    /// # Errors
+    ///
+    /// The one from before is still there, except by [`StoreError::Unconfirmed`]: then it is one of the two.
+    fn replace_manifest(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Removes the manifest, all or nothing; durable on return.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::replace_manifest`].
+    fn remove_manifest(&mut self) -> Result<(), StoreError>;
+}
 
 const MANIFEST: &str = "manifest.json";
-const NEXT_MANIFEST: &str = "manifest.json.next";
+const NEW_MANIFEST: &str = "manifest.json.new";
 const OBJECTS: &str = "objects";
 const LOCK: &str = "lock";
+/// File systems put this into their root.
+const LOST_AND_FOUND: &str = "lost+found";
 
-/// What is wrong with a state. The texts say what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum StateError {
-    /// A file cannot be read or written.
-    #[error("`{path}` cannot be {what}: {error}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// `read` or `written`.
-        what: &'static str,
-        /// Why.
-        error: io::Error,
-    },
-    /// Another process has it.
-    #[error("the state `{path}` is in use by {holder}: wait for its end, or choose another folder")]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-        /// Who has it.
-        holder: String,
-    },
-    /// It is of another version.
-    #[error(
-        "the state `{path}` has format {found}, and this program reads format {FORMAT}: continue it with version {written_by} \
-         of tidemill, or begin anew with `tidemill state reset {path}`"
-    )]
-    Format {
-        /// The folder.
-        path: PathBuf,
-        /// Its format.
-        found: u64,
-        /// The program that wrote it.
-        written_by: String,
-    },
-    /// The folder has something else in it.
-    #[error(
-        "`{path}` is no state: there is `{found}` in it; name an empty folder, or one that is not there yet"
-    )]
-    Foreign {
-        /// The folder.
-        path: PathBuf,
-        /// What is there.
-        found: String,
-    },
-    /// There is none.
-    #[error("there is no state in `{path}`: `tidemill run WORKFLOW --state {path}` begins one")]
-    Missing {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A file is not what was written.
-    #[error(
-        "`{path}` is damaged ({what}): restore it from a copy, or begin anew with `tidemill state reset`"
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// How.
-        what: String,
-    },
-}
+/// So many objects at most wait for the disk together, each with its file open.
+const UNSYNCED_AT_MOST: usize = 64;
 
-/// Who has a state open.
-#[derive(Debug, Serialize, Deserialize)]
-struct Holder {
-    process: u32,
-    host: String,
-    since: String,
-}
-
-/// The folder; see the crate.
-#[derive(Debug)]
-pub(crate) struct Folder {
+/// A [`Store`] in a folder: `manifest.json`, `objects/` and `lock`.
+pub struct Folder {
     path: PathBuf,
-    /// Keeps the lock; none: only to look at.
-    _lock: Option<File>,
+    files: Box<dyn Files>,
+    /// Objects whose bytes may not be on the disk yet.
+    unsynced: Vec<PathBuf>,
+    /// Whether names of objects may not be on the disk yet.
+    names_unsynced: bool,
+    access: Access,
+}
+
+enum Access {
+    Alone { _lock: Option<Lock> },
+    Looking,
 }
 
 impl Folder {
-    /// Opens the folder, which is made where it is missing, for this process alone.
-    pub(crate) fn open(path: &Path, now: &str) -> Result<Self, StateError> {
-        let written = |path: &Path| failed(path, "written");
-        match std::fs::read_dir(path) {
-            Ok(entries) => {
-                let known = [MANIFEST, NEXT_MANIFEST, OBJECTS, LOCK];
-                let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
-                let mut names = names.map(|name| name.to_string_lossy().into_owned());
-                if let Some(found) = names.find(|name| !known.contains(&name.as_str())) {
-                    return Err(StateError::Foreign { path: path.to_owned(), found });
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(path, "read")(error)),
-        }
-        let objects = path.join(OBJECTS);
-        std::fs::create_dir_all(&objects).map_err(written(&objects))?;
-        let file = path.join(LOCK);
-        let mut lock = OpenOptions::new();
-        let lock = lock.read(true).write(true).create(true).truncate(false).open(&file);
-        let mut lock = lock.map_err(written(&file))?;
-        match lock.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                return Err(StateError::InUse { path: path.to_owned(), holder: holder(&mut lock) });
-            }
-            // Some network file systems know no locks; then there is only care.
-            Ok(()) | Err(TryLockError::Error(_)) => {}
-        }
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let (process, host) = (std::process::id(), host.trim().to_owned());
-        let text =
-            serde_json::to_string(&Holder { process, host, since: now.to_owned() }).unwrap_or_default();
-        lock.set_len(0).and_then(|()| lock.seek(SeekFrom::Start(0))).map_err(written(&file))?;
-        lock.write_all(text.as_bytes()).map_err(written(&file))?;
-        let folder = Self { path: path.to_owned(), _lock: Some(lock) };
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            sync_folder(parent)?;
-        }
-        sync_folder(path)?;
+    /// Opens the store in this folder, which is made if it does not exist, and takes the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`] where somebody has it open, [`StoreError::Foreign`] where the folder holds other
+    /// things, or those of the disk.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let path = std::path::absolute(path).map_err(|error| StoreError::new("found", path, error))?;
+        let mut files = Disk::default();
+        create_with_parents(&mut files, &path)?;
+        let mut folder = Self::prepare(path, Box::new(files))?;
+        let lock = Lock::take(&folder.path.join(LOCK), &folder.place())?;
+        folder.access = Access::Alone { _lock: Some(lock) };
+        folder.settle()?;
         Ok(folder)
     }
 
-    /// A folder to look at, whoever has it.
-    pub(crate) fn look(path: &Path) -> Self {
-        Self { path: path.to_owned(), _lock: None }
+    /// The same on other files, without a lock.
+    #[cfg(test)]
+    pub(crate) fn on(path: &Path, files: Box<dyn Files>) -> Result<Self, StoreError> {
+        let mut folder = Self::prepare(path.to_owned(), files)?;
+        folder.settle()?;
+        Ok(folder)
     }
 
-    /// The manifest, where there is one.
-    pub(crate) fn manifest(&self) -> Result<Option<Manifest>, StateError> {
-        let path = self.path.join(MANIFEST);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(&path, "read")(error)),
+    /// Opens the store to look at it, beside a process that has it open: nothing is written, and what is written
+    /// at the same time may be gone when it is read.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NoState`] where there is none.
+    pub fn look(path: &Path) -> Result<Self, StoreError> {
+        let folder = Self {
+            path: path.to_owned(),
+            files: Box::new(Disk::default()),
+            unsynced: Vec::new(),
+            names_unsynced: false,
+            access: Access::Looking,
         };
-        let damaged =
-            |error: serde_json::Error| StateError::Damaged { path: path.clone(), what: error.to_string() };
-        let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(damaged)?;
-        let found = value["format"].as_u64().unwrap_or(0);
-        if found != u64::from(FORMAT) {
-            let written_by = value["written_by"].as_str().unwrap_or("unknown").to_owned();
-            return Err(StateError::Format { path: self.path.clone(), found, written_by });
-        }
-        serde_json::from_value(value).map(Some).map_err(damaged)
-    }
-
-    /// Writes an object, durable but for its name: see [`Folder::replace_manifest`].
-    pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
-        let path = self.path.join(OBJECTS).join(name);
-        write_synced(&path, bytes)
-    }
-
-    /// Makes the names of all objects durable, then replaces the manifest.
-    pub(crate) fn replace_manifest(&self, manifest: &Manifest) -> Result<(), StateError> {
-        sync_folder(&self.path.join(OBJECTS))?;
-        let (next, path) = (self.path.join(NEXT_MANIFEST), self.path.join(MANIFEST));
-        let text = serde_json::to_vec_pretty(manifest)
-            .map_err(io::Error::other)
-            .map_err(failed(&next, "written"))?;
-        write_synced(&next, &text)?;
-        std::fs::rename(&next, &path).map_err(failed(&path, "written"))?;
-        sync_folder(&self.path)
-    }
-
-    /// An object as it was written.
-    pub(crate) fn object(&self, reference: &ObjectReference) -> Result<Vec<u8>, StateError> {
-        let path = self.path.join(OBJECTS).join(&reference.name);
-        let bytes = std::fs::read(&path).map_err(failed(&path, "read"))?;
-        let damaged = |what: String| StateError::Damaged { path: path.clone(), what };
-        if bytes.len() as u64 != reference.bytes {
-            return Err(damaged(format!("{} bytes instead of {}", bytes.len(), reference.bytes)));
-        }
-        match checksum(&bytes) == reference.checksum {
-            true => Ok(bytes),
-            false => Err(damaged("its checksum is another one".to_owned())),
+        match folder.is_ours() {
+            Ok(true) => Ok(folder),
+            Ok(false) => Err(StoreError::NoState { place: folder.place() }),
+            Err(StoreError::Io { source, .. })
+                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                Err(StoreError::NoState { place: folder.place() })
+            }
+            Err(error) => Err(error),
         }
     }
 
-    /// Names of all objects.
-    pub(crate) fn names(&self) -> Result<Vec<String>, StateError> {
-        let path = self.path.join(OBJECTS);
-        let entries = std::fs::read_dir(&path).map_err(failed(&path, "read"))?;
-        Ok(entries
-            .filter_map(Result::ok)
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect())
-    }
-
-    /// Removes an object, if it is there.
-    pub(crate) fn remove(&self, name: &str) -> Result<(), StateError> {
-        remove(&self.path.join(OBJECTS).join(name))
-    }
-
-    /// Removes the manifest: there is no checkpoint any more.
-    pub(crate) fn forget(&self) -> Result<(), StateError> {
-        remove(&self.path.join(MANIFEST))?;
-        remove(&self.path.join(NEXT_MANIFEST))?;
-        sync_folder(&self.path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-/// The checksum of an object.
-pub(crate) fn checksum(bytes: &[u8]) -> String {
-    format!("{:032x}", xxh3_128(bytes))
-}
-
-fn failed(path: &Path, what: &'static str) -> impl Fn(io::Error) -> StateError + use<> {
-    let path = path.to_owned();
-    move |error| StateError::File { path: path.clone(), what, error }
-}
-
-fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
-    let written = File::create(path).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.map_err(failed(path, "written"))
-}
-
-fn sync_folder(path: &Path) -> Result<(), StateError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(failed(path, "written"))
-}
-
-fn remove(path: &Path) -> Result<(), StateError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(path, "written")(error)),
-        _ => Ok(()),
-    }
-}
-
-fn holder(lock: &mut File) -> String {
-    let mut text = String::new();
-    let read = lock.read_to_string(&mut text).ok();
-    match read.and_then(|_| serde_json::from_str::<Holder>(&text).ok()) {
-        Some(Holder { process, host, since }) => {
-            let command = tidemill_machine::Process::of(process).command();
-            let command = if command.is_empty() { String::new() } else { format!(" ({command})") };
-            format!("process {process}{command} on {host} since {since}")
+    /// Sees that the folder is ours or empty, and makes what belongs into it.
+    fn prepare(path: PathBuf, files: Box<dyn Files>) -> Result<Self, StoreError> {
+        let mut folder = Self {
+            path,
+            files,
+            unsynced: Vec::new(),
+            names_unsynced: false,
+            access: Access::Alone { _lock: None },
+        };
+        if !folder.is_ours()? {
+            let objects = folder.path.join(OBJECTS);
+            let made = folder.files.create_folder(&objects);
+            made.map_err(|error| StoreError::new("made", &objects, error))?;
+            // Before the lock: a folder of ours is known by this one.
+            folder.sync_folder(&folder.path.clone())?;
         }
-        None => "another process".to_owned(),
+        Ok(folder)
+    }
+
+    /// Whether there is a state, with or without a manifest. A folder with nothing in it is not, and no error.
+    fn is_ours(&self) -> Result<bool, StoreError> {
+        let foreign = |found: String| Err(StoreError::Foreign { place: self.place(), found });
+        let names = self.names(&self.path)?;
+        let has = |name| names.iter().any(|found| found == name);
+        if !has(OBJECTS) {
+            return match names.into_iter().find(|name| name != LOST_AND_FOUND) {
+                Some(found) => foreign(found),
+                None => Ok(false),
+            };
+        }
+        let objects = self.names(&self.path.join(OBJECTS))?;
+        if !has(MANIFEST) {
+            let parts = [OBJECTS, LOCK, NEW_MANIFEST, LOST_AND_FOUND];
+            if let Some(found) = names.iter().find(|name| !parts.contains(&name.as_str())) {
+                return foreign(found.clone());
+            }
+            // Without a manifest all objects are leftovers: rather none of somebody's own files.
+            if let Some(found) = objects.iter().find(|name| !is_object_name(name)) {
+                return foreign(format!("{OBJECTS}/{found}"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// What a process left that ended in the middle: what it did becomes durable before anything is built on it.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        self.sync_folder(&self.path.clone())?;
+        self.remove(&self.path.join(NEW_MANIFEST))
+    }
+
+    fn object(&self, name: &str) -> Result<PathBuf, StoreError> {
+        if !is_object_name(name) {
+            return Err(StoreError::Name { name: name.to_owned() });
+        }
+        Ok(self.path.join(OBJECTS).join(name))
+    }
+
+    fn may_write(&self) -> Result<(), StoreError> {
+        match self.access {
+            Access::Alone { .. } => Ok(()),
+            Access::Looking => Err(StoreError::OnlyLooking { place: self.place() }),
+        }
+    }
+
+    fn names(&self, path: &Path) -> Result<Vec<String>, StoreError> {
+        self.files.names(path).map_err(|error| StoreError::new("read", path, error))
+    }
+
+    fn sync_folder(&mut self, path: &Path) -> Result<(), StoreError> {
+        self.files.sync_folder(path).map_err(|error| StoreError::new("synced", path, error))
+    }
+
+    fn write(&mut self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        self.files.write(path, bytes).map_err(|error| StoreError::new("written", path, error))
+    }
+
+    fn remove(&mut self, path: &Path) -> Result<(), StoreError> {
+        match self.files.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::new("removed", path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The bytes of the objects.
+    fn sync_objects(&mut self) -> Result<(), StoreError> {
+        while let Some(path) = self.unsynced.last() {
+            // One that fails stays in the list, so that no manifest is written before it is put again or deleted.
+            self.files.sync(path).map_err(|error| StoreError::new("synced", path, error))?;
+            self.unsynced.pop();
+        }
+        Ok(())
+    }
+
+    /// The manifest under its temporary name.
+    fn write_new_manifest(&mut self, new: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(new, bytes)?;
+        self.files.sync(new).map_err(|error| StoreError::new("synced", new, error))
+    }
+}
+
+/// Makes a folder and those above it, each durable.
+fn create_with_parents(files: &mut dyn Files, path: &Path) -> Result<(), StoreError> {
+    let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
+    for path in missing.into_iter().rev() {
+        files.create_folder(path).map_err(|error| StoreError::new("made", path, error))?;
+        if let Some(parent) = path.parent() {
+            files.sync_folder(parent).map_err(|error| StoreError::new("synced", parent, error))?;
+        }
+    }
+    Ok(())
+}
+
+impl Store for Folder {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        self.may_write()?;
+        let path = self.object(name)?;
+        if self.unsynced.len() >= UNSYNCED_AT_MOST {
+            self.sync_objects()?;
+        }
+        self.names_unsynced = true;
+        self.unsynced.retain(|other| *other != path);
+        self.unsynced.push(path.clone());
+        self.write(&path, bytes)
+    }
+
+    fn get(&self, name: &str) -> Result<Vec<u8>, StoreError> {
+        let path = self.object(name)?;
+        self.files.read(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::Missing { place: self.place(), name: name.to_owned() },
+            _ => StoreError::new("read", &path, error),
+        })
+    }
+
+    fn delete(&mut self, name: &str) -> Result<(), StoreError> {
+        self.may_write()?;
+        let path = self.object(name)?;
+        self.remove(&path)?;
+        self.unsynced.retain(|other| *other != path);
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        let names = self.names(&self.path.join(OBJECTS))?;
+        Ok(names.into_iter().filter(|name| is_object_name(name)).collect())
+    }
+
+    fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.path.join(MANIFEST);
+        match self.files.read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::new("read", &path, error)),
+        }
+    }
+
+    fn replace_manifest(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.sync_objects()?;
+        if self.names_unsynced {
+            self.sync_folder(&self.path.join(OBJECTS))?;
+            self.names_unsynced = false;
+        }
+        let (path, new) = (self.path.join(MANIFEST), self.path.join(NEW_MANIFEST));
+        let written = self.write_new_manifest(&new, bytes).and_then(|()| {
+            self.files.rename(&new, &path).map_err(|error| StoreError::new("replaced", &path, error))
+        });
+        if let Err(error) = written {
+            // It may be what fills the disk. Where it cannot be removed, the next one is written over it.
+            let _ = self.files.remove(&new);
+            return Err(error);
+        }
+        self.files.sync_folder(&self.path).map_err(|source| StoreError::Unconfirmed { path, source })
+    }
+
+    fn remove_manifest(&mut self) -> Result<(), StoreError> {
+        self.may_write()?;
+        let path = self.path.join(MANIFEST);
+        self.remove(&path)?;
+        self.files.sync_folder(&self.path).map_err(|source| StoreError::Unconfirmed { path, source })
     }
 }

@@ -1,91 +1,123 @@
-//! Whose state it is: the parts of a workflow and its plan, each with a digest of what defines it.
-use serde::{Deserialize, Serialize};
+//! What a state belongs to, and what a run that is to go on from it has changed.
+
 use std::collections::BTreeMap;
 use std::fmt;
-use xxhash_rust::xxh3::xxh3_128;
 
-/// What a state belongs to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+
+/// What a state was made by. Two identities are compared operator by operator ([`compare`]).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Name of the workflow.
-    pub workflow: String,
-    /// Digests of what defines each source, operator and sink, by id.
-    pub parts: BTreeMap<String, String>,
-    /// Digest of what the plan says of stages, routes and epochs.
-    pub plan: String,
+    /// The workflow's name.
+    pub workflow_name: String,
+    /// Every operator by its id, with the digest of all that defines what it keeps and computes.
+    pub operators: BTreeMap<String, Digest>,
+    /// The digest of the plan: variants, copies and routes.
+    pub plan: Digest,
 }
 
-impl Identity {
-    /// The digest of a definition.
-    pub fn digest(definition: &[u8]) -> String {
-        format!("{:032x}", xxh3_128(definition))
+/// How a run differs from the state that it is to go on from; lists are sorted by id.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Difference {
+    /// The names of the workflow, that of the state and that of the run, where they differ.
+    pub workflow_name: Option<(String, String)>,
+    /// Operators that both have and that are defined alike: their state fits.
+    pub kept: Vec<String>,
+    /// Operators that both have and that are defined differently.
+    pub changed: Vec<String>,
+    /// Operators that only the run has.
+    pub new: Vec<String>,
+    /// Operators that only the state has.
+    pub gone: Vec<String>,
+    /// Whether the plan is another one.
+    pub plan_changed: bool,
+}
+
+impl Difference {
+    /// Whether the state belongs to just this workflow and plan.
+    pub fn is_none(&self) -> bool {
+        self.same_operators() && !self.plan_changed && self.workflow_name.is_none()
+    }
+
+    /// Whether every operator is there on both sides and defined alike, whatever the plan and the name.
+    pub fn same_operators(&self) -> bool {
+        self.changed.is_empty() && self.new.is_empty() && self.gone.is_empty()
     }
 }
 
-/// How a run differs from the one whose state it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// Another workflow: its name in the state, and in the run.
-    Workflow(String, String),
-    /// A source, operator or sink is defined in another way.
-    Changed(String),
-    /// It is not in the state.
-    New(String),
-    /// It is not in the workflow any more.
-    Gone(String),
-    /// The plan is another one.
-    Plan,
-}
-
-impl fmt::Display for Change {
+impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Change::Workflow(old, new) => write!(f, "the state is of workflow `{old}`, this one is `{new}`"),
-            Change::Changed(id) => write!(f, "`{id}` has changed"),
-            Change::New(id) => write!(f, "`{id}` is new"),
-            Change::Gone(id) => write!(f, "`{id}` is gone"),
-            Change::Plan => write!(f, "the plan has changed"),
+        let mut parts = Vec::new();
+        if let Some((before, now)) = &self.workflow_name {
+            parts.push(format!("the workflow was `{before}` and is `{now}`"));
         }
+        for (what, ids) in [("changed", &self.changed), ("new", &self.new), ("gone", &self.gone)] {
+            if !ids.is_empty() {
+                parts.push(format!("{what}: {}", ids.join(", ")));
+            }
+        }
+        if self.plan_changed {
+            parts.push("another plan".to_owned());
+        }
+        if parts.is_empty() {
+            parts.push("no difference".to_owned());
+        }
+        f.write_str(&parts.join("; "))
     }
 }
 
-/// All differences; none: the run continues the state as it is.
-pub fn compare(state: &Identity, run: &Identity) -> Vec<Change> {
-    let mut changes = Vec::new();
-    if state.workflow != run.workflow {
-        changes.push(Change::Workflow(state.workflow.clone(), run.workflow.clone()));
+/// What changed between the identity of a state and that of a run.
+pub fn compare(state: &Identity, run: &Identity) -> Difference {
+    let names = (state.workflow_name.clone(), run.workflow_name.clone());
+    let mut difference = Difference {
+        workflow_name: (names.0 != names.1).then_some(names),
+        plan_changed: state.plan != run.plan,
+        ..Difference::default()
+    };
+    for (id, digest) in &run.operators {
+        let list = match state.operators.get(id) {
+            Some(before) if before == digest => &mut difference.kept,
+            Some(_) => &mut difference.changed,
+            None => &mut difference.new,
+        };
+        list.push(id.clone());
     }
-    for (id, digest) in &run.parts {
-        match state.parts.get(id) {
-            None => changes.push(Change::New(id.clone())),
-            Some(old) if old != digest => changes.push(Change::Changed(id.clone())),
-            Some(_) => {}
-        }
-    }
-    let gone = state.parts.keys().filter(|id| !run.parts.contains_key(*id));
-    changes.extend(gone.map(|id| Change::Gone(id.clone())));
-    if changes.is_empty() && state.plan != run.plan {
-        changes.push(Change::Plan);
-    }
-    changes
+    let gone = state.operators.keys().filter(|id| !run.operators.contains_key(*id));
+    difference.gone = gone.cloned().collect();
+    difference
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn identity(operators: &[(&str, u128)], plan: u128) -> Identity {
+        let operators = operators.iter().map(|(id, digest)| ((*id).to_owned(), Digest(*digest)));
+        Identity { workflow_name: "w".to_owned(), operators: operators.collect(), plan: Digest(plan) }
+    }
+
     #[test]
-    fn every_difference_is_told() {
-        let identity = |parts: &[(&str, &str)], plan: &str| Identity {
-            workflow: "w".into(),
-            parts: parts.iter().map(|(id, of)| ((*id).to_owned(), Identity::digest(of.as_bytes()))).collect(),
-            plan: plan.into(),
-        };
-        let old = identity(&[("a", "1"), ("b", "2"), ("c", "3")], "p");
-        assert_eq!(compare(&old, &old), []);
-        assert_eq!(compare(&old, &identity(&[("a", "1"), ("b", "2"), ("c", "3")], "q")), [Change::Plan]);
-        let new = identity(&[("a", "1"), ("b", "3"), ("d", "3")], "q");
-        let told: Vec<String> = compare(&old, &new).iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["`b` has changed", "`d` is new", "`c` is gone"]);
+    fn operators_are_kept_changed_new_or_gone() {
+        let state = identity(&[("a", 1), ("b", 2), ("c", 3)], 7);
+        let run = identity(&[("a", 1), ("b", 9), ("d", 3)], 8);
+        let difference = compare(&state, &run);
+        assert_eq!(difference.kept, ["a"]);
+        assert_eq!(difference.changed, ["b"]);
+        assert_eq!(difference.new, ["d"]);
+        assert_eq!(difference.gone, ["c"]);
+        assert!(difference.plan_changed && !difference.is_none() && !difference.same_operators());
+        assert_eq!(difference.to_string(), "changed: b; new: d; gone: c; another plan");
+    }
+
+    #[test]
+    fn another_plan_keeps_the_operators() {
+        let difference = compare(&identity(&[("a", 1)], 7), &identity(&[("a", 1)], 8));
+        assert!(difference.same_operators() && !difference.is_none());
+        let state = identity(&[("a", 1)], 7);
+        assert!(compare(&state, &state).is_none());
+        let renamed = Identity { workflow_name: "v".to_owned(), ..state.clone() };
+        assert_eq!(compare(&state, &renamed).to_string(), "the workflow was `w` and is `v`");
     }
 }

@@ -1,35 +1,78 @@
-//! The state of a run in a folder, so that another process continues it.
+//! Keeps the state of a run durably in a folder, and knows nothing of the engine that runs.
 //!
-//! | in the folder | what it is |
+//! # What lies in the folder
+//!
+//! | | |
 //! |---|---|
-//! | `manifest.json` | what the last checkpoint consists of; replaced at once by a rename |
-//! | `objects/` | what manifests name: snapshots of stages and what came after them; written once, never changed |
-//! | `lock` | who has the state open; the lock itself goes with that process, however it ends |
+//! | `manifest.json` | the [`Manifest`] of the last commit, with the version of the format and a checksum |
+//! | `objects/*.object` | what stages keep: snapshots and calls; never changed once they are referred to |
+//! | `lock` | who has the state open ([`Holder`]); the lock itself is the system's and ends with the process |
+//! | `manifest.json.new` | the next manifest while it is written; a crash may leave it |
 //!
-//! A checkpoint is written in this order, each step durable before the next: objects, their folder, the new manifest beside the old
-//! one, the rename, the folder. Whatever is interrupted, the manifest names only what is whole. Objects that no manifest names
-//! are left of a process that died, and removed by the next one.
+//! # The order of writes
+//!
+//! [`State::commit`] writes new objects, and waits for the disk (fsync) to have
+//!
+//! 1. the bytes of the objects,
+//! 2. their names in `objects`,
+//! 3. the bytes of `manifest.json.new`, which is then renamed to `manifest.json`,
+//! 4. that name in the folder.
+//!
+//! Only then it deletes objects that the manifest does not refer to any more. So whenever the power goes, the
+//! folder holds the manifest of the last commit that returned, or the one of the commit under way, and all objects
+//! that it refers to. What else lies there is deleted when the state is opened.
+//!
+//! # Example
 //!
 //! ```
-//! use tidemill_state::{Identity, Manifest, State};
-//! # let folder = tempfile::tempdir().unwrap();
+//! use std::collections::BTreeMap;
+//! use tidemill_state::{Content, Digest, Identity, Manifest, ObjectReference, StageState, State, compare};
+//!
+//! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("state");
-//! let mut state = State::open(&path).unwrap();
+//! let identity = Identity {
+//!     workflow_name: "shop".to_owned(),
+//!     operators: BTreeMap::from([("count".to_owned(), Digest::of(b"window: 60 s"))]),
+//!     plan: Digest::of(b"one copy"),
+//! };
+//!
+//! let mut state = State::in_folder(&path)?;
 //! assert!(state.manifest().is_none());
-//! let identity = Identity { workflow: "vqa".into(), ..Identity::default() };
-//! state.commit(Manifest::new(identity), Vec::new()).unwrap();
-//! drop(state);
-//! assert_eq!(State::open(&path).unwrap().manifest().unwrap().identity.workflow, "vqa");
+//! let snapshot = b"17 shoes".to_vec();
+//! let reference = ObjectReference::new(1, "count/0", Content::Snapshot { epoch: 40 }, &snapshot);
+//! let mut manifest = Manifest { checkpoint: 1, epoch: 40, ..Manifest::new(identity.clone()) };
+//! let stage = StageState { objects: vec![reference.clone()] };
+//! manifest.stages.insert("count/0".to_owned(), stage);
+//! state.commit(manifest, vec![(reference.name, snapshot)])?;
+//! drop(state); // or the process is killed
+//!
+//! let state = State::in_folder(&path)?;
+//! let manifest = state.manifest().expect("it was committed");
+//! assert!(compare(&manifest.identity, &identity).is_none());
+//! assert_eq!(manifest.epoch, 40);
+//! assert_eq!(state.object(&manifest.stages["count/0"].objects[0])?, b"17 shoes");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
+mod digest;
+mod error;
+mod files;
 mod folder;
 mod identity;
+mod lock;
 mod manifest;
+#[cfg(test)]
+mod power_loss;
 mod state;
 
-pub use folder::StateError;
-pub use identity::{Change, Identity, compare};
-pub use manifest::{Content, FORMAT, Manifest, ObjectReference, SinkState, StageState, Token};
+pub use digest::{Digest, Token};
+pub use error::{Damage, StateError, StoreError};
+pub use folder::{Folder, Store};
+pub use identity::{Difference, Identity, compare};
+pub use lock::Holder;
+pub use manifest::{
+    Content, FORMAT, Manifest, ObjectReference, PROGRAM, SinkState, StageState, is_object_name,
+};
 pub use state::State;

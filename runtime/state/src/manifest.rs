@@ -1,134 +1,199 @@
-//! What a checkpoint consists of.
-use crate::identity::Identity;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+//! The manifest: everything about a state that is not an object, and how it is written.
+
 use std::collections::BTreeMap;
 
-/// Version of the format of folders that this program writes, and the only one that it reads.
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::digest::{Digest, Token};
+use crate::error::StateError;
+use crate::identity::Identity;
+
+/// The version of what lies in the folder. It grows when an older program could not read a state any more, or
+/// would read it wrongly.
 pub const FORMAT: u32 = 1;
 
-/// A checkpoint. Sources and letters are JSON that only the engine reads.
+/// The version of this program, as it stands in the manifests that it writes.
+pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+/// Everything about one checkpoint: where sources, stages and sinks are, and which objects hold the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// See [`FORMAT`].
-    pub format: u32,
-    /// Version of the program that wrote it.
+    /// The version of the program that wrote it.
     pub written_by: String,
-    /// Whose state it is.
+    /// What the state belongs to.
     pub identity: Identity,
-    /// Number of the checkpoint, from 1.
+    /// The number of this manifest: every commit has a higher one.
     pub checkpoint: u64,
-    /// When it was written, RFC 3339.
+    /// When it was written, for people.
     pub written_at: String,
-    /// Everything before this epoch is done; 2^64 - 1: everything is.
+    /// Everything before this epoch is in the checkpoint; 2^64 - 1: everything is.
     pub epoch: u64,
-    /// Nothing is left to do.
+    /// Whether the run came to its end: there is nothing to go on with.
     pub complete: bool,
-    /// Engine time since the run began, nanoseconds, without the time between two processes.
-    pub elapsed: i64,
-    /// By instance.
+    /// Engine time since the first start, in seconds, over all runs that went on from one another.
+    pub seconds: f64,
+    /// What stages keep, by the stage's id.
     pub stages: BTreeMap<String, StageState>,
-    /// Epoch logs by source stage.
-    pub sources: BTreeMap<String, serde_json::Value>,
-    /// By sink.
+    /// Where sources are, by the source's id, in the source's own words.
+    pub sources: BTreeMap<String, Value>,
+    /// What sinks have committed, by the sink's id.
     pub sinks: BTreeMap<String, SinkState>,
-    /// The file of dead letters.
-    pub letters: serde_json::Value,
+    /// How far dead letters are written, in the engine's own words.
+    pub letters: Value,
+}
+
+/// What one stage keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageState {
+    /// What to read to have the stage's state again: first a snapshot, if there is one, then calls in order.
+    pub objects: Vec<ObjectReference>,
+}
+
+/// An object, and what it must be when it is read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectReference {
+    /// Its name in the store.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The digest of its bytes.
+    pub checksum: Digest,
+    /// What it holds.
+    pub content: Content,
+}
+
+/// What an object holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// The whole state of a stage.
+    Snapshot {
+        /// Of everything before this epoch.
+        epoch: u64,
+    },
+    /// The calls that the stage's operator got, to be made again.
+    Calls {
+        /// The first epoch in it.
+        from: u64,
+        /// The first epoch that is not in it.
+        to: u64,
+    },
+}
+
+/// What one sink has committed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SinkState {
+    /// Every epoch before this one is out.
+    pub committed: u64,
+    /// Rows that are out, over all runs that went on from one another.
+    pub rows: u64,
+    /// What the sink gave to be handed back when it is opened again.
+    pub token: Option<Token>,
 }
 
 impl Manifest {
-    /// Of a run that has done nothing yet.
+    /// A first manifest, with no stage, source or sink: checkpoint 0, epoch 0.
     pub fn new(identity: Identity) -> Self {
         Self {
-            format: FORMAT,
-            written_by: env!("CARGO_PKG_VERSION").to_owned(),
+            written_by: PROGRAM.to_owned(),
             identity,
             checkpoint: 0,
             written_at: String::new(),
             epoch: 0,
             complete: false,
-            elapsed: 0,
+            seconds: 0.0,
             stages: BTreeMap::new(),
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
-            letters: serde_json::Value::Null,
+            letters: Value::Null,
         }
     }
 
-    /// All objects that it needs.
-    pub fn objects(&self) -> impl Iterator<Item = &ObjectReference> {
+    /// The objects that it refers to, stage by stage.
+    pub fn references(&self) -> impl Iterator<Item = &ObjectReference> {
         self.stages.values().flat_map(|stage| &stage.objects)
     }
 }
 
-/// The state of one stage.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StageState {
-    /// A snapshot and the calls since, in order.
-    pub objects: Vec<ObjectReference>,
-}
-
-/// An object, and how to see whether it is whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectReference {
-    /// Its name in `objects/`.
-    pub name: String,
-    /// Its length.
-    pub bytes: u64,
-    /// XXH3 with 128 bits, hexadecimal.
-    pub checksum: String,
-    /// What it is.
-    pub content: Content,
-}
-
-/// What an object is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Content {
-    /// A state "all of the epochs before this one".
-    Snapshot {
-        /// The epoch.
-        epoch: u64,
-    },
-    /// What changed a state in the epochs `from..upto`.
-    Calls {
-        /// The first.
-        from: u64,
-        /// The first that is not in it.
-        upto: u64,
-    },
-}
-
-/// What a sink has committed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SinkState {
-    /// All epochs before this one.
-    pub committed: u64,
-    /// Rows.
-    pub rows: u64,
-    /// What it continues from.
-    pub token: Option<Token>,
-}
-
-/// Bytes that only their owner understands; text where they are text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token(pub Vec<u8>);
-
-impl Serialize for Token {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match str::from_utf8(&self.0) {
-            Ok(text) => serializer.serialize_str(text),
-            Err(_) => serializer.collect_seq(&self.0),
-        }
+impl ObjectReference {
+    /// The reference to these bytes, with a name of its own.
+    ///
+    /// The name is one of a file whatever the stage's id holds, says what it is to somebody who looks into the
+    /// folder, and is the same only for the same checkpoint, stage, content and bytes.
+    pub fn new(checkpoint: u64, stage: &str, content: Content, bytes: &[u8]) -> Self {
+        let plain = |c: char| if is_plain(c) { c } else { '_' };
+        let shown: String = stage.chars().take(40).map(|c| plain(c.to_ascii_lowercase())).collect();
+        let what = match content {
+            Content::Snapshot { epoch } => format!("snapshot-{epoch}"),
+            Content::Calls { from, to } => format!("calls-{from}-{to}"),
+        };
+        let checksum = Digest::of(bytes);
+        let told_apart = Digest::of(format!("{checksum}{stage}").as_bytes());
+        let name = format!("{checkpoint:08}-{shown}-{what}-{told_apart}{OBJECT_SUFFIX}");
+        Self { name, bytes: bytes.len() as u64, checksum, content }
     }
 }
 
-impl<'de> Deserialize<'de> for Token {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => Ok(Self(text.into_bytes())),
-            bytes => serde_json::from_value(bytes).map(Self).map_err(de::Error::custom),
-        }
+/// What the name of every object ends with, so that other files are never taken for one.
+pub(crate) const OBJECT_SUFFIX: &str = ".object";
+
+/// Whether a store takes this name: up to 200 of small letters, digits, `-`, `_` and `.`, first a letter or a digit,
+/// with `.object` at the end.
+pub fn is_object_name(name: &str) -> bool {
+    name.len() <= 200
+        && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && name.ends_with(OBJECT_SUFFIX)
+        && name.chars().all(|c| is_plain(c) || c == '.')
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_'
+}
+
+/// What stands in `manifest.json`. The digest is that of the manifest's text as it stands there.
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    format: u32,
+    checksum: Digest,
+    manifest: Box<RawValue>,
+}
+
+/// What every format has, this one and others.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+    #[serde(default)]
+    manifest: Value,
+}
+
+pub(crate) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> {
+    let text = serde_json::to_string_pretty(manifest)?;
+    let checksum = Digest::of(text.as_bytes());
+    let envelope = Envelope { format: FORMAT, checksum, manifest: RawValue::from_string(text)? };
+    let mut bytes = serde_json::to_vec(&envelope)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+pub(crate) fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, StateError> {
+    let damaged = |reason: String| StateError::Manifest { place: place.to_owned(), reason };
+    let version: Version = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+    if version.format != FORMAT {
+        let written_by = version.manifest["written_by"].as_str().unwrap_or("of unknown version");
+        return Err(StateError::Format {
+            place: place.to_owned(),
+            found: version.format,
+            written_by: written_by.to_owned(),
+        });
     }
+    let envelope: Envelope = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+    let text = envelope.manifest.get();
+    if Digest::of(text.as_bytes()) != envelope.checksum {
+        return Err(damaged("its checksum is another one: it was damaged or edited".to_owned()));
+    }
+    serde_json::from_str(text).map_err(|error| damaged(error.to_string()))
 }
 
 #[cfg(test)]
@@ -136,10 +201,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_come_back() {
-        for bytes in [b"{\"length\":5}".to_vec(), vec![0xff, 0, 1], Vec::new()] {
-            let text = serde_json::to_string(&Token(bytes.clone())).unwrap();
-            assert_eq!(serde_json::from_str::<Token>(&text).unwrap().0, bytes);
+    fn any_stage_has_an_object_name() {
+        let long = "x".repeat(500);
+        let mut names = std::collections::BTreeSet::new();
+        let stages = ["a", "A", "a/b", "a_b", "../..", "", "ä", "a\0b", ".", "-", "con", &long, &long[1..]];
+        for stage in stages {
+            let content = Content::Calls { from: 0, to: u64::MAX };
+            let reference = ObjectReference::new(u64::MAX, stage, content, b"bytes");
+            assert!(is_object_name(&reference.name), "{stage:?}: {}", reference.name);
+            assert!(names.insert(reference.name), "{stage:?}");
+        }
+        let name = |bytes: &[u8]| ObjectReference::new(1, "a", Content::Snapshot { epoch: 3 }, bytes).name;
+        assert!(name(b"x").starts_with("00000001-a-snapshot-3-"));
+        assert_ne!(name(b"x"), name(b"y"));
+        assert_eq!(name(b"x"), name(b"x"));
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        for name in ["", ".object", "../x.object", "a/b.object", "A.object", "a.png", "-a.object", "_.object"]
+        {
+            assert!(!is_object_name(name), "{name}");
         }
     }
 }

@@ -1,225 +1,203 @@
-//! A state that one process has open.
-use crate::folder::{Folder, StateError, checksum};
-use crate::manifest::{Content, FORMAT, Manifest, ObjectReference};
-use std::collections::BTreeSet;
+//! The state of a run: opened, read, committed.
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// See the crate.
-#[derive(Debug)]
+use crate::digest::Digest;
+use crate::error::{Damage, StateError, StoreError};
+use crate::folder::{Folder, Store};
+use crate::manifest::{Manifest, ObjectReference, decode, encode};
+
+/// The state of a run in a [`Store`]; dropping it gives the store back.
 pub struct State {
-    folder: Folder,
+    store: Box<dyn Store>,
     manifest: Option<Manifest>,
-    /// When it was opened.
-    opened: String,
+    /// Manifests that may be there instead of `manifest` after a loss of power: their objects stay.
+    unconfirmed: Vec<Manifest>,
+    /// Objects that nobody refers to any more and that are not deleted yet.
+    left_over: BTreeSet<String>,
 }
 
 impl State {
-    /// Opens the state in a folder for this process alone; without one it begins.
+    /// Opens the state in a store, new or not, and deletes objects that the manifest does not refer to: a crash
+    /// left them.
     ///
     /// # Errors
-    /// Another process has it, it is of another format, damaged, or no state; the folder cannot be written.
-    pub fn open(path: &Path) -> Result<Self, StateError> {
-        Self::open_at(path, "")
-    }
-
-    /// [`State::open`], telling others since when: RFC 3339.
     ///
-    /// # Errors
-    /// As there.
-    pub fn open_at(path: &Path, now: &str) -> Result<Self, StateError> {
-        let folder = Folder::open(path, now)?;
-        let manifest = folder.manifest()?;
-        let state = Self { folder, manifest, opened: now.to_owned() };
-        state.remove_unnamed()?;
+    /// Where the manifest is damaged or of another version, or by the store. No object is deleted then.
+    pub fn open(store: Box<dyn Store>) -> Result<Self, StateError> {
+        let mut state = Self::read(store)?;
+        let known: BTreeSet<&str> = state.references().map(|reference| reference.name.as_str()).collect();
+        let mut left_over = state.store.list()?;
+        left_over.retain(|name| !known.contains(name.as_str()));
+        state.left_over = left_over.into_iter().collect();
+        state.delete_left_over();
         Ok(state)
     }
 
-    /// The manifest of a state, whoever has it open.
+    /// [`State::open`] in this folder, which is made if it does not exist.
     ///
     /// # Errors
-    /// There is no state, it is of another format, or damaged.
-    pub fn look(path: &Path) -> Result<Manifest, StateError> {
-        let missing = || StateError::Missing { path: path.to_owned() };
-        Folder::look(path).manifest()?.ok_or_else(missing)
+    ///
+    /// As [`State::open`] and [`Folder::open`].
+    pub fn in_folder(path: &Path) -> Result<Self, StateError> {
+        Self::open(Box::new(Folder::open(path)?))
     }
 
-    /// Forgets what is in a folder, also what this program cannot read.
+    /// Looks at the state in this folder without the lock, beside a run that has it open. Nothing is written, and
+    /// what would write is refused; an object that the run deletes meanwhile is missing.
     ///
     /// # Errors
-    /// Another process has it, it is no state, or it cannot be written.
-    pub fn reset(path: &Path) -> Result<(), StateError> {
-        let folder = Folder::open(path, "")?;
-        folder.forget()?;
-        Self { folder, manifest: None, opened: String::new() }.remove_unnamed()
+    ///
+    /// As [`Folder::look`], and where the manifest is damaged or of another version.
+    pub fn look(path: &Path) -> Result<Self, StateError> {
+        Self::read(Box::new(Folder::look(path)?))
     }
 
-    /// The last checkpoint; none: the run has not begun.
+    fn read(store: Box<dyn Store>) -> Result<Self, StateError> {
+        let bytes = store.manifest()?;
+        let manifest = bytes.map(|bytes| decode(&store.place(), &bytes)).transpose()?;
+        Ok(Self { store, manifest, unconfirmed: Vec::new(), left_over: BTreeSet::new() })
+    }
+
+    /// Where it is kept, for messages.
+    pub fn place(&self) -> String {
+        self.store.place()
+    }
+
+    /// The manifest of the last commit; none in a new state.
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
     }
 
-    /// When this process opened it.
-    pub fn opened(&self) -> &str {
-        &self.opened
-    }
-
-    /// The folder.
-    pub fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// Reads an object.
+    /// The bytes of an object.
     ///
     /// # Errors
-    /// It is missing or not as it was written.
+    ///
+    /// [`StateError::Corrupted`] where it is not what the reference says, or by the store.
     pub fn object(&self, reference: &ObjectReference) -> Result<Vec<u8>, StateError> {
-        self.folder.object(reference)
-    }
-
-    /// A reference to an object that is to be committed. `of`: whose it is, for people who look into the folder.
-    pub fn reference(&self, of: &str, content: Content, bytes: &[u8]) -> ObjectReference {
-        let number = self.manifest.as_ref().map_or(0, |manifest| manifest.checkpoint) + 1;
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '.' };
-        let readable: String = of.chars().take(60).map(plain).collect();
-        let kind = match content {
-            Content::Snapshot { .. } => "snapshot",
-            Content::Calls { .. } => "calls",
+        let corrupted = |damage| StateError::Corrupted {
+            place: self.store.place(),
+            name: reference.name.clone(),
+            damage,
         };
-        let name = format!("{number:08}-{readable}-{}.{kind}", &checksum(of.as_bytes())[..8]);
-        ObjectReference { name, bytes: bytes.len() as u64, checksum: checksum(bytes), content }
+        let bytes = match self.store.get(&reference.name) {
+            Ok(bytes) => bytes,
+            Err(StoreError::Missing { .. }) => return Err(corrupted(Damage::Missing)),
+            Err(error) => return Err(error.into()),
+        };
+        let found = bytes.len() as u64;
+        if found != reference.bytes {
+            return Err(corrupted(Damage::Length { expected: reference.bytes, found }));
+        }
+        if Digest::of(&bytes) != reference.checksum {
+            return Err(corrupted(Damage::Checksum));
+        }
+        Ok(bytes)
     }
 
-    /// Makes a checkpoint durable, with its new objects; then removes objects that only the one before needed. When it fails,
-    /// the one before holds.
+    /// Puts new objects, replaces the manifest, then deletes objects that it does not refer to any more. On return
+    /// all of it outlasts a loss of power.
+    ///
+    /// `objects` are those that the manifest refers to and the one before does not, by name; see
+    /// [`ObjectReference::new`].
     ///
     /// # Errors
-    /// Something cannot be written.
-    pub fn commit(
-        &mut self,
-        mut manifest: Manifest,
-        objects: Vec<(ObjectReference, &[u8])>,
-    ) -> Result<(), StateError> {
-        manifest.format = FORMAT;
-        manifest.checkpoint = self.manifest.as_ref().map_or(0, |manifest| manifest.checkpoint) + 1;
-        for (reference, bytes) in objects {
-            self.folder.put(&reference.name, bytes)?;
+    ///
+    /// The manifest from before is still valid, and a later commit may succeed. After [`StoreError::Unconfirmed`]
+    /// a process that opens the state anew finds either of the two, whole. [`StateError::Refused`] where the
+    /// manifest and the objects do not fit together.
+    pub fn commit(&mut self, manifest: Manifest, objects: Vec<(String, Vec<u8>)>) -> Result<(), StateError> {
+        self.check(&manifest, &objects)?;
+        let text = encode(&manifest).map_err(|error| StateError::Refused(error.to_string()))?;
+        let known: BTreeSet<String> = self.references().map(|reference| reference.name.clone()).collect();
+        let mut put = Vec::new();
+        let mut written = Ok(());
+        for (name, bytes) in objects {
+            // Those of an unconfirmed manifest are durable, and may be all that a crash leaves.
+            if written.is_ok() && !known.contains(&name) {
+                written = self.store.put(&name, &bytes);
+                put.push(name);
+            }
         }
-        self.folder.replace_manifest(&manifest)?;
-        self.manifest = Some(manifest);
-        self.remove_unnamed()
+        match written.and_then(|()| self.store.replace_manifest(&text)) {
+            Ok(()) => {
+                self.left_over.extend(known);
+                self.manifest = Some(manifest);
+                self.unconfirmed.clear();
+                self.delete_left_over();
+                Ok(())
+            }
+            Err(error) => {
+                if let StoreError::Unconfirmed { .. } = error {
+                    self.unconfirmed.push(manifest);
+                } else {
+                    self.left_over.extend(put);
+                    self.delete_left_over();
+                }
+                Err(error.into())
+            }
+        }
     }
 
-    fn remove_unnamed(&self) -> Result<(), StateError> {
-        let named: BTreeSet<&str> =
-            self.manifest.iter().flat_map(Manifest::objects).map(|object| object.name.as_str()).collect();
-        for name in self.folder.names()?.iter().filter(|name| !named.contains(name.as_str())) {
-            self.folder.remove(name)?;
-        }
+    /// Forgets everything: the state is a new one.
+    ///
+    /// # Errors
+    ///
+    /// By the store; either all is still there or the manifest is gone.
+    pub fn reset(&mut self) -> Result<(), StateError> {
+        self.store.remove_manifest()?;
+        self.manifest = None;
+        self.unconfirmed.clear();
+        self.left_over = self.store.list()?.into_iter().collect();
+        self.delete_left_over();
         Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::identity::Identity;
-    use crate::manifest::StageState;
-
-    fn manifest(epoch: u64, objects: Vec<ObjectReference>) -> Manifest {
-        let mut manifest = Manifest { epoch, ..Manifest::new(Identity::default()) };
-        manifest.stages.insert("join".into(), StageState { objects });
-        manifest
+    /// References of all manifests that a crash may leave.
+    fn references(&self) -> impl Iterator<Item = &ObjectReference> {
+        self.manifest.iter().chain(&self.unconfirmed).flat_map(Manifest::references)
     }
 
-    fn committed(state: &mut State, epoch: u64, bytes: &[u8]) -> ObjectReference {
-        let object = state.reference("join#0", Content::Snapshot { epoch }, bytes);
-        state.commit(manifest(epoch, vec![object.clone()]), vec![(object.clone(), bytes)]).unwrap();
-        object
-    }
-
-    #[test]
-    fn the_last_checkpoint_is_found_and_nothing_else_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("new/state");
-        let mut state = State::open(&path).unwrap();
-        assert!(state.manifest().is_none());
-        let first = committed(&mut state, 4, b"first");
-        let second = committed(&mut state, 8, b"second");
-        assert!(state.object(&first).is_err());
-        drop(state);
-        // Left of a process that died before its manifest was there.
-        std::fs::write(path.join("objects/00000003-x.calls"), "half").unwrap();
-        std::fs::write(path.join("manifest.json.next"), "{").unwrap();
-        let state = State::open(&path).unwrap();
-        let found = state.manifest().unwrap();
-        assert_eq!((found.epoch, found.checkpoint), (8, 2));
-        assert_eq!(state.object(&second).unwrap(), b"second");
-        assert_eq!(std::fs::read_dir(path.join("objects")).unwrap().count(), 1);
-        assert_eq!(State::look(&path).unwrap().epoch, 8);
-    }
-
-    #[test]
-    fn the_second_is_told_who_has_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = State::open_at(folder.path(), "2026-11-23T06:00:00Z").unwrap();
-        let refused = State::open(folder.path()).unwrap_err().to_string();
-        let process = std::process::id().to_string();
-        assert!(refused.contains("in use by process") && refused.contains(&process), "{refused}");
-        assert!(refused.contains("since 2026-11-23T06:00:00Z"), "{refused}");
-        assert!(State::reset(folder.path()).is_err());
-        drop(state);
-        State::open(folder.path()).unwrap();
-    }
-
-    #[test]
-    fn damage_is_told_and_not_taken_for_a_state() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut state = State::open(folder.path()).unwrap();
-        let object = committed(&mut state, 4, b"bytes");
-        let file = folder.path().join("objects").join(&object.name);
-        for (content, told) in [("byteZ", "checksum"), ("byte", "4 bytes instead of 5")] {
-            std::fs::write(&file, content).unwrap();
-            let error = state.object(&object).unwrap_err().to_string();
-            assert!(error.contains(told) && error.contains("state reset"), "{error}");
+    /// Whether manifest, objects and what is there fit together.
+    fn check(&self, manifest: &Manifest, objects: &[(String, Vec<u8>)]) -> Result<(), StateError> {
+        let refused = |reason: String| Err(StateError::Refused(reason));
+        if let Some(last) = self.manifest.as_ref().filter(|last| manifest.checkpoint <= last.checkpoint) {
+            return refused(format!("checkpoint {} follows {}", manifest.checkpoint, last.checkpoint));
         }
-        std::fs::remove_file(&file).unwrap();
-        assert!(matches!(state.object(&object), Err(StateError::File { .. })));
-        drop(state);
-        let manifest = folder.path().join("manifest.json");
-        let text = std::fs::read_to_string(&manifest).unwrap();
-        std::fs::write(&manifest, &text[..text.len() / 2]).unwrap();
-        assert!(matches!(State::open(folder.path()), Err(StateError::Damaged { .. })));
-        std::fs::write(&manifest, text.replace("\"format\": 1", "\"format\": 7")).unwrap();
-        let error = State::open(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("format 7") && error.contains("reads format 1"), "{error}");
-        State::reset(folder.path()).unwrap();
-        assert!(State::open(folder.path()).unwrap().manifest().is_none());
+        if !manifest.seconds.is_finite() {
+            return refused(format!("its time is {}", manifest.seconds));
+        }
+        let mut there = BTreeMap::new();
+        for reference in self.references() {
+            there.insert(reference.name.as_str(), (reference.bytes, reference.checksum));
+        }
+        let mut unused = BTreeSet::new();
+        for (name, bytes) in objects {
+            let given = (bytes.len() as u64, Digest::of(bytes));
+            if !unused.insert(name.as_str()) || there.insert(name, given).is_some_and(|other| other != given)
+            {
+                return refused(format!("there is another object {name}"));
+            }
+        }
+        for reference in manifest.references() {
+            let name = reference.name.as_str();
+            if there.get(name) != Some(&(reference.bytes, reference.checksum)) {
+                return refused(format!("it refers to object {name}, which is not there or another one"));
+            }
+            unused.remove(name);
+        }
+        match unused.first() {
+            Some(name) => refused(format!("it does not refer to object {name}")),
+            None => Ok(()),
+        }
     }
 
-    #[test]
-    fn other_folders_are_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("thesis.tex"), "years").unwrap();
-        let error = State::open(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("thesis.tex"), "{error}");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert!(matches!(State::look(folder.path()), Err(StateError::Missing { .. })));
-    }
-
-    #[test]
-    fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut state = State::open(folder.path()).unwrap();
-        let first = committed(&mut state, 4, b"first");
-        // In the place of the next manifest, which then cannot be written, also by those who may write everything.
-        std::fs::create_dir(folder.path().join("manifest.json.next")).unwrap();
-        let object = state.reference("join#0", Content::Snapshot { epoch: 8 }, b"second");
-        let next = manifest(8, vec![object.clone()]);
-        assert!(state.commit(next.clone(), vec![(object.clone(), b"second")]).is_err());
-        assert_eq!(State::look(folder.path()).unwrap().epoch, 4);
-        assert_eq!(state.object(&first).unwrap(), b"first");
-        std::fs::remove_dir(folder.path().join("manifest.json.next")).unwrap();
-        state.commit(next, vec![(object, b"second")]).unwrap();
-        assert_eq!(State::look(folder.path()).unwrap().epoch, 8);
+    /// Deletes what nobody refers to. What cannot be deleted now is tried again with the next commit: it takes
+    /// space, and does no other harm.
+    fn delete_left_over(&mut self) {
+        let known: BTreeSet<String> = self.references().map(|reference| reference.name.clone()).collect();
+        let store = &mut self.store;
+        self.left_over.retain(|name| !known.contains(name) && store.delete(name).is_err());
     }
 }

@@ -1,0 +1,208 @@
+//! What can go wrong, with what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::lock::Holder;
+use crate::manifest::{FORMAT, PROGRAM};
+
+/// What a [`Store`](crate::Store) could not do.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process, or another [`State`](crate::State) of this one, has it open.
+    #[error(
+        "the state in {place} is in use by {}: let it end, stop it, or name another folder",
+        holder_text(.holder.as_ref())
+    )]
+    Locked {
+        /// The store.
+        place: String,
+        /// Who has it open, where that can be read.
+        holder: Option<Holder>,
+    },
+    /// The folder holds other things. Nothing was changed.
+    #[error(
+        "{place} holds `{found}`, which is no part of a state: name an empty folder, or one that does not exist \
+         yet (nothing was changed)"
+    )]
+    Foreign {
+        /// The folder.
+        place: String,
+        /// One of the things in it.
+        found: String,
+    },
+    /// There is nothing to look at.
+    #[error("there is no state in {place}: name the folder that was given to the run")]
+    NoState {
+        /// The folder.
+        place: String,
+    },
+    /// The disk or the quota is full.
+    #[error("no space left to write {path}: free some; the state from before is kept", path = .path.display())]
+    Full {
+        /// What was to be written.
+        path: PathBuf,
+    },
+    /// The disk is read-only, or this user may not write there.
+    #[error(
+        "{path} cannot be written ({source}): make its folder writable for this user, or name another one",
+        path = .path.display()
+    )]
+    NotWritable {
+        /// What was to be written.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The manifest was replaced, but whether that outlasts a loss of power is unknown: either it or the one
+    /// before is there then, and both are whole.
+    #[error(
+        "{path} was replaced, but the disk did not confirm it ({source}): see to the disk; the state from before \
+         is kept too",
+        path = .path.display()
+    )]
+    Unconfirmed {
+        /// The manifest.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no such object.
+    #[error("there is no object {name} in {place}")]
+    Missing {
+        /// The store.
+        place: String,
+        /// The object.
+        name: String,
+    },
+    /// Not a name that a store takes.
+    #[error("`{name}` is no name of an object (see is_object_name)")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The store was opened to be looked at.
+    #[error("{place} is open to be looked at only")]
+    OnlyLooking {
+        /// The store.
+        place: String,
+    },
+    /// Anything else.
+    #[error("{path} cannot be {doing}: {source}", path = .path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was to be done with it: "read", "written" and so on.
+        doing: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+fn holder_text(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
+}
+
+impl StoreError {
+    pub(crate) fn new(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT) => Self::Full { path },
+            Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) if doing != "read" => {
+                Self::NotWritable { path, source }
+            }
+            _ => Self::Io { path, doing, source },
+        }
+    }
+}
+
+/// Why a state cannot be opened, read or committed.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The store says so.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The state is one of another version.
+    #[error(
+        "the state in {place} has format {found} (written by tidemill {written_by}), this is tidemill {PROGRAM} \
+         with format {FORMAT}: go on with the version that wrote it, or start anew in another folder"
+    )]
+    Format {
+        /// The store.
+        place: String,
+        /// The state's format.
+        found: u32,
+        /// The version of the program that wrote it.
+        written_by: String,
+    },
+    /// The manifest cannot be read.
+    #[error(
+        "the manifest of the state in {place} is damaged ({reason}): bring the folder back from a copy, or start \
+         anew in another folder"
+    )]
+    Manifest {
+        /// The store.
+        place: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An object is not what the manifest says.
+    #[error(
+        "the object {name} of the state in {place} {damage}: bring the folder back from a copy, or start anew in \
+         another folder"
+    )]
+    Corrupted {
+        /// The store.
+        place: String,
+        /// The object.
+        name: String,
+        /// What is wrong with it.
+        damage: Damage,
+    },
+    /// The manifest given to a commit does not fit to the state or to the objects given. Nothing was written.
+    #[error("this manifest cannot be committed: {0}")]
+    Refused(String),
+}
+
+/// What is wrong with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// It is not there.
+    #[error("is missing")]
+    Missing,
+    /// It is shorter or longer.
+    #[error("has {found} bytes instead of {expected}")]
+    Length {
+        /// What the manifest says.
+        expected: u64,
+        /// What is there.
+        found: u64,
+    },
+    /// It holds other bytes.
+    #[error("has another checksum than the manifest says")]
+    Checksum,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_or_read_only_disk_is_told_from_other_errors() {
+        let error = |doing, errno: Errno| StoreError::new(doing, Path::new("a/b"), errno.into());
+        for errno in [Errno::NOSPC, Errno::DQUOT] {
+            let error = error("synced", errno);
+            assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+            assert!(error.to_string().contains("write a/b: free some"), "{error}");
+        }
+        for errno in [Errno::ROFS, Errno::ACCESS, Errno::PERM] {
+            let written = error("written", errno);
+            assert!(matches!(written, StoreError::NotWritable { .. }), "{written:?}");
+            assert!(written.to_string().contains("make its folder writable"), "{written}");
+            assert!(matches!(error("read", errno), StoreError::Io { .. }));
+        }
+        assert!(matches!(error("written", Errno::IO), StoreError::Io { .. }));
+    }
+}
