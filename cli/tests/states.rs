@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidemill_random::Random;
 
 const WORKFLOW: &str = "version: 1
@@ -64,12 +64,13 @@ fn checkpoint(place: &Place) -> (u64, bool) {
 
 /// Waits for so many further checkpoints; false when the run was complete before.
 fn waits(place: &Place, child: &mut Child, further: u64) -> bool {
-    let (begun, deadline) = (checkpoint(place).0, Instant::now() + Duration::from_secs(50));
+    let (begun, mut looks) = (checkpoint(place).0, 0);
     while checkpoint(place).0 < begun + further {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
-        assert!(Instant::now() < deadline, "no checkpoint comes");
+        looks += 1;
+        assert!(looks < 20_000, "no checkpoint comes");
         std::thread::sleep(Duration::from_millis(2));
     }
     true

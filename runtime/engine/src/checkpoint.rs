@@ -398,12 +398,12 @@ mod tests {
     fn calls_come_back_as_they_were() {
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "", "\n{"]));
-        let first = RecordBatch::try_from_iter([("n", Arc::clone(&numbers))]).unwrap();
-        let second = RecordBatch::try_from_iter([("n", numbers), ("t", texts)]).unwrap();
+        let first = RecordBatch::try_from_iter([("n", Arc::clone(&numbers))]).expect("a batch");
+        let second = RecordBatch::try_from_iter([("n", numbers), ("t", texts)]).expect("a batch");
         let calls =
             vec![(4, Call::Apply(0, first)), (4, Call::Advance(-5)), (7, Call::Apply(1, second.slice(1, 2)))];
-        let bytes = encode(&calls).unwrap();
-        assert_eq!(format!("{:?}", decode(&bytes).unwrap()), format!("{calls:?}"));
+        let bytes = encode(&calls).expect("encodes");
+        assert_eq!(format!("{:?}", decode(&bytes).expect("decodes")), format!("{calls:?}"));
         for cut in 1..bytes.len() {
             let found = decode(&bytes[..cut]).map_or(0, |calls| calls.len());
             assert!(found < calls.len(), "{cut} bytes");

@@ -237,11 +237,9 @@ impl Run {
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
         let (event_sender, events) = unbounded();
         let (result_sender, result) = unbounded();
-        let seated = graph.slots.iter().flat_map(|slot| &slot.instances).filter_map(|instance| {
-            matches!(instance.work, Work::Source { seat: Some(_), .. })
-                .then(|| instance.context.instance.clone())
-        });
-        let seated = seated.collect();
+        let instances = graph.slots.iter().flat_map(|slot| &slot.instances);
+        let seated = instances.filter(|instance| matches!(instance.work, Work::Source { seat: Some(_), .. }));
+        let seated = seated.map(|instance| instance.context.instance.clone()).collect();
         let checkpoints = durability.map(|Durability { writer, interval, .. }| {
             let (past, events) = ((begin_at, known), event_sender.clone());
             Checkpoints::start(&facts, &shared, writer, interval, past, seated, events)
