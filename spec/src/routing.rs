@@ -7,8 +7,8 @@
 //! ```
 //! use tidemill_spec::routing::{ClassTable, key_position};
 //! let table = ClassTable::new(&[0.3, 0.7]);
-//! let class = |n| table.class_at(key_position(format!("frame{n:05}").as_bytes()));
-//! assert!((2_970..=3_030).contains(&(0..10_000).filter(|n| class(n) == 0).count()));
+//! let class = |n: u32| table.class_at(key_position(format!("frame{n:05}").as_bytes()));
+//! assert!((2_970..=3_030).contains(&(0..10_000).filter(|n| class(*n) == 0).count()));
 //! ```
 use std::sync::LazyLock;
 use xxhash_rust::xxh3::xxh3_64;
