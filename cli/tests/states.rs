@@ -144,7 +144,7 @@ fn a_run_that_is_interrupted_is_continued() {
     let (place, mut stops) = (place(), 0);
     loop {
         let mut child = start(&place);
-        if waits(&place, &mut child, 8) {
+        if waits(&place, &mut child, 3) {
             kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         }
         let output = child.wait_with_output().unwrap();
