@@ -71,7 +71,6 @@ fn durability(state: State, identity: Identity, past: Option<Past>, interval: Du
 /// Whose state a run would continue: its sources with their rates, operators, sinks and plan.
 pub fn identity(prepared: &Prepared) -> Identity {
     let (workflow, program) = (&prepared.workflow, &prepared.program);
-    let digest = |value: &dyn erased::Json| Digest::of(&value.json());
     let mut operators = BTreeMap::new();
     for source in &workflow.sources {
         let rate = program.sources.get(&source.id.value).and_then(|bound| bound.rate_per_second);
@@ -88,17 +87,9 @@ pub fn identity(prepared: &Prepared) -> Identity {
     Identity { workflow_name: workflow.name.value.clone(), operators, plan }
 }
 
-mod erased {
-    /// What can be written as JSON.
-    pub(super) trait Json {
-        fn json(&self) -> Vec<u8>;
-    }
-
-    impl<T: serde::Serialize> Json for T {
-        fn json(&self) -> Vec<u8> {
-            serde_json::to_vec(self).expect("parts of workflows and plans are JSON")
-        }
-    }
+/// The digest of a part of a workflow or plan, by what it says.
+fn digest(of: &impl serde::Serialize) -> Digest {
+    Digest::of(&serde_json::to_vec(of).expect("parts of workflows and plans are JSON"))
 }
 
 /// A checkpoint in words.
