@@ -33,9 +33,9 @@ fn place(error: &RunError, workflow: &Workflow) -> Span {
 pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
     let kept = match error {
         RunError::Operator { operator, .. } if has_no_part(operator, workflow) => {
-            "what the last complete checkpoint committed to other outputs is kept"
+            "what was committed to other outputs is kept"
         }
-        _ => "what the last complete checkpoint committed is kept",
+        _ => "what was committed is kept",
     };
     let failure = match error {
         // A source or sink lost its file or its disk.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | which model does an operator run? | [`choice`], [`default_plan`] |
 //! | what does the engine run? | [`preparation`], [`run_options`], [`open_files`], [`letters`], [`state`], [`epoch_file`], [`output_file`] |
+//! | how do its workers run in processes of their own? | [`processes`] |
 //! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`delivery`], [`publication`] |
 //! | what is there to plan, and what is a plan expected to do? | [`planning`], [`highs`], [`expectation`], [`weak_figures`] |
 //! | how is a plan emulated on this machine, and how near was the prediction? | [`emulation`] |
@@ -60,10 +61,12 @@ pub mod open_files;
 pub mod output_file;
 pub mod planning;
 pub mod preparation;
+pub mod processes;
 pub mod publication;
 pub mod run_options;
 pub mod skeleton;
 pub mod slo;
 pub mod slo_watch;
 pub mod state;
+pub mod state_place;
 pub mod weak_figures;

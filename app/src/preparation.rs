@@ -133,7 +133,7 @@ pub fn prepare(
     let pruned = choice::without_obstacles(&workflow, &candidates, used, tell);
     let kind = MlKind::default();
     let bound = bind_workflow(&pruned, &registry_with(kind.clone()), |id| choice_of(&plan, id))?;
-    let models = choose_backends(&workflow, &candidates, &mut plan, &reasons, &kind)?;
+    let models = choose_backends(&workflow, &candidates, &mut plan, &reasons, &kind, |_| true)?;
     for edge in &mut plan.edges {
         let operator =
             |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|stage| stage.operator.as_str());
@@ -143,6 +143,28 @@ pub fn prepare(
     }
     let program = program(&workflow, bound, plan)?;
     Ok(Prepared { workflow, program, models, is_planned: plan_file.is_some() })
+}
+
+/// The same for a worker's process, with a plan that was checked: loads the models of its stages alone.
+///
+/// # Errors
+/// As [`prepare`]; the files have changed since.
+pub fn prepare_worker(
+    workflow_file: &Path,
+    mut plan: Plan,
+    worker: &str,
+    listener: &dyn Listener,
+) -> anyhow::Result<Prepared> {
+    let workflow = load(workflow_file, listener)?;
+    let candidates = choice::candidates(&workflow)?;
+    let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
+    let pruned = choice::without_obstacles(&workflow, &candidates, used, |_| {});
+    let kind = MlKind::default();
+    let bound = bind_workflow(&pruned, &registry_with(kind.clone()), |id| choice_of(&plan, id))?;
+    let is_own = |stage: &Stage| stage.worker == worker;
+    let models = choose_backends(&workflow, &candidates, &mut plan, &BTreeMap::new(), &kind, is_own)?;
+    let program = program(&workflow, bound, plan)?;
+    Ok(Prepared { workflow, program, models, is_planned: true })
 }
 
 /// Reads a plan and checks it against its workflow and the models that there are.
@@ -211,10 +233,11 @@ fn choose_backends(
     plan: &mut Plan,
     reasons: &BTreeMap<String, Chosen>,
     kind: &MlKind,
+    is_loaded: impl Fn(&Stage) -> bool,
 ) -> Result<Vec<ChosenModel>, Diagnostics> {
     let directory = &workflow.directory.0;
     let mut lines = Vec::new();
-    for stage in &mut plan.stages {
+    for stage in plan.stages.iter_mut().filter(|stage| is_loaded(stage)) {
         let (Some(variant), Some(list)) = (&stage.variant, candidates.get(&stage.operator)) else { continue };
         let candidate = list.iter().find(|c| c.manifest.id == **variant || c.written == *variant);
         let Some(candidate) = candidate else { continue };

@@ -64,7 +64,7 @@ pub fn remedy(sink: &SinkReport, arrival: f64, below: f64, plan: &Plan) -> Optio
     }
     Some(match sink.publication {
         Publication::AtEnd => format!(
-            "{came} when the run ends: a sink of kind `jsonl` or `csv` is visible at every checkpoint"
+            "{came} when the run ends: a sink of kind `jsonl` or `csv` is visible at the end of each tick"
         ),
         Publication::EachEpoch => {
             format!("{came} at the end of a tick of {}: write `tick: {}` {WHERE}", plan.tick, shorter)

@@ -1,16 +1,17 @@
-//! The state of a run in a folder: what a run continues from, and where its checkpoints go.
+//! The state of a run: what a run continues from, and where its checkpoints go.
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
 use crate::machine;
 use crate::preparation::Prepared;
+use crate::state_place::StatePlace;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_engine::{Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StagePast};
 use tidemill_state::{
-    Content, Difference, Digest, Folder, Identity, Manifest, ObjectReference, SinkState, StageState, State,
-    StateError, Store, StoreError, Token, compare,
+    Content, Difference, Digest, Identity, Manifest, ObjectReference, SinkState, StageState, State,
+    StateError, StoreError, Token, WORKERS_LOCK, compare,
 };
 
 /// Objects with calls of one stage; more are put together.
@@ -32,25 +33,42 @@ pub struct Continued {
     pub letters: Option<Vec<u8>>,
     /// The checkpoint that it goes on from, in words; none: it begins.
     pub from: Option<String>,
+    /// Held by processes of workers as long as they live: nobody continues beside them.
+    pub workers_lock: Option<PathBuf>,
 }
 
-/// Opens the state in a folder for a run, which writes a checkpoint there after each `interval` at the earliest.
+/// How checkpoints are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Habit {
+    /// Least time between two.
+    pub interval: Duration,
+    /// So many are kept, the last one among them.
+    pub keep: usize,
+}
+
+/// Opens the state at a place for a run, which writes its checkpoints there.
 ///
 /// # Errors
 /// Another process has it, it is not of this workflow and plan, or it cannot be read. Nothing is touched then.
-pub fn open(path: &Path, prepared: &Prepared, interval: Duration) -> Result<Begin, Failure> {
-    let state = State::in_folder(path).map_err(|error| failure(&error))?;
-    let identity = identity(prepared);
+pub fn open(place: &StatePlace, prepared: &Prepared, habit: Habit) -> Result<Begin, Failure> {
+    let mut state = place.open().map_err(|error| failure(&error))?;
+    state.keep(habit.keep);
+    let workers_lock = match place {
+        StatePlace::Folder(path) => Some(path.join(WORKERS_LOCK)),
+        StatePlace::Bucket(_) => None, // they end with the process that has its lease
+    };
+    let (identity, interval) = (identity(prepared), habit.interval);
     let Some(manifest) = state.manifest() else {
         return Ok(Begin::Continued(Continued {
             durability: durability(state, identity, None, interval),
             letters: None,
             from: None,
+            workers_lock,
         }));
     };
     let difference = compare(&manifest.identity, &identity);
     if !difference.is_none() {
-        return Err(refused(path, &difference));
+        return Err(refused(place, &difference));
     }
     if manifest.complete {
         return Ok(Begin::Complete(manifest.clone()));
@@ -61,6 +79,7 @@ pub fn open(path: &Path, prepared: &Prepared, interval: Duration) -> Result<Begi
         durability: durability(state, identity, Some(past), interval),
         letters,
         from,
+        workers_lock,
     }))
 }
 
@@ -106,7 +125,10 @@ pub fn described(manifest: &Manifest) -> String {
 /// An error of the state as one of the application.
 pub fn failure(error: &StateError) -> Failure {
     let kind = match error {
-        StateError::Store(StoreError::Foreign { .. } | StoreError::NoState { .. })
+        StateError::Store(
+            StoreError::Foreign { .. } | StoreError::NoState { .. } | StoreError::Denied { .. },
+        )
+        | StateError::NotKept { .. }
         | StateError::Format { .. } => Kind::Configuration,
         StateError::Refused(_) => Kind::Defect,
         StateError::Store(_) | StateError::Manifest { .. } | StateError::Corrupted { .. } => {
@@ -116,11 +138,10 @@ pub fn failure(error: &StateError) -> Failure {
     Failure::new(kind, error.to_string())
 }
 
-fn refused(path: &Path, difference: &Difference) -> Failure {
-    let path = path.display();
-    Failure::new(Kind::Configuration, format!("the state in `{path}` is of another run: {difference}"))
+fn refused(place: &StatePlace, difference: &Difference) -> Failure {
+    Failure::new(Kind::Configuration, format!("the state in `{place}` is of another run: {difference}"))
         .with_help(format!(
-            "undo the change, name another folder, or begin anew with `tidemill state reset {path}`"
+            "undo the change, name another place, or begin anew with `tidemill state reset {place}`"
         ))
 }
 
@@ -128,11 +149,23 @@ fn refused(path: &Path, difference: &Difference) -> Failure {
 ///
 /// # Errors
 /// There is none, another process has it, or it cannot be written.
-pub fn reset(path: &Path) -> Result<(), StateError> {
-    Folder::look(path)?;
-    let mut folder = Folder::open(path)?;
-    folder.remove_manifest()?;
-    State::open(Box::new(folder)).map(drop)
+pub fn reset(place: &StatePlace) -> Result<(), StateError> {
+    // Nothing is made where there is none.
+    drop(place.look_at_store()?);
+    let mut store = place.store()?;
+    store.remove_manifest()?;
+    State::open(store).map(drop)
+}
+
+/// Goes back to an older checkpoint that is kept; the later ones are forgotten.
+///
+/// # Errors
+/// There is none of that epoch, another process has the state, or it cannot be read or written. Nothing is changed then.
+pub fn go_back(place: &StatePlace, epoch: u64) -> Result<Option<Manifest>, StateError> {
+    drop(place.look_at_store()?);
+    let mut state = place.open()?;
+    state.go_back(epoch)?;
+    Ok(state.manifest().cloned())
 }
 
 /// Reads what a run continues from.
@@ -176,6 +209,11 @@ struct Writer {
 impl CheckpointWriter for Writer {
     fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
         self.commit(checkpoint).map_err(|error| error.to_string())
+    }
+
+    fn past(&mut self) -> Result<Past, String> {
+        let manifest = self.state.manifest().ok_or("there is no checkpoint yet")?;
+        past(&self.state, manifest).map_err(|error| error.to_string())
     }
 }
 

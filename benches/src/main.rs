@@ -8,6 +8,7 @@ mod parts;
 mod planning_time;
 mod plot;
 mod relational;
+mod remote_links;
 mod result;
 mod setups;
 mod simulation_time;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 /// Runs benchmarks and writes their results.
 #[derive(Parser)]
 struct Arguments {
-    /// operator-overhead, slot-to-slot, link-throughput, start-up, relational, vqa-loop, planning-time,
+    /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, vqa-loop, planning-time,
     /// setups, simulation-time, load-moves, or all.
     question: String,
     /// Folder for the result files.
@@ -61,6 +62,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("link-throughput") {
         results.push(link_throughput::run()?);
+    }
+    if asked("remote-links") {
+        results.push(remote_links::run()?);
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);

@@ -21,9 +21,11 @@ pub(crate) use state::{StateDiffArguments, StateResetArguments, StateShowArgumen
 
 pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+use tidemill_app::state_place::StatePlace;
 use tidemill_spec::units::TimeSpan;
 
 /// Runs machine-learning workflows, written in YAML, as continuous dataflows.
@@ -87,6 +89,9 @@ pub(crate) enum Verb {
     /// Measure one operator for `profile`, which starts this.
     #[command(hide = true)]
     ProfileWorker,
+    /// Run one worker of a plan for `run --processes`, which starts this.
+    #[command(hide = true)]
+    WorkerProcess,
     /// Plan a workflow: variants, machines and routes at the least cost.
     Plan(PlanArguments),
     /// Say why a plan is as it is, and what other service levels would cost.
@@ -418,8 +423,9 @@ impl LogLevel {
             LogLevel::Error => "error",
             LogLevel::Warn => "warn,ort=error",
             LogLevel::Info => "info,ort=warn",
-            LogLevel::Debug => "debug,ort=info",
-            LogLevel::Trace => "trace",
+            // What goes over the wire to a bucket has keys in it.
+            LogLevel::Debug => "debug,ort=info,h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info",
+            LogLevel::Trace => "trace,h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info",
         }
     }
 }
@@ -437,6 +443,11 @@ fn is_value(text: &str) -> Result<(), String> {
         true => Err("this is an option, the value before it is missing".to_owned()),
         false => Ok(()),
     }
+}
+
+/// Parses a folder or an address of a bucket.
+fn state_place() -> impl TypedValueParser<Value = StatePlace> {
+    OsStringValueParser::new().try_map(StatePlace::new)
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {

@@ -56,6 +56,7 @@ fn main() -> ! {
         Verb::Init(arguments) => init::init(&arguments),
         Verb::Profile(arguments) => profile::profile(&arguments, &terminal),
         Verb::ProfileWorker => profile::worker(),
+        Verb::WorkerProcess => run::processes::worker(),
         Verb::Doctor(arguments) => doctor::doctor(&arguments, &terminal),
         Verb::Completions(arguments) => manual::completions(&arguments),
         Verb::Man(arguments) => manual::manual(&arguments),

@@ -1,11 +1,15 @@
-//! `tidemill run`: everything in one process.
+//! `tidemill run`: everything in one process, or in one for each worker of the plan.
 //!
 //! | step | module |
 //! |---|---|
+//! | workers are processes of their own | `processes` |
+//! | what an earlier run left is taken up | `keeping` |
 //! | what is written beside the results is opened | `outputs` |
 //! | the run is watched until its end | `watching` |
 //! | what a user must not miss is said | `warnings` |
+mod keeping;
 mod outputs;
+pub(crate) mod processes;
 mod warnings;
 mod watching;
 
@@ -20,9 +24,9 @@ use crate::report::page::{End, Page};
 use crate::report::records::sample_options;
 use crate::report::series::Recorder;
 use crate::terminal::Terminal;
+use keeping::Kept;
 use outputs::Outputs;
 use std::io::{self, Write};
-use std::path::Path;
 use tidemill_app::emulation::Emulated;
 use tidemill_app::engine_failure::{failed, not_started};
 use tidemill_app::failure::Failure;
@@ -35,9 +39,8 @@ use tidemill_app::open_files;
 use tidemill_app::preparation::{Prepared, prepare, streams};
 use tidemill_app::run_options::run_options;
 use tidemill_app::slo_watch::SloWatch;
-use tidemill_app::state::{self, Begin, Continued};
+use tidemill_app::state::Continued;
 use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport};
-use tidemill_state::Manifest;
 use watching::{Ends, Watchers, watch};
 
 /// Runs a workflow to its end and reports.
@@ -50,23 +53,16 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let emulation = arguments.emulation();
     let emulated =
         arguments.emulate.then(|| Emulated::prepare(&emulation, &mut prepared, terminal)).transpose()?;
-    let state = match arguments
-        .state
-        .as_deref()
-        .map(|path| (path, state::open(path, &prepared, arguments.checkpoint_interval)))
-    {
-        None => None,
-        Some((path, Ok(Begin::Complete(manifest)))) => {
-            told_complete(arguments, path, &manifest, terminal)?;
-            return Ok(Exit::Success);
-        }
-        Some((path, Ok(Begin::Continued(state)))) => {
-            announce_state(path, &state, &prepared, terminal);
-            Some(state)
-        }
-        Some((_, Err(failure))) => return Err(failure.into()),
+    let state = match keeping::open(arguments, &prepared, terminal)? {
+        Kept::Complete => return Ok(Exit::Success),
+        Kept::Not => None,
+        Kept::Continued(state) => Some(*state),
     };
-    let options = options(arguments, &prepared, &mut outputs, emulated.as_ref(), state)?;
+    let lock = state.as_ref().and_then(|state| state.workers_lock.clone());
+    let mut options = options(arguments, &prepared, &mut outputs, emulated.as_ref(), state)?;
+    if arguments.processes {
+        options.hosts = Some(processes::hosts(arguments, &prepared, lock, terminal)?);
+    }
     let begun = machine::now();
     let metrics = outputs.metrics.take();
     let ran = start_and_watch(
@@ -116,39 +112,6 @@ fn announce(prepared: &Prepared, terminal: &Terminal) {
     for stream in streams(&prepared.program.sources) {
         terminal.note(&format!("{stream} until its end"));
     }
-}
-
-/// Says where the run goes on, and which of its outputs repeat rows.
-fn announce_state(path: &Path, state: &Continued, prepared: &Prepared, terminal: &Terminal) {
-    let path = path.display();
-    terminal.note(&match &state.from {
-        Some(from) => format!("goes on from the state in `{path}`: {from}"),
-        None => format!("keeps its state in `{path}`: the same command goes on from there"),
-    });
-    for sink in prepared.program.sinks.values().filter(|sink| sink.durable.is_none()) {
-        terminal.note(&format!(
-            "sink `{}` gives rows at least once: what has left `{}` cannot be taken back",
-            sink.id, sink.kind
-        ));
-    }
-}
-
-/// A run that is complete is not begun again.
-fn told_complete(
-    arguments: &RunArguments,
-    path: &Path,
-    manifest: &Manifest,
-    terminal: &Terminal,
-) -> io::Result<()> {
-    if arguments.output == OutputForm::Json {
-        writeln!(answer::out(), "{}", serde_json::json!({"version": 1, "ok": true, "complete": true}))?;
-    }
-    let path = path.display();
-    terminal.note(&format!(
-        "the run in `{path}` is complete ({}): nothing is left to do; `tidemill state reset {path}` has it begin anew",
-        state::described(manifest)
-    ));
-    Ok(())
 }
 
 fn options(

@@ -6,13 +6,13 @@ use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::json;
 use std::io::Write;
-use std::path::Path;
 use tidemill_app::figures::{bytes, grouped};
 use tidemill_app::levels;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::prepare;
-use tidemill_app::state::{self as app, failure, identity};
-use tidemill_state::{Manifest, State, StateError, StoreError, compare};
+use tidemill_app::state::{self as app, described, failure, identity};
+use tidemill_app::state_place::StatePlace;
+use tidemill_state::{Manifest, StateError, StoreError, compare};
 
 /// Does what the verb says.
 pub(crate) fn state(verb: &StateVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -23,17 +23,17 @@ pub(crate) fn state(verb: &StateVerb, terminal: &Terminal) -> anyhow::Result<Exi
     }
 }
 
-/// The last checkpoint in a folder.
-fn manifest(directory: &Path) -> anyhow::Result<Manifest> {
+/// The last checkpoint at a place.
+fn manifest(place: &StatePlace) -> anyhow::Result<Manifest> {
     let look = || -> Result<Manifest, StateError> {
-        let missing = || StoreError::NoState { place: directory.display().to_string() };
-        State::look(directory)?.manifest().cloned().ok_or_else(|| missing().into())
+        let missing = || StoreError::NoState { place: place.to_string() };
+        place.look()?.manifest().cloned().ok_or_else(|| missing().into())
     };
     Ok(look().map_err(|error| failure(&error))?)
 }
 
 fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
-    let manifest = manifest(&arguments.directory)?;
+    let manifest = manifest(&arguments.place)?;
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {
         serde_json::to_writer_pretty(&mut out, &json!({"version": 1, "ok": true, "state": manifest}))?;
@@ -44,11 +44,27 @@ fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
     writeln!(out, "{}: {how}", manifest.identity.workflow_name)?;
     writeln!(
         out,
-        "checkpoint {} of {} by tidemill {}, after {:.1} s",
-        manifest.checkpoint, manifest.written_at, manifest.written_by, manifest.seconds
+        "checkpoint {} of {} by tidemill {}, after {:.1} s, {}",
+        manifest.checkpoint,
+        manifest.written_at,
+        manifest.written_by,
+        manifest.seconds,
+        place_of(manifest.epoch)
     )?;
     parts(&manifest).write(&mut out)?;
+    for older in &manifest.older {
+        let place = place_of(older.epoch);
+        writeln!(out, "also kept: checkpoint {} of {}, {place}", older.checkpoint, older.written_at)?;
+    }
     Ok(Exit::Success)
+}
+
+/// Where a checkpoint is, with the number that `--to` takes.
+fn place_of(epoch: u64) -> String {
+    match epoch {
+        u64::MAX => format!("epoch {epoch} (all are done)"),
+        epoch => format!("epoch {epoch}"),
+    }
 }
 
 fn parts(manifest: &Manifest) -> Table {
@@ -81,7 +97,7 @@ fn parts(manifest: &Manifest) -> Table {
 }
 
 fn diff(arguments: &StateDiffArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let manifest = manifest(&arguments.directory)?;
+    let manifest = manifest(&arguments.place)?;
     let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &[], terminal)?;
     // The rate of a run is that of its plan where it has one.
     levels::settle(&mut prepared, None, terminal);
@@ -102,7 +118,19 @@ fn diff(arguments: &StateDiffArguments, terminal: &Terminal) -> anyhow::Result<E
 }
 
 fn reset(arguments: &StateResetArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    app::reset(&arguments.directory).map_err(|error| failure(&error))?;
-    terminal.note(&format!("the state in `{}` is forgotten", arguments.directory.display()));
+    let place = &arguments.place;
+    match arguments.to {
+        None => {
+            app::reset(place).map_err(|error| failure(&error))?;
+            terminal.note(&format!("the state in `{place}` is forgotten"));
+        }
+        Some(epoch) => {
+            let manifest = app::go_back(place, epoch).map_err(|error| failure(&error))?;
+            let from = manifest.as_ref().map(described).unwrap_or_default();
+            terminal.note(&format!(
+                "the next run with the state in `{place}` goes on from epoch {epoch}: {from}"
+            ));
+        }
+    }
     Ok(Exit::Success)
 }

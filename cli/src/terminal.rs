@@ -59,6 +59,14 @@ impl Terminal {
         }
     }
 
+    /// What the process of a worker wrote to its standard error; lines of a JSON log stay whole.
+    pub(crate) fn relay(&self, worker: &str, text: &str) {
+        match text.starts_with('{') {
+            true => line(text),
+            false => line(&format!("{} {text}", self.painted(&format!("{worker}:"), "2"))),
+        }
+    }
+
     fn painted(&self, text: &str, style: &str) -> String {
         if self.colour { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
@@ -92,7 +100,11 @@ fn line(text: &str) {
 /// Sends the log to stderr.
 pub(crate) fn start_log(level: LogLevel, format: LogFormat, terminal: &Terminal) {
     let filter = EnvFilter::new(level.as_filter());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // A reader of stderr that has gone away is no reason to panic.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(terminal.colour).init(),
         LogFormat::Json => log.json().init(),

@@ -1,7 +1,9 @@
 //! End to end, through the built binary.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod book;
+mod buckets;
 mod changing_load;
+mod checkpoints;
 mod command;
 mod doctor;
 mod emulation;
@@ -23,6 +25,7 @@ mod model_verbs;
 mod new_project;
 mod outputs;
 mod planning;
+mod processes;
 mod profiling;
 mod reference;
 mod reports;

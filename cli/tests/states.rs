@@ -30,7 +30,7 @@ run: {tick: 10ms, checkpoint_every: 5, dead_letters: out/dead.jsonl}
 ";
 
 /// Two sources, one of which has records that cannot be read, a filter, a join, a window and sinks of three kinds.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::empty("durable");
     place.write("workflow.yaml", WORKFLOW);
     let side = |rows: usize, step: usize, name: &str, times: usize| {
@@ -77,7 +77,7 @@ fn waits(place: &Place, child: &mut Child, further: u64) -> bool {
 }
 
 /// What the sinks have; Parquet by its rows, since the file names its run.
-fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     let files = ["out/pairs.jsonl", "out/counted.csv", "out/dead.jsonl"];
     let mut all: Vec<_> =
         files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect();
@@ -93,7 +93,7 @@ fn parquet_rows(path: &Path) -> Vec<u8> {
     columns.collect::<String>().into_bytes()
 }
 
-fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
     let place = place();
     tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0);
     let outputs = outputs(&place);
@@ -102,7 +102,7 @@ fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[track_caller]
-fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
+pub(crate) fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
     for ((file, found), (_, expected)) in found.iter().zip(expected) {
         assert!(found == expected, "{file}: {} bytes, {} expected", found.len(), expected.len());
     }
@@ -125,6 +125,12 @@ fn a_run_that_is_killed_is_continued() {
         child.kill().unwrap();
         child.wait().unwrap();
         kills += 1;
+        // In the middle of a row that was being shown.
+        let files = [("out/pairs.jsonl", "{\"key\":\"k0"), ("out/counted.csv", "k01,\"1")];
+        for (file, tail) in files.into_iter().filter(|_| kills % 2 == 0 && checkpoint(&place).0 > 0) {
+            let mut file = std::fs::OpenOptions::new().append(true).open(place.path(file)).unwrap();
+            std::io::Write::write_all(&mut file, tail.as_bytes()).unwrap();
+        }
     }
     assert!(kills >= 3 && checkpoint(&place).1, "{kills} kills");
     same(&outputs(&place), &undisturbed());

@@ -305,18 +305,26 @@ pub struct BoundSource {
 
 /// Takes the results. Rows come in a fixed order: by epoch, then (event time, source, sequence, id).
 pub trait Sink: Send {
-    /// Takes rows (metadata columns included) that become durable with the next `commit`.
+    /// Takes rows (metadata columns included), which count as written with the next `commit`.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), OperatorError>;
-    /// Makes everything written since the last commit durable; `epoch`: everything before it is included.
+    /// Makes everything written since the last commit part of what stays if the slot restarts, and shows it to readers
+    /// unless [`Sink::publication`] says that they see it later; `epoch`: everything before it is included. Called when
+    /// an epoch is complete, at checkpoints only where that is not [`Publication::EachEpoch`]. It need not survive the
+    /// machine: see [`Sink::flush`].
     fn commit(&mut self, epoch: u64) -> Result<(), OperatorError>;
     /// Forgets what was written since the last commit (a restart will write it again).
     fn rollback(&mut self) -> Result<(), OperatorError>;
-    /// Last call: removes temporaries. What was not committed is not kept.
+    /// Last call: removes temporaries. What was not committed is not kept; what was survives the machine.
     fn close(&mut self) -> Result<(), OperatorError>;
-    /// What another process needs to continue behind the last commit, which is durable on disk when this returns; none:
-    /// this sink cannot be continued. A token that is taken before the first commit continues at the beginning.
+    /// What another process needs to continue behind the last commit; none: this sink cannot be continued. A token that
+    /// is taken before the first commit continues at the beginning. It is recorded once [`Sink::flush`] is done.
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
         Ok(None)
+    }
+    /// Makes all that is committed when this is called survive the machine, so that the last token holds there too: what
+    /// it gives is run on another thread, while rows are written and committed. None: there is nothing to do.
+    fn flush(&self) -> Option<Flush> {
+        None
     }
     /// Last call instead of `close` where another process will continue: forgets what is not committed, keeps what the
     /// token needs.
@@ -325,8 +333,9 @@ pub trait Sink: Send {
     }
     /// Whether `commit`/`rollback` give exactly once; otherwise at least once with the stable record id.
     fn exactly_once(&self) -> bool;
-    /// When readers see what was committed. Default: with the commit, which an exactly-once sink gets per checkpoint and
-    /// another one per epoch. A sink whose file appears when it is closed says [`Publication::AtEnd`].
+    /// When readers see what was committed, and so how often it is. Default: an exactly-once sink commits per checkpoint,
+    /// another one per epoch. An exactly-once sink that can take back what it committed after its last token says
+    /// [`Publication::EachEpoch`], one whose file appears when it is closed [`Publication::AtEnd`].
     fn publication(&self) -> Publication {
         if self.exactly_once() { Publication::EachCheckpoint } else { Publication::EachEpoch }
     }
@@ -344,6 +353,9 @@ pub trait Sink: Send {
         None
     }
 }
+
+/// See [`Sink::flush`].
+pub type Flush = Box<dyn FnOnce() -> Result<(), OperatorError> + Send>;
 
 /// See [`Sink::call_off`].
 pub type CallOff = Arc<dyn Fn() + Send + Sync>;

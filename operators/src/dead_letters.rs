@@ -3,7 +3,7 @@
 //!
 //! `id` is hexadecimal, `time` is the event time in microseconds; both are null where the record has none. `values` are
 //! the columns of the record, cut where they are long (see [`crate::values`]). Letters become part of the file at
-//! checkpoints, like the rows of a file sink, and survive a process that is killed like those. Another process continues
+//! checkpoints, where the file is synced, and survive a process that is killed. Another process continues
 //! the file with the token of its last recorded commit: what stands behind it is cut off. Whoever writes leaves out
 //! letters that a restart repeats.
 //!
@@ -72,6 +72,7 @@ impl DeadLetterWriter {
     /// # Errors
     /// The file or its folder cannot be synced; the text names it and says what to do.
     pub fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        self.staging.sync()?;
         self.staging.token()
     }
 
@@ -105,7 +106,8 @@ impl DeadLetterWriter {
             lines.sort_unstable();
             lines.iter().for_each(|(_, line)| self.staging.buffer().extend_from_slice(line));
         }
-        self.staging.commit()
+        self.staging.commit()?;
+        self.staging.sync()
     }
 
     /// Last call instead of `close` where another process will continue: forgets what is not committed, keeps what the

@@ -22,7 +22,7 @@ pub struct Options {
     /// How many ticks a source may be ahead of its oldest record that is on the way; then it waits, and its records are
     /// late. Default: 40, two checkpoint intervals, as in the engine.
     pub lead_ticks: u32,
-    /// Ticks from one checkpoint to the next: sinks that are exactly once publish then. Default: 20, as in the engine.
+    /// Ticks from one checkpoint to the next: sinks that publish with them do so then. Default: 20, as in the engine.
     pub checkpoint_every: u32,
     /// The simulation ends early after so many events. Default: none.
     pub most_events: Option<u64>,

@@ -32,6 +32,7 @@
 //! ```
 pub mod backend;
 pub mod batching;
+pub mod bucket_address;
 pub mod deserializer;
 pub mod diagnostic;
 pub mod digest;

@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Publication {
-    /// With the end of their epoch: sinks that are not exactly once.
+    /// With the end of their epoch: sinks that can take back what no checkpoint knows, and those that are at least once.
     EachEpoch,
-    /// With the next checkpoint: sinks that are exactly once.
+    /// With the next checkpoint: sinks that are exactly once and can take nothing back that readers have seen.
     EachCheckpoint,
     /// When the run ends: formats that cannot be read before they are whole.
     AtEnd,
 }
 
 impl Publication {
-    /// That of a kind of sink as workflows name it; kinds that are not known commit at checkpoints.
+    /// That of a kind of sink as workflows name it; of kinds that are not known no more than checkpoints is expected.
     pub fn of_kind(kind: &str) -> Self {
         match kind {
-            "stdout" => Self::EachEpoch,
+            "stdout" | "jsonl" | "csv" => Self::EachEpoch,
             "parquet" => Self::AtEnd,
             _ => Self::EachCheckpoint,
         }
@@ -44,8 +44,10 @@ mod tests {
     fn the_first_row_of_a_group_waits_for_the_last() {
         let tick = TimeSpan(50);
         assert_eq!(Publication::of_kind("stdout").longest_wait(tick, 20), Some(tick));
-        assert_eq!(Publication::of_kind("jsonl").longest_wait(tick, 20), Some(TimeSpan(1000)));
+        assert_eq!(Publication::of_kind("jsonl").longest_wait(tick, 20), Some(tick));
         assert_eq!(Publication::of_kind("csv").longest_wait(tick, 0), Some(tick));
+        assert_eq!(Publication::of_kind("of_a_plug_in").longest_wait(tick, 20), Some(TimeSpan(1000)));
+        assert_eq!(Publication::EachCheckpoint.longest_wait(tick, 0), Some(tick));
         assert_eq!(Publication::of_kind("parquet").longest_wait(tick, 20), None);
     }
 }

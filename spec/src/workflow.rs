@@ -54,6 +54,9 @@ pub struct Workflow {
     /// How to run it when no plan says otherwise.
     #[serde(default)]
     pub run: RunOptions,
+    /// What is kept for another process to go on from.
+    #[serde(default, skip_serializing_if = "CheckpointOptions::is_empty")]
+    pub checkpoint: CheckpointOptions,
     /// Folder of the workflow file: relative paths in the workflow start there. Not part of the file.
     #[serde(skip)]
     #[schemars(skip)]
@@ -238,6 +241,29 @@ impl Default for RunOptions {
             checkpoint_every: default_checkpoint_every().into(),
             dead_letters: None,
         }
+    }
+}
+
+/// What is kept of a run for another process to go on from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointOptions {
+    /// Least time between two checkpoints of the state; `--checkpoint-interval` goes before it. Default: 1s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Located<TimeSpan>>,
+    /// Where the state is kept: a folder, relative to the workflow file, or `s3://BUCKET/PREFIX`; `--state` goes before it. None:
+    /// nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Located<String>>,
+    /// So many checkpoints are kept, 1 to 1000, to go back to an older one (`tidemill state reset --to`). Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Located<u32>>,
+}
+
+impl CheckpointOptions {
+    /// True if nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }
 

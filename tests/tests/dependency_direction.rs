@@ -18,8 +18,10 @@ const ALL: &[&str] = &[
     "tidemill-simulator",
     "tidemill-operators",
     "tidemill-inference",
+    "tidemill-link",
     "tidemill-engine",
     "tidemill-state",
+    "tidemill-bucket",
     "tidemill-profiler",
     "tidemill-app",
     "tidemill",
@@ -38,8 +40,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-simulator", &["tidemill-random", "tidemill-spec", "tidemill-optimizer"]),
     ("tidemill-operators", &["tidemill-machine", "tidemill-spec"]),
     ("tidemill-inference", &["tidemill-machine", "tidemill-spec", "tidemill-operators"]),
-    ("tidemill-engine", &["tidemill-machine", "tidemill-spec", "tidemill-operators"]),
+    ("tidemill-link", &["tidemill-spec"]),
+    ("tidemill-engine", &["tidemill-link", "tidemill-machine", "tidemill-spec", "tidemill-operators"]),
     ("tidemill-state", &[]),
+    ("tidemill-bucket", &["tidemill-spec", "tidemill-state"]),
     ("tidemill-profiler", &["tidemill-machine", "tidemill-spec", "tidemill-operators", "tidemill-engine"]),
     (
         "tidemill-app",
@@ -52,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidemill-inference",
             "tidemill-engine",
             "tidemill-state",
+            "tidemill-bucket",
             "tidemill-profiler",
         ],
     ),
@@ -97,6 +102,7 @@ const WRAPPED: &[(&str, &str)] = &[
     ("libloading", "tidemill-highs"),
     ("cel", "tidemill-operators"),
     ("clap", "tidemill"),
+    ("object_store", "tidemill-bucket"),
 ];
 
 struct Dependency {

@@ -89,11 +89,11 @@ pub(super) fn judge(workload: &Workload, trace: &Trace, way: &Way) -> anyhow::Re
         parts.push((length, 1.0));
         let times = Times::measured(&workload.inputs(), &level.assembly, &level.solution);
         let arrivals = Arrivals { spacing: Spacing::Poisson, trace: Some(Trace::new(parts)?) };
-        // Results go to files: readers see them with the next checkpoint, of which there are two within the lead.
-        let by_checkpoint = |sink: Sink| Sink { publication: Publication::EachCheckpoint, ..sink };
+        // Results go to text files.
+        let to_files = |sink: Sink| Sink { publication: Publication::of_kind("jsonl"), ..sink };
         let standard = Options::of(problem);
         let options = Options {
-            sinks: standard.sinks.iter().cloned().map(by_checkpoint).collect(),
+            sinks: standard.sinks.iter().cloned().map(to_files).collect(),
             checkpoint_every: (level.lead_ticks / 2).max(1),
             seconds: length,
             seed: index as u64 + 1,

@@ -1,5 +1,5 @@
 //! Arguments of `tidemill run`.
-use super::{OutputForm, explained, is_value, parse_time};
+use super::{OutputForm, explained, is_value, parse_time, state_place};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use tidemill_app::choice::Setting;
 use tidemill_app::emulation::{EmulationOptions, Wanted};
 use tidemill_app::letters::LetterLimit;
 use tidemill_app::levels::RateChoice;
+use tidemill_app::state_place::StatePlace;
 use tidemill_spec::units::Rate;
 
 /// `tidemill run`.
@@ -17,6 +18,7 @@ use tidemill_spec::units::Rate;
   tidemill run workflow.yaml --records 100 --rate max    the first 100 of each source, as fast as possible
   tidemill run workflow.yaml --set features=scene-features-small
   tidemill run workflow.yaml --plan plan.yaml       as the plan says
+  tidemill run workflow.yaml --plan plan.yaml --processes    with a process for each worker of the plan
   tidemill run workflow.yaml --plan plan.yaml --emulate --infra infrastructure.yaml --profiles profile.yaml
                                                     as on the plan's machines and links
   tidemill run workflow.yaml --report report.html   and a page to look at
@@ -24,7 +26,7 @@ use tidemill_spec::units::Rate;
   tidemill run workflow.yaml --state state          go on where the same command ended before, also after kill -9
   tidemill run workflow.yaml --max-dead-letters 1%    exit code 1 if more of the records cannot be used
 
-Ctrl-C ends the run; what the last complete checkpoint committed stays. A second Ctrl-C leaves at once.")]
+Ctrl-C ends the run; what was committed stays. A second Ctrl-C leaves at once.")]
 pub(crate) struct RunArguments {
     /// The workflow.
     #[arg(value_name = "WORKFLOW")]
@@ -50,6 +52,10 @@ pub(crate) struct RunArguments {
     /// `--plan` 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) model_copies: Option<u16>,
+    /// Run every worker of the plan as a process of its own on this machine, connected by TCP. With `--state` the run survives the
+    /// death of any of them: the others go on, and it is started again from the last checkpoint.
+    #[arg(long, requires = "plan", conflicts_with = "emulate")]
+    pub(crate) processes: bool,
     /// Run every worker of the plan here at its own speed, behind links with their bandwidth and delay, and show what was
     /// predicted beside what was measured.
     #[arg(long, requires = "plan", conflicts_with = "model_copies", help_heading = "Emulation")]
@@ -89,13 +95,15 @@ pub(crate) struct RunArguments {
     /// that it had read.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
-    /// Keep the state of the run in this folder, so that the same command goes on where this one ended, however it did:
-    /// Ctrl-C, a failure, kill -9, a power cut. What is in the outputs is then neither lost nor doubled.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["emulate", "replay", "epoch_log"])]
-    pub(crate) state: Option<PathBuf>,
+    /// Keep the state of the run in this folder, or in a bucket (`s3://BUCKET/PREFIX`, with the usual variables AWS_*), so that
+    /// the same command goes on where this one ended, however it did: Ctrl-C, a failure, kill -9, a power cut. What is in the
+    /// outputs is then neither lost nor doubled. Default: what the workflow says (`checkpoint: {state: ...}`).
+    #[arg(long, value_name = "STATE", value_parser = state_place(), conflicts_with_all = ["emulate", "replay", "epoch_log"])]
+    pub(crate) state: Option<StatePlace>,
     /// Least time between two checkpoints of the state: what a process that dies has done since its last one is done again.
-    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "state", default_value = "1s")]
-    pub(crate) checkpoint_interval: Duration,
+    /// Default: what the workflow says (`checkpoint: {interval: ...}`), else 1s.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) checkpoint_interval: Option<Duration>,
     /// Form of the report. It is on stdout, but on stderr if a sink of the workflow writes to stdout (`--quiet`
     /// silences it there).
     #[arg(long, short, value_name = "FORM", default_value = "table")]

@@ -6,7 +6,7 @@
 //! Options, exactly-once behaviour and the form of values are those of [`super::jsonl`]; texts are quoted where they
 //! have to be, empty values are empty fields. The header is written once, also when there are no rows; a process that
 //! continues the run does not write it again. What a process that is killed leaves is as there: a row that is not whole
-//! can only be behind the complete checkpoints, and is cut off when the run continues.
+//! can only be behind the complete ticks, and is cut off when the run continues.
 //!
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};

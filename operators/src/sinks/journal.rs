@@ -4,7 +4,7 @@
 //! A position in it is a number of rows: commits end between record batches. The schema of the stream carries the
 //! journal's id, by which rows that were made from it are known again.
 use super::staging::{Staging, write_error};
-use crate::api::OperatorError;
+use crate::api::{Flush, OperatorError};
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
@@ -125,7 +125,7 @@ impl Journal {
         self.staging.spill()
     }
 
-    /// Makes the rows durable.
+    /// Makes the rows part of it.
     pub(super) fn commit(&mut self) -> Result<(), OperatorError> {
         self.staging.commit()?;
         self.committed += std::mem::take(&mut self.staged);
@@ -138,10 +138,14 @@ impl Journal {
         self.staging.rollback()
     }
 
-    /// Makes sure that the committed rows survive the machine, and tells how many there are.
-    pub(super) fn make_durable(&mut self) -> Result<u64, OperatorError> {
-        self.staging.make_durable()?;
-        Ok(self.committed)
+    /// Committed rows.
+    pub(super) fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// See [`Staging::flush`].
+    pub(super) fn flush(&self) -> Option<Flush> {
+        self.staging.flush()
     }
 
     /// With the journal's id.
@@ -161,13 +165,13 @@ impl Journal {
 
     /// Leaves it for another process.
     pub(super) fn close(mut self) -> Result<(), OperatorError> {
-        self.staging.close()
+        self.staging.release()
     }
 
     /// Removes it, while no other process can take it.
     pub(super) fn remove(mut self) -> Result<(), OperatorError> {
         std::fs::remove_file(&self.path).map_err(|e| write_error(&self.path, &e))?;
-        self.staging.close()
+        self.staging.release()
     }
 }
 

@@ -6,15 +6,17 @@
 //! Tensors are written as nested arrays, images and sounds as their size, `{"bytes": 12345}`; NaN and infinities as
 //! null. `metadata: true` puts `_id` (hexadecimal) and `_time` (microseconds) in front.
 //!
-//! Exactly once: rows become part of the file at checkpoints, where the file is synced; until then they wait in
-//! memory or in a nameless file on the same disk. A new run replaces the file of the run before; with `overwrite: false` an
-//! existing file is an error. Missing folders are created.
+//! Exactly once: rows become part of the file when their tick is complete, so whoever reads along sees them then; until
+//! then they wait in memory or in a nameless file on the same disk. A new run replaces the file of the run before; with
+//! `overwrite: false` an existing file is an error. Missing folders are created.
 //!
-//! A process that is killed and a machine that stops leave all rows of complete checkpoints. Behind them may be those of
-//! a checkpoint that was being written, or a part of them: where the last line has no line break, it is not whole. A
-//! process that continues the run (also with `overwrite: false`) cuts off what stands behind the last checkpoint that was
-//! recorded and appends: each row is in the file once, however often its processes end. Whoever reads along may have seen
-//! rows that are cut off then. A file that was removed or has become shorter than what was recorded is an error.
+//! The file is synced when the run ends, and before a checkpoint of a run that another process can continue is recorded;
+//! nobody waits for that. So a process that is killed leaves all rows of complete ticks. Behind them may be a part of
+//! those of a tick that was being written: where the last line has no line break, it is not whole. A machine that stops
+//! leaves those of recorded checkpoints, and what the system has written by itself. A process that continues the run
+//! (also with `overwrite: false`) cuts off what stands behind the last checkpoint that was recorded and appends: each row
+//! is in the file once, however often its processes end. Whoever reads along may have seen rows that are cut off then;
+//! the same ones come again. A file that was removed or has become shorter than what was recorded is an error.
 //!
 //! `path: "-"` is standard output. There, and where the path is a pipe or a device, rows are written at once as by
 //! [`super::stdout`], and at least once: nothing can be cut off.

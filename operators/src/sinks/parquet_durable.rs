@@ -10,7 +10,7 @@ use super::parquet::{failure, file_writer};
 use super::rows::Rows;
 use super::staging::{LOST_HELP, read_token, sync_name, write_token};
 use super::whole_file::WholeFile;
-use crate::api::{OperatorError, Sink};
+use crate::api::{Flush, OperatorError, Sink};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -152,9 +152,12 @@ impl Sink for DurableWriter {
     }
 
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
-        let Some((_, journal)) = &mut self.open else { return Ok(None) };
-        let rows = journal.make_durable()?;
-        write_token(&Token { journal: self.id.clone(), rows }).map(Some)
+        let Some((_, journal)) = &self.open else { return Ok(None) };
+        write_token(&Token { journal: self.id.clone(), rows: journal.committed() }).map(Some)
+    }
+
+    fn flush(&self) -> Option<Flush> {
+        self.open.as_ref().and_then(|(_, journal)| journal.flush())
     }
 
     fn suspend(&mut self) -> Result<(), OperatorError> {

@@ -1,18 +1,21 @@
 //! A text file that grows by commits: what is written in between waits beside it and can be forgotten.
 //!
 //! Staged bytes stay in memory up to a limit, then go to a temporary file without a name on the same disk: nothing is
-//! left of it, however the run ends. A commit appends them to the target and syncs it. If a commit fails half-way (a
-//! full disk), the target is cut back to what was committed before. While a run writes it, no other one can.
+//! left of it, however the run ends. A commit appends them to the target, where readers see them at once. If a commit
+//! fails half-way (a full disk), the target is cut back to what was committed before. While a run writes it, no other one
+//! can.
 //!
-//! Another process continues the file with a token, which says how long it was after a commit: what stands behind that is
-//! cut off. It may be rows whose token was not recorded before the process ended, or a part of them.
+//! A commit does not wait for the disk: [`Staging::flush`] does, on any thread, and [`Staging::close`]. Another process
+//! continues the file with a token, which says how long it was after a commit and is recorded after a flush: what stands
+//! behind that length is cut off. It may be rows whose token was not recorded before the process ended, or a part of them.
 use super::lock::lock;
-use crate::api::OperatorError;
+use crate::api::{Flush, OperatorError};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Staged bytes that stay in memory.
 const MEMORY_LIMIT: usize = 8 << 20;
@@ -20,7 +23,7 @@ const MEMORY_LIMIT: usize = 8 << 20;
 /// The file; see the module.
 pub(crate) struct Staging {
     path: PathBuf,
-    target: File,
+    target: Arc<File>,
     /// Not a pipe or a device: those have no length and cannot be synced.
     is_file: bool,
     /// Length of the target that is committed.
@@ -28,8 +31,35 @@ pub(crate) struct Staging {
     memory: Vec<u8>,
     spill_path: PathBuf,
     spill: Option<File>,
-    /// The file's name, and that it is there at all, survive the machine.
-    has_durable_name: bool,
+    disk: Arc<Mutex<Disk>>,
+}
+
+/// What is known of the disk. Locked while the file is synced, and not needed for commits.
+#[derive(Default)]
+struct Disk {
+    /// Bytes that survive the machine, with the name of the file; none: not even that it was emptied or cut back.
+    synced: Option<u64>,
+    /// A sync has failed: no later one says anything about what was written before it.
+    failure: Option<String>,
+}
+
+impl Disk {
+    /// Syncs a file that has so many committed bytes, unless that is done.
+    fn sync(&mut self, path: &Path, target: &File, committed: u64) -> Result<(), OperatorError> {
+        if let Some(failure) = &self.failure {
+            return Err(OperatorError::new(failure.clone()));
+        }
+        let synced = match self.synced {
+            Some(synced) if synced >= committed => return Ok(()),
+            Some(_) => target.sync_data().map_err(|e| write_error(path, &e)),
+            None => target.sync_all().map_err(|e| write_error(path, &e)).and_then(|()| sync_name(path)),
+        };
+        match &synced {
+            Ok(()) => self.synced = Some(committed),
+            Err(error) => self.failure = Some(error.message.clone()),
+        }
+        synced
+    }
 }
 
 /// What another process needs to continue the file.
@@ -67,8 +97,8 @@ impl Staging {
     fn of(path: &Path, target: File, is_file: bool, committed: u64) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let spill_path = path.with_file_name(format!(".{name}.staged"));
-        let (memory, path) = (Vec::new(), path.into());
-        Self { path, target, is_file, committed, memory, spill_path, spill: None, has_durable_name: false }
+        let (target, memory, path) = (Arc::new(target), Vec::new(), path.into());
+        Self { path, target, is_file, committed, memory, spill_path, spill: None, disk: Arc::default() }
     }
 
     /// Continues the file of another process behind what `token` says is committed.
@@ -107,25 +137,29 @@ impl Staging {
         Ok(Self::of(path, target, true, committed))
     }
 
-    /// What [`Staging::resume`] needs to continue behind the last commit, which survives the machine when this returns.
-    /// None where it is no file.
-    pub(crate) fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
-        self.make_durable()?;
+    /// What [`Staging::resume`] needs to continue behind the last commit, once a flush is done. None where it is no file.
+    pub(crate) fn token(&self) -> Result<Option<Vec<u8>>, OperatorError> {
         match self.is_file {
             true => write_token(&Token { length: self.committed }).map(Some),
             false => Ok(None),
         }
     }
 
-    /// Makes sure that what is committed survives the machine, with the name of the file.
-    pub(crate) fn make_durable(&mut self) -> Result<(), OperatorError> {
-        if self.is_file && !self.has_durable_name {
-            // Also where nothing is committed: it was emptied, or cut back.
-            self.target.sync_all().map_err(|e| write_error(&self.path, &e))?;
-            sync_name(&self.path)?;
-            self.has_durable_name = true;
+    /// Makes what is committed now survive the machine, with the name of the file, wherever it is called.
+    pub(crate) fn flush(&self) -> Option<Flush> {
+        if !self.is_file {
+            return None;
         }
-        Ok(())
+        let (path, target, disk) = (self.path.clone(), Arc::clone(&self.target), Arc::clone(&self.disk));
+        let committed = self.committed;
+        Some(Box::new(move || {
+            disk.lock().unwrap_or_else(PoisonError::into_inner).sync(&path, &target, committed)
+        }))
+    }
+
+    /// The same here and now.
+    pub(crate) fn sync(&self) -> Result<(), OperatorError> {
+        self.flush().map_or(Ok(()), |flush| flush())
     }
 
     /// Bytes that are committed.
@@ -165,7 +199,7 @@ impl Staging {
         written
     }
 
-    /// Appends everything staged to the target and makes it durable.
+    /// Appends everything staged to the target: readers see it, and it survives the process.
     pub(crate) fn commit(&mut self) -> Result<(), OperatorError> {
         if self.memory.is_empty() && self.spill.is_none() {
             return Ok(());
@@ -185,8 +219,9 @@ impl Staging {
 
     /// Gives the new length of the target.
     fn append(&mut self) -> io::Result<u64> {
+        let mut target = &*self.target;
         if self.is_file {
-            self.target.seek(SeekFrom::Start(self.committed))?;
+            target.seek(SeekFrom::Start(self.committed))?;
         }
         if let Some(spill) = &mut self.spill {
             spill.seek(SeekFrom::Start(0))?;
@@ -196,15 +231,14 @@ impl Staging {
                 if read == 0 {
                     break;
                 }
-                self.target.write_all(&chunk[..read])?;
+                target.write_all(&chunk[..read])?;
             }
         }
-        self.target.write_all(&self.memory)?;
+        target.write_all(&self.memory)?;
         if !self.is_file {
             return Ok(0);
         }
-        self.target.sync_data()?;
-        self.target.stream_position()
+        target.stream_position()
     }
 
     /// Forgets everything staged.
@@ -218,8 +252,15 @@ impl Staging {
         self.spill = None;
     }
 
-    /// Removes temporaries and lets other runs write the file.
+    /// Makes what is committed survive the machine, then as [`Staging::release`].
     pub(crate) fn close(&mut self) -> Result<(), OperatorError> {
+        let synced = self.sync();
+        self.release()?;
+        synced
+    }
+
+    /// Removes temporaries and lets other runs write the file.
+    pub(crate) fn release(&mut self) -> Result<(), OperatorError> {
         // A file system that knows no locks has none to give back.
         let _ = self.target.unlock();
         self.rollback()
@@ -373,6 +414,46 @@ mod tests {
         assert!(error.message.contains("/dev/full") && error.message.contains("free some space"), "{error}");
         staging.rollback().unwrap();
         staging.commit().unwrap();
+    }
+
+    /// The system may have thrown away what it could not write, and forgotten that.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn after_a_sync_that_failed_none_succeeds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.txt");
+        let target = File::create(&path).unwrap();
+        let device = OpenOptions::new().write(true).open("/dev/null").unwrap();
+        let mut disk = Disk::default();
+        let error = disk.sync(&path, &device, 1).unwrap_err();
+        assert!(error.message.contains("out.txt"), "{error}");
+        assert_eq!(disk.sync(&path, &target, 1).unwrap_err().message, error.message);
+        let mut disk = Disk::default();
+        disk.sync(&path, &target, 1).unwrap();
+        disk.sync(&path, &device, 1).expect("that is synced already");
+        disk.sync(&path, &device, 2).unwrap_err();
+    }
+
+    #[test]
+    fn rows_are_committed_while_others_are_flushed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.txt");
+        let mut staging = Staging::create(&path, true).unwrap();
+        staging.buffer().extend_from_slice(b"one");
+        staging.commit().unwrap();
+        let (token, flush) = (staging.token().unwrap().unwrap(), staging.flush().unwrap());
+        let disk = Arc::clone(&staging.disk);
+        let flushing = disk.lock().unwrap();
+        let flushed = std::thread::spawn(flush);
+        staging.buffer().extend_from_slice(b"two");
+        staging.commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"onetwo");
+        drop(flushing);
+        flushed.join().unwrap().unwrap();
+        assert_eq!(disk.lock().unwrap().synced, Some(3));
+        drop(staging);
+        Staging::resume(&path, &token).unwrap().close().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
     }
 
     #[test]

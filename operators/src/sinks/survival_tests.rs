@@ -120,10 +120,21 @@ impl<'a> Trial<'a> {
         self.committed = self.keys.len();
     }
 
-    /// What a checkpoint records.
+    /// What a checkpoint records, while so many rows become visible.
+    fn record_during(&mut self, rows: usize) {
+        let token = self.sink.token().expect("written").expect("a file");
+        let (recorded, length) = (self.committed, self.content_length());
+        let flush = self.sink.flush().expect("a file");
+        if rows > 0 {
+            self.write(rows);
+            self.commit();
+        }
+        flush().expect("durable");
+        (self.token, self.recorded, self.length) = (token, recorded, length);
+    }
+
     fn record(&mut self) {
-        self.token = self.sink.token().expect("durable").expect("a file");
-        (self.recorded, self.length) = (self.committed, self.content_length());
+        self.record_during(0);
     }
 
     /// The process ends without a word.
@@ -170,7 +181,8 @@ impl<'a> Trial<'a> {
                 self.sink.rollback().expect("forgotten");
                 self.keys.truncate(self.committed);
             }
-            7 | 8 => self.record(),
+            7 => self.record(),
+            8 => self.record_during(n % 3),
             9 => {
                 // Something that was being written, and what the sink leaves where it cannot clean up.
                 self.kill();

@@ -2,7 +2,7 @@
 use super::rows::Rows;
 use super::staging::Staging;
 use super::stream::{Printer, Stream};
-use crate::api::{BoundSink, MakeDurableSink, OperatorError, Sink};
+use crate::api::{BoundSink, Flush, MakeDurableSink, OperatorError, Sink};
 use crate::kind::{EndContext, InputPort};
 use arrow_array::RecordBatch;
 use schemars::JsonSchema;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::publication::Publication;
 use tidemill_spec::span::Located;
 
 /// Options of the file sinks.
@@ -134,7 +135,21 @@ impl Sink for Writer {
         self.staging.token()
     }
 
+    fn flush(&self) -> Option<Flush> {
+        self.staging.flush()
+    }
+
+    fn suspend(&mut self) -> Result<(), OperatorError> {
+        // What the last token tells is flushed, the rest is cut off.
+        self.staging.release()
+    }
+
     fn exactly_once(&self) -> bool {
         true
+    }
+
+    fn publication(&self) -> Publication {
+        // A token takes back all that was committed after it.
+        Publication::EachEpoch
     }
 }

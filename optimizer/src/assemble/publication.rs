@@ -1,7 +1,7 @@
 //! When readers of the sinks see results, and how often checkpoints come.
 //!
-//! A sink publishes the epochs between two boundaries together, once all records of them have come: with each epoch, or,
-//! exactly once, with each checkpoint (`runtime/engine/src/node/sink.rs`). Let `K` ticks of length `t` lie between two
+//! A sink publishes the epochs between two boundaries together, once all records of them have come: with each epoch, or, where
+//! it can take nothing back, with each checkpoint (`runtime/engine/src/node/sink.rs`). Let `K` ticks of length `t` lie between two
 //! boundaries and let no record of these epochs take longer than `L` on its way, time on ticks not counted. A record
 //! that is due at `d`, after the boundary `b <= d`, is then visible at `b + K t + L` at the latest, as its last
 //! companion is due before `b + K t`: its latency is at most `K t + L`. A stateful operator gives the records of an epoch
@@ -36,7 +36,7 @@ pub(super) fn checkpoint_every(
     for sink in workflow.sinks.iter().filter(|sink| publication(sink) == Publication::AtEnd) {
         notes.push(format!(
             "{}: what `{}` sinks write is visible when the run ends, so no plan can keep the latency level there; what the \
-             plan bounds is the time until records come to the sink. A `jsonl` or `csv` sink is visible at every checkpoint",
+             plan bounds is the time until records come to the sink. A `jsonl` or `csv` sink is visible at the end of each tick",
             sink.id, sink.kind
         ));
     }

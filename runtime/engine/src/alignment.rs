@@ -117,23 +117,8 @@ impl Groups {
         replay: Option<&BTreeMap<String, EpochLog>>,
         past: Option<&Past>,
     ) -> Self {
-        let stages = &program.plan.stages;
-        let is_read_ahead = |id: &str| {
-            program.sources.get(id).is_some_and(|source| {
-                source.has_event_times && source.rate_per_second.is_none() && !source.live
-            }) && !stages.iter().any(|s| s.operator == id && replay.is_some_and(|r| r.contains_key(&s.id)))
-        };
-        let mut groups: Vec<BTreeSet<&str>> = Vec::new();
-        for mut group in meetings(program) {
-            group.retain(|source| is_read_ahead(source));
-            let (touching, rest): (Vec<_>, Vec<_>) =
-                groups.into_iter().partition(|other| !other.is_disjoint(&group));
-            groups = rest;
-            group.extend(touching.into_iter().flatten());
-            groups.push(group);
-        }
         let mut places = BTreeMap::new();
-        for group in groups.into_iter().filter(|group| group.len() > 1) {
+        for group in grouped(program, replay) {
             let readers = group.iter().map(|_| BTreeMap::new()).collect();
             let merge = match past.filter(|past| past.epoch > 0) {
                 None => Merge::new(group.len()),
@@ -150,6 +135,12 @@ impl Groups {
         Self(places)
     }
 
+    /// The sources of each group.
+    pub(crate) fn members(program: &Program) -> Vec<Vec<String>> {
+        let groups = grouped(program, None).into_iter();
+        groups.map(|group| group.into_iter().map(str::to_owned).collect()).collect()
+    }
+
     /// The seat of stage instance `reader` of a source; none where the source goes by itself. To be called for all
     /// of them before any begins.
     pub(crate) fn seat(&self, source: &str, reader: &str) -> Option<Seat> {
@@ -158,6 +149,28 @@ impl Groups {
         seat.reader(&mut seat.state());
         Some(seat)
     }
+}
+
+/// Sources that are read side by side; only where there are several.
+fn grouped<'a>(program: &'a Program, replay: Option<&BTreeMap<String, EpochLog>>) -> Vec<BTreeSet<&'a str>> {
+    let stages = &program.plan.stages;
+    let is_read_ahead =
+        |id: &str| {
+            program.sources.get(id).is_some_and(|source| {
+                source.has_event_times && source.rate_per_second.is_none() && !source.live
+            }) && !stages.iter().any(|s| s.operator == id && replay.is_some_and(|r| r.contains_key(&s.id)))
+        };
+    let mut groups: Vec<BTreeSet<&str>> = Vec::new();
+    for mut group in meetings(program) {
+        group.retain(|source| is_read_ahead(source));
+        let (touching, rest): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|other| !other.is_disjoint(&group));
+        groups = rest;
+        group.extend(touching.into_iter().flatten());
+        groups.push(group);
+    }
+    groups.retain(|group| group.len() > 1);
+    groups
 }
 
 /// Records of a source that are in epochs before the checkpoint that is continued from.

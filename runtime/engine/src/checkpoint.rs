@@ -7,18 +7,12 @@
 //!
 //! Repeating needs sources that can be read again and epochs that depend on the records alone ([`crate::Cut`]).
 use crate::clock::Nanoseconds;
-use crate::failure::{RunError, operator_error};
-use crate::frame::{CLOSED, Epoch};
-use crate::node::sink::lock;
-use crate::report::RunFacts;
-use crate::slot::SlotShared;
-use crate::store::{Call, EpochLog, StageDelta};
-use crate::supervisor::Event;
+use crate::frame::Epoch;
+use crate::store::{Call, EpochLog};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use crossbeam_channel::{Receiver, Sender, bounded};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +24,13 @@ pub trait CheckpointWriter: Send {
     /// # Errors
     /// Why it cannot be written, and what to do. The one before must still hold; the run tries again for a while.
     fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String>;
+    /// Reads the last checkpoint again, for a host that is started again while the others go on.
+    ///
+    /// # Errors
+    /// Why it cannot be read, and what to do.
+    fn past(&mut self) -> Result<Past, String> {
+        Err("what keeps the checkpoints of this run cannot read them".to_owned())
+    }
 }
 
 /// A run that another process can continue.
@@ -45,7 +46,7 @@ pub struct Durability {
 /// What is new since the checkpoint before.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// Everything before this epoch is durable; [`CLOSED`]: the run has come to its end, and only its sinks are to be closed.
+    /// Everything before this epoch is durable; [`crate::frame::CLOSED`]: the run has come to its end, and only its sinks are to be closed.
     pub epoch: Epoch,
     /// Engine time since the run began, the time between two processes left out.
     pub elapsed: Nanoseconds,
@@ -62,7 +63,7 @@ pub struct Checkpoint {
 }
 
 /// What has become of the state of a stage.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StageChange {
     /// A new state "all of the epochs before this one", in place of all that was written before.
     pub snapshot: Option<(Epoch, Arc<Vec<u8>>)>,
@@ -95,7 +96,7 @@ pub struct LettersPast {
 }
 
 /// A checkpoint to continue from.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Past {
     /// As in [`Checkpoint`].
     pub epoch: Epoch,
@@ -112,7 +113,7 @@ pub struct Past {
 }
 
 /// The past of a stage, put together from its changes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StagePast {
     /// The newest snapshot.
     pub snapshot: (Epoch, Vec<u8>),
@@ -172,221 +173,6 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<(Epoch, Call)>, String> {
         }
     }
     Ok(calls)
-}
-
-/// What the writing thread is given.
-struct Job {
-    epoch: Epoch,
-    elapsed: Nanoseconds,
-    is_complete: bool,
-    stages: BTreeMap<String, StageDelta>,
-    sources: BTreeMap<String, EpochLog>,
-}
-
-/// A run whose checkpoints cannot be written fails after so much engine time: until then it keeps all that they lack.
-const GIVES_UP_AFTER: Nanoseconds = 30_000_000_000;
-
-/// Decides when a checkpoint is written, and has it written on another thread.
-pub(crate) struct Checkpoints {
-    facts: Arc<RunFacts>,
-    shared: Arc<SlotShared>,
-    interval: Nanoseconds,
-    /// Source stages that are read side by side: a checkpoint needs their places in just this epoch.
-    seated: BTreeSet<String>,
-    jobs: Option<Sender<Job>>,
-    written: Receiver<Result<(), String>>,
-    /// Being written: its epoch, and the newest snapshots with it.
-    pending: Option<(Epoch, BTreeMap<String, Epoch>)>,
-    epoch: Epoch,
-    snapshots: BTreeMap<String, Epoch>,
-    /// When the last one was begun.
-    begun: Nanoseconds,
-    /// Since when none could be written, and why.
-    failing: Option<(Nanoseconds, String)>,
-}
-
-impl Checkpoints {
-    /// Starts the writing thread. `past`: the epoch and the snapshots that are written already.
-    pub(crate) fn start(
-        facts: &Arc<RunFacts>,
-        shared: &Arc<SlotShared>,
-        mut writer: Box<dyn CheckpointWriter>,
-        interval: Duration,
-        past: (Epoch, BTreeMap<String, Epoch>),
-        seated: BTreeSet<String>,
-        events: Sender<Event>,
-    ) -> Result<Self, RunError> {
-        let (jobs, waiting) = bounded::<Job>(1);
-        let (written_sender, written) = bounded(1);
-        let of_thread = Arc::clone(facts);
-        std::thread::Builder::new()
-            .name("tm-checkpoint".into())
-            .spawn(move || {
-                for job in waiting {
-                    let result = checkpoint(&of_thread, job).and_then(|checkpoint| writer.write(checkpoint));
-                    if written_sender.send(result).is_err() {
-                        return;
-                    }
-                    let _ = events.send(Event::Durable);
-                }
-            })
-            .map_err(|error| RunError::System(format!("no thread for checkpoints: {error}")))?;
-        let (epoch, snapshots) = past;
-        shared.snapshots.keep_from(epoch);
-        shared.epochs.keep_from(epoch);
-        Ok(Self {
-            facts: Arc::clone(facts),
-            shared: Arc::clone(shared),
-            interval: interval.as_nanos() as Nanoseconds,
-            seated,
-            jobs: Some(jobs),
-            written,
-            pending: None,
-            epoch,
-            snapshots,
-            begun: facts.clock.now(),
-            failing: None,
-        })
-    }
-
-    /// Writes the first checkpoint of a run that begins, so that its outputs are known to be its own from now on.
-    pub(crate) fn first(&mut self) -> Result<(), RunError> {
-        if self.epoch > 0 {
-            return Ok(());
-        }
-        self.begin(0, false);
-        self.wait()?;
-        match self.failing.take() {
-            Some((_, text)) => {
-                Err(RunError::System(format!("the first checkpoint cannot be written: {text}")))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Writes a checkpoint of `epoch` if it is time for one; an error when none could be written for too long.
-    pub(crate) fn advance(&mut self, epoch: Epoch) -> Result<(), RunError> {
-        if let Ok(result) = self.written.try_recv() {
-            self.ended(result)?;
-        }
-        let now = self.facts.clock.now();
-        if self.pending.is_some()
-            || epoch <= self.epoch
-            || epoch == CLOSED
-            || now - self.begun < self.interval
-        {
-            return Ok(());
-        }
-        self.begin(epoch, false);
-        Ok(())
-    }
-
-    /// Writes the last checkpoint of this process and waits for it.
-    pub(crate) fn finish(&mut self, epoch: Epoch, is_complete: bool) -> Result<(), RunError> {
-        self.wait()?;
-        if epoch <= self.epoch && !is_complete {
-            return Ok(());
-        }
-        self.begin(epoch, is_complete);
-        self.wait()?;
-        match &self.failing {
-            Some((_, text)) => {
-                Err(RunError::System(format!("the last checkpoint cannot be written: {text}")))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn wait(&mut self) -> Result<(), RunError> {
-        if self.pending.is_some() {
-            let result = self.written.recv().unwrap_or_else(|_| Err("the thread for it is gone".to_owned()));
-            self.ended(result)?;
-        }
-        Ok(())
-    }
-
-    fn ended(&mut self, result: Result<(), String>) -> Result<(), RunError> {
-        let Some((epoch, snapshots)) = self.pending.take() else { return Ok(()) };
-        match result {
-            Ok(()) => {
-                self.epoch = epoch;
-                self.snapshots.extend(snapshots);
-                self.shared.snapshots.keep_from(epoch);
-                self.shared.epochs.keep_from(epoch);
-                self.failing = None;
-            }
-            Err(text) => {
-                tracing::warn!("a checkpoint cannot be written: {text}");
-                let now = self.facts.clock.now();
-                let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
-                self.failing = Some((since, text.clone()));
-                if now - since >= GIVES_UP_AFTER {
-                    return Err(RunError::System(format!("checkpoints cannot be written: {text}")));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, epoch: Epoch, is_complete: bool) {
-        let sources = self.shared.epochs.since(epoch);
-        // Sources that are read side by side cut their epochs together, which a new process begins from one place of each.
-        let is_placed = |log: &EpochLog| {
-            log.cuts.contains_key(&epoch) || log.end.is_some_and(|end| end.epoch < epoch) || epoch == CLOSED
-        };
-        if epoch > 0 && !self.seated.iter().all(|source| sources.get(source).is_some_and(is_placed)) {
-            return;
-        }
-        let mut stages = BTreeMap::new();
-        if epoch != CLOSED {
-            for stage in self.shared.snapshots.stages() {
-                let base = self.snapshots.get(&stage).copied();
-                // Not known up to here: the next checkpoint will do.
-                let Some(delta) = self.shared.snapshots.since(&stage, base, self.epoch, epoch) else {
-                    return;
-                };
-                stages.insert(stage, delta);
-            }
-        }
-        let of = |(stage, delta): (&String, &StageDelta)| Some((stage.clone(), delta.snapshot.as_ref()?.0));
-        let snapshots = stages.iter().filter_map(of).collect();
-        let now = self.facts.clock.now();
-        let elapsed = now - self.facts.started + self.facts.elapsed_before;
-        let job = Job { epoch, elapsed, is_complete, stages, sources };
-        if self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok()) {
-            self.pending = Some((epoch, snapshots));
-            self.begun = now;
-        }
-    }
-}
-
-/// Puts a checkpoint together, on the thread that writes it.
-fn checkpoint(facts: &RunFacts, job: Job) -> Result<Checkpoint, String> {
-    let mut stages = BTreeMap::new();
-    for (stage, StageDelta { snapshot, calls, from }) in job.stages {
-        let calls = encode(&calls)?;
-        stages.insert(stage, StageChange { snapshot, calls, from, upto: job.epoch });
-    }
-    let mut sinks = BTreeMap::new();
-    for (id, cell) in &facts.sinks {
-        let mut cell = lock(cell);
-        let token = match job.is_complete {
-            true => None,
-            false => cell.sink.token().map_err(|error| operator_error(id, error).to_string())?,
-        };
-        let rows = cell.rows_before + cell.rows;
-        sinks.insert(id.clone(), SinkPast { committed: cell.committed, rows, token });
-    }
-    let letters = facts.letters.past().map_err(|error| operator_error("dead letters", error).to_string())?;
-    Ok(Checkpoint {
-        epoch: job.epoch,
-        elapsed: job.elapsed,
-        is_complete: job.is_complete,
-        stages,
-        sources: job.sources,
-        sinks,
-        letters,
-    })
 }
 
 #[cfg(test)]

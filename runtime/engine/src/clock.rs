@@ -10,8 +10,7 @@ use crate::wake::Waker;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Engine time in nanoseconds.
-pub type Nanoseconds = i64;
+pub use crate::frame::Nanoseconds;
 
 /// Where a run takes its time from.
 pub trait Clock: Send + Sync + std::fmt::Debug {
@@ -19,6 +18,10 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     fn now(&self) -> Nanoseconds;
     /// How long to sleep in real time until `deadline`; `None`: only [`Waker`]s end the wait.
     fn real_time_until(&self, deadline: Nanoseconds) -> Option<Duration>;
+    /// How many times slower than real time it runs.
+    fn dilation(&self) -> f64 {
+        1.0
+    }
     /// Has `waker` woken whenever time jumps; clocks that run by themselves need not.
     fn on_jump(&self, _waker: &Arc<Waker>) {}
 }
@@ -76,6 +79,40 @@ impl Clock for DilatedClock {
     fn real_time_until(&self, deadline: Nanoseconds) -> Option<Duration> {
         Some(Duration::from_nanos(((deadline - self.now()).max(0) as f64 * self.factor) as u64))
     }
+
+    fn dilation(&self) -> f64 {
+        self.factor
+    }
+}
+
+/// The clock of a run in a process that is not the one where the run began: continues from a time that it was told.
+#[derive(Debug)]
+pub(crate) struct SharedClock {
+    wall: WallClock,
+    /// The same moment on `wall` and in the run.
+    anchor: (Nanoseconds, Nanoseconds),
+    factor: f64,
+}
+
+impl SharedClock {
+    /// Runs `factor` times slower than real time; at `anchor.0` of `wall` it was `anchor.1` in the run.
+    pub(crate) fn new(wall: WallClock, anchor: (Nanoseconds, Nanoseconds), factor: f64) -> Self {
+        Self { wall, anchor, factor }
+    }
+}
+
+impl Clock for SharedClock {
+    fn now(&self) -> Nanoseconds {
+        self.anchor.1 + ((self.wall.now() - self.anchor.0) as f64 / self.factor) as Nanoseconds
+    }
+
+    fn real_time_until(&self, deadline: Nanoseconds) -> Option<Duration> {
+        Some(Duration::from_nanos(((deadline - self.now()).max(0) as f64 * self.factor) as u64))
+    }
+
+    fn dilation(&self) -> f64 {
+        self.factor
+    }
 }
 
 /// Time that moves only when told to; for tests.
@@ -127,6 +164,13 @@ mod tests {
         let clock = DilatedClock::new(1000.0);
         let real = clock.real_time_until(clock.now() + 1_000_000).expect("runs by itself");
         assert!(real > Duration::from_millis(900), "{real:?}");
+    }
+
+    #[test]
+    fn a_shared_clock_continues_from_its_anchor() {
+        let clock = SharedClock::new(WallClock::new(), (0, 5_000_000_000), 100.0);
+        let now = clock.now();
+        assert!((5_000_000_000..5_100_000_000).contains(&now), "{now}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tidemill_operators::api::{DeadLetter, Output};
 
 /// Bytes that a channel may send before the receiver grants more.
@@ -103,6 +104,8 @@ pub(crate) struct SlotContext {
     pub(crate) faults: Option<SlotFaults>,
     /// Above this, who fills the queues stops taking.
     pub(crate) budget: usize,
+    /// See [`crate::slot::SlotShared`].
+    pub(crate) kept: Arc<AtomicU64>,
     /// A source is as far ahead of what is durable as it may be.
     pub(crate) ahead: Cell<bool>,
     /// Nodes (by index) that want to be scheduled at a time.

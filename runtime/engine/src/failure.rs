@@ -2,6 +2,7 @@
 use crate::frame::Epoch;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,7 @@ use tidemill_operators::api::OperatorError;
 use tidemill_operators::record::{Metadata, RecordId};
 
 /// Why a run ended without its result.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum RunError {
     /// An operator panicked and its `on_panic` is `stop` (or it was restarted too often).
     #[error("operator '{operator}' panicked: {text}")]
@@ -36,7 +37,7 @@ pub enum RunError {
 }
 
 /// What to do when an operator panics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum OnPanic {
     /// The run ends with [`RunError::Panic`].
     #[default]

@@ -1,23 +1,16 @@
 //! From a plan to slots and channels: which stage instance runs on which thread, and how they are connected.
-use crate::alignment::Seat;
-use crate::context::{CREDIT_WINDOW, StageContext};
-use crate::executor::ModelExecutor;
-use crate::failure::{OnPanic, RunError, Suspects};
-use crate::link::Link;
+use crate::context::CREDIT_WINDOW;
+use crate::failure::{OnPanic, RunError};
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
-use crate::node::sink::SharedSink;
-use crate::processor::ProcessorTime;
 use crate::routing::Selector;
-use crate::store::EpochLog;
 use arrow_schema::SchemaRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource, GroundTruth, MakeInstance, Spread};
+use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource, Spread};
 use tidemill_operators::record::{METADATA_COLUMNS, record_schema};
-use tidemill_spec::batching::Batching;
 use tidemill_spec::plan::{Freshness, Plan, PlanEdge, Stage};
-use tidemill_spec::routing::ClassTable;
 use tidemill_spec::types::StreamType;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A plan with everything bound that it names.
 #[derive(Clone)]
@@ -38,18 +31,18 @@ pub struct Program {
 pub(crate) type ChannelId = usize;
 
 /// One channel between two slots.
-#[derive(Clone)]
-pub(crate) struct Channel {
+#[derive(Debug, Clone)]
+pub(crate) struct ChannelSpec {
     pub(crate) name: String,
     pub(crate) from_slot: usize,
     pub(crate) to_slot: usize,
-    pub(crate) link: Arc<dyn Link>,
     pub(crate) schema: SchemaRef,
-    pub(crate) metrics: Arc<EdgeMetrics>,
+    /// The edge of the plan, by its position there.
+    pub(crate) edge: usize,
 }
 
 /// The sending side of a channel, in its slot.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct ChannelOut {
     pub(crate) id: ChannelId,
     pub(crate) selector: Selector,
@@ -57,7 +50,7 @@ pub(crate) struct ChannelOut {
 }
 
 /// Where one input of an instance comes from.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Port {
     /// Instances of the same slot, by index.
     pub(crate) local: Vec<(usize, Selector, Freshness)>,
@@ -65,89 +58,46 @@ pub(crate) struct Port {
     pub(crate) remote: Vec<(ChannelId, Freshness)>,
 }
 
-/// Starts an executor anew.
-pub(crate) type StartExecutor = Arc<dyn Fn() -> Result<Arc<dyn ModelExecutor>, RunError> + Send + Sync>;
-
-/// What an instance runs.
-#[derive(Clone)]
-pub(crate) enum Work {
-    Source {
-        bound: Box<BoundSource>,
-        number: u32,
-        classes: ClassTable,
-        selector: Selector,
-        replay: Option<EpochLog>,
-        /// Where it is read by event time together with other sources.
-        seat: Option<Seat>,
-    },
-    Stateless(MakeInstance),
-    Stateful(MakeInstance),
-    Inference {
-        executor: Arc<dyn ModelExecutor>,
-        batching: Batching,
-        /// Starts another one, where this one may be lost.
-        restart: Option<StartExecutor>,
-    },
-    Sink {
-        cell: SharedSink,
-        metrics: Arc<SinkMetrics>,
-        truth: Option<GroundTruth>,
-    },
-}
-
 /// One stage instance: a stage, or one partition of it.
-#[derive(Clone)]
-pub(crate) struct InstancePlan {
-    pub(crate) context: StageContext,
-    pub(crate) work: Work,
+#[derive(Debug, Clone)]
+pub(crate) struct InstanceSpec {
+    /// Stage id.
+    pub(crate) stage: String,
+    /// Stage id with partition: the name of its state.
+    pub(crate) instance: String,
+    /// Operator, source or sink id.
+    pub(crate) operator: String,
     pub(crate) ports: Vec<Port>,
     pub(crate) outputs: Vec<ChannelOut>,
 }
 
 /// One slot: a thread with a timely worker.
-#[derive(Clone, Default)]
-pub(crate) struct SlotPlan {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SlotSpec {
     pub(crate) name: String,
+    /// The worker of the plan that it is on.
+    pub(crate) worker: String,
     /// In topological order.
-    pub(crate) instances: Vec<InstancePlan>,
+    pub(crate) instances: Vec<InstanceSpec>,
     pub(crate) byte_budget: usize,
-    /// Of its thread, all incarnations together.
-    pub(crate) processor: Arc<ProcessorTime>,
 }
 
-impl SlotPlan {
-    /// The instances that receive what each instance gives without leaving the slot.
-    pub(crate) fn behind(&self) -> Vec<Vec<usize>> {
-        let mut behind = vec![Vec::new(); self.instances.len()];
-        for (at, instance) in self.instances.iter().enumerate() {
-            for (from, ..) in instance.ports.iter().flat_map(|port| &port.local) {
-                behind[*from].push(at);
-            }
-        }
-        behind.iter_mut().for_each(Vec::dedup);
-        behind
-    }
-
-    /// Whether the run may have to restart it: after a panic, or the loss of an executor. Models have threads of their
-    /// own, so their panics do not.
-    pub(crate) fn may_restart(&self) -> bool {
-        let restarts = |instance: &InstancePlan| match &instance.work {
-            Work::Inference { restart, .. } => restart.is_some(),
-            _ => instance.context.on_panic == OnPanic::Restart,
-        };
-        self.instances.iter().any(restarts)
-    }
-}
-
-/// The plan as threads and channels.
-#[derive(Clone, Default)]
+/// The plan as threads and channels: plain data, the same on every host.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Graph {
-    pub(crate) slots: Vec<SlotPlan>,
-    pub(crate) channels: Vec<Channel>,
+    pub(crate) slots: Vec<SlotSpec>,
+    pub(crate) channels: Vec<ChannelSpec>,
+}
+
+impl Graph {
+    /// The same for the same plan of the same workflow.
+    pub(crate) fn digest(&self) -> u64 {
+        xxh3_64(format!("{self:?}").as_bytes())
+    }
 }
 
 /// Metrics by name; shared by all instances and incarnations.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct MetricsTable {
     pub(crate) stages: BTreeMap<String, Arc<StageMetrics>>,
     /// By (sending stage, receiving stage, input).
@@ -157,6 +107,24 @@ pub(crate) struct MetricsTable {
 
 fn plan_error(text: impl Into<String>) -> RunError {
     RunError::Plan(text.into())
+}
+
+impl MetricsTable {
+    /// One entry for everything that a program has.
+    pub(crate) fn of(program: &Program) -> Self {
+        let (stages, edges) = (&program.plan.stages, &program.plan.edges);
+        let key = |edge: &PlanEdge| (edge.from.clone(), edge.to.clone(), edge.input);
+        Self {
+            stages: stages.iter().map(|stage| (stage.id.clone(), Arc::default())).collect(),
+            edges: edges.iter().map(|edge| (key(edge), Arc::default())).collect(),
+            sinks: program.sinks.keys().map(|sink| (sink.clone(), Arc::default())).collect(),
+        }
+    }
+
+    pub(crate) fn edge(&self, edge: &PlanEdge) -> Arc<EdgeMetrics> {
+        let key = (edge.from.clone(), edge.to.clone(), edge.input);
+        self.edges.get(&key).cloned().unwrap_or_default()
+    }
 }
 
 impl Program {
@@ -351,13 +319,8 @@ fn instance_name(stage: &Stage, partition: u32) -> String {
     }
 }
 
-/// Builds slots and channels. `work` makes what an instance runs; `carrier` what carries an edge.
-pub(crate) fn build(
-    program: &Program,
-    metrics: &mut MetricsTable,
-    carrier: &dyn Fn(&PlanEdge) -> Arc<dyn Link>,
-    mut work: impl FnMut(&Stage, &str, &StageMetrics) -> Result<Work, RunError>,
-) -> Result<Graph, RunError> {
+/// Builds slots and channels.
+pub(crate) fn build(program: &Program) -> Result<Graph, RunError> {
     program.check_spread()?;
     let mut graph = Graph::default();
     let order = program.topological()?;
@@ -371,42 +334,36 @@ pub(crate) fn build(
     // Where each instance is: slot and index in it.
     let mut places: BTreeMap<(String, u32), (usize, usize)> = BTreeMap::new();
     for stage in &order {
-        let stage_metrics = Arc::clone(metrics.stages.entry(stage.id.clone()).or_default());
         for partition in 0..stage.partitions.max(1) {
             let name = slot_name(stage, partition);
             let slot = *slots.entry(name).or_insert_with_key(|name| {
-                graph.slots.push(SlotPlan { name: name.clone(), ..SlotPlan::default() });
+                let (name, worker) = (name.clone(), stage.worker.clone());
+                graph.slots.push(SlotSpec { name, worker, byte_budget: 1 << 12, ..SlotSpec::default() });
                 graph.slots.len() - 1
             });
-            let instance = instance_name(stage, partition);
-            let context = StageContext {
+            let spec = InstanceSpec {
                 stage: stage.id.clone(),
-                instance: instance.clone(),
+                instance: instance_name(stage, partition),
                 operator: stage.operator.clone(),
-                metrics: Arc::clone(&stage_metrics),
-                suspects: Arc::new(Suspects::default()),
-                on_panic: program.on_panic.get(&stage.operator).copied().unwrap_or_default(),
-            };
-            let plan = InstancePlan {
-                context,
-                work: work(stage, &instance, &stage_metrics)?,
                 ports: vec![Port::default(); inputs.get(stage.id.as_str()).copied().unwrap_or(0)],
                 outputs: Vec::new(),
             };
-            let slot_plan = &mut graph.slots[slot];
-            slot_plan.byte_budget = slot_plan.byte_budget.max(stage.byte_budget.0 as usize);
-            places.insert((stage.id.clone(), partition), (slot, slot_plan.instances.len()));
-            slot_plan.instances.push(plan);
+            let slot_spec = &mut graph.slots[slot];
+            slot_spec.byte_budget = slot_spec.byte_budget.max(stage.byte_budget.0 as usize);
+            places.insert((stage.id.clone(), partition), (slot, slot_spec.instances.len()));
+            slot_spec.instances.push(spec);
         }
     }
-    for edge in &program.plan.edges {
-        connect(program, metrics, &mut graph, &stages, &places, edge, carrier)?;
+    for edge in 0..program.plan.edges.len() {
+        connect(program, &mut graph, &stages, &places, edge)?;
     }
     for slot in &graph.slots {
-        let ends =
-            slot.instances.iter().any(|i| !i.outputs.is_empty() || matches!(i.work, Work::Sink { .. }));
+        let ends = slot
+            .instances
+            .iter()
+            .any(|instance| !instance.outputs.is_empty() || program.sinks.contains_key(&instance.operator));
         if !ends {
-            let stage = &slot.instances[0].context.stage;
+            let stage = &slot.instances[0].stage;
             return Err(plan_error(format!(
                 "nothing receives what slot '{}' (stage '{stage}') gives",
                 slot.name
@@ -418,13 +375,12 @@ pub(crate) fn build(
 
 fn connect(
     program: &Program,
-    metrics: &mut MetricsTable,
     graph: &mut Graph,
     stages: &BTreeMap<&str, &Stage>,
     places: &BTreeMap<(String, u32), (usize, usize)>,
-    edge: &PlanEdge,
-    carrier: &dyn Fn(&PlanEdge) -> Arc<dyn Link>,
+    number: usize,
 ) -> Result<(), RunError> {
+    let edge = &program.plan.edges[number];
     let find = |id: &str| {
         let stage = stages.get(id).copied();
         stage.ok_or_else(|| plan_error(format!("an edge names the stage '{id}', which is not there")))
@@ -435,8 +391,6 @@ fn connect(
         plan_error(format!("stage '{}' gives nothing, yet an edge leads out of it", from.id))
     })?;
     let schema = record_schema(output);
-    let key = (edge.from.clone(), edge.to.clone(), edge.input);
-    let edge_metrics = Arc::clone(metrics.edges.entry(key).or_default());
     for from_partition in 0..from.partitions.max(1) {
         for to_partition in 0..to.partitions.max(1) {
             let selector = program.selector(from, to, to_partition)?;
@@ -449,13 +403,12 @@ fn connect(
                 continue;
             }
             let id = graph.channels.len();
-            graph.channels.push(Channel {
+            graph.channels.push(ChannelSpec {
                 name: format!("{}->{}", instance_name(from, from_partition), instance_name(to, to_partition)),
                 from_slot,
                 to_slot,
-                link: carrier(edge),
                 schema: Arc::clone(&schema),
-                metrics: Arc::clone(&edge_metrics),
+                edge: number,
             });
             graph.slots[from_slot].instances[from_at].outputs.push(ChannelOut { id, selector, freshness });
             graph.slots[to_slot].instances[to_at].ports[port].remote.push((id, freshness));

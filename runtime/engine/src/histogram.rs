@@ -1,4 +1,5 @@
 //! Counts of durations with three digits, in as little memory as there are different ones.
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Up to here, microseconds, every value has a bucket of its own; above, buckets grow so that none is wider than a
@@ -13,11 +14,12 @@ const LONGEST: u64 = 3_600_000_000;
 
 /// Microseconds from 1 to one hour. Buckets exist from the first value that falls into them or near them, so a stage that
 /// is never timed takes nothing, and one whose times vary by a factor of a hundred takes less than 60 KiB.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Histogram {
     blocks: BTreeMap<u64, Box<[u64; BLOCK as usize]>>,
     count: u64,
-    sum: u128,
+    /// Of 2^64 microseconds and what is left: not every format has larger numbers.
+    sum: (u64, u64),
     max: u64,
 }
 
@@ -43,8 +45,28 @@ impl Histogram {
         let block = self.blocks.entry(bucket / BLOCK).or_default();
         block[(bucket % BLOCK) as usize] += n;
         self.count += n;
-        self.sum += u128::from(micros) * u128::from(n);
+        self.add_to_sum(u128::from(micros) * u128::from(n));
         self.max = self.max.max(micros);
+    }
+
+    /// Adds all values of another one.
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        for (block, counts) in &other.blocks {
+            let own = self.blocks.entry(*block).or_default();
+            own.iter_mut().zip(counts.iter()).for_each(|(own, more)| *own += more);
+        }
+        self.count += other.count;
+        self.add_to_sum(other.exact_sum());
+        self.max = self.max.max(other.max);
+    }
+
+    fn exact_sum(&self) -> u128 {
+        (u128::from(self.sum.0) << 64) + u128::from(self.sum.1)
+    }
+
+    fn add_to_sum(&mut self, more: u128) {
+        let sum = self.exact_sum() + more;
+        self.sum = ((sum >> 64) as u64, sum as u64);
     }
 
     /// How many values there are.
@@ -54,7 +76,7 @@ impl Histogram {
 
     /// Sum of all values, exact, microseconds.
     pub(crate) fn sum(&self) -> f64 {
-        self.sum as f64
+        self.exact_sum() as f64
     }
 
     /// Arithmetic mean, exact, microseconds; 0 where there are none.

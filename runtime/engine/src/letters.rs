@@ -173,7 +173,7 @@ impl Letters {
             let is_full = state.waiting.len() >= WAITING;
             drop(state);
             if is_full {
-                self.with_keeper(|_| Ok(())).expect("nothing that fails");
+                self.flush();
             }
         }
         true
@@ -193,6 +193,11 @@ impl Letters {
             advance();
             keeper.as_mut().map_or(Ok(()), |keeper| keeper.commit(epoch))
         })
+    }
+
+    /// Gives the writer what waits for it.
+    pub(crate) fn flush(&self) {
+        self.with_keeper(|_| Ok(())).expect("nothing that fails");
     }
 
     /// What was written, for another process.

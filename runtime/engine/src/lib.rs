@@ -11,21 +11,22 @@ mod alignment;
 mod checkpoint;
 pub mod clock;
 mod context;
+mod coordinator;
 mod emulation;
 mod executor;
 mod failure;
 #[doc(hidden)]
 pub mod faults;
-pub mod frame;
 mod freshness;
 mod graph;
 mod histogram;
+mod host;
 mod letters;
-pub mod link;
 mod metrics;
 mod node;
 mod order;
 mod processor;
+mod protocol;
 mod report;
 mod routing;
 mod run;
@@ -33,13 +34,13 @@ mod samples;
 mod scaling;
 mod slot;
 mod store;
-mod supervisor;
-mod wake;
 mod watermark;
+mod wire;
 
 pub use checkpoint::{
     Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StageChange, StagePast,
 };
+pub use coordinator::{HostLauncher, Hosts};
 pub use emulation::link::EmulatedLink;
 pub use emulation::{
     AssumedTimes, Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec,
@@ -51,6 +52,7 @@ pub use executor::{
 };
 pub use failure::{OnPanic, RunError};
 pub use graph::Program;
+pub use host::{HostOptions, serve as serve_host};
 pub use letters::{LetterGroup, LetterSample, LetterWriter};
 pub use metrics::{
     BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, SinkMetrics, StageMetrics,
@@ -60,4 +62,6 @@ pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, SlotRepo
 pub use run::{Run, RunOptions, Stopper, quiet_engine_panics};
 pub use samples::{Sample, SampleOptions, SourceLink};
 pub use store::{Cut, End, EpochEntry, EpochLog, EpochWriter};
-pub use wake::Waker;
+pub(crate) use tidemill_link::wake;
+pub use tidemill_link::wake::Waker;
+pub use tidemill_link::{frame, link, remote};

@@ -1,4 +1,8 @@
 //! What a run counts and times. Written by the slots, read at any time.
+mod figures;
+
+pub(crate) use figures::{Figures, Own};
+
 use crate::clock::Nanoseconds;
 use crate::histogram::Histogram;
 use crate::processor::ProcessorTime;

@@ -16,6 +16,15 @@ impl ProcessorTime {
         self.0.load(Ordering::Relaxed) as f64 / 1e9
     }
 
+    pub(crate) fn nanoseconds(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Shows what another process has counted.
+    pub(crate) fn set(&self, time: Duration) {
+        self.0.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     /// Adds what a thread or another process has used.
     pub fn add(&self, time: Duration) {
         self.0.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -1,25 +1,21 @@
 //! What a run did, in figures.
 use crate::clock::{Clock, Nanoseconds};
 use crate::emulation::{EmulationReport, Emulator};
-use crate::graph::{MetricsTable, Program, SlotPlan};
+use crate::graph::{MetricsTable, Program, SlotSpec};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
-use crate::node::sink::SharedSink;
 use crate::processor::ProcessorTime;
 use crate::samples::{Sample, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tidemill_operators::api::CallOff;
+use std::time::Duration;
 use tidemill_spec::publication::Publication;
 
 /// State of a run that reports need.
 pub(crate) struct RunFacts {
     pub(crate) metrics: MetricsTable,
-    pub(crate) sinks: BTreeMap<String, SharedSink>,
-    /// End writes of sinks that wait for a reader.
-    pub(crate) call_offs: Vec<CallOff>,
     pub(crate) letters: Arc<Letters>,
     pub(crate) sampler: Option<Arc<Sampler>>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -30,7 +26,7 @@ pub(crate) struct RunFacts {
     pub(crate) program: Program,
     pub(crate) slots: Vec<SlotFacts>,
     pub(crate) restarts: AtomicU64,
-    pub(crate) emulator: Option<Emulator>,
+    pub(crate) emulator: Option<Arc<Emulator>>,
 }
 
 /// A slot as reports see it.
@@ -41,12 +37,22 @@ pub(crate) struct SlotFacts {
 }
 
 impl SlotFacts {
-    pub(crate) fn of(slot: &SlotPlan) -> Self {
-        Self {
-            name: slot.name.clone(),
-            instances: slot.instances.iter().map(|instance| instance.context.instance.clone()).collect(),
-            processor: Arc::clone(&slot.processor),
-        }
+    pub(crate) fn of(slot: &SlotSpec, processor: Arc<ProcessorTime>) -> Self {
+        let instances = slot.instances.iter().map(|instance| instance.instance.clone()).collect();
+        Self { name: slot.name.clone(), instances, processor }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn processor_nanoseconds(&self) -> u64 {
+        self.processor.nanoseconds()
+    }
+
+    /// Shows what another process has counted.
+    pub(crate) fn set_processor(&self, time: Duration) {
+        self.processor.set(time);
     }
 }
 

@@ -7,35 +7,27 @@
 //! let report = run.wait().expect("no operator failed");
 //! println!("{} records", report.sinks[0].records);
 //! ```
-use crate::alignment::Groups;
-use crate::checkpoint::{Checkpoints, Durability, Past, StagePast, decode};
+use crate::checkpoint::{Durability, Past};
 use crate::clock::{Clock, Nanoseconds, WallClock};
-use crate::emulation::worker::StagePace;
+use crate::coordinator::{
+    Checkpoints, Coordinator, Event, Hands, Hosts, Orders, RemoteHosts, Shown, Workers,
+};
 use crate::emulation::{Emulation, Emulator};
-use crate::executor::{ExecutorFactory, ExecutorRequest, LocalExecutors};
-use crate::failure::{RunError, operator_error};
+use crate::executor::{ExecutorFactory, LocalExecutors};
+use crate::failure::RunError;
 use crate::faults::Faults;
-use crate::graph::{MetricsTable, Program, StartExecutor, Work, build};
+use crate::graph::{MetricsTable, Program, build};
+use crate::host::{HostEvent, Notices, Setup};
 use crate::letters::{LetterWriter, Letters};
-use crate::link;
-use crate::metrics::{SinkMetrics, StageMetrics};
-use crate::node::sink::{SharedSink, SinkCell};
-use crate::node::source::{ReaderPool, Schedule};
+use crate::protocol::Beginning;
 use crate::report::{Observer, Progress, RunFacts, RunReport, SlotFacts, report};
-use crate::routing::Selector;
 use crate::samples::{SampleOptions, Sampler};
-use crate::slot::SlotShared;
-use crate::store::{EpochLog, EpochLogs, EpochWriter, SnapshotStore};
-use crate::supervisor::{Event, Supervisor};
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crate::store::{EpochLog, EpochLogs, EpochWriter};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
-use tidemill_operators::api::Computation;
-use tidemill_spec::batching::Batching;
-use tidemill_spec::plan::{PlanEdge, Stage};
-use tidemill_spec::routing::ClassTable;
 
 /// How a run is to be done.
 pub struct RunOptions {
@@ -66,6 +58,8 @@ pub struct RunOptions {
     /// Keeps checkpoints from which another process continues, or continues from one. Every slot then keeps what a restart
     /// needs; see `faults`. Told to stop, such a run ends as if it were aborted: another process continues it.
     pub durability: Option<Durability>,
+    /// Runs each worker of the plan in a process of its own. What else is set here holds for all of them; executors are theirs.
+    pub hosts: Option<Hosts>,
     /// Faults on purpose. Every slot then keeps what a restart needs, which takes some times the memory of windows and
     /// joins; else only slots with an operator that is restarted after panics do.
     #[doc(hidden)]
@@ -87,6 +81,7 @@ impl Default for RunOptions {
             executors: Arc::new(LocalExecutors),
             emulation: None,
             durability: None,
+            hosts: None,
             faults: None,
         }
     }
@@ -133,125 +128,98 @@ impl Run {
         if durability.is_some() {
             can_be_read_again(&program)?;
         }
-        let past = durability.as_ref().and_then(|durability| durability.past.as_ref());
-        let mut metrics = MetricsTable::default();
-        let (mut sinks, mut call_offs) = (BTreeMap::new(), Vec::new());
-        let clock = Arc::clone(&options.clock);
-        let mut sink_metrics: BTreeMap<String, Arc<SinkMetrics>> = BTreeMap::new();
-        let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
-        let carrier = |edge: &PlanEdge| {
-            let emulated = emulator.as_ref().and_then(|emulator| emulator.link(edge));
-            let link = emulated.unwrap_or_else(|| link::of(edge.link));
-            match &options.faults {
-                Some(faults) => faults.carrier(edge, link),
-                None => link,
-            }
+        let (mut past, keeper) = match durability {
+            Some(Durability { writer, past, interval }) => (past, Some((writer, interval))),
+            None => (None, None),
         };
-        let groups = Groups::of(&program, options.replay.as_ref(), past);
-        let mut graph = build(&program, &mut metrics, &carrier, |stage, instance, stage_metrics| {
-            if let Some(bound) = program.sinks.get(&stage.operator) {
-                let cell = match sinks.get(&stage.operator) {
-                    Some(cell) => Arc::clone(cell),
-                    None => {
-                        let past = past.and_then(|past| past.sinks.get(&bound.id));
-                        let sink = match bound.durable.as_ref().filter(|_| durability.is_some()) {
-                            Some(make) => make(past.and_then(|past| past.token.as_deref())),
-                            None => (bound.make)(),
-                        };
-                        let sink = sink.map_err(|error| operator_error(&bound.id, error))?;
-                        call_offs.extend(sink.call_off());
-                        let cell = match past {
-                            Some(past) => SinkCell::continued(sink, past),
-                            None => SinkCell::new(sink),
-                        };
-                        let cell: SharedSink = Arc::new(Mutex::new(cell));
-                        sinks.insert(stage.operator.clone(), Arc::clone(&cell));
-                        cell
-                    }
-                };
-                let metrics = Arc::clone(sink_metrics.entry(stage.operator.clone()).or_default());
-                return Ok(Work::Sink { cell, metrics, truth: bound.ground_truth.clone() });
-            }
-            let pace = || emulator.as_ref().and_then(|emulator| emulator.pace(stage));
-            source_or_operator(&program, &options, &groups, &clock, &pace, stage, instance, stage_metrics)
-        })?;
-        metrics.sinks = sink_metrics;
         one_stage_per_sink(&program)?;
         no_partitions_of_sources(&program)?;
-        for slot in &mut graph.slots {
-            slot.byte_budget = slot.byte_budget.max(1 << 12);
-        }
+        let graph = build(&program)?;
+        let metrics = MetricsTable::of(&program);
+        let clock = Arc::clone(&options.clock);
+        let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
+        let emulator = emulator.map(Arc::new);
         let letters = Arc::new(Letters::new(options.letters));
         let epochs = Arc::new(EpochLogs::new(options.epochs));
         let sampler = options.samples.map(|samples| Arc::new(Sampler::new(samples)));
-        let started = clock.now();
-        let begin_at = past.map_or(0, |past| past.epoch);
-        let elapsed_before = past.map_or(0, |past| elapsed_of(&program, past));
-        let snapshots = SnapshotStore::default();
-        let mut known = BTreeMap::new();
-        if let Some(past) = past {
-            for (stage, StagePast { snapshot: (epoch, state), calls }) in &past.stages {
-                let calls: Result<Vec<_>, String> = calls.iter().map(|calls| decode(calls)).collect();
-                let calls = calls.map_err(|text| RunError::System(format!("stage '{stage}': {text}")))?;
-                snapshots.begin_with(stage, *epoch, state.clone(), calls.concat());
-                known.insert(stage.clone(), *epoch);
-            }
-            epochs.begin_with(past.sources.clone());
-            letters.begin_at(past.letters.epoch);
-        }
-        let shared = Arc::new(SlotShared {
-            clock: Arc::clone(&clock),
-            schedule: Schedule {
-                rate: None,
-                start: started - elapsed_before,
-                tick: program.plan.tick.0 as Nanoseconds,
-                records: options.records,
-                duration: options.duration.map(|duration| duration.as_nanos() as Nanoseconds),
-            },
-            checkpoint_every: program.plan.checkpoint_every.max(1),
-            snapshots: Arc::new(snapshots),
-            epochs: Arc::clone(&epochs),
-            letters: Arc::clone(&letters),
-            sampler: sampler.clone(),
-            stop: Arc::new(AtomicBool::new(false)),
-            readers: Arc::new(ReaderPool::new()),
-            keep_epochs: options.keep_epoch_log,
-            recoverable: options.faults.is_some() || durability.is_some(),
-            faults: options.faults.clone(),
-        });
-        let facts = Arc::new(RunFacts {
+        let begin_at = past.as_ref().map_or(0, |past| past.epoch);
+        letters.begin_at(past.as_ref().map_or(0, |past| past.letters.epoch));
+        let known = past.iter().flat_map(|past| &past.stages);
+        let known = known.map(|(stage, of)| (stage.clone(), of.snapshot.0)).collect();
+        let rows_before = past.iter().flat_map(|past| &past.sinks);
+        let beginning = Beginning {
+            started: clock.now(),
+            elapsed_before: past.as_ref().map_or(0, |past| elapsed_of(&program, past)),
+            rows_before: rows_before.map(|(sink, past)| (sink.clone(), past.rows)).collect(),
+            past: past.take(),
+            records: options.records,
+            duration: options.duration.map(|duration| duration.as_nanos() as Nanoseconds),
+            model_copies: options.model_copies,
+            replay: options.replay,
+            recoverable: options.faults.is_some() || keeper.is_some(),
+            keeps_for_checkpoints: options.hosts.is_some() && keeper.is_some(),
+            is_durable: keeper.is_some(),
+            dilation: clock.dilation(),
+            peers: BTreeMap::new(),
+        };
+        let mut facts = RunFacts {
             metrics,
-            sinks,
-            call_offs,
-            letters,
+            letters: Arc::clone(&letters),
             sampler,
+            started: beginning.started,
+            elapsed_before: beginning.elapsed_before,
             clock,
-            started,
-            elapsed_before,
             ended: Mutex::new(None),
             program,
-            slots: graph.slots.iter().map(SlotFacts::of).collect(),
+            slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
             emulator,
             restarts: AtomicU64::new(0),
-        });
+        };
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
         let (event_sender, events) = unbounded();
+        let hands = match options.hosts {
+            None => {
+                let setup = Setup {
+                    program: &facts.program,
+                    graph: &graph,
+                    metrics: &facts.metrics,
+                    clock: &facts.clock,
+                    letters: &letters,
+                    epochs: &epochs,
+                    sampler: facts.sampler.as_ref(),
+                    executors: &options.executors,
+                    emulator: facts.emulator.as_ref(),
+                    faults: options.faults.as_ref(),
+                    keep_epochs: options.keep_epoch_log,
+                    is_durable: keeper.is_some(),
+                };
+                let (orders, slots) = host_here(&setup, beginning, &event_sender)?;
+                facts.slots = slots;
+                Hands::Here(orders)
+            }
+            Some(hosts) => {
+                let clock = Arc::clone(&facts.clock);
+                let shown = Shown { clock, letters, epochs: Arc::clone(&epochs) };
+                let workers = Workers::of(&facts.program, &graph)?;
+                let remote = RemoteHosts::listen(hosts, workers, shown, event_sender.clone())?;
+                Hands::Remote(Box::new((remote, beginning)))
+            }
+        };
+        let facts = Arc::new(facts);
+        let checkpoints = keeper.map(|(writer, interval)| {
+            Checkpoints::start(&facts, writer, interval, (begin_at, known), event_sender.clone())
+        });
+        let (of_run, of_epochs) = (Arc::clone(&facts), Arc::clone(&epochs));
+        let coordinator = Coordinator::new(&graph, of_run, of_epochs, hands, events)
+            .with_checkpoints(checkpoints.transpose()?, begin_at);
         let (result_sender, result) = unbounded();
-        let instances = graph.slots.iter().flat_map(|slot| &slot.instances);
-        let seated = instances.filter(|instance| matches!(instance.work, Work::Source { seat: Some(_), .. }));
-        let seated = seated.map(|instance| instance.context.instance.clone()).collect();
-        let checkpoints = durability.map(|Durability { writer, interval, .. }| {
-            let (past, events) = ((begin_at, known), event_sender.clone());
-            Checkpoints::start(&facts, &shared, writer, interval, past, seated, events)
-        });
-        let checkpoints = checkpoints.transpose()?;
-        let supervisor = Supervisor::new(graph, shared, Arc::clone(&facts), event_sender.clone(), events)
-            .with_model_copies(options.model_copies)
-            .with_checkpoints(checkpoints, begin_at);
-        let spawned = std::thread::Builder::new().name("tm-run".into()).spawn(move || {
-            let _ = result_sender.send(supervisor.supervise());
-        });
-        spawned.map_err(|error| RunError::System(format!("no thread for the run: {error}")))?;
+        let run = move || {
+            let _ = result_sender.send(coordinator.coordinate());
+        };
+        std::thread::Builder::new()
+            .name("tm-run".into())
+            .spawn(run)
+            .map_err(|error| RunError::System(format!("no thread for the run: {error}")))?;
         Ok(Self { facts, epochs, events: event_sender, result, slots })
     }
 
@@ -292,8 +260,11 @@ impl Run {
 
     /// Waits up to `timeout` for the end; `None` when the run goes on.
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<RunReport, RunError>> {
-        let result = self.result.recv_timeout(timeout).ok()?;
-        Some(result.map(|complete| report(&self.facts, complete)))
+        match self.result.recv_timeout(timeout) {
+            Ok(result) => Some(result.map(|complete| report(&self.facts, complete))),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(Self::died())),
+        }
     }
 
     /// Waits for the end.
@@ -303,8 +274,12 @@ impl Run {
     pub fn wait(&self) -> Result<RunReport, RunError> {
         match self.result.recv() {
             Ok(result) => result.map(|complete| report(&self.facts, complete)),
-            Err(_) => Err(RunError::System("the run's own thread died".into())),
+            Err(_) => Err(Self::died()),
         }
+    }
+
+    fn died() -> RunError {
+        RunError::System("the run's own thread died".into())
     }
 }
 
@@ -322,6 +297,29 @@ pub fn quiet_engine_panics() {
             }
         }));
     });
+}
+
+/// Opens everything in this process and lets a host of its own follow the orders.
+fn host_here(
+    setup: &Setup<'_>,
+    beginning: Beginning,
+    events: &Sender<Event>,
+) -> Result<(Orders, Vec<SlotFacts>), RunError> {
+    let (orders, of_host) = unbounded();
+    let of_coordinator = events.clone();
+    let notices: Notices = Arc::new(move |notice| {
+        let _ = of_coordinator.send(Event::Notice { host: 0, notice });
+    });
+    let (host, slots) = setup.host(beginning, |_| true, (orders.clone(), of_host), notices)?;
+    let run = move || drop(host.run());
+    std::thread::Builder::new()
+        .name("tm-host".into())
+        .spawn(run)
+        .map_err(|error| RunError::System(format!("no thread for the run: {error}")))?;
+    let orders: Orders = Arc::new(move |order| {
+        let _ = orders.send(HostEvent::Order(order));
+    });
+    Ok((orders, slots))
 }
 
 fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {
@@ -372,69 +370,5 @@ fn no_partitions_of_sources(program: &Program) -> Result<(), RunError> {
             stage.id, stage.operator, stage.partitions
         ))),
         None => Ok(()),
-    }
-}
-
-#[expect(clippy::too_many_arguments, reason = "what a run knows, each of another kind")]
-fn source_or_operator(
-    program: &Program,
-    options: &RunOptions,
-    groups: &Groups,
-    clock: &Arc<dyn Clock>,
-    pace: &dyn Fn() -> Option<Arc<StagePace>>,
-    stage: &Stage,
-    instance: &str,
-    metrics: &StageMetrics,
-) -> Result<Work, RunError> {
-    if let Some(bound) = program.sources.get(&stage.operator) {
-        let number = program.sources.keys().position(|id| *id == stage.operator).unwrap_or(0) as u32;
-        let shares: Vec<f64> = program.plan.classes.iter().map(|class| class.share).collect();
-        let classes: Vec<bool> = program
-            .plan
-            .classes
-            .iter()
-            .map(|class| class.route.get(&stage.operator).is_some_and(|routed| *routed == stage.id))
-            .collect();
-        let selector = match classes.iter().all(|own| *own) {
-            true => Selector::All,
-            false => Selector::Class { classes, partition: 0, partitions: 1 },
-        };
-        let replay = options.replay.as_ref().and_then(|logs| logs.get(instance).cloned());
-        return Ok(Work::Source {
-            bound: Box::new(bound.clone()),
-            number,
-            classes: ClassTable::new(&shares),
-            selector,
-            replay,
-            seat: groups.seat(&bound.id, instance),
-        });
-    }
-    let bound = program.operators.get(&stage.id).ok_or_else(|| {
-        RunError::Plan(format!("stage '{}' runs '{}', which is not bound", stage.id, stage.operator))
-    })?;
-    match bound.computation {
-        Computation::Stateless => Ok(Work::Stateless(Arc::clone(&bound.make))),
-        Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make))),
-        Computation::Inference => {
-            let request = ExecutorRequest {
-                stage: stage.clone(),
-                operator: bound.clone(),
-                clock: Arc::clone(clock),
-                processor: Arc::clone(&metrics.processor),
-                pace: pace(),
-            };
-            let factory = Arc::clone(&options.executors);
-            let start: StartExecutor = Arc::new(move || {
-                factory.start(&request).map_err(|error| operator_error(&request.operator.id, error))
-            });
-            let budget = stage.batching_budget.0 as Nanoseconds;
-            let executor = start()?;
-            metrics.device.get_or_init(|| executor.device().to_owned());
-            Ok(Work::Inference {
-                executor,
-                batching: Batching::new(stage.max_batch as usize, budget),
-                restart: options.executors.may_be_lost().then_some(start),
-            })
-        }
     }
 }

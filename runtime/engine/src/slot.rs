@@ -6,7 +6,8 @@ use crate::context::{Account, Backpressure, Durable, SlotContext};
 use crate::failure::{RunError, SlotEnd, panic_text};
 use crate::faults::{Faults, Killed, Point, SlotFaults};
 use crate::frame::{CLOSED, Epoch};
-use crate::graph::{Channel, ChannelId, SlotPlan, Work};
+use crate::graph::ChannelId;
+use crate::host::{Channel, SlotPlan, Work};
 use crate::letters::Letters;
 use crate::link::{LinkReceiver, LinkSender};
 use crate::node::egress::Egress;
@@ -82,6 +83,9 @@ pub(crate) struct SlotShared {
     pub(crate) recoverable: bool,
     /// Where slots die in a test.
     pub(crate) faults: Option<Arc<dyn Faults>>,
+    /// What was sent of this epoch and later is kept, also where it is durable: other hosts begin again there when they are
+    /// lost. [`CLOSED`]: nothing is.
+    pub(crate) kept: Arc<AtomicU64>,
 }
 
 /// Steps of timely between two looks at commands and descriptors.
@@ -180,6 +184,7 @@ impl Slot {
                 incarnation: start.incarnation,
             }),
             budget: start.plan.byte_budget.max(1),
+            kept: Arc::clone(&shared.kept),
             ahead: Cell::new(false),
             deadlines: RefCell::new(BTreeSet::new()),
             end: RefCell::new(None),
@@ -339,18 +344,23 @@ impl Slot {
     }
 
     fn execute(&mut self, command: Command) -> Result<Option<SlotEnd>, RunError> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let flags = |writable: bool| match writable {
+            true => epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET,
+            false => epoll::EventFlags::IN | epoll::EventFlags::ET,
+        };
         match command {
             Command::AttachSender(id, link) => {
                 let token = epoll::EventData::new_u64(id as u64 * 2);
-                epoll::add(&self.epoll, link.descriptor(), token, flags).map_err(system)?;
+                epoll::add(&self.epoll, link.descriptor(), token, flags(link.wants_writable()))
+                    .map_err(system)?;
                 if let Some(egress) = self.egresses.get(&id) {
                     egress.borrow_mut().attach(link);
                 }
             }
             Command::AttachReceiver(id, link, incarnation) => {
                 let token = epoll::EventData::new_u64(id as u64 * 2 + 1);
-                epoll::add(&self.epoll, link.descriptor(), token, flags).map_err(system)?;
+                epoll::add(&self.epoll, link.descriptor(), token, flags(link.wants_writable()))
+                    .map_err(system)?;
                 if let Some((ingress, node)) = self.ingresses.get(&id) {
                     ingress.borrow_mut().attach(link, incarnation);
                     self.nodes[*node].1.activate();
@@ -421,7 +431,8 @@ impl Slot {
         }
         if progressed {
             self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().announce_durable());
-            self.tracks.iter().for_each(|(at, track)| track.prune(self.durable[*at].get()));
+            let kept = self.context.kept.load(Ordering::Acquire);
+            self.tracks.iter().for_each(|(at, track)| track.prune(self.durable[*at].get().min(kept)));
             (self.start.on_durable)();
         }
         Ok(progressed)

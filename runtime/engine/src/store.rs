@@ -329,6 +329,15 @@ impl EpochLogs {
         logs.write(source, &EpochEntry::End(end));
     }
 
+    /// Adds what another process tells of its source.
+    pub(crate) fn add(&self, source: &str, entry: EpochEntry) {
+        match entry {
+            EpochEntry::Cut { epoch, cut } => self.record(source, epoch, cut),
+            EpochEntry::End(end) => self.end(source, end),
+            EpochEntry::Emitted(sequence) => self.emit(source, sequence),
+        }
+    }
+
     /// The run is over: how far the sources came that did not end.
     pub(crate) fn finish(&self) {
         let mut logs = self.lock();

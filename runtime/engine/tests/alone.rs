@@ -188,8 +188,8 @@ fn alone_a_thousand_sources_share_a_few_threads() {
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     ended(&run, 100);
     let added = most.load(Ordering::Relaxed) - before;
-    // The run, its slot, and two readers a processor.
-    assert!((1..=2 * processors + 2).contains(&added), "{added} threads for {SOURCES} sources");
+    // The run, its host, its slot, and two readers a processor.
+    assert!((1..=2 * processors + 3).contains(&added), "{added} threads for {SOURCES} sources");
     assert_eq!(collected.lock().expect("not poisoned").len(), 40 * SOURCES);
 }
 

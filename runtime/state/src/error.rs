@@ -13,7 +13,7 @@ use crate::manifest::{FORMAT, PROGRAM};
 pub enum StoreError {
     /// Another process, or another [`State`](crate::State) of this one, has it open.
     #[error(
-        "the state in {place} is in use by {}: let it end, stop it, or name another folder",
+        "the state in {place} is in use by {}: let it end, stop it, or name another place",
         holder_text(.holder.as_ref())
     )]
     Locked {
@@ -34,7 +34,7 @@ pub enum StoreError {
         found: String,
     },
     /// There is nothing to look at.
-    #[error("there is no state in {place}: name the folder that was given to the run")]
+    #[error("there is no state in {place}: name the folder or bucket that was given to the run")]
     NoState {
         /// The folder.
         place: String,
@@ -89,6 +89,48 @@ pub enum StoreError {
         /// The store.
         place: String,
     },
+    /// Another process has taken the state over, because this one was not heard of for too long. Nothing was written.
+    #[error(
+        "the state in {place} was taken over by {}: nothing more is written there by this process; let the other one go on",
+        holder_text(.holder.as_ref())
+    )]
+    TakenOver {
+        /// The store.
+        place: String,
+        /// Who has it now, where that is known.
+        holder: Option<Holder>,
+    },
+    /// A service that keeps the state did not confirm that the manifest was replaced: it is either the new one or the
+    /// one before, and both are whole.
+    #[error(
+        "whether the checkpoint in {place} was written is not known: {reason}; the one before is kept too"
+    )]
+    Unanswered {
+        /// The store.
+        place: String,
+        /// What happened.
+        reason: String,
+    },
+    /// A service that keeps the state refuses: there is no such bucket, or it may not be used.
+    #[error("{place} cannot be {doing}: {reason}")]
+    Denied {
+        /// The store, or what of it.
+        place: String,
+        /// What was to be done with it: "read", "written" and so on.
+        doing: &'static str,
+        /// What the service says, and what to do.
+        reason: String,
+    },
+    /// A service that keeps the state cannot be reached, or fails.
+    #[error("{place} cannot be {doing}: {reason}")]
+    Service {
+        /// The store, or what of it.
+        place: String,
+        /// What was to be done with it: "read", "written" and so on.
+        doing: &'static str,
+        /// What happened, and what to do.
+        reason: String,
+    },
     /// Anything else.
     #[error("{path} cannot be {doing}: {source}", path = .path.display())]
     Io {
@@ -105,7 +147,22 @@ fn holder_text(holder: Option<&Holder>) -> String {
     holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
 }
 
+fn kept_text(kept: &[u64]) -> String {
+    match kept {
+        [] => "it keeps none; `checkpoint: {keep: N}` in the workflow has more kept".to_owned(),
+        kept => {
+            let kept: Vec<_> = kept.iter().map(u64::to_string).collect();
+            format!("it has those of {}", kept.join(", "))
+        }
+    }
+}
+
 impl StoreError {
+    /// Whether the manifest may have been replaced all the same.
+    pub fn is_unconfirmed(&self) -> bool {
+        matches!(self, Self::Unconfirmed { .. } | Self::Unanswered { .. })
+    }
+
     pub(crate) fn new(doing: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match Errno::from_io_error(&source) {
@@ -127,7 +184,7 @@ pub enum StateError {
     /// The state is one of another version.
     #[error(
         "the state in {place} has format {found} (written by tidemill {written_by}), this is tidemill {PROGRAM} \
-         with format {FORMAT}: go on with the version that wrote it, or start anew in another folder"
+         with format {FORMAT}: go on with the version that wrote it, or start anew in another place"
     )]
     Format {
         /// The store.
@@ -139,8 +196,8 @@ pub enum StateError {
     },
     /// The manifest cannot be read.
     #[error(
-        "the manifest of the state in {place} is damaged ({reason}): bring the folder back from a copy, or start \
-         anew in another folder"
+        "the manifest of the state in {place} is damaged ({reason}): bring it back from a copy, or start anew in \
+         another place"
     )]
     Manifest {
         /// The store.
@@ -150,8 +207,8 @@ pub enum StateError {
     },
     /// An object is not what the manifest says.
     #[error(
-        "the object {name} of the state in {place} {damage}: bring the folder back from a copy, or start anew in \
-         another folder"
+        "the object {name} of the state in {place} {damage}: bring it back from a copy, or start anew in \
+         another place"
     )]
     Corrupted {
         /// The store.
@@ -160,6 +217,16 @@ pub enum StateError {
         name: String,
         /// What is wrong with it.
         damage: Damage,
+    },
+    /// No checkpoint of this epoch is kept. Nothing was changed.
+    #[error("the state in {place} keeps no older checkpoint of epoch {epoch}: {}", kept_text(.kept))]
+    NotKept {
+        /// The store.
+        place: String,
+        /// What was asked for.
+        epoch: u64,
+        /// What there is.
+        kept: Vec<u64>,
     },
     /// The manifest given to a commit does not fit to the state or to the objects given. Nothing was written.
     #[error("this manifest cannot be committed: {0}")]

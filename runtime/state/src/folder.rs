@@ -49,7 +49,8 @@ pub trait Store: Send {
     ///
     /// # Errors
     ///
-    /// The one from before is still there, except by [`StoreError::Unconfirmed`]: then it is one of the two.
+    /// The one from before is still there, except where it [`is unconfirmed`](StoreError::is_unconfirmed): then it is one
+    /// of the two.
     fn replace_manifest(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
     /// Removes the manifest, all or nothing; durable on return.
     ///
@@ -63,6 +64,8 @@ const MANIFEST: &str = "manifest.json";
 const NEW_MANIFEST: &str = "manifest.json.new";
 const OBJECTS: &str = "objects";
 const LOCK: &str = "lock";
+/// A file in the folder for the processes that write the outputs of its run, to lock while they live.
+pub const WORKERS_LOCK: &str = "workers.lock";
 /// File systems put this into their root.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -169,7 +172,7 @@ impl Folder {
         }
         let objects = self.names(&self.path.join(OBJECTS))?;
         if !has(MANIFEST) {
-            let parts = [OBJECTS, LOCK, NEW_MANIFEST, LOST_AND_FOUND];
+            let parts = [OBJECTS, LOCK, WORKERS_LOCK, NEW_MANIFEST, LOST_AND_FOUND];
             if let Some(found) = names.iter().find(|name| !parts.contains(&name.as_str())) {
                 return foreign(found.clone());
             }

@@ -69,10 +69,10 @@ mod state;
 
 pub use digest::{Digest, Token};
 pub use error::{Damage, StateError, StoreError};
-pub use folder::{Folder, Store};
+pub use folder::{Folder, Store, WORKERS_LOCK};
 pub use identity::{Difference, Identity, compare};
 pub use lock::Holder;
 pub use manifest::{
-    Content, FORMAT, Manifest, ObjectReference, PROGRAM, SinkState, StageState, is_object_name,
+    Content, FORMAT, Manifest, ObjectReference, OlderManifest, PROGRAM, SinkState, StageState, is_object_name,
 };
 pub use state::State;

@@ -42,6 +42,38 @@ pub struct Manifest {
     pub sinks: BTreeMap<String, SinkState>,
     /// How far dead letters are written, in the engine's own words.
     pub letters: Value,
+    /// Checkpoints before this one that are kept, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub older: Vec<OlderManifest>,
+}
+
+/// A checkpoint that is kept although a newer one is there: its manifest is an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OlderManifest {
+    /// As in [`Manifest`].
+    pub checkpoint: u64,
+    /// As in [`Manifest`].
+    pub written_at: String,
+    /// As in [`Manifest`].
+    pub epoch: u64,
+    /// Name of the object.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The digest of its bytes.
+    pub checksum: Digest,
+}
+
+impl OlderManifest {
+    /// What is kept of a manifest, and its object's bytes.
+    pub(crate) fn new(manifest: &Manifest) -> Result<(Self, Vec<u8>), serde_json::Error> {
+        let bytes = encode(manifest)?;
+        let checksum = Digest::of(&bytes);
+        let (checkpoint, epoch) = (manifest.checkpoint, manifest.epoch);
+        let name = format!("{checkpoint:08}-manifest-{epoch}-{checksum}{OBJECT_SUFFIX}");
+        let written_at = manifest.written_at.clone();
+        Ok((Self { checkpoint, written_at, epoch, name, bytes: bytes.len() as u64, checksum }, bytes))
+    }
 }
 
 /// What one stage keeps.
@@ -108,10 +140,11 @@ impl Manifest {
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
             letters: Value::Null,
+            older: Vec::new(),
         }
     }
 
-    /// The objects that it refers to, stage by stage.
+    /// The objects that it refers to, stage by stage; those of older checkpoints left out.
     pub fn references(&self) -> impl Iterator<Item = &ObjectReference> {
         self.stages.values().flat_map(|stage| &stage.objects)
     }

@@ -49,6 +49,7 @@ type Objects = Vec<(String, Vec<u8>)>;
 /// every third. Every seventh changes nothing.
 fn next(before: Option<&Manifest>, attempt: usize) -> (Manifest, Objects) {
     let mut manifest = before.cloned().unwrap_or_else(|| Manifest::new(identity()));
+    manifest.older.clear();
     manifest.checkpoint += 1;
     manifest.epoch = manifest.checkpoint * 10;
     manifest.seconds += 0.25;
@@ -104,7 +105,8 @@ fn reset(shared: &Shared, state: &mut State) -> bool {
 /// Opens the folder until it works: twice at most, for a fault happens once.
 fn reopen(shared: &Shared) -> State {
     let state = open(shared).or_else(|_| open(shared)).expect("one fault at most");
-    with(shared, |it| it.thought = vec![state.manifest().cloned()]);
+    let found = state.manifest().map(|manifest| Manifest { older: Vec::new(), ..manifest.clone() });
+    with(shared, |it| it.thought = vec![found]);
     state
 }
 
@@ -117,6 +119,9 @@ fn life(shared: &Shared) {
             assert!(is_killed());
             return;
         };
+        if run == 2 {
+            state.keep(2);
+        }
         for index in 0..commits {
             for attempt in 0..3 {
                 if is_killed() {
@@ -138,7 +143,17 @@ fn check(image: Machine, may: &May) -> Result<(), String> {
     let shared = recording(image, May::new());
     for round in 0..2 {
         let mut state = open(&shared).map_err(|error| format!("round {round}: {error}"))?;
-        let found = state.manifest().cloned();
+        let mut found = state.manifest().cloned();
+        // All that are named are there, whole.
+        let named = found.as_mut().map(|manifest| std::mem::take(&mut manifest.older)).unwrap_or_default();
+        for (entry, manifest) in state.older.iter() {
+            for reference in manifest.references() {
+                state.object(reference).map_err(|error| format!("{}: {error}", entry.checkpoint))?;
+            }
+        }
+        if state.older.len() != named.len() {
+            return Err(format!("of {} older checkpoints {} are there", named.len(), state.older.len()));
+        }
         if round == 0 && !may.contains(&found) {
             let found = found.map(|manifest| manifest.checkpoint);
             return Err(format!("checkpoint {found:?}, of {} that may be there", may.len()));

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::digest::Digest;
 use crate::error::{Damage, StateError, StoreError};
 use crate::folder::{Folder, Store};
-use crate::manifest::{Manifest, ObjectReference, decode, encode};
+use crate::manifest::{Manifest, ObjectReference, OlderManifest, decode, encode};
 
 /// The state of a run in a [`Store`]; dropping it gives the store back.
 pub struct State {
@@ -14,6 +14,10 @@ pub struct State {
     manifest: Option<Manifest>,
     /// Manifests that may be there instead of `manifest` after a loss of power: their objects stay.
     unconfirmed: Vec<Manifest>,
+    /// The older checkpoints that are kept, the newest first.
+    pub(crate) older: Vec<(OlderManifest, Manifest)>,
+    /// So many checkpoints are kept, with the last one.
+    keep: usize,
     /// Objects that nobody refers to any more and that are not deleted yet.
     left_over: BTreeSet<String>,
 }
@@ -27,9 +31,10 @@ impl State {
     /// Where the manifest is damaged or of another version, or by the store. No object is deleted then.
     pub fn open(store: Box<dyn Store>) -> Result<Self, StateError> {
         let mut state = Self::read(store)?;
-        let known: BTreeSet<&str> = state.references().map(|reference| reference.name.as_str()).collect();
+        state.read_older()?;
+        let known = state.known();
         let mut left_over = state.store.list()?;
-        left_over.retain(|name| !known.contains(name.as_str()));
+        left_over.retain(|name| !known.contains(name));
         state.left_over = left_over.into_iter().collect();
         state.delete_left_over();
         Ok(state)
@@ -54,10 +59,34 @@ impl State {
         Self::read(Box::new(Folder::look(path)?))
     }
 
-    fn read(store: Box<dyn Store>) -> Result<Self, StateError> {
+    /// Reads the manifest and leaves all as it is, in a store that is open to be looked at.
+    ///
+    /// # Errors
+    ///
+    /// Where the manifest is damaged or of another version, or by the store.
+    pub fn read(store: Box<dyn Store>) -> Result<Self, StateError> {
         let bytes = store.manifest()?;
         let manifest = bytes.map(|bytes| decode(&store.place(), &bytes)).transpose()?;
-        Ok(Self { store, manifest, unconfirmed: Vec::new(), left_over: BTreeSet::new() })
+        let (unconfirmed, older, left_over) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Ok(Self { store, manifest, unconfirmed, older, keep: 1, left_over })
+    }
+
+    /// The manifests of older checkpoints. One that is damaged or gone is not kept any longer: the last one does not need it.
+    fn read_older(&mut self) -> Result<(), StateError> {
+        for entry in self.manifest.iter().flat_map(|manifest| &manifest.older) {
+            let read = self.checked(&entry.name, entry.bytes, entry.checksum);
+            match read.and_then(|bytes| decode(&self.store.place(), &bytes)) {
+                Ok(manifest) => self.older.push((entry.clone(), manifest)),
+                Err(StateError::Store(error)) => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps so many checkpoints from the next one on, the last one among them; at least that one. At first: 1.
+    pub fn keep(&mut self, checkpoints: usize) {
+        self.keep = checkpoints.max(1);
     }
 
     /// Where it is kept, for messages.
@@ -76,21 +105,22 @@ impl State {
     ///
     /// [`StateError::Corrupted`] where it is not what the reference says, or by the store.
     pub fn object(&self, reference: &ObjectReference) -> Result<Vec<u8>, StateError> {
-        let corrupted = |damage| StateError::Corrupted {
-            place: self.store.place(),
-            name: reference.name.clone(),
-            damage,
-        };
-        let bytes = match self.store.get(&reference.name) {
+        self.checked(&reference.name, reference.bytes, reference.checksum)
+    }
+
+    fn checked(&self, name: &str, length: u64, checksum: Digest) -> Result<Vec<u8>, StateError> {
+        let corrupted =
+            |damage| StateError::Corrupted { place: self.store.place(), name: name.to_owned(), damage };
+        let bytes = match self.store.get(name) {
             Ok(bytes) => bytes,
             Err(StoreError::Missing { .. }) => return Err(corrupted(Damage::Missing)),
             Err(error) => return Err(error.into()),
         };
         let found = bytes.len() as u64;
-        if found != reference.bytes {
-            return Err(corrupted(Damage::Length { expected: reference.bytes, found }));
+        if found != length {
+            return Err(corrupted(Damage::Length { expected: length, found }));
         }
-        if Digest::of(&bytes) != reference.checksum {
+        if Digest::of(&bytes) != checksum {
             return Err(corrupted(Damage::Checksum));
         }
         Ok(bytes)
@@ -100,17 +130,37 @@ impl State {
     /// all of it outlasts a loss of power.
     ///
     /// `objects` are those that the manifest refers to and the one before does not, by name; see
-    /// [`ObjectReference::new`].
+    /// [`ObjectReference::new`]. Which older checkpoints are kept is said by [`State::keep`], not by the manifest.
     ///
     /// # Errors
     ///
-    /// The manifest from before is still valid, and a later commit may succeed. After [`StoreError::Unconfirmed`]
-    /// a process that opens the state anew finds either of the two, whole. [`StateError::Refused`] where the
+    /// The manifest from before is still valid, and a later commit may succeed. After an error that
+    /// [`StoreError::is_unconfirmed`] a process that opens the state anew finds either of the two, whole. [`StateError::Refused`] where the
     /// manifest and the objects do not fit together.
     pub fn commit(&mut self, manifest: Manifest, objects: Vec<(String, Vec<u8>)>) -> Result<(), StateError> {
         self.check(&manifest, &objects)?;
-        let text = encode(&manifest).map_err(|error| StateError::Refused(error.to_string()))?;
-        let known: BTreeSet<String> = self.references().map(|reference| reference.name.clone()).collect();
+        let mut older = self.older.clone();
+        let mut objects = objects;
+        if let Some(last) = self.manifest.as_ref().filter(|_| self.keep > 1) {
+            let last = Manifest { older: Vec::new(), ..last.clone() };
+            let (entry, bytes) = OlderManifest::new(&last).map_err(unwritable)?;
+            objects.push((entry.name.clone(), bytes));
+            older.insert(0, (entry, last));
+        }
+        older.truncate(self.keep - 1);
+        self.write(manifest, older, objects)
+    }
+
+    /// Replaces the manifest and the older ones that are kept.
+    fn write(
+        &mut self,
+        mut manifest: Manifest,
+        older: Vec<(OlderManifest, Manifest)>,
+        objects: Vec<(String, Vec<u8>)>,
+    ) -> Result<(), StateError> {
+        manifest.older = older.iter().map(|(entry, _)| entry.clone()).collect();
+        let text = encode(&manifest).map_err(unwritable)?;
+        let known = self.known();
         let mut put = Vec::new();
         let mut written = Ok(());
         for (name, bytes) in objects {
@@ -124,12 +174,13 @@ impl State {
             Ok(()) => {
                 self.left_over.extend(known);
                 self.manifest = Some(manifest);
+                self.older = older;
                 self.unconfirmed.clear();
                 self.delete_left_over();
                 Ok(())
             }
             Err(error) => {
-                if let StoreError::Unconfirmed { .. } = error {
+                if error.is_unconfirmed() {
                     self.unconfirmed.push(manifest);
                 } else {
                     self.left_over.extend(put);
@@ -138,6 +189,23 @@ impl State {
                 Err(error.into())
             }
         }
+    }
+
+    /// Goes back to an older checkpoint that is kept; those after it are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NotKept`] where there is none of this epoch, or as [`State::commit`].
+    pub fn go_back(&mut self, epoch: u64) -> Result<(), StateError> {
+        let Some(at) = self.older.iter().position(|(entry, _)| entry.epoch == epoch) else {
+            let kept = self.older.iter().map(|(entry, _)| entry.epoch).collect();
+            return Err(StateError::NotKept { place: self.place(), epoch, kept });
+        };
+        let older = self.older[at + 1..].to_vec();
+        let mut manifest = self.older[at].1.clone();
+        let last = self.manifest.iter().chain(&self.unconfirmed).map(|manifest| manifest.checkpoint).max();
+        manifest.checkpoint = last.unwrap_or(0) + 1;
+        self.write(manifest, older, Vec::new())
     }
 
     /// Forgets everything: the state is a new one.
@@ -149,6 +217,7 @@ impl State {
         self.store.remove_manifest()?;
         self.manifest = None;
         self.unconfirmed.clear();
+        self.older.clear();
         self.left_over = self.store.list()?.into_iter().collect();
         self.delete_left_over();
         Ok(())
@@ -157,6 +226,14 @@ impl State {
     /// References of all manifests that a crash may leave.
     fn references(&self) -> impl Iterator<Item = &ObjectReference> {
         self.manifest.iter().chain(&self.unconfirmed).flat_map(Manifest::references)
+    }
+
+    /// Names of all objects that may be needed.
+    fn known(&self) -> BTreeSet<String> {
+        let older = self.older.iter().flat_map(|(_, manifest)| manifest.references());
+        let references = self.references().chain(older).map(|reference| &reference.name);
+        let manifests = self.manifest.iter().chain(&self.unconfirmed).flat_map(|manifest| &manifest.older);
+        references.chain(manifests.map(|entry| &entry.name)).cloned().collect()
     }
 
     /// Whether manifest, objects and what is there fit together.
@@ -196,8 +273,12 @@ impl State {
     /// Deletes what nobody refers to. What cannot be deleted now is tried again with the next commit: it takes
     /// space, and does no other harm.
     fn delete_left_over(&mut self) {
-        let known: BTreeSet<String> = self.references().map(|reference| reference.name.clone()).collect();
+        let known = self.known();
         let store = &mut self.store;
         self.left_over.retain(|name| !known.contains(name) && store.delete(name).is_err());
     }
+}
+
+fn unwritable(error: serde_json::Error) -> StateError {
+    StateError::Refused(error.to_string())
 }

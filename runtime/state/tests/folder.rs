@@ -303,3 +303,39 @@ fn a_store_takes_no_other_names() {
         assert!(matches!(store.delete(name), Err(StoreError::Name { .. })), "{name}");
     }
 }
+
+#[test]
+fn older_checkpoints_are_kept_and_gone_back_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut state = State::in_folder(folder.path()).unwrap();
+    state.keep(3);
+    for number in 1..=5 {
+        let (manifest, objects) = checkpoint(number * 10, &[number as u8]);
+        state.commit(manifest, objects).unwrap();
+    }
+    drop(state);
+    let epochs = |state: &State| -> Vec<u64> {
+        state.manifest().unwrap().older.iter().map(|older| older.epoch).collect()
+    };
+    let mut state = State::in_folder(folder.path()).unwrap();
+    assert_eq!(epochs(&state), [40, 30]);
+    assert!(refusal(state.go_back(20)).contains("those of 40, 30"));
+    assert_eq!(state.manifest().unwrap().epoch, 50);
+    state.go_back(40).unwrap();
+    let manifest = state.manifest().unwrap().clone();
+    assert_eq!((manifest.epoch, manifest.checkpoint, epochs(&state)), (40, 51, vec![30]));
+    assert_eq!(state.object(&only_reference(&state)).unwrap(), [4]);
+    // Two objects of stages and the older manifest.
+    assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 3);
+    drop(state);
+    // An older one that is damaged costs nothing else.
+    let name = &manifest.older[0].name;
+    fs::write(folder.path().join("objects").join(name), "{}").unwrap();
+    let mut state = State::in_folder(folder.path()).unwrap();
+    assert_eq!(state.manifest(), Some(&manifest));
+    assert!(refusal(state.go_back(30)).contains("it keeps none"));
+    let (manifest, objects) = checkpoint(60, b"6");
+    state.commit(manifest, objects).unwrap();
+    assert_eq!(epochs(&state), Vec::<u64>::new());
+    assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 1);
+}

@@ -1,5 +1,6 @@
 //! What must hold in a workflow beyond its shape.
 use super::{Input, Operator, Workflow};
+use crate::bucket_address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
 use crate::span::Located;
@@ -22,6 +23,7 @@ impl Workflow {
             self.check_unused(&mut found);
         }
         self.check_numbers(&mut found);
+        self.check_state(&mut found);
         self.check_accuracy(&mut found);
         self.check_variants(&mut found);
         found
@@ -207,6 +209,17 @@ impl Workflow {
         if self.run.tick.0 == 0 {
             refuse(&self.run.tick.span, "a tick of length 0".to_string(), "write 10ms to 100ms");
         }
+        let checkpoint = &self.checkpoint;
+        if let Some(interval) = checkpoint.interval.as_ref().filter(|interval| interval.0 == 0) {
+            refuse(
+                &interval.span,
+                "checkpoints without time between them".to_string(),
+                "write 100ms or more",
+            );
+        }
+        if let Some(keep) = checkpoint.keep.as_ref().filter(|keep| !(1..=1000).contains(&keep.value)) {
+            refuse(&keep.span, format!("{} checkpoints cannot be kept", keep.value), "write 1 to 1000");
+        }
         if self.run.checkpoint_every.value == 0 {
             refuse(
                 &self.run.checkpoint_every.span,
@@ -214,6 +227,20 @@ impl Workflow {
                 "write 1 or more",
             );
         }
+    }
+
+    fn check_state(&self, found: &mut Diagnostics) {
+        let Some(state) = &self.checkpoint.state else { return };
+        let wrong = match state.parse::<Address>() {
+            _ if state.trim().is_empty() => "it is empty".to_owned(),
+            Err(error) if Address::is_meant(state) => error.to_string(),
+            _ => return,
+        };
+        found.push(
+            Diagnostic::error("E0214", format!("`{}` is no place for a state: {wrong}", state.value))
+                .at(state.span.clone())
+                .with_help("write a folder such as `state`, or `s3://BUCKET/PREFIX`"),
+        );
     }
 
     /// A warning only: what plans a workflow may know its accuracy from elsewhere.

@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tidemill_operators::record::batch_bytes;
 
 /// Credit that every data frame costs beside its records: about what its header, schema and padding take.
@@ -109,8 +110,13 @@ impl Egress {
         self.resumed = false;
     }
 
+    /// Nobody asks for anything of an earlier epoch again.
+    fn forgotten(&self) -> Epoch {
+        self.durable.min(self.slot.kept.load(Ordering::Acquire))
+    }
+
     fn push(&mut self, epoch: Epoch, batch: RecordBatch) {
-        if epoch < self.durable {
+        if epoch < self.forgotten() {
             return;
         }
         let before = self.queue.bytes();
@@ -159,11 +165,11 @@ impl Egress {
             Control::Credit(bytes) => self.credit += bytes as i64,
             Control::Durable(epoch) => {
                 self.durable = self.durable.max(epoch);
-                let durable = self.durable;
+                let forgotten = self.forgotten();
                 let (mut kept_before, mut position) = (0, 0);
                 let cursor = self.cursor;
                 self.kept.retain(|kept| {
-                    let keep = kept.epoch >= durable;
+                    let keep = kept.epoch >= forgotten;
                     kept_before += usize::from(keep && position < cursor);
                     position += 1;
                     keep
@@ -180,6 +186,7 @@ impl Egress {
             let steps = vec![WatermarkStep { epoch, watermark: self.track.at(epoch) }];
             self.announce(epoch, steps)?;
         }
+        let mut begun = None;
         while self.credit > 0 {
             if self.cursor == self.kept.len() {
                 let Some(waiting) = self.queue.pop() else { break };
@@ -191,6 +198,14 @@ impl Egress {
                     bytes,
                     since: waiting.arrived,
                 });
+            }
+            // Each complete epoch is told before the next one: a link that is cut goes on from there, not from where its credit
+            // began.
+            if begun
+                .replace(self.kept[self.cursor].epoch)
+                .is_some_and(|last| last != self.kept[self.cursor].epoch)
+            {
+                self.announce_complete()?;
             }
             let kept = &self.kept[self.cursor];
             self.cursor += 1;
@@ -204,6 +219,11 @@ impl Egress {
             count(&self.metrics.bytes, bytes as u64);
             self.frame(Content::Data { epoch, batch }, since, cost as u64)?;
         }
+        self.announce_complete()
+    }
+
+    /// Tells the frontier behind what is sent, if the receiver does not know it.
+    fn announce_complete(&mut self) -> Result<(), LinkError> {
         let unsent = self.kept.range(self.cursor..).map(|kept| kept.epoch).min();
         let waiting = self.queue.first_epoch();
         let frontier =

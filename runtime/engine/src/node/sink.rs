@@ -1,5 +1,9 @@
-//! Feeds a sink: rows wait until their epoch is complete, are written in a fixed order and committed per
-//! checkpoint. Only then can readers see them, and their latency ends.
+//! Feeds a sink: rows wait until their epoch is complete, are written in a fixed order and committed. Only then can readers
+//! see them, and their latency ends.
+//!
+//! A sink that can take back what it has committed does so with each epoch, others per checkpoint. A restart in this process
+//! repeats epochs from a checkpoint on: those that are committed are dropped here. Another process continues with what
+//! [`past`] told, and the sink takes back what was committed after that.
 mod unpublished;
 
 use self::unpublished::Unpublished;
@@ -24,7 +28,7 @@ use tidemill_spec::publication::Publication;
 /// The part of a sink that outlives its slot.
 pub(crate) struct SinkCell {
     pub(crate) sink: Box<dyn Sink>,
-    /// All epochs before it are durable in the sink.
+    /// All epochs before it are in the sink, whatever becomes of the slot.
     pub(crate) committed: Epoch,
     pub(crate) rows: u64,
     /// Rows that other processes committed.
@@ -50,9 +54,10 @@ impl SinkCell {
         }
     }
 
-    /// A sink that continues what another process has committed.
-    pub(crate) fn continued(sink: Box<dyn Sink>, past: &SinkPast) -> Self {
-        Self { committed: past.committed, rows_before: past.rows, ..Self::new(sink) }
+    /// A sink that continues what another process has committed; `rows_before` of that is of earlier runs.
+    pub(crate) fn continued(sink: Box<dyn Sink>, past: &SinkPast, rows_before: u64) -> Self {
+        let rows = past.rows.saturating_sub(rows_before);
+        Self { committed: past.committed, rows, rows_before, ..Self::new(sink) }
     }
 
     /// Rows of a commit that has returned become visible at `now`, or wait for the end.
@@ -116,6 +121,21 @@ pub(crate) fn lock(cell: &SharedSink) -> MutexGuard<'_, SinkCell> {
     cell.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What another process needs to continue the sink. It survives the machine when this returns, which takes as long as the
+/// disk does: rows are committed meanwhile.
+pub(crate) fn past(cell: &SharedSink, is_complete: bool) -> Result<SinkPast, OperatorError> {
+    let (past, flush) = {
+        let mut cell = lock(cell);
+        let (token, flush) = match is_complete {
+            true => (None, None),
+            false => (cell.sink.token()?, cell.sink.flush()),
+        };
+        (SinkPast { committed: cell.committed, rows: cell.rows_before + cell.rows, token }, flush)
+    };
+    flush.map_or(Ok(()), |flush| flush())?;
+    Ok(past)
+}
+
 pub(crate) struct SinkNode {
     slot: Rc<SlotContext>,
     stage: StageContext,
@@ -127,7 +147,7 @@ pub(crate) struct SinkNode {
     unpublished: BTreeMap<Epoch, Unpublished>,
     /// Copied from the cell, so that rows of committed epochs are recognised without a lock.
     committed: Epoch,
-    exactly_once: bool,
+    publication: Publication,
     writing: bool,
 }
 
@@ -139,11 +159,11 @@ impl SinkNode {
         metrics: Arc<SinkMetrics>,
         truth: Option<GroundTruth>,
     ) -> Self {
-        let (committed, exactly_once) = {
+        let (committed, publication) = {
             let cell = lock(&cell);
-            let _ = metrics.publication.set(cell.sink.publication()); // an earlier incarnation has said the same
-            (cell.committed, cell.sink.exactly_once())
+            (cell.committed, cell.sink.publication())
         };
+        let _ = metrics.publication.set(publication); // an earlier incarnation has said the same
         Self {
             slot,
             stage,
@@ -153,21 +173,23 @@ impl SinkNode {
             pending: BTreeMap::new(),
             unpublished: BTreeMap::new(),
             committed,
-            exactly_once,
+            publication,
             writing: false,
         }
     }
 
-    /// All epochs before it are durable.
+    /// All epochs before it are in the sink for good.
     pub(crate) fn committed(&self) -> Epoch {
         self.committed
     }
 
     /// The first epoch of those that are committed together with this one.
     fn first_of_commit(&self, epoch: Epoch) -> Epoch {
-        match self.exactly_once {
-            true => epoch / self.slot.checkpoint_every * self.slot.checkpoint_every,
-            false => epoch,
+        match self.publication {
+            Publication::EachEpoch => epoch,
+            Publication::EachCheckpoint | Publication::AtEnd => {
+                epoch / self.slot.checkpoint_every * self.slot.checkpoint_every
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 use crate::parts::*;
 use arrow_array::RecordBatch;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
@@ -60,6 +60,18 @@ fn bursts(
     chained: bool,
     gate: Option<&Arc<Gate>>,
 ) -> (Program, Collected, Arc<AtomicUsize>) {
+    let (b, committed, largest) = building(rows, out_of_order, link, slots, chained, gate);
+    (b.program, committed, largest)
+}
+
+fn building(
+    rows: Vec<Row>,
+    out_of_order: i64,
+    link: LinkKind,
+    slots: [&str; 3],
+    chained: bool,
+    gate: Option<&Arc<Gate>>,
+) -> (Builder, Collected, Arc<AtomicUsize>) {
     let mut b = Builder::new(link, &[1.0]);
     b.byte_budget = 1 << 12;
     let (committed, largest) = (Collected::default(), Arc::new(AtomicUsize::new(0)));
@@ -76,7 +88,7 @@ fn bursts(
         b.operator("v", window_in_parts("v", 1000, MOST / 2), slots[2], &[]).edge("w", "v", 0);
     }
     b.sink(out, slots[2]).edge(if chained { "v" } else { "w" }, "out", 0);
-    (b.program, committed, largest)
+    (b, committed, largest)
 }
 
 fn expected(windows: impl Iterator<Item = usize>) -> Vec<String> {
@@ -130,15 +142,49 @@ fn results_that_wait_survive_a_restart() {
     }
 }
 
+/// A sink that tells when its slot is gone.
+struct Watch(Arc<AtomicBool>);
+
+impl Sink for Watch {
+    fn write(&mut self, _: &RecordBatch) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn commit(&mut self, _: u64) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn rollback(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn close(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn exactly_once(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A stop ends the sources; whoever cannot wait for the results aborts, and that is heeded between two epochs.
+/// Slots are told in their order: once the second is gone, the first, which waits at the gate, was told.
 #[test]
 fn an_abort_is_heeded_while_results_wait() {
-    let (clock, gate) = (ManualClock::new(), Gate::closed());
-    let (program, committed, _) =
-        bursts(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, Some(&gate));
-    let run = Run::start(program, RunOptions::default()).expect("starts");
+    let (clock, gate, gone) = (ManualClock::new(), Gate::closed(), Arc::new(AtomicBool::new(false)));
+    let (mut b, committed, _) =
+        building(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, Some(&gate));
+    let (mut last, watch) = (sink("last").0, Arc::clone(&gone));
+    last.make = Arc::new(move || Ok(Box::new(Watch(Arc::clone(&watch)))));
+    b.source(rows_source("slow", numbered(WINDOWS), Some(1.0), None, 1), "b").sink(last, "b");
+    b.edge("slow", "last", 0);
+    let run = Run::start(b.program, RunOptions::default()).expect("starts");
     until(&clock, || gate.holds());
+    assert!(!gone.load(Ordering::Acquire));
     run.stopper().abort();
+    until(&clock, || gone.load(Ordering::Acquire));
     gate.open();
     let report = ended(&run, 10);
     assert!(!report.complete);

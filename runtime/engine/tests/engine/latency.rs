@@ -38,6 +38,10 @@ fn run(link: LinkKind, publication: Publication, kill_at: Option<u64>) -> RunRep
         until(&clock, || {
             seen() == at + 1 + again && metrics.latency.summary().count == visible(publication, at)
         });
+        if publication != Publication::AtEnd {
+            let shown = collected.lock().expect("not poisoned").len() as u64;
+            assert_eq!(shown, visible(publication, at), "{publication:?} at {at} ms");
+        }
         if kill_at == Some(at) {
             kills.kill("w/b", &clock);
             again = at + 1 - collected.lock().expect("not poisoned").len() as u64;
@@ -83,5 +87,8 @@ fn rows_that_come_again_count_once() {
         assert_eq!((milliseconds(&report), report.restarts), ((24, 49), 1));
         let report = run(link, Publication::AtEnd, Some(70));
         assert_eq!((milliseconds(&report), report.restarts), ((149, 299), 1));
+        // Of what is repeated since the checkpoint before, at 50 ms, readers have seen all until 70 ms.
+        let report = run(link, Publication::EachEpoch, Some(73));
+        assert_eq!((milliseconds(&report), report.restarts), ((4, 9), 1));
     }
 }

@@ -9,6 +9,7 @@ mod emulation;
 mod executors;
 mod failures;
 mod freshness;
+mod hosts;
 mod latency;
 mod mistakes;
 mod parts;

@@ -109,6 +109,7 @@ fn node_with(
         sampler: None,
         faults: None,
         budget: usize::MAX,
+        kept: Arc::new(std::sync::atomic::AtomicU64::new(crate::frame::CLOSED)),
         ahead: Cell::new(false),
         deadlines: RefCell::new(BTreeSet::new()),
         end: RefCell::new(None),

@@ -118,6 +118,7 @@ impl Stage {
             letters: Arc::new(Letters::new(None)),
             sampler: None,
             budget: usize::MAX,
+            kept: Arc::new(std::sync::atomic::AtomicU64::new(CLOSED)),
             ahead: Cell::new(false),
             deadlines: RefCell::new(BTreeSet::new()),
             faults: None,

@@ -383,7 +383,7 @@ impl Sink for CollectSink {
     }
 
     fn exactly_once(&self) -> bool {
-        self.publication != Publication::EachEpoch
+        true
     }
 
     fn publication(&self) -> Publication {
@@ -391,17 +391,18 @@ impl Sink for CollectSink {
     }
 }
 
+/// A sink as text files are: what it shows with each epoch is taken back by whoever continues from a token before.
 pub(crate) fn sink(id: &str) -> (BoundSink, Collected) {
-    sink_with(id, true, |_| {})
+    sink_that_publishes(id, Publication::EachEpoch, |_| {})
 }
 
-/// A sink that is exactly once or, like a terminal, durable at once; `before_commit` may delay its commits.
+/// A sink that commits at checkpoints or with each epoch; `before_commit` may delay its commits.
 pub(crate) fn sink_with(
     id: &str,
-    exactly_once: bool,
+    at_checkpoints: bool,
     before_commit: impl Fn(u64) + Send + Sync + 'static,
 ) -> (BoundSink, Collected) {
-    let publication = if exactly_once { Publication::EachCheckpoint } else { Publication::EachEpoch };
+    let publication = if at_checkpoints { Publication::EachCheckpoint } else { Publication::EachEpoch };
     sink_that_publishes(id, publication, before_commit)
 }
 

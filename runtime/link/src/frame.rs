@@ -1,7 +1,8 @@
 //! What travels on a channel: frames with data and progress one way, control the other way.
-use crate::clock::Nanoseconds;
 use arrow_array::RecordBatch;
-use tidemill_operators::record::EventTime;
+
+/// Engine time in nanoseconds.
+pub type Nanoseconds = i64;
 
 /// Progress time: the number of a source tick.
 pub type Epoch = u64;
@@ -28,7 +29,7 @@ pub struct WatermarkStep {
     /// All epochs before this one.
     pub epoch: Epoch,
     /// Event-time watermark, microseconds.
-    pub watermark: EventTime,
+    pub watermark: i64,
 }
 
 /// What a frame carries.

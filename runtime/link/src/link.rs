@@ -3,12 +3,14 @@
 //!
 //! A link never blocks and never limits by itself: channels limit what they send by credits
 //! (`crate::node::egress`). Ends may move to other threads, but each end is used by one thread at a time.
+pub(crate) mod codec;
 mod in_process;
-mod memfd;
+pub(crate) mod memfd;
 mod pipe;
 
+pub use codec::FrameBytes;
 pub use in_process::InProcess;
-pub use memfd::{FrameBytes, Memfd};
+pub use memfd::Memfd;
 
 use crate::frame::{Control, Frame};
 use arrow_schema::SchemaRef;
@@ -45,6 +47,11 @@ pub trait LinkSender: Send {
     fn receive_control(&mut self) -> Result<Option<Control>, LinkError>;
     /// Becomes readable when control words came or the peer was lost.
     fn descriptor(&self) -> BorrowedFd<'_>;
+    /// Whether the owner is to be woken when the descriptor becomes writable, too: a socket that would block keeps what it was
+    /// given until then.
+    fn wants_writable(&self) -> bool {
+        false
+    }
     /// Called before looking, after the descriptor became readable. Tells whether there is something to look at.
     fn clear(&self) -> bool;
 }
@@ -63,6 +70,10 @@ pub trait LinkReceiver: Send {
     fn send_control(&mut self, control: Control) -> Result<(), LinkError>;
     /// Becomes readable when frames came or the peer was lost.
     fn descriptor(&self) -> BorrowedFd<'_>;
+    /// As with [`LinkSender::wants_writable`].
+    fn wants_writable(&self) -> bool {
+        false
+    }
     /// Called before looking, after the descriptor became readable. Tells whether there is something to look at.
     fn clear(&self) -> bool;
 }
@@ -80,7 +91,7 @@ pub trait Link: Send + Sync {
 }
 
 /// The link that a plan names.
-pub(crate) fn of(kind: LinkKind) -> Arc<dyn Link> {
+pub fn of(kind: LinkKind) -> Arc<dyn Link> {
     match kind {
         LinkKind::InProcess => Arc::new(InProcess),
         LinkKind::Memfd => Arc::new(Memfd),

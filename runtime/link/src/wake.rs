@@ -87,7 +87,7 @@ impl Waker {
 
     /// Sleeps until somebody wakes this, or for so long; none: as long as it takes. A signal may end it earlier, so
     /// callers look at the time themselves.
-    pub(crate) fn wait(&self, timeout: Option<Duration>) {
+    pub fn wait(&self, timeout: Option<Duration>) {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),

@@ -1,16 +1,14 @@
 //! A link inside one process through a memory file: every frame is bytes (Arrow IPC), so nothing relies on
 //! pointer identity and the receiver trusts nothing but lengths it checks.
 //!
-//! Layout of a frame: 64 bytes of header (little endian), then the payload. Frames lie one after another in
-//! a ring of 8 MiB; one that finds no space gets a memory file of its own, so sending never blocks.
+//! Frames (see `codec.rs`; their checksum is xxh3) lie one after another in a ring of 8 MiB; one that finds no space gets a
+//! memory file of its own, so sending never blocks.
+use super::codec::{Decoder, Encoder, HEADER_BYTES, WireHeader};
 use super::pipe::{Reader, Writer, pipe};
 use super::{Link, LinkEnds, LinkError, LinkReceiver, LinkSender};
-use crate::frame::{Content, Control, Frame, Header, WatermarkStep};
-use arrow_array::RecordBatch;
+use crate::frame::{Control, Frame};
 use arrow_buffer::Buffer;
-use arrow_ipc::reader::StreamDecoder;
-use arrow_ipc::writer::StreamEncoder;
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::SchemaRef;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,10 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of the ring: the credit window with space to spare, so that only frames of unusual size find none.
-const RING_BYTES: u64 = 8 << 20;
-const HEADER_BYTES: usize = 64;
-const DATA: u8 = 0;
-const FRONTIER: u8 = 1;
+pub(crate) const RING_BYTES: u64 = 8 << 20;
 
 /// Connects two slots of one process through a memory file.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,14 +41,14 @@ struct Ring {
 struct Sender {
     ring: Arc<Ring>,
     written: u64,
-    encoder: StreamEncoder,
+    encoder: Encoder,
     descriptors: Writer<Descriptor>,
     control: Reader<Control>,
 }
 
 struct Receiver {
     ring: Arc<Ring>,
-    decoder: StreamDecoder,
+    decoder: Decoder,
     descriptors: Reader<Descriptor>,
     control: Writer<Control>,
 }
@@ -65,7 +60,7 @@ impl Link for Memfd {
         let ring = Arc::new(Ring { file, released: AtomicU64::new(0) });
         let (descriptor_writer, descriptor_reader) = pipe()?;
         let (control_writer, control_reader) = pipe()?;
-        let encoder = StreamEncoder::try_new(&schema).map_err(damaged)?;
+        let encoder = Encoder::new(&schema)?;
         Ok((
             Box::new(Sender {
                 ring: Arc::clone(&ring),
@@ -76,7 +71,7 @@ impl Link for Memfd {
             }),
             Box::new(Receiver {
                 ring,
-                decoder: StreamDecoder::new(),
+                decoder: Decoder::default(),
                 descriptors: descriptor_reader,
                 control: control_writer,
             }),
@@ -84,76 +79,17 @@ impl Link for Memfd {
     }
 }
 
-/// Bytes that the frames of a stream take as they travel: what links count, and what planners count with. The schema, which
-/// travels with the first frame of an incarnation, is not in them.
-pub struct FrameBytes(StreamEncoder);
-
-impl FrameBytes {
-    /// Of frames with this schema.
-    ///
-    /// # Errors
-    /// When Arrow cannot encode it.
-    pub fn new(schema: &SchemaRef) -> Result<Self, LinkError> {
-        let mut encoder = StreamEncoder::try_new(schema).map_err(damaged)?;
-        encoder.encode(&RecordBatch::new_empty(Arc::clone(schema))).map_err(damaged)?;
-        Ok(Self(encoder))
-    }
-
-    /// Of a frame with these records.
-    ///
-    /// # Errors
-    /// When Arrow cannot encode them.
-    pub fn of(&mut self, batch: &RecordBatch) -> Result<usize, LinkError> {
-        Ok(HEADER_BYTES + payload_bytes(&self.0.encode(batch).map_err(damaged)?))
-    }
+/// Where so many bytes can lie in one piece, counted since the ring was empty, if there is space now.
+pub(crate) fn place(written: u64, released: u64, length: u64) -> Option<u64> {
+    let start_in_ring = written % RING_BYTES;
+    let start =
+        if start_in_ring + length > RING_BYTES { written + RING_BYTES - start_in_ring } else { written };
+    let used = start + length - released;
+    (length <= RING_BYTES && used <= RING_BYTES).then_some(start)
 }
 
-fn payload_bytes(payload: &[Buffer]) -> usize {
-    payload.iter().map(Buffer::len).sum()
-}
-
-fn damaged(error: ArrowError) -> LinkError {
-    LinkError::Damaged(error.to_string())
-}
-
-fn encode_header(header: &Header, kind: u8, epoch: u64, payload: u64, checksum: u64) -> [u8; HEADER_BYTES] {
-    let mut bytes = [0u8; HEADER_BYTES];
-    bytes[0] = kind;
-    bytes[4..8].copy_from_slice(&header.incarnation.to_le_bytes());
-    bytes[8..16].copy_from_slice(&header.sequence.to_le_bytes());
-    bytes[16..24].copy_from_slice(&header.sent_at.to_le_bytes());
-    bytes[24..32].copy_from_slice(&epoch.to_le_bytes());
-    bytes[32..40].copy_from_slice(&payload.to_le_bytes());
-    bytes[40..48].copy_from_slice(&checksum.to_le_bytes());
-    bytes[48..56].copy_from_slice(&header.cost.to_le_bytes());
-    bytes
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut value = [0u8; 8];
-    value.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(value)
-}
-
-impl Sender {
-    fn place(&mut self, length: u64) -> Result<Option<u64>, LinkError> {
-        let start_in_ring = self.written % RING_BYTES;
-        let start = if start_in_ring + length > RING_BYTES {
-            self.written + RING_BYTES - start_in_ring
-        } else {
-            self.written
-        };
-        let used = start + length - self.ring.released.load(Ordering::Acquire);
-        if length > RING_BYTES || used > RING_BYTES {
-            return Ok(None);
-        }
-        // Frames start at multiples of 64, so that Arrow's alignment survives.
-        self.written = (start + length).next_multiple_of(64);
-        Ok(Some(start))
-    }
-}
-
-fn write_all(file: &OwnedFd, parts: &[&[u8]], mut offset: u64) -> Result<(), LinkError> {
+/// Writes the parts one after another from this place on.
+pub(crate) fn write_all(file: &OwnedFd, parts: &[&[u8]], mut offset: u64) -> Result<(), LinkError> {
     // One system call for the common case; a short write continues part by part.
     let slices: Vec<IoSlice<'_>> = parts.iter().take(1000).map(|part| IoSlice::new(part)).collect();
     let mut done = rustix::io::pwritev(file, &slices, offset).map_err(std::io::Error::from)?;
@@ -177,27 +113,19 @@ fn write_all(file: &OwnedFd, parts: &[&[u8]], mut offset: u64) -> Result<(), Lin
 
 impl LinkSender for Sender {
     fn send(&mut self, frame: Frame) -> Result<u64, LinkError> {
-        let (kind, epoch, payload) = match &frame.content {
-            Content::Data { epoch, batch } => (DATA, *epoch, self.encoder.encode(batch).map_err(damaged)?),
-            Content::Frontier { epoch, steps } => {
-                let mut bytes = Vec::with_capacity(steps.len() * 16);
-                for step in steps {
-                    bytes.extend_from_slice(&step.epoch.to_le_bytes());
-                    bytes.extend_from_slice(&step.watermark.to_le_bytes());
-                }
-                (FRONTIER, *epoch, vec![Buffer::from_vec(bytes)])
-            }
-        };
+        let (mut wire, payload) = self.encoder.encode(&frame)?;
         let mut hasher = Xxh3::new();
         payload.iter().for_each(|part| hasher.update(part));
-        let length = payload_bytes(&payload);
-        let header = encode_header(&frame.header, kind, epoch, length as u64, hasher.digest());
+        wire.checksum = hasher.digest();
+        let header = wire.to_bytes();
         let mut parts: Vec<&[u8]> = Vec::with_capacity(payload.len() + 1);
         parts.push(&header);
         parts.extend(payload.iter().map(Buffer::as_slice).filter(|part| !part.is_empty()));
-        let length = HEADER_BYTES + length;
-        let place = match self.place(length as u64)? {
+        let length = HEADER_BYTES + wire.length as usize;
+        let place = match place(self.written, self.ring.released.load(Ordering::Acquire), length as u64) {
             Some(start) => {
+                // Frames start at multiples of 64, so that Arrow's alignment survives.
+                self.written = (start + length as u64).next_multiple_of(64);
                 write_all(&self.ring.file, &parts, start % RING_BYTES)?;
                 Place::Ring { offset: start % RING_BYTES, release_to: self.written }
             }
@@ -245,52 +173,21 @@ fn read_exactly(file: &OwnedFd, length: usize, offset: u64) -> Result<Vec<u8>, L
 
 impl Receiver {
     fn decode(&mut self, bytes: Vec<u8>) -> Result<Frame, LinkError> {
-        if bytes.len() < HEADER_BYTES {
+        let Some(header) = bytes.first_chunk() else {
             return Err(LinkError::Damaged(format!("{} bytes are too few for a header", bytes.len())));
-        }
-        let kind = bytes[0];
-        let mut incarnation = [0u8; 4];
-        incarnation.copy_from_slice(&bytes[4..8]);
-        let header = Header {
-            incarnation: u32::from_le_bytes(incarnation),
-            sequence: u64_at(&bytes, 8),
-            sent_at: u64_at(&bytes, 16) as i64,
-            cost: u64_at(&bytes, 48),
         };
-        let (epoch, length, checksum) = (u64_at(&bytes, 24), u64_at(&bytes, 32), u64_at(&bytes, 40));
+        let wire = WireHeader::from_bytes(header);
         let payload = Buffer::from_vec(bytes).slice(HEADER_BYTES);
-        if payload.len() as u64 != length {
-            return Err(LinkError::Damaged(format!(
-                "payload of {} bytes, {length} announced",
-                payload.len()
-            )));
+        if payload.len() as u64 != wire.length {
+            let text = format!("payload of {} bytes, {} announced", payload.len(), wire.length);
+            return Err(LinkError::Damaged(text));
         }
         let mut hasher = Xxh3::new();
         hasher.update(&payload);
-        if hasher.digest() != checksum {
-            return Err(LinkError::Damaged(format!("checksum of frame {} differs", header.sequence)));
+        if hasher.digest() != wire.checksum {
+            return Err(LinkError::Damaged(format!("checksum of frame {} differs", wire.header.sequence)));
         }
-        let content = match kind {
-            DATA => {
-                let mut rest = payload;
-                let batch = self
-                    .decoder
-                    .decode(&mut rest)
-                    .map_err(damaged)?
-                    .ok_or_else(|| LinkError::Damaged("incomplete record batch".into()))?;
-                Content::Data { epoch, batch }
-            }
-            FRONTIER => {
-                let steps = payload
-                    .as_slice()
-                    .chunks_exact(16)
-                    .map(|step| WatermarkStep { epoch: u64_at(step, 0), watermark: u64_at(step, 8) as i64 })
-                    .collect();
-                Content::Frontier { epoch, steps }
-            }
-            other => return Err(LinkError::Damaged(format!("unknown frame kind {other}"))),
-        };
-        Ok(Frame { header, content })
+        self.decoder.decode(&wire, payload)
     }
 }
 

@@ -1,0 +1,274 @@
+//! Workers of a plan as processes of their own on this machine: how they are started, and what one of them does.
+//!
+//! The process that runs the workflow coordinates and judges; each worker's process reads the same files, opens what is its own
+//! of the plan and follows orders. A worker's process ends when it is told to, and by itself when the one that
+//! started it is gone, however that ended.
+use crate::failure::{Failure, Kind};
+use crate::listener::Silent;
+use crate::preparation::{Prepared, prepare_worker};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_engine::remote::{Address, Security};
+use tidemill_engine::{HostLauncher, HostOptions, Hosts, serve_host};
+use tidemill_spec::plan::Plan;
+
+/// How long a process that was told to leave may take.
+const LEAVING: Duration = Duration::from_secs(10);
+/// How long it may take to learn what became of a process whose connection is lost.
+const ENDING: Duration = Duration::from_secs(2);
+/// How long the processes of a run before are waited for.
+const WAITING: Duration = Duration::from_secs(30);
+/// How often a process that should end is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a worker's process is given on its standard input, as one line of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerTask {
+    /// The workflow's file.
+    pub workflow: PathBuf,
+    /// The plan as it is run: with a backend for each model.
+    pub plan: Plan,
+    /// Records per second of each source; none: as fast as they are taken.
+    pub rates: BTreeMap<String, Option<f64>>,
+    /// The worker of the plan.
+    pub worker: String,
+    /// Where the coordinator listens: `tcp://127.0.0.1:4100`.
+    pub coordinator: Address,
+    /// Secret number of the run, as hexadecimal digits.
+    pub run: String,
+    /// The process that started it: without that one it ends at once.
+    pub parent: u32,
+    /// Locked while it lives, where the run keeps a state: nobody continues the run before.
+    pub lock: Option<PathBuf>,
+}
+
+/// Says what a worker's process wrote to its standard error, line by line.
+pub type Tell = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
+/// Starts a process for each worker with this command, which must call [`serve`].
+///
+/// # Errors
+/// The workflow's folder or random numbers cannot be had.
+pub fn hosts(
+    workflow: &Path,
+    prepared: &Prepared,
+    lock: Option<PathBuf>,
+    command: Vec<String>,
+    tell: Tell,
+) -> Result<Hosts, Failure> {
+    let unavailable =
+        |what: &str, error: std::io::Error| Failure::new(Kind::Unavailable, format!("{what}: {error}"));
+    let path = workflow.display().to_string();
+    let workflow = std::path::absolute(workflow).map_err(|error| unavailable(&path, error))?;
+    let lock = lock.map(std::path::absolute).transpose().map_err(|error| unavailable("the state", error))?;
+    if let Some(lock) = &lock {
+        wait_for_workers(lock)?;
+    }
+    let mut secret = [0u8; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut secret))
+        .map_err(|error| unavailable("/dev/urandom", error))?;
+    let run = u128::from_le_bytes(secret);
+    let sources = &prepared.program.sources;
+    let task = WorkerTask {
+        workflow,
+        plan: prepared.program.plan.clone(),
+        rates: sources.iter().map(|(id, source)| (id.clone(), source.rate_per_second)).collect(),
+        worker: String::new(),
+        coordinator: Address::Tcp(String::new()),
+        run: format!("{run:032x}"),
+        parent: std::process::id(),
+        lock,
+    };
+    let launcher = Processes { task, command, tell, children: BTreeMap::new() };
+    Ok(Hosts {
+        launcher: Box::new(launcher),
+        run,
+        listen: Address::Tcp("127.0.0.1:0".to_owned()),
+        security: Security::none(),
+    })
+}
+
+/// Waits until no process of a run before has its workers' lock: the run may have been killed just now, and they end after it.
+fn wait_for_workers(lock: &Path) -> Result<(), Failure> {
+    let unavailable =
+        |error: std::io::Error| Failure::new(Kind::Unavailable, format!("{}: {error}", lock.display()));
+    let file = std::fs::File::create(lock).map_err(unavailable)?;
+    for _ in 0..WAITING.as_millis() / LOOK.as_millis() {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOOK),
+            Err(error) => return Err(unavailable(error.into())),
+        }
+    }
+    let text = format!("workers of a run before still hold `{}`", lock.display());
+    Err(Failure::new(Kind::Unavailable, text)
+        .with_help("end the processes `tidemill worker-process`, then try again"))
+}
+
+/// Ends with the process that started this one, whatever becomes of it; keeps the lock of the workers while it lives.
+fn belong_to(task: &WorkerTask) -> Result<Option<std::fs::File>, Failure> {
+    let unavailable = |error: Errno| {
+        Failure::new(Kind::Unavailable, format!("the process of worker `{}`: {error}", task.worker))
+    };
+    let gone = || unavailable(Errno::SRCH);
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(unavailable)?;
+    if getppid().is_none_or(|parent| parent.as_raw_nonzero().get().cast_unsigned() != task.parent) {
+        return Err(gone());
+    }
+    let Some(lock) = &task.lock else { return Ok(None) };
+    let file = std::fs::File::open(lock).map_err(|_| gone())?;
+    // Held by somebody who waits for it: then the one that started this is gone.
+    flock(&file, FlockOperation::NonBlockingLockShared).map_err(|_| gone())?;
+    Ok(Some(file))
+}
+
+/// What a worker's process does: reads its task from `input`, joins and serves until it may leave.
+///
+/// # Errors
+/// What is wrong with its task, files or models; the coordinator is gone.
+pub fn serve(input: impl BufRead) -> anyhow::Result<()> {
+    let mut line = String::new();
+    input.take(64 << 20).read_line(&mut line)?;
+    let task: WorkerTask = serde_json::from_str(&line).map_err(|error| {
+        Failure::new(Kind::Configuration, format!("the task of a worker's process: {error}"))
+    })?;
+    let _lock = belong_to(&task)?;
+    let run = u128::from_str_radix(&task.run, 16)
+        .map_err(|error| Failure::new(Kind::Configuration, format!("the number of the run: {error}")))?;
+    let mut prepared = prepare_worker(&task.workflow, task.plan, &task.worker, &Silent)?;
+    for (id, source) in &mut prepared.program.sources {
+        if let Some(rate) = task.rates.get(id) {
+            source.rate_per_second = *rate;
+        }
+    }
+    crate::open_files::reserve(&prepared.program, &Silent)?;
+    serve_host(&prepared.program, HostOptions::local(&task.worker, run, task.coordinator))?;
+    Ok(())
+}
+
+/// The processes of a run.
+struct Processes {
+    task: WorkerTask,
+    command: Vec<String>,
+    tell: Tell,
+    children: BTreeMap<String, Child>,
+}
+
+impl HostLauncher for Processes {
+    fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String> {
+        let task =
+            WorkerTask { worker: worker.to_owned(), coordinator: coordinator.clone(), ..self.task.clone() };
+        let [program, arguments @ ..] = self.command.as_slice() else {
+            return Err("no command is given".to_owned());
+        };
+        // A group of its own: Ctrl-C is for the process that coordinates, which ends the others in order.
+        let mut child = Command::new(program)
+            .args(arguments)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{program}: {error}"))?;
+        if let Some(errors) = child.stderr.take() {
+            let (tell, worker) = (Arc::clone(&self.tell), worker.to_owned());
+            let relay = move || {
+                for line in BufReader::new(errors).lines().map_while(Result::ok) {
+                    tell(&worker, &line);
+                }
+            };
+            std::thread::Builder::new()
+                .name("tm-relay".into())
+                .spawn(relay)
+                .map_err(|error| format!("no thread for what it says: {error}"))?;
+        }
+        let line = serde_json::to_string(&task).map_err(|error| error.to_string())? + "\n";
+        let written = child.stdin.take().map(|mut input| input.write_all(line.as_bytes()));
+        self.children.insert(worker.to_owned(), child);
+        match written {
+            // It says itself why it ended before it has read its task.
+            Some(Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    fn fate(&mut self, worker: &str) -> Option<String> {
+        let mut child = self.children.remove(worker)?;
+        match ended_within(&mut child, ENDING) {
+            Some(status) => Some(in_words(status)),
+            None => {
+                end_now(&mut child);
+                Some("did not answer any more and was ended".to_owned())
+            }
+        }
+    }
+
+    fn ended(&mut self) -> Vec<String> {
+        let mut ended = Vec::new();
+        for (worker, child) in &mut self.children {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                ended.push(worker.clone());
+            }
+        }
+        ended
+    }
+
+    fn end(&mut self) {
+        for (_, mut child) in std::mem::take(&mut self.children) {
+            if ended_within(&mut child, LEAVING).is_none() {
+                end_now(&mut child);
+            }
+        }
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.children.values_mut().for_each(end_now);
+    }
+}
+
+fn ended_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
+    for _ in 0..time.as_millis() / LOOK.as_millis() {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(LOOK);
+    }
+    None
+}
+
+/// A process that is gone already needs no end.
+fn end_now(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn in_words(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        (None, Some(code)) => format!("ended with exit code {code}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_in_words() {
+        let status = |script: &str| Command::new("sh").args(["-c", script]).status().unwrap();
+        assert_eq!(in_words(status("exit 69")), "ended with exit code 69");
+        assert_eq!(in_words(status("kill -9 $$")), "was killed by signal 9");
+    }
+}

@@ -1,0 +1,81 @@
+//! Where the state of a run is: in a folder or in a bucket.
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use tidemill_bucket::{Address, AddressError, Bucket, Settings};
+use tidemill_spec::workflow::Workflow;
+use tidemill_state::{Folder, State, StateError, Store};
+
+/// A folder of this machine, or a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatePlace {
+    /// A folder.
+    Folder(PathBuf),
+    /// A part of a bucket; how to reach the service is in the environment (`AWS_*`).
+    Bucket(Address),
+}
+
+impl StatePlace {
+    /// What a text of a user names: a bucket if it begins with `s3://`, else a folder.
+    ///
+    /// # Errors
+    /// It is no right address of a bucket.
+    pub fn new(text: OsString) -> Result<Self, AddressError> {
+        match text.to_str().filter(|text| Address::is_meant(text)) {
+            Some(address) => Ok(Self::Bucket(address.parse()?)),
+            None => Ok(Self::Folder(text.into())),
+        }
+    }
+
+    /// What a workflow names; folders are relative to its file.
+    ///
+    /// # Errors
+    /// It is no right address of a bucket, which the workflow's own check has told.
+    pub fn of_workflow(workflow: &Workflow) -> Option<Result<Self, AddressError>> {
+        let text = workflow.checkpoint.state.as_ref()?;
+        Some(Self::new(text.value.clone().into()).map(|place| match place {
+            Self::Folder(path) => Self::Folder(workflow.resolve(path)),
+            place @ Self::Bucket(_) => place,
+        }))
+    }
+
+    /// The state there, to be gone on with; a new one where there is none.
+    ///
+    /// # Errors
+    /// Somebody has it, or it cannot be used.
+    pub fn open(&self) -> Result<State, StateError> {
+        State::open(self.store()?)
+    }
+
+    /// What keeps the state, which nobody else has then.
+    pub(crate) fn store(&self) -> Result<Box<dyn Store>, StateError> {
+        Ok(match self {
+            Self::Folder(path) => Box::new(Folder::open(path)?),
+            Self::Bucket(address) => Box::new(Bucket::open(address, &Settings::of_environment())?),
+        })
+    }
+
+    /// The state there, to be looked at while somebody else may have it.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn look(&self) -> Result<State, StateError> {
+        State::read(self.look_at_store()?)
+    }
+
+    pub(crate) fn look_at_store(&self) -> Result<Box<dyn Store>, StateError> {
+        Ok(match self {
+            Self::Folder(path) => Box::new(Folder::look(path)?),
+            Self::Bucket(address) => Box::new(Bucket::look(address, &Settings::of_environment())?),
+        })
+    }
+}
+
+impl fmt::Display for StatePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => path.display().fmt(f),
+            Self::Bucket(address) => address.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `tidemill run --processes`: each worker of the plan is a process of its own.
+use crate::arguments::RunArguments;
+use crate::exit::Exit;
+use crate::terminal::Terminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::preparation::Prepared;
+use tidemill_app::processes::{self, Tell};
+use tidemill_engine::Hosts;
+
+/// Starts this very program for each worker; what they say is told with their names.
+pub(super) fn hosts(
+    arguments: &RunArguments,
+    prepared: &Prepared,
+    lock: Option<PathBuf>,
+    terminal: &Terminal,
+) -> Result<Hosts, Failure> {
+    let own = std::env::current_exe().map_err(|error| {
+        Failure::new(Kind::Unavailable, format!("this program does not find itself: {error}"))
+    })?;
+    let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
+    command.extend(log_options(std::env::args()));
+    let terminal = *terminal;
+    let tell: Tell = Arc::new(move |worker, line| terminal.relay(worker, line));
+    processes::hosts(&arguments.workflow, prepared, lock, command, tell)
+}
+
+/// What of a command line says how the log is written: workers write theirs in the same way.
+fn log_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let mut options = Vec::new();
+    let mut arguments = arguments.peekable();
+    while let Some(argument) = arguments.next() {
+        let is_option = |name: &str| argument == name || argument.starts_with(&format!("{name}="));
+        if is_option("--log-level") || is_option("--log-format") {
+            let value = if argument.contains('=') { None } else { arguments.next() };
+            options.push(argument);
+            options.extend(value);
+        }
+    }
+    options
+}
+
+/// The process of a worker.
+pub(crate) fn worker() -> anyhow::Result<Exit> {
+    processes::serve(std::io::stdin().lock())?;
+    Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_log_as_the_run_does() {
+        let line = "tidemill --log-level debug run w.yaml --log-format=json --processes";
+        let found = log_options(line.split(' ').map(str::to_owned));
+        assert_eq!(found, ["--log-level", "debug", "--log-format=json"]);
+    }
+}

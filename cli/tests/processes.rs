@@ -1,0 +1,224 @@
+//! Runs whose workers are processes of their own: killed one by one and all at once; through the built binary.
+use crate::command::{Place, command, tidemill};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+use tidemill_random::Random;
+
+const WORKFLOW: &str = "version: 1
+name: spread
+sources:
+  - id: left
+    kind: csv
+    rate: 4000/s
+    options: {path: left.csv, columns: {key: text, at: int64, value: int64}, event_time: at}
+  - id: right
+    kind: csv
+    rate: 2000/s
+    options: {path: right.csv, columns: {key: text, at: int64, weight: int64}, event_time: at}
+operators:
+  - {id: some, kind: filter, input: left, options: {where: \"value % 7 != 3\"}}
+  - {id: pair, kind: join, inputs: [some, right], options: {key: key, within: 2s, same_names: keep_first}}
+  - {id: counted, kind: window, input: pair, options: {size: 5s, group_by: [key], aggregates: [{function: count, as: n}]}}
+sinks:
+  - {id: pairs, kind: jsonl, input: pair, options: {path: out/pairs.jsonl}}
+  - {id: table, kind: csv, input: counted, options: {path: out/counted.csv}}
+run: {tick: 10ms, checkpoint_every: 5, dead_letters: out/dead.jsonl}
+";
+
+const PLAN: &str = "version: 1
+workflow: {name: spread}
+tick: 10ms
+checkpoint_every: 5
+workers:
+  - {id: edge, tier: edge, worker_type: small}
+  - {id: hub, tier: hub, worker_type: small}
+  - {id: cloud, tier: cloud, worker_type: small}
+stages:
+  - {id: left, operator: left, worker: edge}
+  - {id: right, operator: right, worker: edge, slot_group: second}
+  - {id: some, operator: some, worker: edge}
+  - {id: pair, operator: pair, worker: hub}
+  - {id: counted, operator: counted, worker: cloud}
+  - {id: pairs, operator: pairs, worker: hub}
+  - {id: table, operator: table, worker: cloud}
+classes:
+  - {id: 0, share: 1, route: {left: left, right: right, some: some, pair: pair, counted: counted, pairs: pairs, table: table}}
+edges:
+  - {from: left, to: some}
+  - {from: some, to: pair}
+  - {from: right, to: pair, input: 1}
+  - {from: pair, to: counted}
+  - {from: pair, to: pairs}
+  - {from: counted, to: table}
+";
+
+/// Two sources on the edge, a join on the hub, a window in the cloud, and sinks on both.
+fn place() -> Place {
+    let place = Place::empty("spread");
+    place.write("workflow.yaml", WORKFLOW);
+    place.write("plan.yaml", PLAN);
+    let side = |rows: usize, step: usize, name: &str, times: usize| {
+        let row = |i: usize| match i % 1000 {
+            998 => format!("k{:02},{},none\n", i % 50, 1_700_000_000_000 + i * step),
+            _ => format!("k{:02},{},{}\n", i % 50, 1_700_000_000_000 + i * step, i * times),
+        };
+        let rows: String = (0..rows).map(row).collect();
+        format!("key,at,{name}\n{rows}")
+    };
+    place.write("left.csv", side(6000, 5, "value", 1));
+    place.write("right.csv", side(3000, 10, "weight", 3));
+    place
+}
+
+fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
+    let files = ["out/pairs.jsonl", "out/counted.csv", "out/dead.jsonl"];
+    files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect()
+}
+
+fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
+    let place = place();
+    tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0);
+    let outputs = outputs(&place);
+    assert!(outputs.iter().all(|(file, content)| content.len() > 500 || panic!("{file} is nearly empty")));
+    outputs
+}
+
+#[track_caller]
+fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
+    for ((file, found), (_, expected)) in found.iter().zip(expected) {
+        assert!(found == expected, "{file}: {} bytes, {} expected", found.len(), expected.len());
+    }
+}
+
+fn start(place: &Place, state: bool) -> Child {
+    let mut arguments = vec![
+        "run".to_owned(),
+        place.argument("workflow.yaml"),
+        "--processes".to_owned(),
+        "--quiet".to_owned(),
+    ];
+    arguments.extend(["--plan".to_owned(), place.argument("plan.yaml")]);
+    if state {
+        arguments.extend(["--state".to_owned(), place.argument("state")]);
+        arguments.extend(["--checkpoint-interval".to_owned(), "50ms".to_owned()]);
+    }
+    command(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
+}
+
+/// The processes that a process has started.
+fn children(parent: u32) -> Vec<u32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
+    let of =
+        |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let all: Vec<String> = tasks.flatten().map(of).collect();
+    all.iter().flat_map(|text| text.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    // It may have ended just now.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+/// Waits until a process is gone, or nobody's child that is left to be reaped.
+fn gone(pid: u32) -> bool {
+    (0..4000).any(|_| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        let ended =
+            status.map_or(true, |text| text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
+        if !ended {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ended
+    })
+}
+
+fn started(child: &mut Child) -> Vec<u32> {
+    for _ in 0..4000 {
+        let found = children(child.id());
+        if found.len() == 3 || child.try_wait().unwrap().is_some() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("its workers do not start");
+}
+
+#[test]
+fn a_plan_in_three_processes_gives_what_one_gives() {
+    let place = place();
+    let told = tidemill(&[
+        "run",
+        &place.argument("workflow.yaml"),
+        "--plan",
+        &place.argument("plan.yaml"),
+        "--processes",
+        "--output",
+        "json",
+    ]);
+    let report = told.expect(0).json();
+    same(&outputs(&place), &undisturbed());
+    let sinks = report["sinks"].as_array().unwrap();
+    let rows = |id: &str| sinks.iter().find(|sink| sink["sink"] == id).unwrap()["records"].as_u64().unwrap();
+    let lines = |file: &str| std::fs::read_to_string(place.path(file)).unwrap().lines().count() as u64;
+    assert_eq!(rows("pairs"), lines("out/pairs.jsonl"));
+    assert_eq!(report["dead_letters"], 9);
+    let stages = report["stages"].as_array().unwrap();
+    let pair = stages.iter().find(|stage| stage["stage"] == "pair").unwrap();
+    assert_eq!(pair["worker"], "hub");
+    assert_eq!(pair["records_out"].as_u64().unwrap(), rows("pairs"));
+}
+
+/// Workers, the process that coordinates them, or all: whoever looks at the outputs cannot tell.
+#[test]
+fn processes_that_are_killed_change_nothing() {
+    let (place, mut random) = (place(), Random::of_seed(11));
+    let (mut workers_killed, mut runs_killed) = (0, 0);
+    loop {
+        let mut child = start(&place, true);
+        let mut found = started(&mut child);
+        let mut kills_left = 3;
+        while kills_left > 0 && child.try_wait().unwrap().is_none() {
+            kills_left -= 1;
+            std::thread::sleep(Duration::from_millis(80 + random.below(250) as u64));
+            if child.try_wait().unwrap().is_some() {
+                break;
+            }
+            found = children(child.id());
+            if runs_killed < 3 && kills_left == 0 {
+                child.kill().unwrap();
+                runs_killed += 1;
+            } else if workers_killed < 8 && !found.is_empty() {
+                kill(found[random.below(found.len())]);
+                workers_killed += 1;
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(found.iter().all(|pid| gone(*pid)), "a worker outlives its run");
+        match output.status.code() {
+            Some(0) => break,
+            // Killed itself, or a worker before there was a checkpoint to go on from.
+            None | Some(69) => {}
+            other => panic!("{other:?}: {}", String::from_utf8_lossy(&output.stderr)),
+        }
+    }
+    assert!(workers_killed >= 4 && runs_killed >= 2, "{workers_killed} workers, {runs_killed} runs");
+    same(&outputs(&place), &undisturbed());
+    assert_eq!(place.files("out"), ["counted.csv", "dead.jsonl", "pairs.jsonl"]);
+}
+
+#[test]
+fn a_worker_that_is_killed_without_a_state_ends_the_run() {
+    let place = place();
+    let mut child = start(&place, false);
+    let found = started(&mut child);
+    std::thread::sleep(Duration::from_millis(400));
+    kill(found[0]);
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{told}");
+    assert!(told.contains("was killed by signal 9") && told.contains("--state DIR"), "{told}");
+    assert!(found.iter().all(|pid| gone(*pid)), "a worker outlives its run");
+    assert!(!Path::new(&place.path("out/.pairs.jsonl.lock")).exists());
+}

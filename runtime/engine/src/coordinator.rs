@@ -1,0 +1,480 @@
+//! The brain of a run: owns the lives of the slots and decides. Slots are started, restarted and ended in order by the hosts
+//! that have them; what is told and what is ordered is plain data (`crate::protocol`).
+mod checkpoints;
+mod joining;
+mod lives;
+mod remote;
+
+pub(crate) use checkpoints::Checkpoints;
+pub use remote::{HostLauncher, Hosts};
+pub(crate) use remote::{RemoteHosts, Shown, Workers};
+
+use crate::checkpoint::Past;
+use crate::failure::{RunError, operator_error};
+use crate::frame::{CLOSED, Epoch};
+use crate::graph::Graph;
+use crate::protocol::{Beginning, End, Notice, Order, Part};
+use crate::report::RunFacts;
+use crate::store::EpochLogs;
+use checkpoints::Step;
+use crossbeam_channel::Receiver;
+use lives::{HostLife, Phase, SlotLife};
+use remote::Joined;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// A message to the run's own thread.
+pub(crate) enum Event {
+    /// A host, by number, has something to say.
+    Notice {
+        host: usize,
+        notice: Notice,
+    },
+    /// A checkpoint is written, or why not.
+    Written(Result<(), String>),
+    /// The last checkpoint, read again.
+    Past(Result<Past, String>),
+    /// A process wants to be a host.
+    HostJoined {
+        host: usize,
+        joined: Joined,
+    },
+    /// The connection to a process is gone.
+    HostLost {
+        host: usize,
+        process: u64,
+        why: String,
+    },
+    Stop,
+    Abort,
+}
+
+/// Who follows the orders.
+pub(crate) enum Hands {
+    /// A host in this process.
+    Here(Orders),
+    /// Hosts that are processes of their own, and what each is told first.
+    Remote(Box<(RemoteHosts, Beginning)>),
+}
+
+/// Gives a host its orders; any thread may.
+pub(crate) type Orders = Arc<dyn Fn(Order) + Send + Sync>;
+
+/// A batch that panics is narrowed down to its guilty records one restart at a time; more restarts than this
+/// without progress are a defect of something else.
+const RESTARTS_WITHOUT_PROGRESS: u32 = 64;
+
+/// Losses of an executor without progress that are no accident any more.
+const LOSSES_WITHOUT_PROGRESS: u32 = 3;
+
+pub(crate) struct Coordinator {
+    facts: Arc<RunFacts>,
+    epochs: Arc<EpochLogs>,
+    slots: Vec<SlotLife>,
+    hosts: Vec<HostLife>,
+    /// The slots at both ends, by channel.
+    channels: Vec<(usize, usize)>,
+    events: Receiver<Event>,
+    is_stopping: bool,
+    aborting: bool,
+    failure: Option<RunError>,
+    /// Losses of an executor without progress of its slot, by instance.
+    losses: BTreeMap<String, u32>,
+    /// Where another process can continue the run.
+    checkpoints: Option<Checkpoints>,
+    /// The epoch that everything begins with.
+    begin_at: Epoch,
+    /// Hosts whose sinks are closed.
+    closed: BTreeMap<usize, Result<(), RunError>>,
+    /// Hosts that are processes of their own, and what they are told first.
+    remote: Option<(RemoteHosts, Beginning)>,
+    /// Digest of the graph.
+    graph: u64,
+    /// Before this epoch letters are durable at the hosts, too.
+    letters_told: Epoch,
+    /// The slots have been started.
+    is_running: bool,
+    is_closing: bool,
+}
+
+impl Coordinator {
+    /// Of this graph.
+    pub(crate) fn new(
+        graph: &Graph,
+        facts: Arc<RunFacts>,
+        epochs: Arc<EpochLogs>,
+        hands: Hands,
+        events: Receiver<Event>,
+    ) -> Self {
+        let slots = graph.slots.iter().map(|slot| SlotLife::new(0, slot.instances.len()));
+        let mut coordinator = Self {
+            facts,
+            epochs,
+            slots: slots.collect(),
+            hosts: Vec::new(),
+            channels: graph.channels.iter().map(|channel| (channel.from_slot, channel.to_slot)).collect(),
+            events,
+            is_stopping: false,
+            aborting: false,
+            failure: None,
+            losses: BTreeMap::new(),
+            checkpoints: None,
+            begin_at: 0,
+            closed: BTreeMap::new(),
+            remote: None,
+            graph: graph.digest(),
+            letters_told: 0,
+            is_running: false,
+            is_closing: false,
+        };
+        match hands {
+            Hands::Here(orders) => coordinator.hosts.push(HostLife::here(orders)),
+            Hands::Remote(remote) => {
+                let (remote, beginning) = *remote;
+                remote.show_in(&coordinator.facts);
+                let Workers { names, own, of_slots } = remote.workers();
+                let hosts = names.iter().zip(own);
+                coordinator.hosts =
+                    hosts.map(|(name, own)| HostLife::away(name.clone(), own.clone())).collect();
+                coordinator.slots.iter_mut().zip(of_slots).for_each(|(slot, host)| slot.host = *host);
+                coordinator.remote = Some((remote, beginning));
+            }
+        }
+        coordinator
+    }
+
+    /// Begins with epoch `begin_at` and keeps checkpoints.
+    pub(crate) fn with_checkpoints(mut self, checkpoints: Option<Checkpoints>, begin_at: Epoch) -> Self {
+        self.checkpoints = checkpoints;
+        self.begin_at = begin_at;
+        self
+    }
+
+    /// Runs the slots to their end; `true`: everything is committed, `false`: aborted.
+    pub(crate) fn coordinate(mut self) -> Result<bool, RunError> {
+        let result = self.join_all().and_then(|()| match self.begin_at {
+            // Another process came to the end, but not to closing its sinks.
+            CLOSED => Ok(true),
+            _ => self.first_checkpoint().and_then(|()| self.run_slots()),
+        });
+        let complete = result.as_ref().is_ok_and(|complete| *complete);
+        *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
+        let mut closing = self.last_checkpoint(if complete { CLOSED } else { self.durable() }, false);
+        let will_continue = !complete && self.checkpoints.is_some();
+        closing = closing.and(self.close_hosts(complete, will_continue));
+        if self.remote.is_some() {
+            self.epochs.finish();
+        }
+        let letters = match will_continue {
+            true => self.facts.letters.suspend(),
+            false => self.facts.letters.close(),
+        };
+        closing = closing.and(letters.map_err(|error| operator_error("dead letters", error)));
+        if complete && closing.is_ok() {
+            closing = self.last_checkpoint(CLOSED, true);
+        }
+        self.leave();
+        result.and_then(|complete| closing.map(|()| complete))
+    }
+
+    fn run_slots(&mut self) -> Result<bool, RunError> {
+        // A host was lost, or the run was ended, before there was anything to go on from.
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if self.aborting {
+            return Ok(false);
+        }
+        self.is_running = true;
+        for slot in 0..self.slots.len() {
+            let resume_at = vec![self.begin_at; self.slots[slot].durable.len()];
+            self.start(slot, resume_at, None);
+        }
+        while self.slots.iter().any(|slot| slot.alive) {
+            self.next_event()?;
+            self.letters_durable();
+            self.begin_checkpoint();
+            self.stop_without_readers();
+        }
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(!self.aborting),
+        }
+    }
+
+    /// Waits for the next event and follows it; an error only when there can be none any more.
+    fn next_event(&mut self) -> Result<(), RunError> {
+        if self.hosts.iter().any(|host| host.phase == Phase::Away) && !self.is_closing {
+            self.event_or_end();
+            return Ok(());
+        }
+        let gone = |_| RunError::System("the hosts of the run are gone".into());
+        let event = self.events.recv().map_err(gone)?;
+        self.follow(event);
+        Ok(())
+    }
+
+    fn follow(&mut self, event: Event) {
+        match event {
+            Event::Notice { host, notice } => self.noticed(host, notice),
+            Event::Written(result) => {
+                let step = self.checkpoints.as_mut().map(|checkpoints| checkpoints.written(result));
+                self.checkpoint_step(step);
+                self.read_past();
+            }
+            Event::Past(past) => self.past_read(past),
+            Event::HostJoined { host, joined } => self.host_joined(host, joined),
+            Event::HostLost { host, process, why } => self.host_lost(host, process, &why),
+            // Ends of sources are ends of windows too; who continues wants neither.
+            Event::Stop if self.checkpoints.is_some() => self.abort(),
+            Event::Stop => self.stop(),
+            Event::Abort => self.abort(),
+        }
+    }
+
+    fn noticed(&mut self, host: usize, notice: Notice) {
+        match notice {
+            Notice::Durable { slot, incarnation, epochs } => {
+                if let Some(slot) = self.slots.get_mut(slot).filter(|slot| slot.number == incarnation) {
+                    slot.durable = epochs;
+                }
+            }
+            Notice::Ended { slot, incarnation, durable, end } => {
+                if self.slots.get(slot).is_some_and(|slot| slot.number == incarnation) {
+                    self.slots[slot].durable = durable;
+                    self.slot_ended(slot, end);
+                }
+            }
+            Notice::Part { number, part } => self.part(host, number, part),
+            Notice::Closed(result) => drop(self.closed.insert(host, result)),
+            Notice::Opened(opened) => self.host_opened(host, opened),
+            // Of hosts in other processes: `remote` has taken them.
+            Notice::Hello(_)
+            | Notice::Ping(_)
+            | Notice::Letter { .. }
+            | Notice::Epoch { .. }
+            | Notice::Figures(_) => {}
+        }
+    }
+
+    fn order(&self, host: usize, order: Order) {
+        self.hosts[host].order(order);
+    }
+
+    fn order_all(&self, order: &Order) {
+        self.hosts.iter().for_each(|host| host.order(order.clone()));
+    }
+
+    /// Before it, everything is durable behind all slots.
+    fn durable(&self) -> Epoch {
+        self.slots.iter().map(SlotLife::durable).min().unwrap_or(self.begin_at).max(self.begin_at)
+    }
+
+    fn start(&mut self, slot: usize, resume_at: Vec<Epoch>, new_executor: Option<String>) {
+        let life = &mut self.slots[slot];
+        life.begin(resume_at.clone());
+        let (host, incarnation) = (life.host, life.number);
+        self.order(host, Order::Start { slot, incarnation, resume_at, new_executor });
+        for channel in 0..self.channels.len() {
+            let (from, to) = self.channels[channel];
+            if from == slot && self.slots[to].has_finished() {
+                self.order(host, Order::ReceiverFinished { channel });
+            }
+        }
+    }
+
+    /// Ends the sources.
+    fn stop(&mut self) {
+        self.is_stopping = true;
+        self.order_all(&Order::Stop);
+    }
+
+    /// Ends the sources when nobody takes what the sinks write any more.
+    fn stop_without_readers(&mut self) {
+        let mut sinks = self.facts.metrics.sinks.values().peekable();
+        let has_sinks = sinks.peek().is_some();
+        if has_sinks && !self.is_stopping && sinks.all(|sink| sink.closed.load(Ordering::Acquire)) {
+            self.stop();
+        }
+    }
+
+    fn letters_durable(&mut self) {
+        let durable = self.durable();
+        if let Err(error) = self.facts.letters.durable(durable) {
+            self.fail(operator_error("dead letters", error));
+        }
+        if self.remote.is_some() && durable > self.letters_told {
+            self.letters_told = durable;
+            self.order_all(&Order::LettersDurable(durable));
+        }
+    }
+
+    fn abort(&mut self) {
+        if !self.aborting {
+            self.aborting = true;
+            self.order_all(&Order::Abort);
+        }
+    }
+
+    fn fail(&mut self, error: RunError) {
+        self.failure.get_or_insert(error);
+        self.abort();
+    }
+
+    fn slot_ended(&mut self, slot: usize, end: End) {
+        match end {
+            End::Finished => {
+                self.slots[slot].alive = false;
+                // A sender in a new incarnation may have asked this slot, which did not look any more.
+                for channel in 0..self.channels.len() {
+                    let (from, to) = self.channels[channel];
+                    if to == slot {
+                        self.order(self.slots[from].host, Order::ReceiverFinished { channel });
+                    }
+                }
+            }
+            End::Aborted => self.slots[slot].alive = false,
+            End::Failed(error) => {
+                self.slots[slot].alive = false;
+                self.fail(error);
+            }
+            _ if self.aborting => self.slots[slot].alive = false,
+            End::Killed => self.restart(slot, None),
+            End::Panicked { operator, text, restarts, found_cause } => {
+                if !restarts || self.slots[slot].tries() >= RESTARTS_WITHOUT_PROGRESS {
+                    self.slots[slot].alive = false;
+                    return self.fail(RunError::Panic { operator, text });
+                }
+                if found_cause {
+                    self.slots[slot].restarts_without_progress = 0;
+                }
+                tracing::warn!(%operator, "an operator panicked and is restarted from the last checkpoint: {text}");
+                self.restart(slot, None);
+            }
+            End::ExecutorLost { instance, operator, text, restarts, narrows, found_cause } => {
+                if !restarts || !self.may_replace(slot, &instance, narrows) {
+                    self.slots[slot].alive = false;
+                    let text = format!("its executor is lost: {text}");
+                    return self.fail(RunError::Operator { operator, text });
+                }
+                if found_cause {
+                    self.slots[slot].restarts_without_progress = 0;
+                }
+                tracing::warn!(%operator, "the executor of a model is lost and started again: {text}");
+                self.restart(slot, Some(instance));
+            }
+        }
+    }
+
+    /// Whether an executor that is lost is started anew: where panics restart the operator, its records are narrowed down;
+    /// elsewhere a few losses without progress are enough. Several models of a slot may die with one machine: each counts for itself.
+    fn may_replace(&mut self, slot: usize, instance: &str, narrows: bool) -> bool {
+        let losses = self.losses.entry(instance.to_owned()).or_default();
+        if self.slots[slot].has_progressed() {
+            *losses = 0;
+        }
+        let (tries, most) = match narrows {
+            true => (self.slots[slot].tries(), RESTARTS_WITHOUT_PROGRESS),
+            false => (*losses, LOSSES_WITHOUT_PROGRESS),
+        };
+        *losses += 1;
+        tries < most
+    }
+
+    fn restart(&mut self, slot: usize, new_executor: Option<String>) {
+        // Other hosts may be lost and ask for everything since the last checkpoint again.
+        let kept = self.checkpoints.as_ref().filter(|_| self.remote.is_some()).map(Checkpoints::epoch);
+        let life = &mut self.slots[slot];
+        let resume_at =
+            life.durable.iter().map(|epoch| kept.map_or(*epoch, |kept| kept.min(*epoch))).collect();
+        let tries = life.tries() + 1;
+        self.facts.restarts.fetch_add(1, Ordering::Relaxed);
+        self.start(slot, resume_at, new_executor);
+        self.slots[slot].restarts_without_progress = tries;
+    }
+
+    /// Closes the sinks of all hosts.
+    fn close_hosts(&mut self, complete: bool, will_continue: bool) -> Result<(), RunError> {
+        self.is_closing = true;
+        for (number, host) in self.hosts.iter().enumerate() {
+            if host.phase != Phase::Open {
+                self.closed.insert(number, Ok(())); // it has opened nothing, or is lost with what it had
+            }
+        }
+        self.order_all(&Order::Close { complete, will_continue });
+        while self.closed.len() < self.hosts.len() {
+            self.next_event()?;
+        }
+        std::mem::take(&mut self.closed).into_values().collect()
+    }
+
+    /// Writes the first checkpoint of a run that begins, so that its outputs are known to be its own from now on.
+    fn first_checkpoint(&mut self) -> Result<(), RunError> {
+        let Some(checkpoints) = self.checkpoints.as_ref().filter(|checkpoints| checkpoints.is_first()) else {
+            return Ok(());
+        };
+        let epoch = checkpoints.epoch();
+        self.write_checkpoint(epoch, false, "the first checkpoint cannot be written")
+    }
+
+    /// Writes the last checkpoint of this process.
+    fn last_checkpoint(&mut self, epoch: Epoch, is_complete: bool) -> Result<(), RunError> {
+        self.wait_for_checkpoint()?;
+        match &self.checkpoints {
+            Some(checkpoints) if epoch > checkpoints.epoch() || is_complete => {
+                self.write_checkpoint(epoch, is_complete, "the last checkpoint cannot be written")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_checkpoint(&mut self, epoch: Epoch, is_complete: bool, else_told: &str) -> Result<(), RunError> {
+        let hosts = self.hosts.len();
+        let is_everybody_there = self.hosts.iter().all(|host| host.phase == Phase::Open);
+        let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| is_everybody_there) else {
+            return Ok(());
+        };
+        let request = checkpoints.begin(epoch, is_complete, hosts);
+        self.order_all(&Order::Part(request));
+        self.wait_for_checkpoint()?;
+        match self.checkpoints.as_ref().and_then(Checkpoints::failing) {
+            Some(text) => Err(RunError::System(format!("{else_told}: {text}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn wait_for_checkpoint(&mut self) -> Result<(), RunError> {
+        while self.checkpoints.as_ref().is_some_and(Checkpoints::is_busy) {
+            self.next_event()?;
+        }
+        Ok(())
+    }
+
+    /// Begins a checkpoint if it is time for one.
+    fn begin_checkpoint(&mut self) {
+        let durable = self.durable();
+        let hosts = self.hosts.len();
+        let is_everybody_there = self.hosts.iter().all(|host| host.phase == Phase::Open);
+        let Some(checkpoints) = &mut self.checkpoints else { return };
+        if is_everybody_there && checkpoints.is_due(durable) {
+            let request = checkpoints.begin(durable, false, hosts);
+            self.order_all(&Order::Part(request));
+        }
+    }
+
+    fn part(&mut self, host: usize, number: u64, part: Result<Option<Part>, String>) {
+        let step = self.checkpoints.as_mut().map(|checkpoints| checkpoints.part(host, number, part));
+        self.checkpoint_step(step);
+    }
+
+    fn checkpoint_step(&mut self, step: Option<Step>) {
+        match step {
+            Some(Step::Written(epoch)) => self.order_all(&Order::KeepFrom(epoch)),
+            Some(Step::GivesUp(text)) => {
+                self.fail(RunError::System(format!("checkpoints cannot be written: {text}")));
+            }
+            Some(Step::GoesOn) | None => {}
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Decides when a checkpoint is written, gathers the parts of all hosts and has it written on another thread.
+use super::Event;
+use crate::checkpoint::{Checkpoint, CheckpointWriter};
+use crate::clock::Nanoseconds;
+use crate::failure::{RunError, operator_error};
+use crate::frame::{CLOSED, Epoch};
+use crate::protocol::{Part, PartRequest};
+use crate::report::RunFacts;
+use crossbeam_channel::{Sender, unbounded};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A run whose checkpoints cannot be written fails after so much engine time: until then it keeps all that they lack.
+const GIVES_UP_AFTER: Nanoseconds = 30_000_000_000;
+
+/// What the writing thread is given.
+enum Job {
+    Write {
+        request: PartRequest,
+        elapsed: Nanoseconds,
+        part: Part,
+    },
+    /// Reads the last checkpoint again.
+    Read,
+}
+
+enum State {
+    Idle,
+    /// Some hosts have not answered.
+    Gathering {
+        request: PartRequest,
+        elapsed: Nanoseconds,
+        parts: BTreeMap<usize, Part>,
+        hosts: usize,
+    },
+    /// The epoch, and the newest snapshots with it.
+    Writing(Epoch, BTreeMap<String, Epoch>),
+    /// A host that was lost wants it.
+    Reading,
+}
+
+/// What has come of a checkpoint.
+pub(crate) enum Step {
+    GoesOn,
+    /// The checkpoint of this epoch is written.
+    Written(Epoch),
+    /// None could be written for too long; why.
+    GivesUp(String),
+}
+
+pub(crate) struct Checkpoints {
+    facts: Arc<RunFacts>,
+    interval: Nanoseconds,
+    jobs: Sender<Job>,
+    state: State,
+    /// Of the last request.
+    number: u64,
+    /// Of the last that was written; its sources and snapshots are known.
+    epoch: Epoch,
+    snapshots: BTreeMap<String, Epoch>,
+    /// When the last one was begun.
+    begun: Nanoseconds,
+    /// Since when none could be written, and why.
+    failing: Option<(Nanoseconds, String)>,
+}
+
+impl Checkpoints {
+    /// Starts the writing thread. `past`: the epoch and the snapshots that are written already.
+    pub(crate) fn start(
+        facts: &Arc<RunFacts>,
+        mut writer: Box<dyn CheckpointWriter>,
+        interval: Duration,
+        (epoch, snapshots): (Epoch, BTreeMap<String, Epoch>),
+        events: Sender<Event>,
+    ) -> Result<Self, RunError> {
+        let (jobs, waiting) = unbounded::<Job>();
+        let of_thread = Arc::clone(facts);
+        std::thread::Builder::new()
+            .name("tm-checkpoint".into())
+            .spawn(move || {
+                for job in waiting {
+                    let event = match job {
+                        Job::Write { request, elapsed, part } => {
+                            let whole = whole(&of_thread, request, elapsed, part);
+                            Event::Written(whole.and_then(|checkpoint| writer.write(checkpoint)))
+                        }
+                        Job::Read => Event::Past(writer.past()),
+                    };
+                    if events.send(event).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(|error| RunError::System(format!("no thread for checkpoints: {error}")))?;
+        Ok(Self {
+            facts: Arc::clone(facts),
+            interval: interval.as_nanos() as Nanoseconds,
+            jobs,
+            state: State::Idle,
+            number: 0,
+            epoch,
+            snapshots,
+            begun: facts.clock.now(),
+            failing: None,
+        })
+    }
+
+    /// Of the last that was written.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn is_first(&self) -> bool {
+        self.epoch == 0
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Idle)
+    }
+
+    /// Why the last one could not be written.
+    pub(crate) fn failing(&self) -> Option<&str> {
+        self.failing.as_ref().map(|(_, text)| text.as_str())
+    }
+
+    /// Whether it is time for a checkpoint of `epoch`.
+    pub(crate) fn is_due(&self, epoch: Epoch) -> bool {
+        let waited = self.facts.clock.now() - self.begun >= self.interval;
+        !self.is_busy() && epoch > self.epoch && epoch != CLOSED && waited
+    }
+
+    /// Begins a checkpoint; what all hosts are to be asked.
+    pub(crate) fn begin(&mut self, epoch: Epoch, is_complete: bool, hosts: usize) -> PartRequest {
+        let facts = &self.facts;
+        let now = facts.clock.now();
+        self.begun = now;
+        self.number += 1;
+        let (number, from, snapshots) = (self.number, self.epoch, self.snapshots.clone());
+        let request = PartRequest { number, epoch, from, snapshots, is_complete };
+        let elapsed = now - facts.started + facts.elapsed_before;
+        self.state = State::Gathering { request: request.clone(), elapsed, parts: BTreeMap::new(), hosts };
+        request
+    }
+
+    /// A host that was asked is lost.
+    pub(crate) fn cancel(&mut self) {
+        if matches!(self.state, State::Gathering { .. }) {
+            self.state = State::Idle;
+        }
+    }
+
+    /// Reads the last checkpoint again, unless something is under way.
+    pub(crate) fn read(&mut self) {
+        self.cancel();
+        if !self.is_busy() && self.jobs.send(Job::Read).is_ok() {
+            self.state = State::Reading;
+        }
+    }
+
+    /// The last checkpoint was read.
+    pub(crate) fn was_read(&mut self) {
+        self.state = State::Idle;
+    }
+
+    /// A host has answered.
+    pub(crate) fn part(&mut self, host: usize, number: u64, part: Result<Option<Part>, String>) -> Step {
+        let State::Gathering { request, parts, hosts, .. } = &mut self.state else { return Step::GoesOn };
+        if number != request.number {
+            return Step::GoesOn;
+        }
+        match part {
+            Ok(Some(part)) => {
+                parts.insert(host, part);
+                if parts.len() < *hosts {
+                    return Step::GoesOn;
+                }
+            }
+            Ok(None) => {
+                self.state = State::Idle;
+                return Step::GoesOn;
+            }
+            Err(text) => return self.failed(text),
+        }
+        let State::Gathering { request, elapsed, parts, .. } =
+            std::mem::replace(&mut self.state, State::Idle)
+        else {
+            return Step::GoesOn;
+        };
+        let mut whole = Part::default();
+        for part in parts.into_values() {
+            whole.stages.extend(part.stages);
+            whole.sources.extend(part.sources);
+            whole.sinks.extend(part.sinks);
+        }
+        let newest = whole.stages.iter().filter_map(|(stage, change)| {
+            let (epoch, _) = change.snapshot.as_ref()?;
+            Some((stage.clone(), *epoch))
+        });
+        let writing = State::Writing(request.epoch, newest.collect());
+        if self.jobs.send(Job::Write { request, elapsed, part: whole }).is_err() {
+            return self.failed("the thread for it is gone".to_owned());
+        }
+        self.state = writing;
+        Step::GoesOn
+    }
+
+    /// The writing thread is done.
+    pub(crate) fn written(&mut self, result: Result<(), String>) -> Step {
+        let State::Writing(epoch, snapshots) = std::mem::replace(&mut self.state, State::Idle) else {
+            return Step::GoesOn;
+        };
+        match result {
+            Ok(()) => {
+                self.epoch = epoch;
+                self.snapshots.extend(snapshots);
+                self.failing = None;
+                Step::Written(epoch)
+            }
+            Err(text) => self.failed(text),
+        }
+    }
+
+    fn failed(&mut self, text: String) -> Step {
+        self.state = State::Idle;
+        tracing::warn!("a checkpoint cannot be written: {text}");
+        let now = self.facts.clock.now();
+        let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
+        self.failing = Some((since, text.clone()));
+        match now - since >= GIVES_UP_AFTER {
+            true => Step::GivesUp(text),
+            false => Step::GoesOn,
+        }
+    }
+}
+
+/// Puts a checkpoint together, on the thread that writes it.
+fn whole(
+    facts: &RunFacts,
+    request: PartRequest,
+    elapsed: Nanoseconds,
+    part: Part,
+) -> Result<Checkpoint, String> {
+    let Part { stages, sources, sinks } = part;
+    let letters = facts.letters.past().map_err(|error| operator_error("dead letters", error).to_string())?;
+    Ok(Checkpoint {
+        epoch: request.epoch,
+        elapsed,
+        is_complete: request.is_complete,
+        stages,
+        sources,
+        sinks,
+        letters,
+    })
+}

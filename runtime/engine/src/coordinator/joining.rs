@@ -1,0 +1,255 @@
+//! Hosts that join a run, are lost and join again.
+//!
+//! What a lost host had in memory is gone: its slots begin again with the last checkpoint. All others keep what they sent since
+//! then, and drop what they have already, so nothing but the lost slots is started again.
+use super::lives::{HostLife, Phase};
+use super::remote::Joined;
+use super::{Coordinator, Event};
+use crate::checkpoint::Past;
+use crate::failure::RunError;
+use crate::frame::Epoch;
+use crate::metrics::Own;
+use crate::protocol::{Beginning, Order};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A host whose processes die one after another, so often without a new checkpoint, has a defect.
+const LOSSES_OF_A_HOST: u32 = 5;
+
+/// How often processes are looked at that have not joined.
+const LOOK_AT_PROCESSES: Duration = Duration::from_millis(100);
+
+impl Coordinator {
+    /// Starts the processes of all hosts and waits until each has opened what is its own.
+    pub(super) fn join_all(&mut self) -> Result<(), RunError> {
+        let Some((remote, _)) = &mut self.remote else { return Ok(()) };
+        for host in 0..self.hosts.len() {
+            remote.launch(host)?;
+        }
+        self.wait_for_hosts(|phase| !matches!(phase, Phase::Away))?;
+        let past = self.remote.as_mut().and_then(|(_, beginning)| beginning.past.take());
+        for host in 0..self.hosts.len() {
+            self.begin_host(host, past.as_ref());
+        }
+        self.wait_for_hosts(|phase| matches!(phase, Phase::Open))
+    }
+
+    fn wait_for_hosts(&mut self, are_so: impl Fn(&Phase) -> bool) -> Result<(), RunError> {
+        while !self.hosts.iter().all(|host| are_so(&host.phase)) {
+            self.event_or_end();
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
+            if self.aborting {
+                return Err(RunError::System(
+                    "the run was ended before all of its workers had joined".into(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for an event, or finds out that a process has ended that had not joined, which nothing else tells.
+    pub(super) fn event_or_end(&mut self) {
+        if let Ok(event) = self.events.recv_timeout(LOOK_AT_PROCESSES) {
+            return self.follow(event);
+        }
+        let Some((remote, _)) = &mut self.remote else { return };
+        for worker in remote.ended() {
+            let is_away = |host: &HostLife| host.name == worker && host.phase == Phase::Away;
+            if let Some(host) = self.hosts.iter().position(is_away) {
+                self.process_gone(host, "it had not joined");
+            }
+        }
+    }
+
+    /// Tells a host that has joined what the run is.
+    fn begin_host(&mut self, host: usize, past: Option<&Past>) {
+        let Some((_, beginning)) = &self.remote else { return };
+        let peers = self.hosts.iter().filter_map(|life| Some((life.name.clone(), life.address.clone()?)));
+        let beginning = Beginning {
+            peers: peers.collect(),
+            past: past.map(|past| part_of(past, &self.hosts[host].own)),
+            ..beginning.clone()
+        };
+        let life = &mut self.hosts[host];
+        life.phase = Phase::Opening(past.map_or(0, |past| past.epoch));
+        life.order(Order::Begin(Box::new(beginning)));
+    }
+
+    pub(super) fn host_joined(&mut self, host: usize, joined: Joined) {
+        let Joined { orders, hello, process } = joined;
+        if !matches!(self.hosts[host].phase, Phase::Away) {
+            tracing::warn!("a second process wants to be worker '{}'", self.hosts[host].name);
+            return orders(Order::Leave);
+        }
+        if hello.graph != self.graph {
+            let name = &self.hosts[host].name;
+            let text = format!(
+                "worker '{name}' makes something else of the plan than its coordinator: both need the same version of this \
+                 program, the same workflow and the same plan"
+            );
+            orders(Order::Leave);
+            return self.fail(RunError::Plan(text));
+        }
+        let life = &mut self.hosts[host];
+        life.orders = Some(orders);
+        (life.process, life.phase) = (process, Phase::Joined);
+        life.address.clone_from(&hello.address);
+        if let Some(address) = hello.address {
+            let name = life.name.clone();
+            for other in self.hosts.iter().filter(|other| matches!(other.phase, Phase::Open)) {
+                other.order(Order::Peer { host: name.clone(), address: address.clone() });
+            }
+        }
+        self.read_past();
+    }
+
+    /// Has the last checkpoint read for hosts that have joined again, once it is written.
+    pub(super) fn read_past(&mut self) {
+        let is_waited_for =
+            self.is_running && self.hosts.iter().any(|host| matches!(host.phase, Phase::Joined));
+        if let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| is_waited_for) {
+            checkpoints.read();
+        }
+    }
+
+    pub(super) fn past_read(&mut self, past: Result<Past, String>) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.was_read();
+        }
+        match past {
+            Ok(past) => {
+                for host in 0..self.hosts.len() {
+                    if matches!(self.hosts[host].phase, Phase::Joined) {
+                        self.begin_host(host, Some(&past));
+                    }
+                }
+            }
+            Err(text) => {
+                self.fail(RunError::System(format!("the last checkpoint cannot be read again: {text}")));
+            }
+        }
+    }
+
+    pub(super) fn host_opened(&mut self, host: usize, opened: Result<(), RunError>) {
+        let Phase::Opening(epoch) = self.hosts[host].phase else { return };
+        if let Err(error) = opened {
+            return self.fail(error);
+        }
+        self.hosts[host].phase = Phase::Open;
+        if self.is_running && !self.aborting {
+            tracing::info!("worker '{}' goes on from the last checkpoint", self.hosts[host].name);
+            self.start_again(host, epoch);
+        }
+    }
+
+    fn start_again(&mut self, host: usize, epoch: Epoch) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].host == host && self.slots[slot].alive {
+                self.facts.restarts.fetch_add(1, Ordering::Relaxed);
+                let resume_at = vec![epoch; self.slots[slot].durable.len()];
+                self.start(slot, resume_at, None);
+            }
+        }
+    }
+
+    pub(super) fn host_lost(&mut self, host: usize, process: u64, why: &str) {
+        let life = &mut self.hosts[host];
+        if life.process != process || matches!(life.phase, Phase::Away) {
+            return;
+        }
+        (life.phase, life.orders) = (Phase::Away, None);
+        self.process_gone(host, why);
+    }
+
+    fn process_gone(&mut self, host: usize, why: &str) {
+        let name = self.hosts[host].name.clone();
+        let fate = self.remote.as_mut().and_then(|(remote, _)| remote.lost(host));
+        let fate = fate.unwrap_or_else(|| format!("is lost ({why})"));
+        let text = format!("the process of worker '{name}' {fate}");
+        let error = RunError::System(text.clone());
+        if self.is_closing {
+            self.closed.insert(host, Err(error));
+            return self.cancel_checkpoint();
+        }
+        self.cancel_checkpoint();
+        if self.checkpoints.is_none() || self.aborting || !self.is_running {
+            for slot in self.slots.iter_mut().filter(|slot| slot.host == host) {
+                slot.alive = false;
+            }
+            let help = "; with `--state DIR` a run survives this";
+            let help = if self.checkpoints.is_none() && self.is_running { help } else { "" };
+            return self.fail(RunError::System(format!("{text}{help}")));
+        }
+        let epoch = self.checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.epoch());
+        let life = &mut self.hosts[host];
+        if life.lost_at != Some(epoch) {
+            (life.lost_at, life.losses) = (Some(epoch), 0);
+        }
+        life.losses += 1;
+        if life.losses > LOSSES_OF_A_HOST {
+            for slot in self.slots.iter_mut().filter(|slot| slot.host == host) {
+                slot.alive = false;
+            }
+            let text = format!("{text}, {LOSSES_OF_A_HOST} times before a new checkpoint could be written");
+            return self.fail(RunError::System(text));
+        }
+        tracing::warn!("{text}; it is started again from the last checkpoint");
+        for slot in self.slots.iter_mut().filter(|slot| slot.host == host) {
+            slot.alive = true;
+            slot.durable.fill(epoch);
+        }
+        // What a slot gave that has finished is nowhere but in the slots behind it, which may be lost now.
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].host != host && self.slots[slot].has_finished() {
+                let resume_at = vec![epoch; self.slots[slot].durable.len()];
+                self.start(slot, resume_at, None);
+            }
+        }
+        if let Some((remote, _)) = &mut self.remote
+            && let Err(error) = remote.launch(host)
+        {
+            self.fail(error);
+        }
+    }
+
+    fn cancel_checkpoint(&mut self) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.cancel();
+        }
+    }
+
+    /// Ends the processes of the hosts.
+    pub(super) fn leave(&mut self) {
+        if let Some((remote, _)) = &self.remote {
+            remote.is_over();
+        }
+        self.order_all(&Order::Leave);
+        while let Ok(event) = self.events.try_recv() {
+            if let Event::HostJoined { joined, .. } = event {
+                (joined.orders)(Order::Leave);
+            }
+        }
+        if let Some((remote, _)) = &mut self.remote {
+            remote.end();
+        }
+    }
+}
+
+/// What of a checkpoint is a host's.
+fn part_of(past: &Past, own: &Own) -> Past {
+    fn of<T: Clone>(all: &BTreeMap<String, T>, own: &BTreeSet<String>) -> BTreeMap<String, T> {
+        let own = all.iter().filter(|(name, _)| own.contains(*name));
+        own.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+    Past {
+        epoch: past.epoch,
+        elapsed: past.elapsed,
+        stages: of(&past.stages, &own.instances),
+        sources: of(&past.sources, &own.instances),
+        sinks: of(&past.sinks, &own.sinks),
+        letters: past.letters.clone(),
+    }
+}

@@ -1,0 +1,112 @@
+//! What the coordinator knows of slots and hosts.
+use super::Orders;
+use crate::frame::{CLOSED, Epoch};
+use crate::metrics::Own;
+use crate::protocol::Order;
+use tidemill_link::remote::Address;
+
+/// A slot, all its incarnations one after the other.
+pub(super) struct SlotLife {
+    pub(super) host: usize,
+    /// Of the incarnation; 0 before the first.
+    pub(super) number: u32,
+    pub(super) alive: bool,
+    /// By instance: everything before is durable behind it.
+    pub(super) durable: Vec<Epoch>,
+    pub(super) restarts_without_progress: u32,
+    durable_at_restart: Epoch,
+}
+
+impl SlotLife {
+    pub(super) fn new(host: usize, instances: usize) -> Self {
+        Self {
+            host,
+            number: 0,
+            alive: false,
+            durable: vec![0; instances],
+            restarts_without_progress: 0,
+            durable_at_restart: 0,
+        }
+    }
+
+    /// A new incarnation begins.
+    pub(super) fn begin(&mut self, resume_at: Vec<Epoch>) {
+        self.number += 1;
+        self.alive = true;
+        self.restarts_without_progress = 0;
+        self.durable_at_restart = resume_at.iter().copied().min().unwrap_or(0);
+        self.durable = resume_at;
+    }
+
+    /// Before it, everything is durable behind the whole slot.
+    pub(super) fn durable(&self) -> Epoch {
+        self.durable.iter().copied().min().unwrap_or(CLOSED)
+    }
+
+    pub(super) fn has_finished(&self) -> bool {
+        !self.alive && self.durable() == CLOSED
+    }
+
+    pub(super) fn has_progressed(&self) -> bool {
+        self.durable() > self.durable_at_restart
+    }
+
+    /// Restarts since the last progress.
+    pub(super) fn tries(&self) -> u32 {
+        if self.has_progressed() { 0 } else { self.restarts_without_progress }
+    }
+}
+
+/// How far a host is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It has not joined, or is lost.
+    Away,
+    Joined,
+    /// It opens what is its own, to go on from this epoch.
+    Opening(Epoch),
+    Open,
+}
+
+/// A host.
+pub(super) struct HostLife {
+    pub(super) name: String,
+    pub(super) own: Own,
+    pub(super) orders: Option<Orders>,
+    pub(super) phase: Phase,
+    /// Where other hosts reach it.
+    pub(super) address: Option<Address>,
+    /// Its processes are numbered from 1.
+    pub(super) process: u64,
+    /// Processes lost since the checkpoint of an epoch.
+    pub(super) losses: u32,
+    pub(super) lost_at: Option<Epoch>,
+}
+
+impl HostLife {
+    /// In this process.
+    pub(super) fn here(orders: Orders) -> Self {
+        Self { orders: Some(orders), phase: Phase::Open, ..Self::away(String::new(), Own::default()) }
+    }
+
+    /// In another process, which will join.
+    pub(super) fn away(name: String, own: Own) -> Self {
+        Self {
+            name,
+            own,
+            orders: None,
+            phase: Phase::Away,
+            address: None,
+            process: 0,
+            losses: 0,
+            lost_at: None,
+        }
+    }
+
+    /// Nobody follows an order to a host that is lost: it is told later, or does not matter any more.
+    pub(super) fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            orders(order);
+        }
+    }
+}

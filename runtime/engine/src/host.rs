@@ -1,0 +1,494 @@
+//! The hands of a run on one host: starts slots, connects links, opens and closes sinks, and reports to the coordinator.
+mod network;
+mod parts;
+mod process;
+mod resources;
+mod setup;
+
+pub(crate) use network::{Network, NetworkEvent};
+pub use process::{HostOptions, serve};
+pub(crate) use resources::{Channel, InstancePlan, Opening, Resources, SlotPlan, Work};
+pub(crate) use setup::Setup;
+
+use crate::clock::Nanoseconds;
+use crate::emulation::Emulator;
+use crate::executor::CPU;
+use crate::failure::{OnPanic, RunError, SlotEnd, operator_error};
+use crate::frame::{CLOSED, Epoch};
+use crate::graph::ChannelId;
+use crate::metrics::SinkMetrics;
+use crate::node::sink::{SharedSink, lock};
+use crate::protocol::{End, Notice, Order};
+use crate::scaling::{Load, Look, Scaling, WINDOW};
+use crate::slot::{Command, SlotShared, SlotStart, run as run_slot};
+use crate::wake::Waker;
+use arrow_array::RecordBatch;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use parts::Parts;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidemill_link::remote::Role;
+use tidemill_operators::api::CallOff;
+
+/// Takes what a host has to say; any thread may.
+pub(crate) type Notices = Arc<dyn Fn(Notice) + Send + Sync>;
+
+/// A message to a host's own thread.
+pub(crate) enum HostEvent {
+    /// From the coordinator.
+    Order(Order),
+    /// A slot's thread has ended.
+    SlotEnded { slot: usize, incarnation: u32, end: SlotEnd },
+    /// More is durable behind a slot than before.
+    Durable { slot: usize, incarnation: u32 },
+    /// From other hosts.
+    Network(NetworkEvent),
+    /// The coordinator is gone.
+    CoordinatorLost,
+}
+
+struct Incarnation {
+    number: u32,
+    commands: Sender<Command>,
+    waker: Arc<Waker>,
+    /// By instance.
+    durable: Arc<Vec<AtomicU64>>,
+    alive: bool,
+}
+
+impl Incarnation {
+    fn durable(&self) -> Vec<Epoch> {
+        self.durable.iter().map(|epoch| epoch.load(Ordering::Acquire)).collect()
+    }
+
+    fn command(&self, command: Command) {
+        let _ = self.commands.send(command);
+        self.waker.wake();
+    }
+}
+
+pub(crate) struct Host {
+    slots: Vec<Option<SlotPlan>>,
+    channels: Arc<Vec<Channel>>,
+    sinks: BTreeMap<String, SharedSink>,
+    sink_metrics: BTreeMap<String, Arc<SinkMetrics>>,
+    call_offs: Vec<CallOff>,
+    shared: Arc<SlotShared>,
+    emulator: Option<Arc<Emulator>>,
+    /// By slot; none: not started here.
+    incarnations: Vec<Option<Incarnation>>,
+    event_sender: Sender<HostEvent>,
+    events: Receiver<HostEvent>,
+    notices: Notices,
+    parts: Parts,
+    scaling: Option<Scaling>,
+    /// The other hosts, where there are any, and the host of each slot.
+    network: Option<(Network, Vec<String>)>,
+    is_deserted: bool,
+}
+
+/// Processor time of this process, nanoseconds.
+fn processor_time() -> Nanoseconds {
+    tidemill_machine::process_time().as_nanos() as Nanoseconds
+}
+
+impl Host {
+    /// With what was opened; orders come through `events`.
+    pub(crate) fn new(
+        resources: Resources,
+        sink_metrics: BTreeMap<String, Arc<SinkMetrics>>,
+        shared: Arc<SlotShared>,
+        emulator: Option<Arc<Emulator>>,
+        (event_sender, events): (Sender<HostEvent>, Receiver<HostEvent>),
+        notices: Notices,
+    ) -> Self {
+        let Resources { slots, channels, sinks, call_offs } = resources;
+        let parts = Parts::new(&shared, &slots, &sinks, &notices);
+        Self {
+            incarnations: slots.iter().map(|_| None).collect(),
+            slots,
+            channels: Arc::new(channels),
+            sinks,
+            sink_metrics,
+            call_offs,
+            shared,
+            emulator,
+            event_sender,
+            events,
+            notices,
+            parts,
+            scaling: None,
+            network: None,
+            is_deserted: false,
+        }
+    }
+
+    /// Reaches slots on other hosts; `hosts`: the host of each slot.
+    pub(crate) fn with_network(mut self, network: Network, hosts: Vec<String>) -> Self {
+        self.network = Some((network, hosts));
+        self
+    }
+
+    /// Lets each model have so many copies.
+    pub(crate) fn with_model_copies(mut self, most: usize) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        self.scaling = (most > 1 && processors > 1).then(|| Scaling::new(processors, most));
+        self
+    }
+
+    /// Follows orders until it may leave. An error where the coordinator was lost: all slots have been ended then.
+    pub(crate) fn run(mut self) -> Result<(), RunError> {
+        loop {
+            let event = match self.next_window() {
+                None => self.events.recv().ok(),
+                Some(window) => match self.events.recv_timeout(window) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.look_at_models();
+                        continue;
+                    }
+                    event => event.ok(),
+                },
+            };
+            let Some(event) = event else { return Ok(()) };
+            self.look_at_models();
+            match event {
+                HostEvent::Order(Order::Leave) => return Ok(()),
+                HostEvent::Order(order) => self.follow(order),
+                HostEvent::SlotEnded { slot, incarnation, end } => {
+                    if self.is_current(slot, incarnation) {
+                        self.slot_ended(slot, end);
+                    }
+                }
+                HostEvent::Durable { slot, incarnation } => {
+                    if let Some(current) = &self.incarnations[slot]
+                        && current.number == incarnation
+                    {
+                        (self.notices)(Notice::Durable { slot, incarnation, epochs: current.durable() });
+                    }
+                }
+                HostEvent::Network(event) => self.follow_network(event),
+                HostEvent::CoordinatorLost => {
+                    self.is_deserted = true;
+                    self.follow(Order::Abort);
+                }
+            }
+            if self.is_deserted && !self.incarnations.iter().flatten().any(|incarnation| incarnation.alive) {
+                let closed = self.close(false, self.shared.recoverable);
+                let text = "the coordinator of the run is gone; this host ends, and the run can be continued where it has a state";
+                return closed.and(Err(RunError::System(text.into())));
+            }
+        }
+    }
+
+    fn follow_network(&mut self, event: NetworkEvent) {
+        let Some((network, _)) = &mut self.network else { return };
+        if let Some((channel, role, command)) = network.follow(event) {
+            let channel = &self.channels[channel];
+            let slot = if role == Role::Sender { channel.from_slot } else { channel.to_slot };
+            self.command(slot, command);
+        }
+    }
+
+    fn is_current(&self, slot: usize, incarnation: u32) -> bool {
+        self.incarnations[slot].as_ref().is_some_and(|current| current.number == incarnation)
+    }
+
+    fn follow(&mut self, order: Order) {
+        match order {
+            Order::Start { slot, incarnation, resume_at, new_executor } => {
+                if let Err(error) = self.start(slot, incarnation, resume_at.clone(), new_executor) {
+                    if let Some(current) = &mut self.incarnations[slot] {
+                        current.alive = false;
+                    }
+                    let end = End::Failed(error);
+                    (self.notices)(Notice::Ended { slot, incarnation, durable: resume_at, end });
+                }
+            }
+            Order::ReceiverFinished { channel } => {
+                self.command(self.channels[channel].from_slot, Command::ReceiverFinished(channel));
+            }
+            Order::Part(request) => self.parts.begin(request),
+            Order::KeepFrom(epoch) => {
+                if self.shared.kept.load(Ordering::Acquire) != CLOSED {
+                    self.shared.kept.store(epoch, Ordering::Release);
+                }
+                self.shared.snapshots.keep_from(epoch);
+                self.shared.epochs.keep_from(epoch);
+            }
+            Order::Stop => {
+                self.shared.stop.store(true, Ordering::Release);
+                self.command_all(|| Command::LookAtSources);
+            }
+            Order::Abort => {
+                self.call_offs.iter().for_each(|call_off| call_off());
+                self.command_all(|| Command::Abort);
+            }
+            Order::Close { complete, will_continue } => {
+                let closed = self.close(complete, will_continue);
+                (self.notices)(Notice::Closed(closed));
+            }
+            Order::Peer { host, address } => {
+                if let Some((network, _)) = &mut self.network {
+                    network.peer(host, address);
+                }
+            }
+            Order::LettersDurable(epoch) => {
+                // What is passed on to the coordinator cannot fail to be written here.
+                let _ = self.shared.letters.durable(epoch);
+            }
+            Order::Begin(_) | Order::Leave | Order::Pong { .. } => {}
+        }
+    }
+
+    /// Starts a slot, from what is durable behind each of its instances.
+    fn start(
+        &mut self,
+        slot: usize,
+        number: u32,
+        resume_at: Vec<Epoch>,
+        new_executor: Option<String>,
+    ) -> Result<(), RunError> {
+        let Some(plan) = &mut self.slots[slot] else {
+            return Err(RunError::System(format!("slot {slot} is not on this host")));
+        };
+        if let Some(lost) = new_executor {
+            let lost = plan.instances.iter_mut().find(|other| other.context.instance == lost);
+            if let Some(InstancePlan {
+                work: Work::Inference { executor, restart: Some(restart), .. }, ..
+            }) = lost
+            {
+                *executor = restart()?;
+            }
+        }
+        for instance in plan.instances.iter().filter(|_| number > 1) {
+            if let Work::Sink { cell, .. } = &instance.work {
+                lock(cell).rollback().map_err(|error| operator_error(&instance.context.operator, error))?;
+            }
+        }
+        let plan = plan.clone();
+        let waker =
+            Arc::new(Waker::new().map_err(|error| RunError::System(format!("no descriptor left: {error}")))?);
+        let (commands, command_receiver) = unbounded();
+        let durable = Arc::new(resume_at.iter().map(|epoch| AtomicU64::new(*epoch)).collect::<Vec<_>>());
+        self.incarnations[slot] = Some(Incarnation {
+            number,
+            commands,
+            waker: Arc::clone(&waker),
+            durable: Arc::clone(&durable),
+            alive: true,
+        });
+        for id in 0..self.channels.len() {
+            let channel = &self.channels[id];
+            if channel.from_slot == slot || channel.to_slot == slot {
+                self.connect(id)?;
+            }
+        }
+        let events = self.event_sender.clone();
+        self.spawn(
+            slot,
+            SlotStart {
+                plan,
+                channels: Arc::clone(&self.channels),
+                incarnation: number,
+                resume_at,
+                commands: command_receiver,
+                waker,
+                durable,
+                on_durable: Box::new(move || {
+                    let _ = events.send(HostEvent::Durable { slot, incarnation: number });
+                }),
+                shared: Arc::clone(&self.shared),
+            },
+        )
+    }
+
+    fn spawn(&self, slot: usize, start: SlotStart) -> Result<(), RunError> {
+        let events = self.event_sender.clone();
+        let incarnation = start.incarnation;
+        std::thread::Builder::new()
+            .name(format!("tm-slot-{slot}"))
+            .spawn(move || {
+                let end = run_slot(start);
+                let _ = events.send(HostEvent::SlotEnded { slot, incarnation, end });
+            })
+            .map(|_| ())
+            .map_err(|error| RunError::System(format!("no thread for a slot: {error}")))
+    }
+
+    /// Gives both ends of a channel a new link, once both slots have been started; or the one that is here.
+    fn connect(&mut self, id: ChannelId) -> Result<(), RunError> {
+        let channel = &self.channels[id];
+        if let Some((network, hosts)) = &mut self.network {
+            let (role, own, peer) = match (&self.slots[channel.from_slot], &self.slots[channel.to_slot]) {
+                (Some(_), None) => (Role::Sender, channel.from_slot, channel.to_slot),
+                _ => (Role::Receiver, channel.to_slot, channel.from_slot),
+            };
+            if self.slots[peer].is_none() {
+                let Some(incarnation) = &self.incarnations[own] else { return Ok(()) };
+                let (number, peer) = (incarnation.number, hosts[peer].as_str());
+                if let Some(command) = network.open(id, role, number, peer, &channel.schema) {
+                    incarnation.command(command);
+                }
+                return Ok(());
+            }
+        }
+        let (Some(from), Some(to)) =
+            (&self.incarnations[channel.from_slot], &self.incarnations[channel.to_slot])
+        else {
+            return Ok(());
+        };
+        // The coordinator tells the sender where the receiver has ended.
+        if !to.alive {
+            return Ok(());
+        }
+        let (sender, receiver) = channel
+            .link
+            .connect(Arc::clone(&channel.schema))
+            .map_err(|error| RunError::System(format!("channel {}: {error}", channel.name)))?;
+        from.command(Command::AttachSender(id, sender));
+        to.command(Command::AttachReceiver(id, receiver, from.number));
+        Ok(())
+    }
+
+    fn command(&self, slot: usize, command: Command) {
+        if let Some(incarnation) = &self.incarnations[slot] {
+            incarnation.command(command);
+        }
+    }
+
+    fn command_all(&self, make: impl Fn() -> Command) {
+        self.incarnations.iter().flatten().for_each(|incarnation| incarnation.command(make()));
+    }
+
+    fn slot_ended(&mut self, slot: usize, end: SlotEnd) {
+        let end = match end {
+            SlotEnd::Finished => End::Finished,
+            SlotEnd::Aborted => End::Aborted,
+            SlotEnd::Failed(error) => End::Failed(error),
+            SlotEnd::Killed => End::Killed,
+            SlotEnd::ExecutorLost { instance, text, parts } => {
+                self.executor_lost(slot, instance, text, &parts)
+            }
+            SlotEnd::Panicked { text, stage, operator, batch } => {
+                self.panicked(slot, text, stage, operator, batch)
+            }
+        };
+        if let (Some((network, _)), End::Finished) = (&mut self.network, &end) {
+            let own = |channel: &Channel| channel.from_slot == slot || channel.to_slot == slot;
+            let own = self.channels.iter().enumerate().filter(|(_, channel)| own(channel));
+            own.for_each(|(id, _)| network.finish(id));
+        }
+        let Some(incarnation) = &mut self.incarnations[slot] else { return };
+        incarnation.alive = false;
+        let durable = match end {
+            End::Finished => vec![CLOSED; incarnation.durable.len()],
+            _ => incarnation.durable(),
+        };
+        (self.notices)(Notice::Ended { slot, incarnation: incarnation.number, durable, end });
+    }
+
+    fn panicked(
+        &self,
+        slot: usize,
+        text: String,
+        stage: Option<String>,
+        operator: Option<String>,
+        batch: Option<RecordBatch>,
+    ) -> End {
+        let operator = operator.unwrap_or_else(|| "the engine".to_owned());
+        let plan = self.slots[slot].as_ref();
+        let context = plan.and_then(|plan| {
+            plan.instances.iter().map(|i| &i.context).find(|context| Some(&context.stage) == stage.as_ref())
+        });
+        let keeps_past = self.shared.recoverable || plan.is_some_and(SlotPlan::may_restart);
+        match context.filter(|context| context.on_panic == OnPanic::Restart && keeps_past) {
+            None => End::Panicked { operator, text, restarts: false, found_cause: false },
+            Some(context) => {
+                context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
+                let found_cause = batch.is_some_and(|batch| context.suspects.record_panic(&batch, &text));
+                End::Panicked { operator, text, restarts: true, found_cause }
+            }
+        }
+    }
+
+    /// The records that the dead one computed last are suspects where panics restart the operator.
+    fn executor_lost(&self, slot: usize, instance: String, text: String, parts: &[RecordBatch]) -> End {
+        let plans = self.slots[slot].as_ref().map_or(&[][..], |plan| &plan.instances);
+        let Some(InstancePlan { context, work: Work::Inference { restart, .. }, .. }) =
+            plans.iter().find(|other| other.context.instance == instance)
+        else {
+            return End::Failed(RunError::System(format!("the executor of '{instance}' is lost: {text}")));
+        };
+        let (narrows, restarts) = (context.on_panic == OnPanic::Restart, restart.is_some());
+        let mut found_cause = false;
+        if restarts {
+            context.metrics.restarts.fetch_add(1, Ordering::Relaxed);
+            let parts: Vec<&RecordBatch> = parts.iter().collect();
+            let told = format!("its executor is lost: {text}");
+            found_cause = narrows && context.suspects.record_panic_of(&parts, &told);
+        }
+        End::ExecutorLost {
+            instance,
+            operator: context.operator.clone(),
+            text,
+            restarts,
+            narrows,
+            found_cause,
+        }
+    }
+
+    /// How long to wait before the models are looked at, where they are.
+    fn next_window(&self) -> Option<Duration> {
+        self.scaling.as_ref()?;
+        let clock = &self.shared.clock;
+        clock.real_time_until(clock.now() + WINDOW)
+    }
+
+    /// Adds a copy of the model that holds up the others.
+    fn look_at_models(&mut self) {
+        let Some(scaling) = &mut self.scaling else { return };
+        let instances = self.slots.iter().flatten().flat_map(|slot| &slot.instances);
+        let models: Vec<_> = instances
+            .filter_map(|instance| match &instance.work {
+                Work::Inference { executor, .. } => Some((&instance.context, executor)),
+                _ => None,
+            })
+            .collect();
+        let now = self.shared.clock.now();
+        let loads = models.iter().map(|(_, executor)| Load {
+            busy: executor.busy(now),
+            copies: executor.copies(),
+            on_processors: executor.device() == CPU,
+        });
+        let look = Look { now, processor: processor_time(), models: loads.collect() };
+        let Some((context, executor)) = scaling.advance(look).and_then(|model| models.get(model)) else {
+            return;
+        };
+        if executor.add_copy() {
+            let copies = executor.copies();
+            tracing::info!(stage = %context.stage, copies, "a further copy of the model starts: it holds up the others");
+            context.metrics.copies_added.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn close(&self, complete: bool, will_continue: bool) -> Result<(), RunError> {
+        self.shared.epochs.finish();
+        if let Some(emulator) = &self.emulator {
+            emulator.close();
+        }
+        let mut closing = Ok(());
+        for (id, cell) in &self.sinks {
+            let mut cell = lock(cell);
+            let rolled_back = if complete { Ok(()) } else { cell.rollback() };
+            let metrics = self.sink_metrics.get(id).map(AsRef::as_ref);
+            let closed = match will_continue {
+                true => cell.suspend(),
+                false => cell.close(|| self.shared.clock.now(), metrics),
+            };
+            closing = closing.and(rolled_back.and(closed).map_err(|error| operator_error(id, error)));
+        }
+        closing
+    }
+}

@@ -1,0 +1,354 @@
+//! The ends of channels whose other end is on another host: dialled or awaited, and dialled again when they are cut.
+//!
+//! Each channel has a connection of its own, so one that stands still holds up no other. Who dials: the receiver where the
+//! sender's host can be reached, else the sender. What was cut is taken up by the channel itself: its receiver says from which
+//! epoch on, and drops what it knows.
+use super::HostEvent;
+use crate::frame::{Control, Frame};
+use crate::graph::ChannelId;
+use crate::link::{LinkError, LinkReceiver, LinkSender};
+use crate::slot::Command;
+use arrow_schema::SchemaRef;
+use crossbeam_channel::Sender;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidemill_link::remote::{
+    Address, Connection, Greeting, Incoming, Purpose, RemoteError, Role, Security, dial, schema_hash,
+};
+
+/// Why a channel is refused whose slot here has ended well.
+const FINISHED: &str = "its slot has finished";
+/// A try to connect may take so long.
+const DIALING: Duration = Duration::from_secs(5);
+/// Waits between tries, the longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What happens on the network, for the host's own thread.
+pub(crate) enum NetworkEvent {
+    /// Another host has dialled.
+    Incoming(Incoming),
+    /// A dialled channel is there.
+    Dialled { channel: ChannelId, generation: u64, connection: Connection },
+    /// A channel was cut.
+    Cut { channel: ChannelId, generation: u64 },
+}
+
+/// One end, of the present incarnation of its slot.
+struct End {
+    role: Role,
+    incarnation: u32,
+    peer: String,
+    schema: SchemaRef,
+    /// Counts its connections, so that what is said of an older one is known as such.
+    generation: u64,
+    /// Tells the thread that dials that somebody else has connected.
+    superseded: Arc<AtomicBool>,
+}
+
+pub(crate) struct Network {
+    run: u128,
+    plan_version: u64,
+    security: Security,
+    /// Whether other hosts reach this one.
+    is_reachable: bool,
+    peers: BTreeMap<String, Address>,
+    ends: BTreeMap<ChannelId, End>,
+    /// Their slots have ended well.
+    finished: BTreeSet<ChannelId>,
+    /// Dialled by another host before the slot here was started.
+    waiting: BTreeMap<ChannelId, Incoming>,
+    events: Sender<HostEvent>,
+}
+
+impl Network {
+    pub(crate) fn new(
+        (run, plan_version): (u128, u64),
+        security: Security,
+        is_reachable: bool,
+        peers: BTreeMap<String, Address>,
+        events: Sender<HostEvent>,
+    ) -> Self {
+        let (ends, finished, waiting) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { run, plan_version, security, is_reachable, peers, ends, finished, waiting, events }
+    }
+
+    /// Another host is reached there from now on.
+    pub(crate) fn peer(&mut self, host: String, address: Address) {
+        let to_it = self.ends.iter().filter(|(_, end)| end.peer == host).map(|(channel, _)| *channel);
+        let to_it: Vec<ChannelId> = to_it.collect();
+        self.peers.insert(host, address);
+        // Whoever dials it dials where it was.
+        to_it.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
+    }
+
+    /// A slot with an end of a channel has been started; a link for it if it is connected at once.
+    pub(crate) fn open(
+        &mut self,
+        channel: ChannelId,
+        role: Role,
+        incarnation: u32,
+        peer: &str,
+        schema: &SchemaRef,
+    ) -> Option<Command> {
+        self.finished.remove(&channel);
+        let before = self.ends.remove(&channel);
+        if let Some(before) = &before {
+            before.superseded.store(true, Ordering::Release);
+        }
+        let generation = before.map_or(0, |before| before.generation) + 1;
+        let end = End {
+            role,
+            incarnation,
+            peer: peer.to_owned(),
+            schema: Arc::clone(schema),
+            generation,
+            superseded: Arc::default(),
+        };
+        self.ends.insert(channel, end);
+        match self.waiting.remove(&channel) {
+            Some(incoming) => self.accept(channel, incoming),
+            None => {
+                self.dial(channel, Duration::ZERO);
+                None
+            }
+        }
+    }
+
+    /// The slot here has ended well: nothing more travels.
+    pub(crate) fn finish(&mut self, channel: ChannelId) {
+        if let Some(end) = self.ends.remove(&channel) {
+            end.superseded.store(true, Ordering::Release);
+        }
+        self.finished.insert(channel);
+    }
+
+    /// What has happened; a new link for the slot of the channel, where there is one.
+    pub(crate) fn follow(&mut self, event: NetworkEvent) -> Option<(ChannelId, Role, Command)> {
+        let (channel, command) = match event {
+            NetworkEvent::Incoming(incoming) => self.incoming(incoming)?,
+            NetworkEvent::Dialled { channel, generation, connection } => {
+                let is_current = self.ends.get(&channel).is_some_and(|end| end.generation == generation);
+                (channel, is_current.then(|| self.attach(channel, connection))??)
+            }
+            NetworkEvent::Cut { channel, generation } => {
+                if self.ends.get(&channel).is_some_and(|end| end.generation == generation) {
+                    tracing::debug!(channel, "a channel to another host is cut");
+                    self.dial(channel, Duration::from_millis(5));
+                }
+                return None;
+            }
+        };
+        self.ends.get(&channel).map(|end| (channel, end.role, command))
+    }
+
+    fn incoming(&mut self, incoming: Incoming) -> Option<(ChannelId, Command)> {
+        let greeting = &incoming.greeting;
+        if greeting.run != self.run || greeting.plan_version != self.plan_version {
+            incoming.refuse("this host works for another run or plan");
+            return None;
+        }
+        let Purpose::Channel { channel, role, schema, .. } = greeting.purpose else {
+            incoming.refuse("this is a host, not a coordinator");
+            return None;
+        };
+        let channel = usize::try_from(channel).unwrap_or(usize::MAX);
+        if self.finished.contains(&channel) {
+            incoming.refuse(FINISHED);
+            return None;
+        }
+        let Some(end) = self.ends.get(&channel) else {
+            // Its slot is about to be started here. A newer one replaces one that waits.
+            self.waiting.insert(channel, incoming);
+            return None;
+        };
+        if end.role == role {
+            incoming.refuse("both ends have the same role");
+            return None;
+        }
+        if schema_hash(&end.schema) != schema {
+            incoming.refuse("the schemas of the two ends differ");
+            return None;
+        }
+        self.accept(channel, incoming).map(|command| (channel, command))
+    }
+
+    fn accept(&mut self, channel: ChannelId, incoming: Incoming) -> Option<Command> {
+        let own = self.greeting(channel)?;
+        match incoming.accept(&own) {
+            Ok(connection) => {
+                // A thread that dials, too, is not needed any more.
+                let end = self.ends.get_mut(&channel)?;
+                end.superseded.store(true, Ordering::Release);
+                end.generation += 1;
+                self.attach(channel, connection)
+            }
+            Err(error) => {
+                tracing::debug!(channel, "a channel from another host was lost at once: {error}");
+                None
+            }
+        }
+    }
+
+    fn greeting(&self, channel: ChannelId) -> Option<Greeting> {
+        let end = self.ends.get(&channel)?;
+        let purpose = Purpose::Channel {
+            channel: channel as u64,
+            role: end.role,
+            incarnation: end.incarnation,
+            schema: schema_hash(&end.schema),
+        };
+        Some(Greeting { run: self.run, plan_version: self.plan_version, purpose })
+    }
+
+    /// Makes a link of a connection, which tells this thread when it is cut.
+    fn attach(&mut self, channel: ChannelId, connection: Connection) -> Option<Command> {
+        let end = self.ends.get(&channel)?;
+        let Purpose::Channel { incarnation: of_peer, .. } = connection.peer().purpose else { return None };
+        let tell = Tell { channel, generation: end.generation, events: self.events.clone(), told: false };
+        let schema = Arc::clone(&end.schema);
+        let command = match end.role {
+            Role::Sender => connection
+                .into_sender(schema)
+                .map(|inner| Command::AttachSender(channel, Box::new(WatchedSender { inner, tell }))),
+            Role::Receiver => connection.into_receiver(schema).map(|inner| {
+                Command::AttachReceiver(channel, Box::new(WatchedReceiver { inner, tell }), of_peer)
+            }),
+        };
+        command
+            .inspect_err(|error| {
+                tracing::debug!(channel, "a channel to another host was lost at once: {error}")
+            })
+            .ok()
+    }
+
+    /// Dials on a thread of its own until somebody answers, if it is this side that dials.
+    fn dial(&mut self, channel: ChannelId, pause: Duration) {
+        let Some(own) = self.greeting(channel) else { return };
+        let Some(end) = self.ends.get_mut(&channel) else { return };
+        let Some(address) = self.peers.get(&end.peer).cloned() else { return };
+        if end.role == Role::Sender && self.is_reachable {
+            return;
+        }
+        end.superseded.store(true, Ordering::Release);
+        end.superseded = Arc::default();
+        end.generation += 1;
+        let (superseded, generation) = (Arc::clone(&end.superseded), end.generation);
+        let (security, events) = (self.security.clone(), self.events.clone());
+        let work = move || {
+            let mut pause = pause;
+            while !superseded.load(Ordering::Acquire) {
+                std::thread::sleep(pause);
+                match dial(&address, &security, &own, DIALING) {
+                    Ok(connection) => {
+                        let dialled = NetworkEvent::Dialled { channel, generation, connection };
+                        let _ = events.send(HostEvent::Network(dialled));
+                        return;
+                    }
+                    // It may be started again when a host is lost.
+                    Err(RemoteError::Refused(reason)) if reason.contains(FINISHED) => pause = LONGEST_PAUSE,
+                    Err(RemoteError::Refused(reason)) => {
+                        tracing::warn!(channel, %address, "another host refuses a channel: {reason}");
+                        pause = LONGEST_PAUSE;
+                    }
+                    Err(error) => {
+                        tracing::debug!(channel, %address, "another host cannot be reached: {error}");
+                        pause = (pause * 2).clamp(Duration::from_millis(10), LONGEST_PAUSE);
+                    }
+                }
+            }
+        };
+        // No thread now: the next cut or incarnation tries again.
+        let _ = std::thread::Builder::new().name("tm-dial".into()).spawn(work);
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.ends.values().for_each(|end| end.superseded.store(true, Ordering::Release));
+    }
+}
+
+/// Tells once that a link is cut.
+struct Tell {
+    channel: ChannelId,
+    generation: u64,
+    events: Sender<HostEvent>,
+    told: bool,
+}
+
+impl Tell {
+    /// What is damaged is cut: the channel sends it again over the next connection.
+    fn check<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
+        result.map_err(|error| {
+            if !std::mem::replace(&mut self.told, true) {
+                if !matches!(error, LinkError::Lost) {
+                    tracing::warn!(channel = self.channel, "a channel to another host is cut: {error}");
+                }
+                let cut = NetworkEvent::Cut { channel: self.channel, generation: self.generation };
+                let _ = self.events.send(HostEvent::Network(cut));
+            }
+            LinkError::Lost
+        })
+    }
+}
+
+struct WatchedSender {
+    inner: Box<dyn LinkSender>,
+    tell: Tell,
+}
+
+impl LinkSender for WatchedSender {
+    fn send(&mut self, frame: Frame) -> Result<u64, LinkError> {
+        let sent = self.inner.send(frame);
+        self.tell.check(sent)
+    }
+
+    fn receive_control(&mut self) -> Result<Option<Control>, LinkError> {
+        let control = self.inner.receive_control();
+        self.tell.check(control)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inner.descriptor()
+    }
+
+    fn wants_writable(&self) -> bool {
+        self.inner.wants_writable()
+    }
+
+    fn clear(&self) -> bool {
+        self.inner.clear()
+    }
+}
+
+struct WatchedReceiver {
+    inner: Box<dyn LinkReceiver>,
+    tell: Tell,
+}
+
+impl LinkReceiver for WatchedReceiver {
+    fn receive(&mut self) -> Result<Option<Frame>, LinkError> {
+        let frame = self.inner.receive();
+        self.tell.check(frame)
+    }
+
+    fn send_control(&mut self, control: Control) -> Result<(), LinkError> {
+        let sent = self.inner.send_control(control);
+        self.tell.check(sent)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inner.descriptor()
+    }
+
+    fn wants_writable(&self) -> bool {
+        self.inner.wants_writable()
+    }
+
+    fn clear(&self) -> bool {
+        self.inner.clear()
+    }
+}

@@ -1,0 +1,294 @@
+//! What a host opens for the slots that are its own: readers, models and sinks, with what they count.
+use crate::alignment::{Groups, Seat};
+use crate::checkpoint::Past;
+use crate::clock::{Clock, Nanoseconds};
+use crate::context::StageContext;
+use crate::emulation::Emulator;
+use crate::executor::{ExecutorFactory, ExecutorRequest, ModelExecutor};
+use crate::failure::{OnPanic, RunError, Suspects, operator_error};
+use crate::faults::Faults;
+use crate::graph::{ChannelOut, Graph, InstanceSpec, MetricsTable, Port, Program, SlotSpec};
+use crate::link::{self, Link};
+use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
+use crate::node::sink::{SharedSink, SinkCell};
+use crate::processor::ProcessorTime;
+use crate::routing::Selector;
+use crate::store::EpochLog;
+use arrow_schema::SchemaRef;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use tidemill_operators::api::{BoundSink, BoundSource, CallOff, Computation, GroundTruth, MakeInstance};
+use tidemill_spec::batching::Batching;
+use tidemill_spec::plan::{PlanEdge, Stage};
+use tidemill_spec::routing::ClassTable;
+
+/// A channel with what carries it.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    pub(crate) name: String,
+    pub(crate) from_slot: usize,
+    pub(crate) to_slot: usize,
+    pub(crate) schema: SchemaRef,
+    /// What connects its ends where both are on this host.
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) metrics: Arc<EdgeMetrics>,
+}
+
+/// Starts an executor anew.
+pub(crate) type StartExecutor = Arc<dyn Fn() -> Result<Arc<dyn ModelExecutor>, RunError> + Send + Sync>;
+
+/// What an instance runs.
+#[derive(Clone)]
+pub(crate) enum Work {
+    Source {
+        bound: Box<BoundSource>,
+        number: u32,
+        classes: ClassTable,
+        selector: Selector,
+        replay: Option<EpochLog>,
+        /// Where it is read by event time together with other sources.
+        seat: Option<Seat>,
+    },
+    Stateless(MakeInstance),
+    Stateful(MakeInstance),
+    Inference {
+        executor: Arc<dyn ModelExecutor>,
+        batching: Batching,
+        /// Starts another one, where this one may be lost.
+        restart: Option<StartExecutor>,
+    },
+    Sink {
+        cell: SharedSink,
+        metrics: Arc<SinkMetrics>,
+        truth: Option<GroundTruth>,
+    },
+}
+
+/// One stage instance with what it runs.
+#[derive(Clone)]
+pub(crate) struct InstancePlan {
+    pub(crate) context: StageContext,
+    pub(crate) work: Work,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) outputs: Vec<ChannelOut>,
+}
+
+/// One slot with what its thread runs.
+#[derive(Clone)]
+pub(crate) struct SlotPlan {
+    pub(crate) name: String,
+    /// In topological order.
+    pub(crate) instances: Vec<InstancePlan>,
+    pub(crate) byte_budget: usize,
+    /// Of its thread, all incarnations together.
+    pub(crate) processor: Arc<ProcessorTime>,
+}
+
+impl SlotPlan {
+    /// The instances that receive what each instance gives without leaving the slot.
+    pub(crate) fn behind(&self) -> Vec<Vec<usize>> {
+        let mut behind = vec![Vec::new(); self.instances.len()];
+        for (at, instance) in self.instances.iter().enumerate() {
+            for (from, ..) in instance.ports.iter().flat_map(|port| &port.local) {
+                behind[*from].push(at);
+            }
+        }
+        behind.iter_mut().for_each(Vec::dedup);
+        behind
+    }
+
+    /// Whether the run may have to restart it: after a panic, or the loss of an executor. Models have threads of their
+    /// own, so their panics do not.
+    pub(crate) fn may_restart(&self) -> bool {
+        let restarts = |instance: &InstancePlan| match &instance.work {
+            Work::Inference { restart, .. } => restart.is_some(),
+            _ => instance.context.on_panic == OnPanic::Restart,
+        };
+        self.instances.iter().any(restarts)
+    }
+}
+
+/// What a host opens with.
+pub(crate) struct Opening<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) graph: &'a Graph,
+    pub(crate) metrics: &'a MetricsTable,
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    pub(crate) emulator: Option<&'a Emulator>,
+    pub(crate) executors: &'a Arc<dyn ExecutorFactory>,
+    pub(crate) faults: Option<&'a Arc<dyn Faults>>,
+    pub(crate) replay: Option<&'a BTreeMap<String, EpochLog>>,
+    /// What it continues from; none: it begins.
+    pub(crate) past: Option<&'a Past>,
+    /// Rows by sink that were committed before the run was continued.
+    pub(crate) rows_before: &'a BTreeMap<String, u64>,
+    /// Sinks that can are opened so that another process can continue them.
+    pub(crate) is_durable: bool,
+}
+
+/// What a host has opened.
+#[derive(Default)]
+pub(crate) struct Resources {
+    /// By slot; none: on another host.
+    pub(crate) slots: Vec<Option<SlotPlan>>,
+    pub(crate) channels: Vec<Channel>,
+    pub(crate) sinks: BTreeMap<String, SharedSink>,
+    /// End writes of sinks that wait for a reader.
+    pub(crate) call_offs: Vec<CallOff>,
+}
+
+impl Opening<'_> {
+    /// Opens what the slots need for which `is_own` holds.
+    pub(crate) fn open(&self, is_own: impl Fn(&SlotSpec) -> bool) -> Result<Resources, RunError> {
+        let mut opened = Resources::default();
+        let groups = Groups::of(self.program, self.replay, self.past);
+        for slot in &self.graph.slots {
+            let plan = is_own(slot).then(|| self.slot(slot, &groups, &mut opened)).transpose()?;
+            opened.slots.push(plan);
+        }
+        for channel in &self.graph.channels {
+            let edge = &self.program.plan.edges[channel.edge];
+            opened.channels.push(Channel {
+                name: channel.name.clone(),
+                from_slot: channel.from_slot,
+                to_slot: channel.to_slot,
+                schema: Arc::clone(&channel.schema),
+                link: self.carrier(edge),
+                metrics: self.metrics.edge(edge),
+            });
+        }
+        Ok(opened)
+    }
+
+    fn carrier(&self, edge: &PlanEdge) -> Arc<dyn Link> {
+        let emulated = self.emulator.and_then(|emulator| emulator.link(edge));
+        let link = emulated.unwrap_or_else(|| link::of(edge.link));
+        match self.faults {
+            Some(faults) => faults.carrier(edge, link),
+            None => link,
+        }
+    }
+
+    fn slot(&self, slot: &SlotSpec, groups: &Groups, opened: &mut Resources) -> Result<SlotPlan, RunError> {
+        let instances = slot.instances.iter().map(|instance| self.instance(instance, groups, opened));
+        Ok(SlotPlan {
+            name: slot.name.clone(),
+            instances: instances.collect::<Result<_, _>>()?,
+            byte_budget: slot.byte_budget,
+            processor: Arc::default(),
+        })
+    }
+
+    fn instance(
+        &self,
+        spec: &InstanceSpec,
+        groups: &Groups,
+        opened: &mut Resources,
+    ) -> Result<InstancePlan, RunError> {
+        let metrics = self.metrics.stages.get(&spec.stage).cloned().unwrap_or_default();
+        let stage = self.program.plan.stages.iter().find(|stage| stage.id == spec.stage);
+        let stage = stage.ok_or_else(|| RunError::Plan(format!("it has no stage '{}'", spec.stage)))?;
+        let work = match self.program.sinks.get(&spec.operator) {
+            Some(bound) => self.sink(bound, opened)?,
+            None => self.source_or_operator(stage, &spec.instance, groups, &metrics)?,
+        };
+        let context = StageContext {
+            stage: spec.stage.clone(),
+            instance: spec.instance.clone(),
+            operator: spec.operator.clone(),
+            metrics,
+            suspects: Arc::new(Suspects::default()),
+            on_panic: self.program.on_panic.get(&spec.operator).copied().unwrap_or_default(),
+        };
+        Ok(InstancePlan { context, work, ports: spec.ports.clone(), outputs: spec.outputs.clone() })
+    }
+
+    fn sink(&self, bound: &BoundSink, opened: &mut Resources) -> Result<Work, RunError> {
+        let past = self.past.and_then(|past| past.sinks.get(&bound.id));
+        let sink = match bound.durable.as_ref().filter(|_| self.is_durable) {
+            Some(make) => make(past.and_then(|past| past.token.as_deref())),
+            None => (bound.make)(),
+        };
+        let sink = sink.map_err(|error| operator_error(&bound.id, error))?;
+        opened.call_offs.extend(sink.call_off());
+        let cell = match past {
+            Some(past) => {
+                let before = self.rows_before.get(&bound.id).copied().unwrap_or(past.rows);
+                SinkCell::continued(sink, past, before)
+            }
+            None => SinkCell::new(sink),
+        };
+        let rows = cell.rows;
+        let cell: SharedSink = Arc::new(Mutex::new(cell));
+        opened.sinks.insert(bound.id.clone(), Arc::clone(&cell));
+        let metrics = self.metrics.sinks.get(&bound.id).cloned().unwrap_or_default();
+        metrics.committed.store(rows, Ordering::Relaxed);
+        Ok(Work::Sink { cell, metrics, truth: bound.ground_truth.clone() })
+    }
+
+    fn source_or_operator(
+        &self,
+        stage: &Stage,
+        instance: &str,
+        groups: &Groups,
+        metrics: &StageMetrics,
+    ) -> Result<Work, RunError> {
+        let program = self.program;
+        if let Some(bound) = program.sources.get(&stage.operator) {
+            return Ok(self.source(bound, stage, instance, groups));
+        }
+        let bound = program.operators.get(&stage.id).ok_or_else(|| {
+            RunError::Plan(format!("stage '{}' runs '{}', which is not bound", stage.id, stage.operator))
+        })?;
+        match bound.computation {
+            Computation::Stateless => Ok(Work::Stateless(Arc::clone(&bound.make))),
+            Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make))),
+            Computation::Inference => {
+                let request = ExecutorRequest {
+                    stage: stage.clone(),
+                    operator: bound.clone(),
+                    clock: Arc::clone(self.clock),
+                    processor: Arc::clone(&metrics.processor),
+                    pace: self.emulator.and_then(|emulator| emulator.pace(stage)),
+                };
+                let factory = Arc::clone(self.executors);
+                let start: StartExecutor = Arc::new(move || {
+                    factory.start(&request).map_err(|error| operator_error(&request.operator.id, error))
+                });
+                let budget = stage.batching_budget.0 as Nanoseconds;
+                let executor = start()?;
+                metrics.device.get_or_init(|| executor.device().to_owned());
+                Ok(Work::Inference {
+                    executor,
+                    batching: Batching::new(stage.max_batch as usize, budget),
+                    restart: self.executors.may_be_lost().then_some(start),
+                })
+            }
+        }
+    }
+
+    fn source(&self, bound: &BoundSource, stage: &Stage, instance: &str, groups: &Groups) -> Work {
+        let program = self.program;
+        let number = program.sources.keys().position(|id| *id == stage.operator).unwrap_or(0) as u32;
+        let shares: Vec<f64> = program.plan.classes.iter().map(|class| class.share).collect();
+        let classes: Vec<bool> = program
+            .plan
+            .classes
+            .iter()
+            .map(|class| class.route.get(&stage.operator).is_some_and(|routed| *routed == stage.id))
+            .collect();
+        let selector = match classes.iter().all(|own| *own) {
+            true => Selector::All,
+            false => Selector::Class { classes, partition: 0, partitions: 1 },
+        };
+        Work::Source {
+            bound: Box::new(bound.clone()),
+            number,
+            classes: ClassTable::new(&shares),
+            selector,
+            replay: self.replay.and_then(|logs| logs.get(instance).cloned()),
+            seat: groups.seat(&bound.id, instance),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What the coordinator of a run and its hosts tell each other: plain data, in memory or over a socket.
+//!
+//! The *coordinator* owns the lives of the slots and decides: who starts, from which epoch, when to stop, what is a checkpoint. A
+//! *host* is a process with the resources of some workers: it starts their slots, connects links, opens sinks and models, and
+//! reports. A run in one process is the very same pair.
+//!
+//! Each side's words arrive in the order in which they were sent, or the connection is lost as a whole: what a host said before
+//! a part of a checkpoint (dead letters, cuts of epochs) is known when the part is.
+use crate::checkpoint::{Past, SinkPast, StageChange};
+use crate::failure::RunError;
+use crate::frame::{Epoch, Nanoseconds};
+use crate::metrics::Figures;
+use crate::store::{EpochEntry, EpochLog};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tidemill_link::remote::Address;
+use tidemill_operators::api::DeadLetter;
+
+/// What the coordinator tells a host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// First word: what the run is, so that the host can open what is its own.
+    Begin(Box<Beginning>),
+    /// Where another host is reached from now on.
+    Peer { host: String, address: Address },
+    /// Starts a slot, or starts it again. `resume_at`, by instance: everything before is durable behind it.
+    Start { slot: usize, incarnation: u32, resume_at: Vec<Epoch>, new_executor: Option<String> },
+    /// The receiver of a channel has ended well: everything is durable there.
+    ReceiverFinished { channel: usize },
+    /// Asks for what is new of the host's stages, sources and sinks, for a checkpoint of `epoch`.
+    Part(PartRequest),
+    /// The checkpoint of this epoch is written: nothing before it is needed by a host that is started again.
+    KeepFrom(Epoch),
+    /// All letters of the epochs before this one are durable.
+    LettersDurable(Epoch),
+    /// Ends the sources; what is under way is finished.
+    Stop,
+    /// Ends all slots at once; nothing more is committed.
+    Abort,
+    /// All slots have ended: closes the sinks. `will_continue`: another process goes on from the last checkpoint.
+    Close { complete: bool, will_continue: bool },
+    /// Nothing more follows.
+    Leave,
+    /// The engine time when the ping of this number came.
+    Pong { number: u64, now: Nanoseconds },
+}
+
+/// What a run is, for a host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Beginning {
+    /// Engine time at which the run began.
+    pub(crate) started: Nanoseconds,
+    /// Engine time of the processes that this run continues.
+    pub(crate) elapsed_before: Nanoseconds,
+    /// What the host continues from.
+    pub(crate) past: Option<Past>,
+    /// Each source ends after so many records.
+    pub(crate) records: Option<u64>,
+    /// Sources end after so much engine time.
+    pub(crate) duration: Option<Nanoseconds>,
+    /// Copies of one model that may run at once.
+    pub(crate) model_copies: usize,
+    /// Epochs of a former run to repeat, by source stage.
+    pub(crate) replay: Option<BTreeMap<String, EpochLog>>,
+    /// Any slot may be restarted, not only where an operator asks for it.
+    pub(crate) recoverable: bool,
+    /// Keeps what other hosts may ask for again until a checkpoint has it.
+    pub(crate) keeps_for_checkpoints: bool,
+    /// The run keeps checkpoints.
+    pub(crate) is_durable: bool,
+    /// Rows by sink that earlier processes of the run had committed when it was continued.
+    pub(crate) rows_before: BTreeMap<String, u64>,
+    /// How many times slower than real time the run is.
+    pub(crate) dilation: f64,
+    /// Where the other hosts are reached.
+    pub(crate) peers: BTreeMap<String, Address>,
+}
+
+/// Which part of a checkpoint is wanted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PartRequest {
+    pub(crate) number: u64,
+    pub(crate) epoch: Epoch,
+    /// Of the checkpoint before: calls of earlier epochs are written.
+    pub(crate) from: Epoch,
+    /// By stage instance: the newest snapshot that is written.
+    pub(crate) snapshots: BTreeMap<String, Epoch>,
+    /// The sinks are closed.
+    pub(crate) is_complete: bool,
+}
+
+/// A host's part of a checkpoint.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) stages: BTreeMap<String, StageChange>,
+    pub(crate) sources: BTreeMap<String, EpochLog>,
+    pub(crate) sinks: BTreeMap<String, SinkPast>,
+}
+
+/// What a host tells the coordinator.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Notice {
+    /// First word of a host in another process.
+    Hello(Hello),
+    /// What time is it? Answered with the same number.
+    Ping(u64),
+    /// Everything is opened, or why not.
+    Opened(Result<(), RunError>),
+    /// By instance of the slot: everything before is durable behind it.
+    Durable { slot: usize, incarnation: u32, epochs: Vec<Epoch> },
+    /// A slot has ended; `durable` as above.
+    Ended { slot: usize, incarnation: u32, durable: Vec<Epoch>, end: End },
+    /// A dead letter of an operator; only from other processes.
+    Letter { operator: String, epoch: Epoch, letter: DeadLetter },
+    /// An epoch of a source begins; only from other processes.
+    Epoch { source: String, entry: EpochEntry },
+    /// What was asked for; `None`: not now, the next checkpoint will do.
+    Part { number: u64, part: Result<Option<Part>, String> },
+    /// All figures as of now; only from other processes.
+    Figures(Box<Figures>),
+    /// The sinks are closed, or why not.
+    Closed(Result<(), RunError>),
+}
+
+/// Who a host is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// Digest of the graph that it has made of the plan: the coordinator's must be the same.
+    pub(crate) graph: u64,
+    /// Where other hosts reach it; none: it dials.
+    pub(crate) address: Option<Address>,
+}
+
+/// How a slot ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    /// All its output is durable.
+    Finished,
+    /// As ordered.
+    Aborted,
+    /// As a test wanted; is restarted.
+    Killed,
+    /// The run must end.
+    Failed(RunError),
+    /// An operator panicked.
+    Panicked { operator: String, text: String, restarts: bool, found_cause: bool },
+    /// The executor of a model died.
+    ExecutorLost {
+        instance: String,
+        operator: String,
+        text: String,
+        restarts: bool,
+        narrows: bool,
+        found_cause: bool,
+    },
+}

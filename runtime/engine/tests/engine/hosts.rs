@@ -1,0 +1,314 @@
+//! Runs whose workers are hosts of their own, connected by TCP: each is a thread here, as it would be a process.
+use crate::parts::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use tidemill_engine::remote::{Address, Security};
+use tidemill_engine::{HostLauncher, HostOptions, Hosts, Program, Run, RunError, RunOptions, serve_host};
+use tidemill_spec::plan::LinkKind;
+
+const RUN: u128 = 0x5eed;
+
+type OneEnd = (String, Result<(), RunError>);
+type Ended = Arc<Mutex<Vec<OneEnd>>>;
+
+/// Starts hosts as threads.
+struct Threads {
+    program: Program,
+    started: BTreeMap<String, JoinHandle<Result<(), RunError>>>,
+    /// What became of each host.
+    ended: Ended,
+    /// Hosts that listen; the others dial.
+    listens: fn(&str) -> bool,
+    /// What cuts the connections to each.
+    cutter: Option<Arc<Cutter>>,
+}
+
+impl HostLauncher for Threads {
+    fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String> {
+        let mut options = HostOptions::local(worker, RUN, coordinator.clone());
+        if !(self.listens)(worker) {
+            options.listen = None;
+        }
+        if let Some(cutter) = &self.cutter {
+            let (behind, in_front) = cutter.in_front();
+            (options.listen, options.announce) = (Some(behind), Some(in_front));
+        }
+        let program = self.program.clone();
+        let thread = std::thread::spawn(move || serve_host(&program, options));
+        self.started.insert(worker.to_owned(), thread);
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Vec<String> {
+        let ended = self.started.iter().filter(|(_, thread)| thread.is_finished());
+        ended.map(|(worker, _)| worker.clone()).collect()
+    }
+
+    fn fate(&mut self, worker: &str) -> Option<String> {
+        let ended = self.started.remove(worker)?.join().expect("no panic");
+        Some(format!("ended with {ended:?}"))
+    }
+
+    fn end(&mut self) {
+        for (worker, thread) in std::mem::take(&mut self.started) {
+            let ended = thread.join().expect("no panic");
+            self.ended.lock().expect("not poisoned").push((worker, ended));
+        }
+    }
+}
+
+fn with_hosts(program: &Program, listens: fn(&str) -> bool) -> (RunOptions, Ended) {
+    let ended = Ended::default();
+    let launcher = Threads {
+        program: program.clone(),
+        started: BTreeMap::new(),
+        ended: Arc::clone(&ended),
+        listens,
+        cutter: None,
+    };
+    let hosts = Hosts {
+        launcher: Box::new(launcher),
+        run: RUN,
+        listen: Address::Tcp("127.0.0.1:0".to_owned()),
+        security: Security::none(),
+    };
+    (RunOptions { hosts: Some(hosts), ..RunOptions::default() }, ended)
+}
+
+/// Every slot is on a worker of its own name.
+fn on_workers(mut program: Program) -> Program {
+    for stage in &mut program.plan.stages {
+        stage.worker.clone_from(&stage.slot_group);
+    }
+    program
+}
+
+/// Two sources that are joined, with two stages of each operator between.
+fn joined(rows: usize) -> (Program, Arc<Mutex<Vec<String>>>) {
+    let mut b = Builder::new(LinkKind::Memfd, &[0.3, 0.7]);
+    let (out, collected) = sink("out");
+    b.source(rows_source("left", numbered(rows), None, Some(0), 256), "s");
+    b.source(rows_source("right", numbered(rows), None, Some(0), 256), "s");
+    for (operator, input) in [("f", "left"), ("g", "right")] {
+        b.operator(&format!("{operator}1"), pass(operator, |_| {}), "a", &[0]);
+        b.operator(&format!("{operator}2"), pass(operator, |_| {}), "b", &[1]);
+        b.edge(input, &format!("{operator}1"), 0).edge(input, &format!("{operator}2"), 0);
+    }
+    b.operator("j1", join("j", 0), "c", &[0]).operator("j2", join("j", 0), "a", &[1]);
+    for (from, to, port) in [("f1", "j1", 0), ("f2", "j2", 0), ("g1", "j1", 1), ("g2", "j2", 1)] {
+        b.edge(from, to, port);
+    }
+    b.sink(out, "s").edge("j1", "out", 0).edge("j2", "out", 0);
+    (on_workers(b.program), collected)
+}
+
+fn finished(ended: &Ended) {
+    for (worker, ended) in ended.lock().expect("not poisoned").iter() {
+        assert_eq!(*ended, Ok(()), "{worker}");
+    }
+}
+
+fn all_arrive(listens: fn(&str) -> bool) {
+    const ROWS: usize = 10_000;
+    let (program, collected) = joined(ROWS);
+    let (options, ended) = with_hosts(&program, listens);
+    let run = Run::start(program, options).expect("starts");
+    let report = wait(&run);
+    let expected: Vec<String> = (0..ROWS).map(|i| format!("k{i:06}={}", i * 1_000_001)).collect();
+    assert_eq!(sorted(&collected), expected);
+    // What the hosts counted is in the one report.
+    let stage = |id: &str| report.stages.iter().find(|stage| stage.stage == id).expect("is reported");
+    assert_eq!(stage("f1").records_in + stage("f2").records_in, ROWS as u64);
+    assert!((stage("g1").records_in as f64 - 3000.0).abs() < 100.0);
+    assert_eq!(report.sinks[0].records, ROWS as u64);
+    let edge = report.edges.iter().find(|edge| edge.from == "f1").expect("is reported");
+    assert!(edge.records == stage("f1").records_out && edge.bytes > 0, "{edge:?}");
+    assert!(stage("j1").transfer.count > 0);
+    assert_eq!(run.progress().arrived, ROWS as u64);
+    finished(&ended);
+}
+
+#[test]
+fn records_cross_hosts() {
+    all_arrive(|_| true);
+}
+
+/// A box behind a router that lets nobody in.
+#[test]
+fn a_host_that_nobody_reaches_dials() {
+    all_arrive(|worker| worker != "a");
+    all_arrive(|worker| worker == "a" || worker == "s");
+}
+
+#[test]
+fn a_coordinator_and_a_host_with_different_plans_do_not_run() {
+    let ((program, _), (other, _)) = (joined(10), joined(10));
+    let (mut options, ended) = with_hosts(&program, |_| true);
+    let mut changed = other;
+    changed.plan.stages.iter_mut().for_each(|stage| stage.byte_budget = tidemill_spec::units::Bytes(1 << 20));
+    if let Some(hosts) = &mut options.hosts {
+        hosts.launcher = Box::new(Threads {
+            program: changed,
+            started: BTreeMap::new(),
+            ended: Arc::clone(&ended),
+            listens: |_| true,
+            cutter: None,
+        });
+    }
+    let run = Run::start(program, options).expect("starts");
+    let error = run.wait().expect_err("the plans differ").to_string();
+    assert!(error.contains("makes something else of the plan"), "{error}");
+}
+
+#[test]
+fn a_host_that_cannot_open_its_sink_says_why() {
+    let (mut program, _) = joined(10);
+    let refused: tidemill_operators::api::MakeSink =
+        Arc::new(|| Err(tidemill_operators::api::OperatorError::new("the disk is elsewhere")));
+    program.sinks.get_mut("out").expect("is there").make = refused;
+    let (options, _) = with_hosts(&program, |_| true);
+    let run = Run::start(program, options).expect("starts");
+    let error = run.wait().expect_err("nothing can be written");
+    assert!(matches!(&error, RunError::Operator { operator, .. } if operator == "out"), "{error}");
+}
+
+#[test]
+fn dead_letters_of_all_hosts_come_together() {
+    let (mut program, _) = joined(100);
+    let picky = pass("f", |_| {});
+    for stage in ["f1", "f2"] {
+        let make = Arc::clone(&picky.make);
+        let mut bound = picky.clone();
+        bound.make = Arc::new(move || {
+            let _ = make()?;
+            Ok(tidemill_operators::api::Instance::Stateless(Box::new(Picky)))
+        });
+        program.operators.insert(stage.into(), bound);
+    }
+    let (options, _) = with_hosts(&program, |_| true);
+    let run = Run::start(program, options).expect("starts");
+    let report = wait(&run);
+    assert_eq!(report.dead_letters, 10);
+    assert_eq!(report.sinks[0].records, 90);
+    let letters = report.stages.iter().filter_map(|stage| stage.dead_letters.get("round")).sum::<u64>();
+    assert_eq!(letters, 10);
+}
+
+/// Refuses every tenth value.
+struct Picky;
+
+impl tidemill_operators::api::Stateless for Picky {
+    fn process(
+        &mut self,
+        batch: &arrow_array::RecordBatch,
+        output: &mut tidemill_operators::api::Output,
+    ) -> Result<(), tidemill_operators::api::OperatorError> {
+        use tidemill_operators::record::METADATA_COLUMNS;
+        let values = tidemill_operators::record::int64(batch.column(METADATA_COLUMNS + 1)).expect("numbers");
+        let mut rows = Vec::new();
+        for row in 0..batch.num_rows() {
+            match values.value(row) % 10 {
+                0 => output.dead_letters.push(tidemill_operators::api::DeadLetter::of_row(
+                    batch,
+                    row,
+                    "round",
+                    "a round number".into(),
+                )),
+                _ => rows.push(batch.slice(row, 1)),
+            }
+        }
+        rows.into_iter().for_each(|row| output.push(row));
+        Ok(())
+    }
+}
+
+/// Passes bytes on and cuts connections after so many.
+#[derive(Default)]
+struct Cutter {
+    cuts: std::sync::atomic::AtomicU64,
+    random: Mutex<Option<tidemill_random::Random>>,
+}
+
+impl Cutter {
+    /// A place to listen, and the place in front of it where others dial.
+    fn in_front(self: &Arc<Self>) -> (Address, Address) {
+        use std::net::{TcpListener, TcpStream};
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("has one");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("has one");
+        let cutter = Arc::clone(self);
+        std::thread::spawn(move || {
+            for incoming in listener.incoming() {
+                let Ok(incoming) = incoming else { return };
+                let Ok(onward) = TcpStream::connect(free) else { continue };
+                let left = Arc::new(std::sync::atomic::AtomicI64::new(cutter.bytes()));
+                for (from, to) in [(&incoming, &onward), (&onward, &incoming)] {
+                    let pair = (from.try_clone().expect("open"), to.try_clone().expect("open"));
+                    let (left, cutter) = (Arc::clone(&left), Arc::clone(&cutter));
+                    std::thread::spawn(move || cutter.pass(pair, &left));
+                }
+            }
+        });
+        (Address::Tcp(free.to_string()), Address::Tcp(address.to_string()))
+    }
+
+    /// How many bytes a connection may carry.
+    fn bytes(&self) -> i64 {
+        let mut random = self.random.lock().expect("not poisoned");
+        let random = random.get_or_insert_with(|| tidemill_random::Random::of_seed(3));
+        // An epoch must pass over one connection: what is cut is sent again from its epoch on.
+        300 + random.below(300_000) as i64
+    }
+
+    fn pass(
+        &self,
+        (from, to): (std::net::TcpStream, std::net::TcpStream),
+        left: &std::sync::atomic::AtomicI64,
+    ) {
+        use std::io::{Read, Write};
+        use std::sync::atomic::Ordering;
+        let mut bytes = [0u8; 1024];
+        while let Ok(read) = (&from).read(&mut bytes) {
+            let before = left.fetch_sub(read as i64, Ordering::Relaxed);
+            let passed = read.min(before.max(0) as usize);
+            if read == 0 || (&to).write_all(&bytes[..passed]).is_err() {
+                break;
+            }
+            if passed < read {
+                if before > 0 {
+                    self.cuts.fetch_add(1, Ordering::Relaxed);
+                }
+                break;
+            }
+        }
+        let _ = from.shutdown(std::net::Shutdown::Both);
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Connections that are cut again and again, anywhere in a frame: nothing is lost, doubled or changed.
+#[test]
+fn connections_that_are_cut_change_nothing() {
+    const ROWS: usize = 80_000;
+    let (program, collected) = joined(ROWS);
+    let cutter = Arc::new(Cutter::default());
+    let (mut options, ended) = with_hosts(&program, |_| true);
+    if let Some(hosts) = &mut options.hosts {
+        hosts.launcher = Box::new(Threads {
+            program: program.clone(),
+            started: BTreeMap::new(),
+            ended: Arc::clone(&ended),
+            listens: |_| true,
+            cutter: Some(Arc::clone(&cutter)),
+        });
+    }
+    let run = Run::start(program, options).expect("starts");
+    let report = wait(&run);
+    let expected: Vec<String> = (0..ROWS).map(|i| format!("k{i:06}={}", i * 1_000_001)).collect();
+    assert_eq!(sorted(&collected), expected);
+    assert_eq!(report.sinks[0].records, ROWS as u64);
+    let cuts = cutter.cuts.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(cuts >= 30, "{cuts} cuts");
+    finished(&ended);
+}

@@ -1,0 +1,190 @@
+//! Links between processes and between hosts.
+//!
+//! One side listens ([`Listener`]), the other one dials ([`dial`]). Both greet each other ([`Greeting`]): which run they belong
+//! to and what the connection is for. The connection then becomes either end of a channel, which is used like that of any
+//! other link, or carries messages of control between two hosts.
+//!
+//! The ends of a channel use their socket on the thread of their slot: no other thread moves bytes. What a socket does not
+//! take at once stays in a queue of the memory it came from, until the descriptor is writable again. Payloads are written from
+//! the memory of the records, and read into the memory that becomes records; only TLS and small parts are copied. Between
+//! processes of one host, over [`Address::Unix`] without TLS, payloads from 64 KiB on go through shared memory.
+//!
+//! # What a peer may do
+//! Nothing a peer sends makes this side panic or keep more memory than was really sent: lengths are bounded, headers and
+//! payloads have checksums (crc32c), and memory grows as bytes come. A connection that breaks, or on which something else
+//! arrives than was sent, is told as [`LinkError::Lost`] or [`LinkError::Damaged`] after everything that came whole.
+//!
+//! # A peer that is silent
+//! Over TCP, a host that is gone without a word is told as [`LinkError::Lost`] after [`PEER_TIMEOUT`]. The same happens to a
+//! host whose process takes nothing for so long while the kernel's buffers are full. An end reads ahead whenever its
+//! thread looks at its descriptors, whether or not records are taken, up to [`READ_AHEAD`]; so only a thread that stands
+//! still for so long is taken for dead.
+mod address;
+mod carrier;
+mod ends;
+mod handshake;
+mod inbound;
+mod listener;
+mod messages;
+mod outgoing;
+mod pool;
+mod ring;
+mod security;
+#[cfg(test)]
+mod tests;
+
+pub use address::{Address, AddressError};
+pub use carrier::PEER_TIMEOUT;
+pub use ends::READ_AHEAD;
+pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial};
+pub use inbound::MAX_PAYLOAD;
+pub use listener::{Listener, MAX_HANDSHAKES, Serving};
+pub use messages::{MAX_MESSAGE, MessageReader, MessageWriter};
+pub use pool::POOL_BYTES;
+pub use security::{Certificates, Security};
+
+use arrow_schema::SchemaRef;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+#[cfg(doc)]
+use crate::link::LinkError;
+
+/// Version of what is said on connections. Two sides with different versions refuse each other.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What the greeting side does on a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Sends records.
+    Sender,
+    /// Receives them.
+    Receiver,
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Purpose {
+    /// A channel of the plan.
+    Channel {
+        /// Which one.
+        channel: u64,
+        /// What the greeting side does on it.
+        role: Role,
+        /// Which incarnation of its slot the greeting side is.
+        incarnation: u32,
+        /// [`schema_hash`] of the records.
+        schema: u64,
+    },
+    /// Messages between two hosts.
+    Control {
+        /// Name of the greeting host.
+        host: String,
+    },
+}
+
+/// The first words of either side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Greeting {
+    /// Which run the side belongs to.
+    #[serde(with = "hexadecimal")]
+    pub run: u128,
+    /// Version of the plan it works by. Sides with different versions may meet: the one that accepts decides.
+    pub plan_version: u64,
+    /// What the connection is for.
+    pub purpose: Purpose,
+}
+
+impl Greeting {
+    /// Why this and the greeting of the other side do not fit, if they do not.
+    fn mismatch(&self, other: &Self) -> Option<String> {
+        if self.run != other.run {
+            return Some(format!("another run: {:032x}, here it is {:032x}", other.run, self.run));
+        }
+        match (&self.purpose, &other.purpose) {
+            (Purpose::Control { .. }, Purpose::Control { .. }) => None,
+            (
+                Purpose::Channel { channel, role, schema, .. },
+                Purpose::Channel { channel: their_channel, role: their_role, schema: their_schema, .. },
+            ) => {
+                if channel != their_channel {
+                    Some(format!("another channel: {their_channel}, here it is {channel}"))
+                } else if role == their_role {
+                    Some(format!("both sides of channel {channel} want to be its {role:?}").to_lowercase())
+                } else if schema != their_schema {
+                    Some(format!(
+                        "another schema on channel {channel}: {their_schema:016x}, here {schema:016x}"
+                    ))
+                } else {
+                    None
+                }
+            }
+            _ => Some("a channel on one side and control on the other".into()),
+        }
+    }
+}
+
+/// JSON has no numbers of 128 bits.
+mod hexadecimal {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(value: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{value:032x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u128::from_str_radix(&text, 16).map_err(D::Error::custom)
+    }
+}
+
+/// Tells schemas apart: names, types, nullability and metadata. The same on all hosts.
+pub fn schema_hash(schema: &SchemaRef) -> u64 {
+    let mut text = String::new();
+    for field in schema.fields() {
+        let parts = (field.name(), field.data_type(), field.is_nullable(), field.metadata());
+        text.push_str(&format!("{parts:?}\n"));
+    }
+    text.push_str(&format!("{:?}", schema.metadata()));
+    xxh3_64(text.as_bytes())
+}
+
+/// Why two sides do not come together.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The peer does not want this connection.
+    #[error("the peer refused: {0}")]
+    Refused(String),
+    /// The greeting of the peer is for something else.
+    #[error("the peer does not fit: {0}")]
+    Mismatch(String),
+    /// The operating system refused, or the connection broke.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The peer was too slow.
+    #[error("the peer did not answer in time")]
+    Timeout,
+    /// The peer speaks another version of the protocol.
+    #[error("the peer speaks version {theirs} of the protocol, this side version {ours}")]
+    Version {
+        /// This side's.
+        ours: u32,
+        /// The peer's.
+        theirs: u32,
+    },
+    /// What the peer said is no greeting.
+    #[error("no greeting: {0}")]
+    Malformed(String),
+    /// The peer is not who it should be, or this side is not for the peer; or TLS failed otherwise.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// Certificates that cannot be used.
+    #[error("certificates: {0}")]
+    Certificates(String),
+    /// The own side stops serving.
+    #[error("this side stops")]
+    Stopped,
+}

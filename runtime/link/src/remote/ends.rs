@@ -1,0 +1,413 @@
+//! The ends of a channel over a socket.
+use super::carrier::{Carrier, lost};
+use super::inbound::{Inbound, LARGE, new_ring, seal};
+use super::outgoing::Outgoing;
+use super::ring::RingSender;
+use crate::frame::{Content, Control, Frame};
+use crate::link::codec::{Decoder, Encoder, HEADER_BYTES, WireHeader, u32_at, u64_at};
+use crate::link::{LinkError, LinkReceiver, LinkSender};
+use arrow_buffer::Buffer;
+use arrow_schema::SchemaRef;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Bytes of payloads that a receiving end takes from the socket before they are asked for.
+pub const READ_AHEAD: usize = 8 << 20;
+/// Bytes of a control word: kind, three zeros, checksum of the others, value.
+const WORD_BYTES: usize = 16;
+/// Words that are read at once.
+const WORDS: usize = 256;
+const RESUME: u8 = 1;
+const CREDIT: u8 = 2;
+const DURABLE: u8 = 3;
+/// So many payloads were taken from the ring, in all; not for the one above.
+const TAKEN: u8 = 4;
+
+/// Why an end is of no more use.
+#[derive(Clone)]
+enum End {
+    Lost,
+    Damaged(String),
+}
+
+impl From<&LinkError> for End {
+    fn from(error: &LinkError) -> Self {
+        match error {
+            LinkError::Damaged(text) => Self::Damaged(text.clone()),
+            _ => Self::Lost,
+        }
+    }
+}
+
+impl From<End> for LinkError {
+    fn from(end: End) -> Self {
+        match end {
+            End::Lost => Self::Lost,
+            End::Damaged(text) => Self::Damaged(text),
+        }
+    }
+}
+
+/// What both ends have.
+struct Wire {
+    carrier: Carrier,
+    outgoing: Outgoing,
+    /// The socket had something, as far as known.
+    readable: bool,
+    /// The socket takes something, as far as known.
+    writable: bool,
+    /// Nothing more can be read, told when all that came before was taken.
+    ended: Option<End>,
+    /// Nothing more can be written.
+    mute: bool,
+}
+
+impl Wire {
+    fn new(carrier: Carrier) -> Self {
+        // Whatever has come before anybody waited for the descriptor must be looked at.
+        Self {
+            carrier,
+            outgoing: Outgoing::default(),
+            readable: true,
+            writable: true,
+            ended: None,
+            mute: false,
+        }
+    }
+
+    fn ready(&mut self) {
+        (self.readable, self.writable) = (true, true);
+    }
+
+    /// Writes what the socket takes.
+    fn flush(&mut self) -> Result<(), LinkError> {
+        if self.mute {
+            return Err(LinkError::Lost);
+        }
+        if !self.writable {
+            return Ok(());
+        }
+        match self.outgoing.flush(&mut self.carrier) {
+            Ok(all) => {
+                self.writable = all;
+                Ok(())
+            }
+            Err(_) => {
+                self.mute = true;
+                self.outgoing.clear();
+                Err(LinkError::Lost)
+            }
+        }
+    }
+
+    /// Takes what is to be sent, and writes what the socket takes.
+    fn send(&mut self, header: &[u8], payload: &[Buffer]) -> Result<(), LinkError> {
+        self.told()?;
+        if !self.mute {
+            self.outgoing.push(header, payload);
+        }
+        self.flush()
+    }
+
+    /// Notes why nothing more can be read.
+    fn end(&mut self, error: &LinkError) {
+        self.ended = Some(End::from(error));
+        self.readable = false;
+    }
+
+    fn told(&self) -> Result<(), LinkError> {
+        self.ended.clone().map_or(Ok(()), |end| Err(end.into()))
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // What the socket does not take now is lost; whoever must know that it arrived waits for an answer.
+        let _ = self.flush();
+        self.carrier.close();
+    }
+}
+
+/// Sends frames.
+pub(super) struct Sender {
+    socket: Arc<OwnedFd>,
+    encoder: Encoder,
+    wire: RefCell<Wire>,
+    /// Bytes of control words that came and were not taken, and how many of them were taken since.
+    words: Vec<u8>,
+    taken: usize,
+    ring: Option<RingSender>,
+}
+
+impl Sender {
+    pub(super) fn new(mut carrier: Carrier, schema: &SchemaRef) -> Result<Self, LinkError> {
+        let mut ring = None;
+        if carrier.is_local() {
+            let made = RingSender::new()?;
+            match carrier.pass(&new_ring(), made.as_fd()) {
+                Ok(HEADER_BYTES) => ring = Some(made),
+                // Everything goes over the socket, as to another host.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Ok(_) | Err(_) => return Err(LinkError::Lost),
+            }
+        }
+        Ok(Self {
+            socket: Arc::clone(carrier.socket()),
+            encoder: Encoder::new(schema)?,
+            wire: RefCell::new(Wire::new(carrier)),
+            words: Vec::new(),
+            taken: 0,
+            ring,
+        })
+    }
+}
+
+impl LinkSender for Sender {
+    fn send(&mut self, frame: Frame) -> Result<u64, LinkError> {
+        let (mut header, payload) = self.encoder.encode(&frame)?;
+        let checksum = payload.iter().fold(0, |checksum, part| crc32c::crc32c_append(checksum, part));
+        header.checksum = u64::from(checksum);
+        let large = header.length >= LARGE as u64;
+        let place = match &mut self.ring {
+            Some(ring) if large => ring.write(&payload, header.length)?,
+            _ => None,
+        };
+        let inline = if place.is_some() { &[] } else { payload.as_slice() };
+        self.wire.get_mut().send(&seal(&header, place), inline).map(|()| HEADER_BYTES as u64 + header.length)
+    }
+
+    fn receive_control(&mut self) -> Result<Option<Control>, LinkError> {
+        let wire = self.wire.get_mut();
+        // That the peer is gone is told when all that it said was taken.
+        let _ = wire.flush();
+        loop {
+            if let Some(word) = self.words[self.taken..].first_chunk::<WORD_BYTES>() {
+                self.taken += WORD_BYTES;
+                let heard = read_word(word).and_then(|word| match (word, &mut self.ring) {
+                    (Word::Control(control), _) => Ok(Some(control)),
+                    (Word::Taken(count), Some(ring)) => ring.release(count).map(|()| None),
+                    (Word::Taken(_), None) => Err(LinkError::Damaged("taken from no ring".into())),
+                });
+                match heard {
+                    Ok(None) => continue,
+                    Ok(control) => return Ok(control),
+                    Err(error) => {
+                        wire.end(&error);
+                        return Err(error);
+                    }
+                }
+            }
+            if !wire.readable {
+                wire.told()?;
+                return if wire.mute { Err(LinkError::Lost) } else { Ok(None) };
+            }
+            self.words.drain(..self.taken);
+            self.taken = 0;
+            let before = self.words.len();
+            self.words.resize(WORDS * WORD_BYTES, 0);
+            let read = wire.carrier.read(&mut self.words[before..]);
+            self.words.truncate(before + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => wire.end(&LinkError::Lost),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => wire.readable = false,
+                Err(error) => wire.end(&lost(&error)),
+            }
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn wants_writable(&self) -> bool {
+        true
+    }
+
+    fn clear(&self) -> bool {
+        let mut wire = self.wire.borrow_mut();
+        wire.ready();
+        // A failure is kept and told where it can be.
+        let _ = wire.flush();
+        true
+    }
+}
+
+/// What travels from the receiver to the sender.
+#[derive(Clone, Copy)]
+enum Word {
+    Control(Control),
+    Taken(u64),
+}
+
+fn write_word(word: Word) -> [u8; WORD_BYTES] {
+    let (kind, value) = match word {
+        Word::Control(Control::Resume(epoch)) => (RESUME, epoch),
+        Word::Control(Control::Credit(bytes)) => (CREDIT, bytes),
+        Word::Control(Control::Durable(epoch)) => (DURABLE, epoch),
+        Word::Taken(count) => (TAKEN, count),
+    };
+    let mut word = [0; WORD_BYTES];
+    word[0] = kind;
+    word[8..].copy_from_slice(&value.to_le_bytes());
+    let checksum = crc32c::crc32c(&word);
+    word[4..8].copy_from_slice(&checksum.to_le_bytes());
+    word
+}
+
+fn read_word(word: &[u8; WORD_BYTES]) -> Result<Word, LinkError> {
+    let mut unsigned = *word;
+    unsigned[4..8].fill(0);
+    if crc32c::crc32c(&unsigned) != u32_at(word, 4) {
+        return Err(LinkError::Damaged("the checksum of a control word differs".into()));
+    }
+    let value = u64_at(word, 8);
+    match word[0] {
+        RESUME => Ok(Word::Control(Control::Resume(value))),
+        CREDIT => Ok(Word::Control(Control::Credit(value))),
+        DURABLE => Ok(Word::Control(Control::Durable(value))),
+        TAKEN => Ok(Word::Taken(value)),
+        other => Err(LinkError::Damaged(format!("unknown control word {other}"))),
+    }
+}
+
+/// What of the receiving end moves when its descriptor is ready.
+struct Ahead {
+    wire: Wire,
+    inbound: Inbound,
+    /// Frames that came and were not asked for, and the memory they take.
+    frames: VecDeque<(WireHeader, Buffer)>,
+    bytes: usize,
+}
+
+/// Memory that a frame takes while it waits, about.
+fn memory(payload: &Buffer) -> usize {
+    payload.len() + 256
+}
+
+impl Ahead {
+    fn next(&mut self) -> Option<(WireHeader, Buffer)> {
+        if !self.wire.readable {
+            return None;
+        }
+        let before = self.inbound.taken();
+        let next = self.inbound.next(&mut self.wire.carrier);
+        if self.inbound.taken() > before {
+            // A sender that is gone needs no space; what it sent is still taken.
+            let _ = self.wire.send(&write_word(Word::Taken(self.inbound.taken())), &[]);
+        }
+        match next {
+            Ok(frame) => {
+                self.wire.readable = frame.is_some();
+                frame
+            }
+            Err(error) => {
+                self.wire.end(&error);
+                None
+            }
+        }
+    }
+}
+
+/// Receives frames.
+pub(super) struct Receiver {
+    socket: Arc<OwnedFd>,
+    decoder: Decoder,
+    schema: SchemaRef,
+    /// That of the last records, which was compared with the one above.
+    seen: Option<SchemaRef>,
+    ahead: RefCell<Ahead>,
+}
+
+impl Receiver {
+    pub(super) fn new(mut carrier: Carrier, schema: SchemaRef) -> Self {
+        if carrier.is_local() {
+            carrier.expect_descriptor();
+        }
+        let socket = Arc::clone(carrier.socket());
+        let ahead = Ahead {
+            wire: Wire::new(carrier),
+            inbound: Inbound::default(),
+            frames: VecDeque::new(),
+            bytes: 0,
+        };
+        Self { socket, decoder: Decoder::default(), schema, seen: None, ahead: RefCell::new(ahead) }
+    }
+
+    fn compare(&mut self, frame: Frame) -> Result<Frame, LinkError> {
+        if let Content::Data { batch, .. } = &frame.content
+            && !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, batch.schema_ref()))
+        {
+            if batch.schema_ref().fields() != self.schema.fields() {
+                return Err(LinkError::Damaged("records of another schema".into()));
+            }
+            self.seen = Some(batch.schema());
+        }
+        Ok(frame)
+    }
+
+    #[cfg(test)]
+    pub(super) fn taken_from_ring(&self) -> u64 {
+        self.ahead.borrow().inbound.taken()
+    }
+
+    #[cfg(test)]
+    pub(super) fn copied(&self) -> u64 {
+        self.ahead.borrow().inbound.copied()
+    }
+}
+
+impl LinkReceiver for Receiver {
+    fn receive(&mut self) -> Result<Option<Frame>, LinkError> {
+        let ahead = self.ahead.get_mut();
+        let next = match ahead.frames.pop_front() {
+            Some((header, payload)) => {
+                ahead.bytes -= memory(&payload);
+                Some((header, payload))
+            }
+            None => ahead.next(),
+        };
+        let Some((header, payload)) = next else { return ahead.wire.told().map(|()| None) };
+        // Arrow checks what it reads, but not everywhere: what it panics at is no record batch either.
+        let decoded = catch_unwind(AssertUnwindSafe(|| self.decoder.decode(&header, payload)))
+            .unwrap_or_else(|_| Err(LinkError::Damaged("Arrow cannot read a record batch".into())));
+        decoded.and_then(|frame| self.compare(frame)).map(Some).inspect_err(|error| {
+            let ahead = self.ahead.get_mut();
+            ahead.frames.clear();
+            ahead.bytes = 0;
+            ahead.wire.end(error);
+        })
+    }
+
+    fn send_control(&mut self, control: Control) -> Result<(), LinkError> {
+        self.ahead.get_mut().wire.send(&write_word(Word::Control(control)), &[])
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn wants_writable(&self) -> bool {
+        true
+    }
+
+    fn clear(&self) -> bool {
+        let mut ahead = self.ahead.borrow_mut();
+        if ahead.wire.ended.is_none() {
+            ahead.wire.ready();
+        }
+        // A failure is kept and told where it can be.
+        let _ = ahead.wire.flush();
+        // Also when nobody takes records for a while: the kernel of the sender takes a full socket for a dead peer.
+        while ahead.bytes < READ_AHEAD {
+            let Some(frame) = ahead.next() else { break };
+            ahead.bytes += memory(&frame.1);
+            ahead.frames.push_back(frame);
+        }
+        true
+    }
+}

@@ -1,0 +1,307 @@
+//! How two sides find out that they fit.
+//!
+//! Either side says: eight bytes `TIDEMILL`, the version of its protocol (4 bytes, little endian, as all numbers), what
+//! follows (1: a greeting, 2: why not) and three zeros, the length of that (4), then JSON or text. The side that dials
+//! begins. Only this is the same in all versions.
+use super::carrier::{Carrier, Deadline, Waited, configure_tcp, wait};
+use super::ends::{Receiver, Sender};
+use super::messages::{MessageReader, MessageWriter};
+use super::{Address, Greeting, PROTOCOL_VERSION, RemoteError, Security};
+use crate::link::codec::u32_at;
+use crate::link::{LinkError, LinkReceiver, LinkSender};
+use arrow_schema::SchemaRef;
+use rustix::event::PollFlags;
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Bytes that a greeting may have.
+pub const GREETING_BYTES: usize = 64 << 10;
+/// So long a listening side waits for a greeting, and for its answer to be taken.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const MAGIC: &[u8; 8] = b"TIDEMILL";
+const PREAMBLE: usize = 20;
+const GREETING: u8 = 1;
+const REFUSAL: u8 = 2;
+
+/// Talks during the handshake, with patience.
+struct Talk<'a> {
+    carrier: &'a mut Carrier,
+    deadline: Deadline,
+    stop: Option<BorrowedFd<'a>>,
+}
+
+/// What a peer said first.
+enum Said {
+    Greeting(Greeting),
+    Refusal(String),
+}
+
+fn failed(error: io::Error) -> RemoteError {
+    match error.kind() {
+        ErrorKind::InvalidData => match error.into_inner() {
+            Some(inner) => RemoteError::Tls(inner.to_string()),
+            None => RemoteError::Tls("damaged".into()),
+        },
+        _ => RemoteError::Io(error),
+    }
+}
+
+impl Talk<'_> {
+    fn wait(&self, flags: PollFlags) -> Result<(), RemoteError> {
+        match wait(self.carrier.as_fd(), flags, Some(self.deadline), self.stop) {
+            Waited::Ready => Ok(()),
+            Waited::TimedOut => Err(RemoteError::Timeout),
+            Waited::Stopped => Err(RemoteError::Stopped),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), RemoteError> {
+        loop {
+            match self.carrier.flush() {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> Result<(), RemoteError> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.carrier.read(&mut into[done..]) {
+                Ok(0) => {
+                    let text = "the peer closed the connection without an answer";
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, text).into());
+                }
+                Ok(n) => done += n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.flush()?;
+                    self.wait(PollFlags::IN)?;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), RemoteError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.carrier.write(&[IoSlice::new(&bytes[done..])]) {
+                // TLS that has not shaken hands takes no more: what it waits for has to be read.
+                Ok(0) => self.flush()?,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.flush()
+    }
+
+    fn say(&mut self, kind: u8, body: &[u8]) -> Result<(), RemoteError> {
+        let mut bytes = Vec::with_capacity(PREAMBLE + body.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[kind, 0, 0, 0]);
+        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(body);
+        self.write(&bytes)
+    }
+
+    fn greet(&mut self, greeting: &Greeting) -> Result<(), RemoteError> {
+        let body = serde_json::to_vec(greeting).map_err(|error| RemoteError::Malformed(error.to_string()))?;
+        if body.len() > GREETING_BYTES {
+            return Err(RemoteError::Malformed(format!(
+                "{} bytes, {GREETING_BYTES} are the most",
+                body.len()
+            )));
+        }
+        self.say(GREETING, &body)
+    }
+
+    fn listen(&mut self) -> Result<Said, RemoteError> {
+        let mut preamble = [0; PREAMBLE];
+        self.read(&mut preamble)?;
+        if !preamble.starts_with(MAGIC) {
+            return Err(RemoteError::Malformed("this is not how tidemill begins".into()));
+        }
+        let theirs = u32_at(&preamble, 8);
+        let length = u32_at(&preamble, 16) as usize;
+        if length > GREETING_BYTES {
+            return Err(RemoteError::Malformed(format!("{length} bytes, {GREETING_BYTES} are the most")));
+        }
+        let mut body = vec![0; length];
+        self.read(&mut body)?;
+        if theirs != PROTOCOL_VERSION {
+            return Err(RemoteError::Version { ours: PROTOCOL_VERSION, theirs });
+        }
+        match preamble[12] {
+            GREETING => serde_json::from_slice(&body)
+                .map(Said::Greeting)
+                .map_err(|error| RemoteError::Malformed(error.to_string())),
+            REFUSAL => Ok(Said::Refusal(String::from_utf8_lossy(&body).into_owned())),
+            other => Err(RemoteError::Malformed(format!("unknown kind {other}"))),
+        }
+    }
+
+    fn refuse(&mut self, reason: &str) -> Result<(), RemoteError> {
+        let mut end = reason.len().min(GREETING_BYTES);
+        while !reason.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.say(REFUSAL, &reason.as_bytes()[..end])
+    }
+}
+
+/// Connects to a side that listens, and greets it. Waits for its answer, at most so long for all of it; looking up the name of
+/// a host is up to the system and not counted.
+///
+/// # Errors
+/// [`RemoteError::Refused`] with the peer's reason; anything else that may come between.
+pub fn dial(
+    address: &Address,
+    security: &Security,
+    greeting: &Greeting,
+    timeout: Duration,
+) -> Result<Connection, RemoteError> {
+    let deadline = Deadline::after(timeout);
+    let socket: OwnedFd = match address {
+        Address::Tcp(host) => {
+            let stream = connect(host, deadline)?;
+            let socket = OwnedFd::from(stream);
+            configure_tcp(&socket)?;
+            socket
+        }
+        Address::Unix(path) => UnixStream::connect(path)?.into(),
+    };
+    let mut carrier = Carrier::new(socket, security.client()?)?;
+    if matches!(address, Address::Unix(_)) {
+        carrier = carrier.local();
+    }
+    let mut talk = Talk { carrier: &mut carrier, deadline, stop: None };
+    talk.greet(greeting)?;
+    match talk.listen()? {
+        Said::Refusal(reason) => Err(RemoteError::Refused(reason)),
+        Said::Greeting(peer) => match greeting.mismatch(&peer) {
+            Some(reason) => Err(RemoteError::Mismatch(reason)),
+            None => Ok(Connection { carrier, peer }),
+        },
+    }
+}
+
+fn connect(host: &str, deadline: Deadline) -> Result<TcpStream, RemoteError> {
+    let mut last = RemoteError::Io(io::Error::new(ErrorKind::NotFound, format!("{host} has no address")));
+    for address in host.to_socket_addrs()? {
+        let left = deadline.left();
+        if left.is_zero() {
+            return Err(RemoteError::Timeout);
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == ErrorKind::TimedOut => last = RemoteError::Timeout,
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last)
+}
+
+/// A peer that has greeted and waits for an answer. Dropping it closes the connection without one.
+pub struct Incoming {
+    /// What the peer said.
+    pub greeting: Greeting,
+    carrier: Carrier,
+}
+
+impl std::fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Incoming").field("greeting", &self.greeting).finish_non_exhaustive()
+    }
+}
+
+impl Incoming {
+    /// Hears a greeting. A peer that begins otherwise is told why it is refused.
+    pub(super) fn hear(mut carrier: Carrier, stop: BorrowedFd<'_>) -> Result<Self, RemoteError> {
+        let deadline = Deadline::after(HANDSHAKE_TIMEOUT);
+        let mut talk = Talk { carrier: &mut carrier, deadline, stop: Some(stop) };
+        let error = match talk.listen() {
+            Ok(Said::Greeting(greeting)) => return Ok(Self { greeting, carrier }),
+            Ok(Said::Refusal(reason)) => RemoteError::Refused(reason),
+            Err(error) => error,
+        };
+        if matches!(error, RemoteError::Malformed(_) | RemoteError::Version { .. }) {
+            // From the peer's side, ours and theirs are the other way round: it sees the version itself.
+            let _ = talk.refuse(&error.to_string());
+        }
+        carrier.close();
+        Err(error)
+    }
+
+    /// Answers with the own greeting.
+    ///
+    /// # Errors
+    /// [`RemoteError::Mismatch`] when the greetings do not fit, for example of different runs: the peer is refused with the same
+    /// reason. Others when it cannot be answered.
+    pub fn accept(mut self, own: &Greeting) -> Result<Connection, RemoteError> {
+        if let Some(reason) = own.mismatch(&self.greeting) {
+            self.refuse(&reason);
+            return Err(RemoteError::Mismatch(reason));
+        }
+        let deadline = Deadline::after(HANDSHAKE_TIMEOUT);
+        Talk { carrier: &mut self.carrier, deadline, stop: None }.greet(own)?;
+        Ok(Connection { carrier: self.carrier, peer: self.greeting })
+    }
+
+    /// Tells the peer why it is not wanted, and closes the connection.
+    pub fn refuse(mut self, reason: &str) {
+        let deadline = Deadline::after(HANDSHAKE_TIMEOUT);
+        // A peer that does not hear it has gone already.
+        let _ = Talk { carrier: &mut self.carrier, deadline, stop: None }.refuse(reason);
+        self.carrier.close();
+    }
+}
+
+/// A connection whose sides know each other.
+pub struct Connection {
+    carrier: Carrier,
+    peer: Greeting,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// What the peer said.
+    pub fn peer(&self) -> &Greeting {
+        &self.peer
+    }
+
+    /// Becomes the end of a channel that sends records of this schema.
+    ///
+    /// # Errors
+    /// When Arrow cannot encode the schema.
+    pub fn into_sender(self, schema: SchemaRef) -> Result<Box<dyn LinkSender>, LinkError> {
+        Ok(Box::new(Sender::new(self.carrier, &schema)?))
+    }
+
+    /// Becomes the end of a channel that receives records of this schema; others are [`LinkError::Damaged`].
+    ///
+    /// # Errors
+    /// When the system refuses what the link needs.
+    pub fn into_receiver(self, schema: SchemaRef) -> Result<Box<dyn LinkReceiver>, LinkError> {
+        Ok(Box::new(Receiver::new(self.carrier, schema)))
+    }
+
+    /// Becomes a way to send messages both ways.
+    ///
+    /// # Errors
+    /// When the system refuses what it needs.
+    pub fn into_messages(self) -> Result<(MessageWriter, MessageReader), LinkError> {
+        Ok(super::messages::over(self.carrier))
+    }
+}

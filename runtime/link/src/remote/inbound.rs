@@ -1,0 +1,252 @@
+//! Puts frames together from what the socket gives.
+use super::carrier::{Carrier, lost};
+use super::ends::READ_AHEAD;
+use super::pool::Memory;
+use super::ring::RingReceiver;
+use crate::frame::Header;
+use crate::link::LinkError;
+use crate::link::codec::{HEADER_BYTES, WireHeader, u32_at};
+use arrow_buffer::Buffer;
+use bytes::Bytes;
+use std::io::ErrorKind;
+
+/// Bytes that a payload may have.
+pub const MAX_PAYLOAD: u64 = 1 << 30;
+/// From this size on a payload is read into its own memory and nowhere else.
+pub(super) const LARGE: usize = 64 << 10;
+/// Bytes that small frames are read with at once.
+const STAGE: usize = 16 << 10;
+/// So much memory a header gets on its word, as much as a connection may take for what nobody asked for; the rest comes as
+/// the payload does.
+const ON_TRUST: usize = READ_AHEAD;
+/// What Arrow wants its buffers to begin at.
+const ALIGNMENT: usize = 64;
+/// Where the header has its own checksum.
+const HEADER_CHECKSUM: usize = 56;
+
+/// Where the header says how the payload travels.
+const TRAVEL: usize = 1;
+/// The payload follows the header; it lies in the ring, whose offset is in the upper half of the checksum; there is none, and
+/// the descriptor of a ring came with the header.
+const INLINE: u8 = 0;
+const IN_RING: u8 = 1;
+const NEW_RING: u8 = 2;
+
+/// The header of a frame with its checksum; `ring`: where in the ring its payload lies.
+pub(super) fn seal(wire: &WireHeader, ring: Option<u32>) -> [u8; HEADER_BYTES] {
+    let checksum = wire.checksum | u64::from(ring.unwrap_or(0)) << 32;
+    finish(WireHeader { checksum, ..*wire }, if ring.is_some() { IN_RING } else { INLINE })
+}
+
+/// The header that the descriptor of a ring travels with.
+pub(super) fn new_ring() -> [u8; HEADER_BYTES] {
+    let header = Header { incarnation: 0, sequence: 0, sent_at: 0, cost: 0 };
+    finish(WireHeader { kind: 0, header, epoch: 0, length: 0, checksum: 0 }, NEW_RING)
+}
+
+fn finish(wire: WireHeader, travel: u8) -> [u8; HEADER_BYTES] {
+    let mut bytes = wire.to_bytes();
+    bytes[TRAVEL] = travel;
+    let checksum = crc32c::crc32c(&bytes[..HEADER_CHECKSUM]);
+    bytes[HEADER_CHECKSUM..HEADER_CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The header in these bytes, if one was sent.
+fn open(bytes: &[u8; HEADER_BYTES]) -> Result<(WireHeader, u8), LinkError> {
+    let damaged = |text: String| Err(LinkError::Damaged(text));
+    if u32_at(bytes, HEADER_CHECKSUM) != crc32c::crc32c(&bytes[..HEADER_CHECKSUM]) {
+        return damaged("the checksum of a header differs".into());
+    }
+    let wire = WireHeader::from_bytes(bytes);
+    if !wire.is_known() {
+        return damaged(format!("unknown frame kind {}", wire.kind));
+    }
+    if wire.length > MAX_PAYLOAD {
+        return damaged(format!("{} bytes of payload, {MAX_PAYLOAD} are the most", wire.length));
+    }
+    Ok((wire, bytes[TRAVEL]))
+}
+
+/// A payload that is on its way.
+struct Partial {
+    wire: WireHeader,
+    /// `pad` bytes that make the payload begin at a multiple of [`ALIGNMENT`], the payload, and space for the header that
+    /// comes next, which then needs no system call of its own.
+    memory: Memory,
+    pad: usize,
+    /// So much of the payload has come.
+    come: usize,
+    /// Of what has come.
+    checksum: u32,
+}
+
+impl Partial {
+    fn new(wire: WireHeader) -> Self {
+        let memory = Memory::of((wire.length as usize).min(ON_TRUST) + ALIGNMENT + HEADER_BYTES);
+        let pad = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { wire, memory, pad, come: 0, checksum: 0 }
+    }
+
+    fn length(&self) -> usize {
+        self.wire.length as usize
+    }
+
+    /// Where the rest of the payload goes, as far as there is memory, and then the next header. Memory that moves as it grows
+    /// may begin elsewhere between two multiples of [`ALIGNMENT`], but at one of 16, where allocators begin: enough for
+    /// everything in Arrow, which aligns by itself what is not.
+    fn rest(&mut self) -> &mut [u8] {
+        let begin = self.pad + self.come;
+        if begin + HEADER_BYTES >= self.memory.len() {
+            let more = self.come.min(self.length() - self.come);
+            self.memory.grow(begin + more + HEADER_BYTES);
+        }
+        let end = (self.pad + self.length() + HEADER_BYTES).min(self.memory.len());
+        &mut self.memory[begin..end]
+    }
+
+    /// So many more bytes are there; tells how many of them are beyond the payload.
+    fn came(&mut self, bytes: usize) -> usize {
+        let own = bytes.min(self.length() - self.come);
+        let begin = self.pad + self.come;
+        self.checksum = crc32c::crc32c_append(self.checksum, &self.memory[begin..begin + own]);
+        self.come += own;
+        bytes - own
+    }
+
+    fn finish(self) -> Result<(WireHeader, Buffer), LinkError> {
+        if self.checksum != self.wire.checksum as u32 {
+            let text = format!("checksum of frame {} differs", self.wire.header.sequence);
+            return Err(LinkError::Damaged(text));
+        }
+        let place = self.pad..self.pad + self.length();
+        Ok((self.wire, Buffer::from(Bytes::from_owner(self.memory).slice(place))))
+    }
+}
+
+/// Puts frames together.
+pub(super) struct Inbound {
+    stage: Vec<u8>,
+    /// What of the stage is not taken yet.
+    begin: usize,
+    end: usize,
+    /// The last payload was large: of what comes next only the header goes to the stage.
+    large: bool,
+    partial: Option<Partial>,
+    copied: u64,
+    ring: Option<RingReceiver>,
+    /// Payloads taken from the ring.
+    taken: u64,
+}
+
+impl Default for Inbound {
+    fn default() -> Self {
+        Self {
+            stage: vec![0; STAGE],
+            begin: 0,
+            end: 0,
+            large: false,
+            partial: None,
+            copied: 0,
+            ring: None,
+            taken: 0,
+        }
+    }
+}
+
+impl Inbound {
+    /// The next frame that is whole: `None` when the socket has no more now.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`] at the end of what the peer sent, [`LinkError::Damaged`] at what is no frame. After an error
+    /// nothing more can be read.
+    pub(super) fn next(&mut self, carrier: &mut Carrier) -> Result<Option<(WireHeader, Buffer)>, LinkError> {
+        loop {
+            let read = match &mut self.partial {
+                Some(partial) => {
+                    let missing = partial.length() - partial.come;
+                    let staged = missing.min(self.end - self.begin);
+                    if staged > 0 {
+                        partial.rest()[..staged]
+                            .copy_from_slice(&self.stage[self.begin..self.begin + staged]);
+                        partial.came(staged);
+                        self.begin += staged;
+                        self.copied += if self.large { staged as u64 } else { 0 };
+                    }
+                    if missing == staged {
+                        return self.partial.take().map(Partial::finish).transpose();
+                    }
+                    let read = carrier.read(partial.rest());
+                    let beyond = partial.came(*read.as_ref().unwrap_or(&0));
+                    if beyond > 0 {
+                        // The stage was empty, or the payload would not have been read from the socket.
+                        let begin = partial.pad + partial.length();
+                        self.stage[..beyond].copy_from_slice(&partial.memory[begin..begin + beyond]);
+                        (self.begin, self.end) = (0, beyond);
+                    }
+                    read
+                }
+                None => {
+                    if let Some(header) = self.stage[self.begin..self.end].first_chunk() {
+                        let (wire, travel) = open(header)?;
+                        self.begin += HEADER_BYTES;
+                        match travel {
+                            INLINE => {}
+                            IN_RING => return self.take_from_ring(wire).map(Some),
+                            NEW_RING => {
+                                let descriptor = carrier.take_descriptor();
+                                let missing = || LinkError::Damaged("a ring without a descriptor".into());
+                                self.ring = Some(RingReceiver::adopt(descriptor.ok_or_else(missing)?)?);
+                                continue;
+                            }
+                            other => {
+                                return Err(LinkError::Damaged(format!("unknown way to travel: {other}")));
+                            }
+                        }
+                        self.large = wire.length as usize >= LARGE;
+                        self.partial = Some(Partial::new(wire));
+                        continue;
+                    }
+                    self.stage.copy_within(self.begin..self.end, 0);
+                    (self.begin, self.end) = (0, self.end - self.begin);
+                    let until = if self.large { HEADER_BYTES } else { STAGE };
+                    let read = carrier.read(&mut self.stage[self.end..until]);
+                    self.end += *read.as_ref().unwrap_or(&0);
+                    read
+                }
+            };
+            match read {
+                // What has come of a frame that is not whole is nothing.
+                Ok(0) => return Err(LinkError::Lost),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(lost(&error)),
+            }
+        }
+    }
+
+    fn take_from_ring(&mut self, wire: WireHeader) -> Result<(WireHeader, Buffer), LinkError> {
+        let none = || LinkError::Damaged("a payload in a ring that there is not".into());
+        let ring = self.ring.as_ref().ok_or_else(none)?;
+        let mut partial = Partial::new(wire);
+        let length = partial.length();
+        if length > ON_TRUST {
+            return Err(LinkError::Damaged("a payload beyond the ring".into()));
+        }
+        ring.read(&mut partial.rest()[..length], wire.checksum >> 32)?;
+        partial.came(length);
+        self.taken += 1;
+        partial.finish()
+    }
+
+    /// How many payloads were taken from the ring in all.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Bytes of large payloads that were copied once more than needed: beginnings of those that came behind a small one.
+    #[cfg(test)]
+    pub(super) fn copied(&self) -> u64 {
+        self.copied
+    }
+}

@@ -1,0 +1,173 @@
+//! What only shows inside: which bytes are copied.
+use super::carrier::Carrier;
+use super::ends::{Receiver, Sender};
+use super::inbound::{Inbound, LARGE};
+use super::outgoing::Outgoing;
+use crate::frame::{Content, Frame, Header};
+use crate::link::codec::Encoder;
+use crate::link::{LinkReceiver, LinkSender};
+use arrow_array::{Array, ArrayRef, BinaryArray, Int64Array, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_schema::{DataType, Field, Schema};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+fn carriers() -> (Carrier, Carrier) {
+    let (one, other) = UnixStream::pair().unwrap();
+    (Carrier::new(one.into(), None).unwrap(), Carrier::new(other.into(), None).unwrap())
+}
+
+fn batch(width: usize) -> RecordBatch {
+    let fields = [Field::new("n", DataType::Int64, false), Field::new("b", DataType::Binary, false)];
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(Int64Array::from(vec![4])), Arc::new(BinaryArray::from(vec![&vec![9u8; width][..]]))];
+    RecordBatch::try_new(Arc::new(Schema::new(fields.to_vec())), columns).unwrap()
+}
+
+fn frame(sequence: u64, batch: &RecordBatch) -> Frame {
+    let header = Header { incarnation: 1, sequence, sent_at: 0, cost: 0 };
+    Frame { header, content: Content::Data { epoch: 0, batch: batch.clone() } }
+}
+
+fn bytes_of(batch: &RecordBatch) -> &[u8] {
+    batch.column(1).as_any().downcast_ref::<BinaryArray>().unwrap().value(0)
+}
+
+fn lies_in(inner: &[u8], outer: &[u8]) -> bool {
+    let (inner, outer) = (inner.as_ptr_range(), outer.as_ptr_range());
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+/// What is written to the socket is the memory of the records.
+#[test]
+fn sending_copies_no_payload() {
+    for width in [LARGE, 1 << 20] {
+        let batch = batch(width);
+        let (header, payload) = Encoder::new(&batch.schema()).unwrap().encode(&frame(0, &batch)).unwrap();
+        let mut outgoing = Outgoing::default();
+        outgoing.push(&header.to_bytes(), &payload);
+        let shared = outgoing.parts().filter(|part| lies_in(bytes_of(&batch), part)).count();
+        assert_eq!(shared, 1);
+        let copied: usize = outgoing.parts().map(Buffer::len).sum::<usize>() - width;
+        assert!(copied < 4096, "{copied} bytes beside the payload");
+    }
+}
+
+/// What the socket gives is the memory of the records.
+#[test]
+fn receiving_copies_no_payload() {
+    let (one, mut other) = carriers();
+    let first = batch(LARGE);
+    let mut sender = Sender::new(one, &first.schema()).unwrap();
+    let mut inbound = Inbound::default();
+    let mut decoder = crate::link::codec::Decoder::default();
+    for sequence in 0..20 {
+        let sent = batch(LARGE + sequence as usize * 100_000);
+        sender.send(frame(sequence, &sent)).unwrap();
+        let (header, payload) = loop {
+            match inbound.next(&mut other).unwrap() {
+                Some(frame) => break frame,
+                None => assert!(sender.clear()),
+            }
+        };
+        assert_eq!(payload.as_ptr().align_offset(64), 0);
+        let memory = payload.clone();
+        let Content::Data { batch, .. } = decoder.decode(&header, payload).unwrap().content else {
+            panic!("no data")
+        };
+        assert_eq!(batch, sent);
+        assert!(lies_in(bytes_of(&batch), &memory), "the records are a copy of what was read");
+        let numbers = batch.column(0).to_data().buffers()[0].clone();
+        assert!(lies_in(&numbers, &memory));
+        if sequence == 0 {
+            // The beginning of the first came with its header, because nobody knew how large it is.
+            assert!(inbound.copied() <= 16 << 10);
+        }
+    }
+    let after_first = inbound.copied();
+    assert!(after_first <= 16 << 10, "{after_first} bytes were copied");
+}
+
+/// A stream of large frames behind small ones: at most the stage is copied at each change.
+#[test]
+fn copies_happen_only_where_small_frames_end() {
+    let (one, other) = carriers();
+    let (small, large) = (batch(10), batch(1 << 20));
+    let mut sender = Sender::new(one, &small.schema()).unwrap();
+    let mut receiver = Receiver::new(other, small.schema());
+    for sequence in 0..30u64 {
+        let sent = if sequence % 3 == 0 { &small } else { &large };
+        sender.send(frame(sequence, sent)).unwrap();
+        let received = loop {
+            match receiver.receive().unwrap() {
+                Some(frame) => break frame,
+                None => assert!(sender.clear() && receiver.clear()),
+            }
+        };
+        assert_eq!(received, frame(sequence, sent));
+    }
+    assert!(receiver.copied() <= 10 * (16 << 10), "{} bytes were copied", receiver.copied());
+}
+
+/// The system is told to notice a host that is gone: with what is under way, and when there is silence.
+#[test]
+fn the_system_watches_the_peer() {
+    use super::carrier::{PEER_TIMEOUT, configure_tcp};
+    use rustix::net::sockopt;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap().into();
+    configure_tcp(&socket).unwrap();
+    assert!(sockopt::tcp_nodelay(&socket).unwrap());
+    assert!(sockopt::socket_keepalive(&socket).unwrap());
+    assert_eq!(u128::from(sockopt::tcp_user_timeout(&socket).unwrap()), PEER_TIMEOUT.as_millis());
+    let probes = sockopt::tcp_keepintvl(&socket).unwrap() * sockopt::tcp_keepcnt(&socket).unwrap();
+    assert!(sockopt::tcp_keepidle(&socket).unwrap() + probes <= PEER_TIMEOUT);
+    assert!(PEER_TIMEOUT < std::time::Duration::from_secs(10));
+}
+
+/// Between processes of one host large payloads take the ring, and the ring is used again.
+#[test]
+fn large_payloads_take_the_ring() {
+    let (one, other) = carriers();
+    let (one, other) = (one.local(), other.local());
+    let large = batch(3 << 20);
+    let mut sender = Sender::new(one, &large.schema()).unwrap();
+    let mut receiver = Receiver::new(other, large.schema());
+    for sequence in 0..50u64 {
+        // Three at once are more than the ring holds: the third goes over the socket.
+        for part in 0..3 {
+            sender.send(frame(sequence * 3 + part, &large)).unwrap();
+        }
+        for part in 0..3 {
+            let received = loop {
+                match receiver.receive().unwrap() {
+                    Some(frame) => break frame,
+                    None => assert!(sender.clear() && receiver.clear()),
+                }
+            };
+            assert_eq!(received, frame(sequence * 3 + part, &large));
+        }
+        assert!(sender.clear());
+        assert!(sender.receive_control().unwrap().is_none());
+    }
+    assert_eq!(receiver.taken_from_ring(), 100);
+}
+
+/// Descriptors of a peer that are no ring are not read from, which might block for ever.
+#[test]
+fn a_descriptor_that_is_no_ring_is_refused() {
+    use super::inbound::new_ring;
+    use crate::link::LinkError;
+    use std::os::fd::AsFd;
+    let (pipe, _writer) = std::io::pipe().unwrap();
+    let file = tempfile::tempfile().unwrap();
+    for descriptor in [Some(pipe.as_fd()), Some(file.as_fd()), None] {
+        let (mut one, other) = carriers();
+        let mut receiver = Receiver::new(other.local(), batch(1).schema());
+        match descriptor {
+            Some(descriptor) => one.pass(&new_ring(), descriptor).unwrap(),
+            None => one.write(&[std::io::IoSlice::new(&new_ring())]).unwrap(),
+        };
+        assert!(matches!(receiver.receive(), Err(LinkError::Damaged(_))));
+    }
+}

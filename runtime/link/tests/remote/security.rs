@@ -1,0 +1,155 @@
+//! Who is believed.
+use crate::parts::*;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tidemill_link::remote::*;
+
+/// An authority.
+pub(crate) struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        Self::named("tests")
+    }
+
+    fn named(name: &str) -> Self {
+        let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let pem = parameters.self_signed(&key).expect("a certificate").pem();
+        Self { pem, issuer: Issuer::new(parameters, key) }
+    }
+
+    fn issue(&self, name: &str, expired: bool) -> Certificates {
+        let mut parameters = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        parameters.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        if expired {
+            parameters.not_before = rcgen::date_time_ymd(2001, 1, 1);
+            parameters.not_after = rcgen::date_time_ymd(2002, 1, 1);
+        }
+        let key = KeyPair::generate().expect("a key");
+        let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
+        Certificates {
+            chain_pem: certificate.pem().into_bytes(),
+            key_pem: key.serialize_pem().into_bytes(),
+            authority_pem: self.pem.clone().into_bytes(),
+        }
+    }
+
+    pub(crate) fn host(&self) -> Certificates {
+        self.issue("tidemill", false)
+    }
+}
+
+fn secured(certificates: &Certificates) -> Security {
+    Security::mutual(certificates).expect("they belong together")
+}
+
+/// What both sides are told: the one that dials, and the one that listens; none there when nobody came through.
+fn meet(dials: &Security, listens: &Security) -> Result<(), String> {
+    let (serving, incoming) = serve(&Kind { security: listens.clone(), ..tcp() });
+    let accept = std::thread::spawn(move || match incoming.recv() {
+        Ok(incoming) => incoming.accept(&control("hub")).is_ok(),
+        Err(_) => false,
+    });
+    let dialed = dial(serving.address(), dials, &control("edge"), PATIENCE);
+    drop(serving);
+    let accepted = accept.join().expect("does not panic");
+    assert_eq!(dialed.is_ok(), accepted);
+    dialed.map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn hosts_of_one_authority_believe_each_other() {
+    let authority = Authority::new();
+    assert_eq!(meet(&secured(&authority.host()), &secured(&authority.host())), Ok(()));
+}
+
+#[test]
+fn others_are_refused_with_a_clear_text() {
+    let (authority, other) = (Authority::new(), Authority::named("others"));
+    // Has the name of the authority and another key.
+    let forged = Authority::new();
+    let good = secured(&authority.host());
+    // A host of another authority that believes ours, and one that does not.
+    let stranger = Certificates { authority_pem: authority.host().authority_pem, ..other.host() };
+    let (stranger, foreign) = (secured(&stranger), secured(&other.host()));
+    let expired = secured(&authority.issue("tidemill", true));
+    let misnamed = secured(&authority.issue("elsewhere", false));
+    let forged = Certificates { authority_pem: authority.host().authority_pem, ..forged.host() };
+    let forged = secured(&forged);
+    let cases = [
+        ("a forged one dials", &forged, &good, "this side: it is of another authority"),
+        ("a forged one listens", &good, &forged, "of the peer is refused"),
+        ("a stranger dials", &stranger, &good, "this side: it is of another authority"),
+        ("a stranger listens", &good, &stranger, "UnknownIssuer"),
+        ("of another authority", &good, &foreign, "UnknownIssuer"),
+        ("an expired one dials", &expired, &good, "this side: it has expired"),
+        ("an expired one listens", &good, &expired, "expired"),
+        ("another name listens", &good, &misnamed, "not valid for name"),
+    ];
+    for (case, dials, listens, word) in cases {
+        let error = meet(dials, listens).expect_err(case);
+        assert!(error.starts_with("TLS: ") && error.contains(word), "{case}: {error}");
+    }
+}
+
+#[test]
+fn who_shows_no_certificate_is_refused() {
+    let good = secured(&Authority::new().host());
+    // Plain text where TLS is asked for.
+    let error = meet(&Security::none(), &good).expect_err("no TLS");
+    assert!(!error.is_empty());
+    // TLS where plain text is expected: it is told that this is no greeting.
+    let error = meet(&good, &Security::none()).expect_err("TLS");
+    assert!(error.starts_with("TLS: "), "{error}");
+}
+
+/// A client that does TLS right but has no certificate.
+#[test]
+fn a_client_without_a_certificate_is_refused() {
+    use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+    use std::io::{Read, Write};
+    use std::sync::Arc;
+    let certificates = Authority::new().host();
+    let (serving, incoming) = serve(&Kind { security: secured(&certificates), ..tcp() });
+    let Address::Tcp(host) = serving.address() else { panic!("TCP") };
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&certificates.authority_pem).unwrap()).unwrap();
+    let configuration = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::try_from("tidemill").unwrap();
+    let mut client = rustls::ClientConnection::new(Arc::new(configuration), name).unwrap();
+    let mut socket = std::net::TcpStream::connect(host.as_str()).unwrap();
+    let mut stream = rustls::Stream::new(&mut client, &mut socket);
+    let told = stream.write_all(b"TIDEMILL").and_then(|()| stream.read_exact(&mut [0; 1]));
+    let error = told.expect_err("no certificate").to_string();
+    assert!(error.contains("CertificateRequired"), "{error}");
+    drop(serving);
+    assert!(incoming.recv().is_err());
+}
+
+#[test]
+fn certificates_that_do_not_belong_together_are_told() {
+    let (one, other) = (Authority::new().host(), Authority::new().host());
+    let cases = [
+        (Certificates { chain_pem: b"no PEM".to_vec(), ..one.clone() }, "the chain"),
+        (Certificates { key_pem: Vec::new(), ..one.clone() }, "the key"),
+        (Certificates { authority_pem: Vec::new(), ..one.clone() }, "the authority"),
+        (Certificates { key_pem: other.key_pem, ..one }, "the chain and its key"),
+    ];
+    for (certificates, word) in cases {
+        let error = Security::mutual(&certificates).expect_err(word).to_string();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let certificates = Authority::new().host();
+    let text = format!("{certificates:?} {:?}", secured(&certificates));
+    assert_eq!(text, "Certificates { .. } Security::mutual");
+}
