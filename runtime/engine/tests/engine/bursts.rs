@@ -142,24 +142,13 @@ fn results_that_wait_survive_a_restart() {
     }
 }
 
-/// A sink that tells when its slot is gone.
+/// An operator that tells when its slot is gone.
 struct Watch(Arc<AtomicBool>);
 
-impl Sink for Watch {
-    fn write(&mut self, _: &RecordBatch) -> Result<(), OperatorError> {
+impl Stateless for Watch {
+    fn process(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        output.push(batch.clone());
         Ok(())
-    }
-    fn commit(&mut self, _: u64) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn rollback(&mut self) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn close(&mut self) -> Result<(), OperatorError> {
-        Ok(())
-    }
-    fn exactly_once(&self) -> bool {
-        true
     }
 }
 
@@ -176,10 +165,11 @@ fn an_abort_is_heeded_while_results_wait() {
     let (clock, gate, gone) = (ManualClock::new(), Gate::closed(), Arc::new(AtomicBool::new(false)));
     let (mut b, committed, _) =
         building(numbered(WINDOWS), 1 << 40, LinkKind::InProcess, ["a", "a", "a"], false, Some(&gate));
-    let (mut last, watch) = (sink("last").0, Arc::clone(&gone));
-    last.make = Arc::new(move || Ok(Box::new(Watch(Arc::clone(&watch)))));
-    b.source(rows_source("slow", numbered(WINDOWS), Some(1.0), None, 1), "b").sink(last, "b");
-    b.edge("slow", "last", 0);
+    let (mut passing, watch) = (pass("passing", |_| {}), Arc::clone(&gone));
+    passing.make = Arc::new(move || Ok(Instance::Stateless(Box::new(Watch(Arc::clone(&watch))))));
+    b.source(rows_source("slow", numbered(WINDOWS), Some(1.0), None, 1), "b");
+    b.operator("passing", passing, "b", &[]).edge("slow", "passing", 0);
+    b.sink(nowhere("last"), "b").edge("passing", "last", 0);
     let run = Run::start(b.program, RunOptions::default()).expect("starts");
     until(&clock, || gate.holds());
     assert!(!gone.load(Ordering::Acquire));
