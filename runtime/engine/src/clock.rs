@@ -7,6 +7,7 @@
 //! assert_eq!(clock.now(), 1_000);
 //! ```
 use crate::wake::Waker;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -112,6 +113,43 @@ impl Clock for SharedClock {
 
     fn dilation(&self) -> f64 {
         self.factor
+    }
+}
+
+/// A clock that can be set to the time of a run that goes on, once, before anything has happened by it.
+#[derive(Debug)]
+pub(crate) struct AdjustedClock {
+    inner: Arc<dyn Clock>,
+    /// Added to the time of `inner`.
+    shift: AtomicI64,
+}
+
+impl AdjustedClock {
+    pub(crate) fn new(inner: Arc<dyn Clock>) -> Self {
+        Self { inner, shift: AtomicI64::new(0) }
+    }
+
+    /// It is `now` in the run.
+    pub(crate) fn set(&self, now: Nanoseconds) {
+        self.shift.store(now - self.inner.now(), Ordering::Release);
+    }
+}
+
+impl Clock for AdjustedClock {
+    fn now(&self) -> Nanoseconds {
+        self.inner.now() + self.shift.load(Ordering::Acquire)
+    }
+
+    fn real_time_until(&self, deadline: Nanoseconds) -> Option<Duration> {
+        self.inner.real_time_until(deadline - self.shift.load(Ordering::Acquire))
+    }
+
+    fn on_jump(&self, waker: &Arc<Waker>) {
+        self.inner.on_jump(waker);
+    }
+
+    fn dilation(&self) -> f64 {
+        self.inner.dilation()
     }
 }
 

@@ -4,12 +4,14 @@ mod checkpoints;
 mod joining;
 mod lives;
 mod remote;
+mod standing;
 
 pub(crate) use checkpoints::Checkpoints;
 pub use remote::{HostLauncher, Hosts};
 pub(crate) use remote::{RemoteHosts, Shown, Workers};
 
 use crate::checkpoint::Past;
+use crate::clock::AdjustedClock;
 use crate::failure::{RunError, operator_error};
 use crate::frame::{CLOSED, Epoch};
 use crate::graph::Graph;
@@ -48,6 +50,8 @@ pub(crate) enum Event {
     },
     Stop,
     Abort,
+    /// Leaves the hosts to another coordinator.
+    StepDown,
 }
 
 /// Who follows the orders.
@@ -96,6 +100,15 @@ pub(crate) struct Coordinator {
     /// The slots have been started.
     is_running: bool,
     is_closing: bool,
+    /// Whether the run is complete, and whether another process will continue it.
+    close_with: (bool, bool),
+    has_stepped_down: bool,
+    /// The clock of the run, until its time is known.
+    clock: Option<Arc<AdjustedClock>>,
+}
+
+pub(super) fn stepped_down() -> RunError {
+    RunError::System("this coordinator has stepped down; the hosts go on and wait for another one".into())
 }
 
 impl Coordinator {
@@ -127,6 +140,9 @@ impl Coordinator {
             letters_told: 0,
             is_running: false,
             is_closing: false,
+            close_with: (false, false),
+            has_stepped_down: false,
+            clock: None,
         };
         match hands {
             Hands::Here(orders) => coordinator.hosts.push(HostLife::here(orders)),
@@ -151,6 +167,12 @@ impl Coordinator {
         self
     }
 
+    /// A clock that is set to the time of the run where hosts have gone on.
+    pub(crate) fn with_clock(mut self, clock: Arc<AdjustedClock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
     /// Runs the slots to their end; `true`: everything is committed, `false`: aborted.
     pub(crate) fn coordinate(mut self) -> Result<bool, RunError> {
         let result = self.join_all().and_then(|()| match self.begin_at {
@@ -158,11 +180,17 @@ impl Coordinator {
             CLOSED => Ok(true),
             _ => self.first_checkpoint().and_then(|()| self.run_slots()),
         });
+        if self.has_stepped_down {
+            return self.step_down();
+        }
         let complete = result.as_ref().is_ok_and(|complete| *complete);
         *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
         let mut closing = self.last_checkpoint(if complete { CLOSED } else { self.durable() }, false);
         let will_continue = !complete && self.checkpoints.is_some();
         closing = closing.and(self.close_hosts(complete, will_continue));
+        if self.has_stepped_down {
+            return self.step_down();
+        }
         if self.remote.is_some() {
             self.epochs.finish();
         }
@@ -187,10 +215,7 @@ impl Coordinator {
             return Ok(false);
         }
         self.is_running = true;
-        for slot in 0..self.slots.len() {
-            let resume_at = vec![self.begin_at; self.slots[slot].durable.len()];
-            self.start(slot, resume_at, None);
-        }
+        self.start_all();
         while self.slots.iter().any(|slot| slot.alive) {
             self.next_event()?;
             self.letters_durable();
@@ -205,14 +230,16 @@ impl Coordinator {
 
     /// Waits for the next event and follows it; an error only when there can be none any more.
     fn next_event(&mut self) -> Result<(), RunError> {
-        if self.hosts.iter().any(|host| host.phase == Phase::Away) && !self.is_closing {
+        let is_awaited =
+            |host: &HostLife| host.phase == Phase::Away && (!self.is_closing || host.missing_since.is_some());
+        if self.hosts.iter().any(is_awaited) {
             self.event_or_end();
-            return Ok(());
+            return if self.has_stepped_down { Err(stepped_down()) } else { Ok(()) };
         }
         let gone = |_| RunError::System("the hosts of the run are gone".into());
         let event = self.events.recv().map_err(gone)?;
         self.follow(event);
-        Ok(())
+        if self.has_stepped_down { Err(stepped_down()) } else { Ok(()) }
     }
 
     fn follow(&mut self, event: Event) {
@@ -230,6 +257,7 @@ impl Coordinator {
             Event::Stop if self.checkpoints.is_some() => self.abort(),
             Event::Stop => self.stop(),
             Event::Abort => self.abort(),
+            Event::StepDown => self.has_stepped_down = self.remote.is_some(),
         }
     }
 
@@ -394,15 +422,21 @@ impl Coordinator {
         self.slots[slot].restarts_without_progress = tries;
     }
 
+    fn order_close(&self, host: usize) {
+        let (complete, will_continue) = self.close_with;
+        self.order(host, Order::Close { complete, will_continue });
+    }
+
     /// Closes the sinks of all hosts.
     fn close_hosts(&mut self, complete: bool, will_continue: bool) -> Result<(), RunError> {
         self.is_closing = true;
+        self.close_with = (complete, will_continue);
         for (number, host) in self.hosts.iter().enumerate() {
-            if host.phase != Phase::Open {
+            if host.phase != Phase::Open && host.missing_since.is_none() {
                 self.closed.insert(number, Ok(())); // it has opened nothing, or is lost with what it had
             }
         }
-        self.order_all(&Order::Close { complete, will_continue });
+        (0..self.hosts.len()).for_each(|host| self.order_close(host));
         while self.closed.len() < self.hosts.len() {
             self.next_event()?;
         }
@@ -430,17 +464,26 @@ impl Coordinator {
     }
 
     fn write_checkpoint(&mut self, epoch: Epoch, is_complete: bool, else_told: &str) -> Result<(), RunError> {
-        let hosts = self.hosts.len();
-        let is_everybody_there = self.hosts.iter().all(|host| host.phase == Phase::Open);
-        let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| is_everybody_there) else {
-            return Ok(());
-        };
-        let request = checkpoints.begin(epoch, is_complete, hosts);
-        self.order_all(&Order::Part(request));
-        self.wait_for_checkpoint()?;
-        match self.checkpoints.as_ref().and_then(Checkpoints::failing) {
-            Some(text) => Err(RunError::System(format!("{else_told}: {text}"))),
-            None => Ok(()),
+        loop {
+            while self.hosts.iter().any(|host| host.missing_since.is_some()) {
+                self.next_event()?;
+            }
+            let hosts = self.hosts.len();
+            let is_everybody_there = self.hosts.iter().all(|host| host.phase == Phase::Open);
+            let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| is_everybody_there) else {
+                return Ok(());
+            };
+            let request = checkpoints.begin(epoch, is_complete, hosts);
+            self.order_all(&Order::Part(request));
+            self.wait_for_checkpoint()?;
+            let checkpoints = self.checkpoints.as_ref();
+            if let Some(text) = checkpoints.and_then(Checkpoints::failing) {
+                return Err(RunError::System(format!("{else_told}: {text}")));
+            }
+            // A host was silent meanwhile: once more.
+            if !checkpoints.is_some_and(Checkpoints::was_cancelled) {
+                return Ok(());
+            }
         }
     }
 

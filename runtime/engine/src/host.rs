@@ -4,11 +4,13 @@ mod parts;
 mod process;
 mod resources;
 mod setup;
+mod teller;
 
 pub(crate) use network::{Network, NetworkEvent};
 pub use process::{HostOptions, serve};
 pub(crate) use resources::{Channel, InstancePlan, Opening, Resources, SlotPlan, Work};
 pub(crate) use setup::Setup;
+pub(crate) use teller::Met;
 
 use crate::clock::Nanoseconds;
 use crate::emulation::Emulator;
@@ -87,6 +89,7 @@ pub(crate) struct Host {
     /// The other hosts, where there are any, and the host of each slot.
     network: Option<(Network, Vec<String>)>,
     is_deserted: bool,
+    is_closed: bool,
 }
 
 /// Processor time of this process, nanoseconds.
@@ -122,6 +125,7 @@ impl Host {
             scaling: None,
             network: None,
             is_deserted: false,
+            is_closed: false,
         }
     }
 
@@ -169,6 +173,8 @@ impl Host {
                     }
                 }
                 HostEvent::Network(event) => self.follow_network(event),
+                // Its work is done.
+                HostEvent::CoordinatorLost if self.is_closed => return Ok(()),
                 HostEvent::CoordinatorLost => {
                     self.is_deserted = true;
                     self.follow(Order::Abort);
@@ -226,6 +232,9 @@ impl Host {
                 self.command_all(|| Command::Abort);
             }
             Order::Close { complete, will_continue } => {
+                if std::mem::replace(&mut self.is_closed, true) {
+                    return; // told again by a coordinator that has not heard the answer
+                }
                 let closed = self.close(complete, will_continue);
                 (self.notices)(Notice::Closed(closed));
             }

@@ -102,7 +102,7 @@ pub(crate) struct Part {
 pub(crate) enum Notice {
     /// First word of a host in another process.
     Hello(Hello),
-    /// What time is it? Answered with the same number.
+    /// What time is it? Answered with the same number. Asked once the run is begun: before, its time may not be known.
     Ping(u64),
     /// Everything is opened, or why not.
     Opened(Result<(), RunError>),
@@ -129,6 +129,35 @@ pub(crate) struct Hello {
     pub(crate) graph: u64,
     /// Where other hosts reach it; none: it dials.
     pub(crate) address: Option<Address>,
+    /// It has gone on without its coordinator.
+    pub(crate) standing: Option<Box<Standing>>,
+}
+
+/// What a host has that went on without its coordinator. Letters and cuts of epochs that no checkpoint has come before it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    /// Engine time at which the run began.
+    pub(crate) started: Nanoseconds,
+    /// As in [`Beginning`].
+    pub(crate) elapsed_before: Nanoseconds,
+    /// Engine time when this is said.
+    pub(crate) now: Nanoseconds,
+    /// Its slots that were started.
+    pub(crate) slots: BTreeMap<usize, StandingSlot>,
+    /// By channel: newest incarnations that have been met at the other ends.
+    pub(crate) met: BTreeMap<usize, u32>,
+    /// Its sinks are closed, or why not: its work is done, and it cannot go on.
+    pub(crate) closed: Option<Result<(), RunError>>,
+}
+
+/// A slot, its newest incarnation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StandingSlot {
+    pub(crate) incarnation: u32,
+    /// By instance: everything before is durable behind it.
+    pub(crate) durable: Vec<Epoch>,
+    /// How it ended; none: it runs.
+    pub(crate) end: Option<End>,
 }
 
 /// How a slot ended.

@@ -8,7 +8,7 @@ use crate::processor::ProcessorTime;
 use crate::samples::{Sample, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_spec::publication::Publication;
@@ -19,9 +19,9 @@ pub(crate) struct RunFacts {
     pub(crate) letters: Arc<Letters>,
     pub(crate) sampler: Option<Arc<Sampler>>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) started: Nanoseconds,
+    pub(crate) started: AtomicI64,
     /// Engine time of the processes that this one continues.
-    pub(crate) elapsed_before: Nanoseconds,
+    pub(crate) elapsed_before: AtomicI64,
     pub(crate) ended: Mutex<Option<Nanoseconds>>,
     pub(crate) program: Program,
     pub(crate) slots: Vec<SlotFacts>,
@@ -78,7 +78,7 @@ impl Progress {
             emitted: emitted.map(|stage| stage.records_out.load(Ordering::Relaxed)).sum(),
             arrived: facts.metrics.sinks.values().map(|sink| sink.records.load(Ordering::Relaxed)).sum(),
             dead_letters: facts.letters.total(),
-            seconds: (facts.clock.now() - facts.started) as f64 / 1e9,
+            seconds: (facts.clock.now() - facts.started.load(Ordering::Acquire)) as f64 / 1e9,
         }
     }
 }
@@ -252,7 +252,8 @@ impl Observer {
 
 pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
     let ended = *facts.ended.lock().unwrap_or_else(PoisonError::into_inner);
-    let seconds = (ended.unwrap_or_else(|| facts.clock.now()) - facts.started) as f64 / 1e9;
+    let seconds =
+        (ended.unwrap_or_else(|| facts.clock.now()) - facts.started.load(Ordering::Acquire)) as f64 / 1e9;
     let plan = &facts.program.plan;
     // The slowest way into a stage is what the record waits for.
     let mut transfers: BTreeMap<&str, LatencySummary> = BTreeMap::new();

@@ -8,7 +8,7 @@
 //! println!("{} records", report.sinks[0].records);
 //! ```
 use crate::checkpoint::{Durability, Past};
-use crate::clock::{Clock, Nanoseconds, WallClock};
+use crate::clock::{AdjustedClock, Clock, Nanoseconds, WallClock};
 use crate::coordinator::{
     Checkpoints, Coordinator, Event, Hands, Hosts, Orders, RemoteHosts, Shown, Workers,
 };
@@ -25,7 +25,7 @@ use crate::samples::{SampleOptions, Sampler};
 use crate::store::{EpochLog, EpochLogs, EpochWriter};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -110,6 +110,12 @@ impl Stopper {
     pub fn abort(&self) {
         let _ = self.0.send(Event::Abort);
     }
+
+    /// Ends this coordinator and nothing else, where the workers are processes of their own: those with patience
+    /// ([`crate::HostOptions::patience`]) go on, and another run with the same secret number, address and checkpoints takes them over.
+    pub fn step_down(&self) {
+        let _ = self.0.send(Event::StepDown);
+    }
 }
 
 impl Run {
@@ -136,7 +142,12 @@ impl Run {
         no_partitions_of_sources(&program)?;
         let graph = build(&program)?;
         let metrics = MetricsTable::of(&program);
-        let clock = Arc::clone(&options.clock);
+        let adjusted =
+            options.hosts.is_some().then(|| Arc::new(AdjustedClock::new(Arc::clone(&options.clock))));
+        let clock = match &adjusted {
+            Some(adjusted) => Arc::clone(adjusted) as Arc<dyn Clock>,
+            None => Arc::clone(&options.clock),
+        };
         let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
         let emulator = emulator.map(Arc::new);
         let letters = Arc::new(Letters::new(options.letters));
@@ -166,8 +177,8 @@ impl Run {
             metrics,
             letters: Arc::clone(&letters),
             sampler,
-            started: beginning.started,
-            elapsed_before: beginning.elapsed_before,
+            started: AtomicI64::new(beginning.started),
+            elapsed_before: AtomicI64::new(beginning.elapsed_before),
             clock,
             ended: Mutex::new(None),
             program,
@@ -212,6 +223,10 @@ impl Run {
         let (of_run, of_epochs) = (Arc::clone(&facts), Arc::clone(&epochs));
         let coordinator = Coordinator::new(&graph, of_run, of_epochs, hands, events)
             .with_checkpoints(checkpoints.transpose()?, begin_at);
+        let coordinator = match adjusted {
+            Some(clock) => coordinator.with_clock(clock),
+            None => coordinator,
+        };
         let (result_sender, result) = unbounded();
         let run = move || {
             let _ = result_sender.send(coordinator.coordinate());

@@ -380,7 +380,7 @@ impl Slot {
     /// What the channels, sinks and states say is durable: all that the stages before them follow.
     fn durable_behind(&self) -> impl Iterator<Item = Epoch> {
         let sent = self.egresses.values().map(|egress| egress.borrow().durable());
-        let written = self.sinks.values().map(|sink| sink.borrow().committed());
+        let written = self.sinks.values().map(|sink| sink.borrow().durable());
         sent.chain(written).chain(self.restorable.values().map(|epoch| epoch.get()))
     }
 
@@ -398,7 +398,7 @@ impl Slot {
             let instance = &instances[at];
             let channels = instance.outputs.iter().filter_map(|out| self.egresses.get(&out.id));
             let sent = channels.map(|egress| egress.borrow().durable());
-            let written = self.sinks.get(&at).map(|sink| sink.borrow().committed());
+            let written = self.sinks.get(&at).map(|sink| sink.borrow().durable());
             let behind = self.behind[at].iter().map(|next| self.durable[*next].get());
             let durable = match sent.chain(written).chain(behind).min().unwrap_or(CLOSED) {
                 CLOSED => CLOSED,

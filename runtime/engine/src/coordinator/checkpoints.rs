@@ -9,6 +9,8 @@ use crate::report::RunFacts;
 use crossbeam_channel::{Sender, unbounded};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A run whose checkpoints cannot be written fails after so much engine time: until then it keeps all that they lack.
@@ -53,6 +55,7 @@ pub(crate) struct Checkpoints {
     facts: Arc<RunFacts>,
     interval: Nanoseconds,
     jobs: Sender<Job>,
+    thread: JoinHandle<()>,
     state: State,
     /// Of the last request.
     number: u64,
@@ -61,6 +64,8 @@ pub(crate) struct Checkpoints {
     snapshots: BTreeMap<String, Epoch>,
     /// When the last one was begun.
     begun: Nanoseconds,
+    /// The last that was begun was given up for a host that was lost.
+    was_cancelled: bool,
     /// Since when none could be written, and why.
     failing: Option<(Nanoseconds, String)>,
 }
@@ -76,7 +81,7 @@ impl Checkpoints {
     ) -> Result<Self, RunError> {
         let (jobs, waiting) = unbounded::<Job>();
         let of_thread = Arc::clone(facts);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("tm-checkpoint".into())
             .spawn(move || {
                 for job in waiting {
@@ -97,13 +102,21 @@ impl Checkpoints {
             facts: Arc::clone(facts),
             interval: interval.as_nanos() as Nanoseconds,
             jobs,
+            thread,
             state: State::Idle,
             number: 0,
             epoch,
             snapshots,
             begun: facts.clock.now(),
+            was_cancelled: false,
             failing: None,
         })
+    }
+
+    /// Ends the writing thread; what it is writing is written.
+    pub(crate) fn end(self) {
+        drop(self.jobs);
+        let _ = self.thread.join();
     }
 
     /// Of the last that was written.
@@ -117,6 +130,11 @@ impl Checkpoints {
 
     pub(crate) fn is_busy(&self) -> bool {
         !matches!(self.state, State::Idle)
+    }
+
+    /// Whether the last that was begun was given up for a host that was lost.
+    pub(crate) fn was_cancelled(&self) -> bool {
+        self.was_cancelled
     }
 
     /// Why the last one could not be written.
@@ -134,11 +152,12 @@ impl Checkpoints {
     pub(crate) fn begin(&mut self, epoch: Epoch, is_complete: bool, hosts: usize) -> PartRequest {
         let facts = &self.facts;
         let now = facts.clock.now();
-        self.begun = now;
+        (self.begun, self.was_cancelled) = (now, false);
         self.number += 1;
         let (number, from, snapshots) = (self.number, self.epoch, self.snapshots.clone());
         let request = PartRequest { number, epoch, from, snapshots, is_complete };
-        let elapsed = now - facts.started + facts.elapsed_before;
+        let elapsed =
+            now - facts.started.load(Ordering::Acquire) + facts.elapsed_before.load(Ordering::Acquire);
         self.state = State::Gathering { request: request.clone(), elapsed, parts: BTreeMap::new(), hosts };
         request
     }
@@ -146,7 +165,7 @@ impl Checkpoints {
     /// A host that was asked is lost.
     pub(crate) fn cancel(&mut self) {
         if matches!(self.state, State::Gathering { .. }) {
-            self.state = State::Idle;
+            (self.state, self.was_cancelled) = (State::Idle, true);
         }
     }
 

@@ -4,7 +4,7 @@
 //! then, and drop what they have already, so nothing but the lost slots is started again.
 use super::lives::{HostLife, Phase};
 use super::remote::Joined;
-use super::{Coordinator, Event};
+use super::{Coordinator, Event, stepped_down};
 use crate::checkpoint::Past;
 use crate::failure::RunError;
 use crate::frame::Epoch;
@@ -13,6 +13,7 @@ use crate::protocol::{Beginning, Order};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tidemill_link::remote::Address;
 
 /// A host whose processes die one after another, so often without a new checkpoint, has a defect.
 const LOSSES_OF_A_HOST: u32 = 5;
@@ -28,9 +29,12 @@ impl Coordinator {
             remote.launch(host)?;
         }
         self.wait_for_hosts(|phase| !matches!(phase, Phase::Away))?;
+        self.stand();
         let past = self.remote.as_mut().and_then(|(_, beginning)| beginning.past.take());
         for host in 0..self.hosts.len() {
-            self.begin_host(host, past.as_ref());
+            if !self.hosts[host].has_stood {
+                self.begin_host(host, past.as_ref());
+            }
         }
         self.wait_for_hosts(|phase| matches!(phase, Phase::Open))
     }
@@ -40,6 +44,9 @@ impl Coordinator {
             self.event_or_end();
             if let Some(failure) = self.failure.take() {
                 return Err(failure);
+            }
+            if self.has_stepped_down {
+                return Err(stepped_down());
             }
             if self.aborting {
                 return Err(RunError::System(
@@ -52,10 +59,19 @@ impl Coordinator {
 
     /// Waits for an event, or finds out that a process has ended that had not joined, which nothing else tells.
     pub(super) fn event_or_end(&mut self) {
-        if let Ok(event) = self.events.recv_timeout(LOOK_AT_PROCESSES) {
+        let event = self.events.recv_timeout(LOOK_AT_PROCESSES);
+        self.give_up_silent_hosts();
+        if let Ok(event) = event {
             return self.follow(event);
         }
         let Some((remote, _)) = &mut self.remote else { return };
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].is_leaving
+                && let Err(error) = remote.launch(host)
+            {
+                tracing::warn!("{error}");
+            }
+        }
         for worker in remote.ended() {
             let is_away = |host: &HostLife| host.name == worker && host.phase == Phase::Away;
             if let Some(host) = self.hosts.iter().position(is_away) {
@@ -68,19 +84,25 @@ impl Coordinator {
     fn begin_host(&mut self, host: usize, past: Option<&Past>) {
         let Some((_, beginning)) = &self.remote else { return };
         let peers = self.hosts.iter().filter_map(|life| Some((life.name.clone(), life.address.clone()?)));
+        let peers: BTreeMap<String, Address> = peers.collect();
         let beginning = Beginning {
-            peers: peers.collect(),
+            peers: peers.clone(),
             past: past.map(|past| part_of(past, &self.hosts[host].own)),
             ..beginning.clone()
         };
         let life = &mut self.hosts[host];
+        life.peers = peers;
         life.phase = Phase::Opening(past.map_or(0, |past| past.epoch));
         life.order(Order::Begin(Box::new(beginning)));
     }
 
     pub(super) fn host_joined(&mut self, host: usize, joined: Joined) {
         let Joined { orders, hello, process } = joined;
-        if !matches!(self.hosts[host].phase, Phase::Away) {
+        let is_expected = match hello.standing {
+            None => matches!(self.hosts[host].phase, Phase::Away),
+            Some(_) => self.may_stand(host),
+        };
+        if !is_expected {
             tracing::warn!("a second process wants to be worker '{}'", self.hosts[host].name);
             return orders(Order::Leave);
         }
@@ -93,14 +115,21 @@ impl Coordinator {
             orders(Order::Leave);
             return self.fail(RunError::Plan(text));
         }
+        if hello.standing.is_none() && self.hosts[host].missing_since.is_some() {
+            self.restart_host(host, "was started again", false);
+        }
         let life = &mut self.hosts[host];
         life.orders = Some(orders);
-        (life.process, life.phase) = (process, Phase::Joined);
+        (life.process, life.phase, life.missing_since) = (process, Phase::Joined, None);
+        life.is_leaving = false;
         life.address.clone_from(&hello.address);
+        if let Some(standing) = hello.standing {
+            return self.comes_back(host, standing);
+        }
         if let Some(address) = hello.address {
             let name = life.name.clone();
-            for other in self.hosts.iter().filter(|other| matches!(other.phase, Phase::Open)) {
-                other.order(Order::Peer { host: name.clone(), address: address.clone() });
+            for other in self.hosts.iter_mut().filter(|other| matches!(other.phase, Phase::Open)) {
+                other.tell_peer(&name, &address);
             }
         }
         self.read_past();
@@ -161,11 +190,23 @@ impl Coordinator {
             return;
         }
         (life.phase, life.orders) = (Phase::Away, None);
+        if !self.is_running && life.standing.take().is_some() {
+            return; // it dials again
+        }
+        if self.may_return(host) {
+            return tracing::warn!("worker '{}' is silent ({why}); it may come back", self.hosts[host].name);
+        }
         self.process_gone(host, why);
     }
 
-    fn process_gone(&mut self, host: usize, why: &str) {
+    pub(super) fn process_gone(&mut self, host: usize, why: &str) {
+        self.restart_host(host, why, true);
+    }
+
+    /// What a host had in memory is gone. `launches`: and so is its process, which is started again where the run can go on.
+    fn restart_host(&mut self, host: usize, why: &str, launches: bool) {
         let name = self.hosts[host].name.clone();
+        self.hosts[host].missing_since = None;
         let fate = self.remote.as_mut().and_then(|(remote, _)| remote.lost(host));
         let fate = fate.unwrap_or_else(|| format!("is lost ({why})"));
         let text = format!("the process of worker '{name}' {fate}");
@@ -208,14 +249,14 @@ impl Coordinator {
                 self.start(slot, resume_at, None);
             }
         }
-        if let Some((remote, _)) = &mut self.remote
+        if let Some((remote, _)) = self.remote.as_mut().filter(|_| launches)
             && let Err(error) = remote.launch(host)
         {
             self.fail(error);
         }
     }
 
-    fn cancel_checkpoint(&mut self) {
+    pub(super) fn cancel_checkpoint(&mut self) {
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.cancel();
         }

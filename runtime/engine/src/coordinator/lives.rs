@@ -1,8 +1,9 @@
 //! What the coordinator knows of slots and hosts.
 use super::Orders;
-use crate::frame::{CLOSED, Epoch};
+use crate::frame::{CLOSED, Epoch, Nanoseconds};
 use crate::metrics::Own;
-use crate::protocol::Order;
+use crate::protocol::{Order, Standing, StandingSlot};
+use std::collections::BTreeMap;
 use tidemill_link::remote::Address;
 
 /// A slot, all its incarnations one after the other.
@@ -36,6 +37,14 @@ impl SlotLife {
         self.restarts_without_progress = 0;
         self.durable_at_restart = resume_at.iter().copied().min().unwrap_or(0);
         self.durable = resume_at;
+    }
+
+    /// It was started by another coordinator, or its end was not heard.
+    pub(super) fn stand(&mut self, standing: &StandingSlot) {
+        self.number = standing.incarnation;
+        self.alive = true;
+        self.durable.clone_from(&standing.durable);
+        self.durable_at_restart = self.durable();
     }
 
     /// Before it, everything is durable behind the whole slot.
@@ -76,11 +85,21 @@ pub(super) struct HostLife {
     pub(super) phase: Phase,
     /// Where other hosts reach it.
     pub(super) address: Option<Address>,
+    /// Where it was told that others are reached.
+    pub(super) peers: BTreeMap<String, Address>,
     /// Its processes are numbered from 1.
     pub(super) process: u64,
     /// Processes lost since the checkpoint of an epoch.
     pub(super) losses: u32,
     pub(super) lost_at: Option<Epoch>,
+    /// It has gone on without a coordinator; until the run is taken over.
+    pub(super) standing: Option<Box<Standing>>,
+    /// Its connection is lost since then, and it may come back.
+    pub(super) missing_since: Option<Nanoseconds>,
+    /// Its process has done its work and leaves; another one is wanted.
+    pub(super) is_leaving: bool,
+    /// It has stood when the run was taken over: its slots go on.
+    pub(super) has_stood: bool,
 }
 
 impl HostLife {
@@ -97,9 +116,22 @@ impl HostLife {
             orders: None,
             phase: Phase::Away,
             address: None,
+            peers: BTreeMap::new(),
             process: 0,
             losses: 0,
             lost_at: None,
+            standing: None,
+            missing_since: None,
+            is_leaving: false,
+            has_stood: false,
+        }
+    }
+
+    /// Another host is reached there now.
+    pub(super) fn tell_peer(&mut self, host: &str, address: &Address) {
+        if self.peers.get(host) != Some(address) {
+            self.peers.insert(host.to_owned(), address.clone());
+            self.order(Order::Peer { host: host.to_owned(), address: address.clone() });
         }
     }
 

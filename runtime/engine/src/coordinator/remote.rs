@@ -14,6 +14,7 @@ use crossbeam_channel::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tidemill_link::remote::{
     Address, Greeting, Incoming, Listener, MessageReader, MessageWriter, Purpose, Security, Serving,
 };
@@ -28,6 +29,11 @@ pub trait HostLauncher: Send {
     fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String>;
     /// Workers whose processes have ended: asked now and then for those that end before they have joined.
     fn ended(&mut self) -> Vec<String>;
+    /// How long a worker whose connection is lost may be silent until it is taken for dead; it goes on meanwhile
+    /// ([`crate::HostOptions::patience`]). Zero, the default, where a lost connection is a process that died.
+    fn grace(&self) -> Duration {
+        Duration::ZERO
+    }
     /// What became of the process of a worker whose connection was lost, in words: `was killed by signal 9`.
     fn fate(&mut self, worker: &str) -> Option<String>;
     /// The run is over: waits for all processes that were told to leave, and ends those that do not.
@@ -112,6 +118,8 @@ struct Shared {
     processes: Mutex<BTreeMap<usize, u64>>,
     /// Hosts that join now may leave at once.
     is_over: AtomicBool,
+    /// Connections to hosts; none: they are left to another coordinator.
+    writers: Mutex<Option<BTreeMap<(usize, u64), MessageWriter>>>,
 }
 
 /// The side of the coordinator.
@@ -120,6 +128,7 @@ pub(crate) struct RemoteHosts {
     launcher: Box<dyn HostLauncher>,
     address: Address,
     serving: Option<Serving>,
+    is_forsaken: bool,
 }
 
 /// What the hosts of a run tell that is not for the coordinator's own thread.
@@ -156,10 +165,11 @@ impl RemoteHosts {
             facts: OnceLock::new(),
             processes: Mutex::default(),
             is_over: AtomicBool::new(false),
+            writers: Mutex::new(Some(BTreeMap::new())),
         });
         let of_listener = Arc::clone(&shared);
         let serving = listener.serve(move |incoming| admit(&of_listener, incoming)).map_err(failed)?;
-        Ok(Self { shared, launcher, address, serving: Some(serving) })
+        Ok(Self { shared, launcher, address, serving: Some(serving), is_forsaken: false })
     }
 
     /// Shows the figures of the hosts there.
@@ -198,6 +208,19 @@ impl RemoteHosts {
         self.shared.is_over.store(true, Ordering::Release);
     }
 
+    /// Leaves the hosts to another coordinator: nobody is told anything.
+    pub(crate) fn forsake(mut self) {
+        self.is_forsaken = true;
+        let writers = self.shared.writers.lock().unwrap_or_else(PoisonError::into_inner).take();
+        writers.iter().flatten().for_each(|(_, writer)| writer.close());
+        self.serving = None;
+    }
+
+    /// How long a host that is silent may come back.
+    pub(crate) fn grace(&self) -> Duration {
+        self.launcher.grace()
+    }
+
     pub(crate) fn end(&mut self) {
         self.serving = None;
         self.launcher.end();
@@ -206,7 +229,9 @@ impl RemoteHosts {
 
 impl Drop for RemoteHosts {
     fn drop(&mut self) {
-        self.end();
+        if !self.is_forsaken {
+            self.end();
+        }
     }
 }
 
@@ -241,6 +266,10 @@ fn listen_to(shared: &Shared, host: usize, writer: &MessageWriter, mut reader: M
         *process += 1;
         *process
     };
+    match shared.writers.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        Some(writers) => drop(writers.insert((host, process), writer.clone())),
+        None => return writer.close(),
+    }
     let order = {
         let writer = writer.clone();
         move |order: &Order| {
@@ -277,6 +306,9 @@ fn listen_to(shared: &Shared, host: usize, writer: &MessageWriter, mut reader: M
         }
     };
     writer.close();
+    if let Some(writers) = shared.writers.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        writers.remove(&(host, process));
+    }
     let _ = shared.events.send(Event::HostLost { host, process, why });
 }
 

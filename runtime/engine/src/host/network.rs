@@ -3,7 +3,7 @@
 //! Each channel has a connection of its own, so one that stands still holds up no other. Who dials: the receiver where the
 //! sender's host can be reached, else the sender. What was cut is taken up by the channel itself: its receiver says from which
 //! epoch on, and drops what it knows.
-use super::HostEvent;
+use super::{HostEvent, Met};
 use crate::frame::{Control, Frame};
 use crate::graph::ChannelId;
 use crate::link::{LinkError, LinkReceiver, LinkSender};
@@ -12,8 +12,8 @@ use arrow_schema::SchemaRef;
 use crossbeam_channel::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tidemill_link::remote::{
     Address, Connection, Greeting, Incoming, Purpose, RemoteError, Role, Security, dial, schema_hash,
@@ -60,6 +60,7 @@ pub(crate) struct Network {
     finished: BTreeSet<ChannelId>,
     /// Dialled by another host before the slot here was started.
     waiting: BTreeMap<ChannelId, Incoming>,
+    met: Met,
     events: Sender<HostEvent>,
 }
 
@@ -69,10 +70,11 @@ impl Network {
         security: Security,
         is_reachable: bool,
         peers: BTreeMap<String, Address>,
+        met: Met,
         events: Sender<HostEvent>,
     ) -> Self {
         let (ends, finished, waiting) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { run, plan_version, security, is_reachable, peers, ends, finished, waiting, events }
+        Self { run, plan_version, security, is_reachable, peers, ends, finished, waiting, met, events }
     }
 
     /// Another host is reached there from now on.
@@ -207,6 +209,7 @@ impl Network {
     fn attach(&mut self, channel: ChannelId, connection: Connection) -> Option<Command> {
         let end = self.ends.get(&channel)?;
         let Purpose::Channel { incarnation: of_peer, .. } = connection.peer().purpose else { return None };
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(channel, of_peer);
         let tell = Tell { channel, generation: end.generation, events: self.events.clone(), told: false };
         let schema = Arc::clone(&end.schema);
         let command = match end.role {

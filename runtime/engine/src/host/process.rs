@@ -1,15 +1,15 @@
 //! A host that is a process of its own: joins the coordinator, opens what is its own of the plan, and serves until it may leave.
+use super::teller::{Facts, Met, Teller, say};
 use super::{HostEvent, Network, NetworkEvent, Notices, Setup};
 use crate::clock::{Clock, Nanoseconds, SharedClock, WallClock};
 use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
-use crate::frame::Epoch;
 use crate::graph::{Graph, MetricsTable, Program, build};
-use crate::letters::{LetterWriter, Letters};
+use crate::letters::Letters;
 use crate::metrics::{Figures, Own};
 use crate::protocol::{Beginning, Hello, Notice, Order};
 use crate::report::SlotFacts;
-use crate::store::{EpochEntry, EpochLogs, EpochWriter};
+use crate::store::EpochLogs;
 use crate::wire;
 use crossbeam_channel::unbounded;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,6 @@ use std::time::Duration;
 use tidemill_link::remote::{
     Address, Greeting, Listener, MessageReader, MessageWriter, Purpose, Security, dial,
 };
-use tidemill_operators::api::{DeadLetter, OperatorError};
 
 /// How a process joins a run as a host.
 pub struct HostOptions {
@@ -36,6 +35,9 @@ pub struct HostOptions {
     pub security: Security,
     /// Starts what runs the models.
     pub executors: Arc<dyn ExecutorFactory>,
+    /// How long it goes on when its coordinator is gone, and looks for it; zero: it ends at once. Only where the run keeps
+    /// checkpoints.
+    pub patience: Duration,
 }
 
 impl HostOptions {
@@ -49,6 +51,7 @@ impl HostOptions {
             announce: None,
             security: Security::none(),
             executors: Arc::new(LocalExecutors),
+            patience: Duration::ZERO,
         }
     }
 }
@@ -57,6 +60,8 @@ impl HostOptions {
 const JOINING: Duration = Duration::from_secs(10);
 /// Pings with which a host finds the coordinator's time.
 const PINGS: u64 = 16;
+/// How often a host that was left alone looks for its coordinator.
+const LOOKING: Duration = Duration::from_millis(200);
 /// How often a host tells its figures.
 const FIGURES: Duration = Duration::from_millis(200);
 
@@ -73,7 +78,7 @@ fn lost(error: impl std::fmt::Display) -> RunError {
 /// # Errors
 /// The coordinator cannot be reached or is lost, the host cannot open what is its own, or the plan is another one there.
 pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
-    let HostOptions { name, run, coordinator, listen, announce, security, executors } = options;
+    let HostOptions { name, run, coordinator, listen, announce, security, executors, patience } = options;
     let graph = build(program)?;
     let (event_sender, events) = unbounded();
     let mut address = None;
@@ -97,8 +102,8 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         .map_err(|error| RunError::System(format!("the coordinator at {coordinator}: {error}")))?;
     let (writer, mut reader) = connection.into_messages().map_err(lost)?;
     let is_reachable = address.is_some();
-    let (wall, anchor) = coordinators_time(&writer, &mut reader)?;
-    say(&writer, &Notice::Hello(Hello { graph: graph.digest(), address }))?;
+    let hello = Hello { graph: graph.digest(), address: address.clone(), standing: None };
+    say(&writer, &Notice::Hello(hello))?;
     let beginning = loop {
         match hear(&mut reader)? {
             Order::Begin(beginning) => break *beginning,
@@ -106,26 +111,43 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
             _ => {}
         }
     };
+    // Only now: a coordinator that takes over learns the time of the run from hosts that have gone on.
+    let (wall, anchor) = coordinators_time(&writer, &mut reader)?;
     let shared_clock = Arc::new(SharedClock::new(wall, anchor, beginning.dilation));
-    let network =
-        Network::new((run, 0), security, is_reachable, beginning.peers.clone(), event_sender.clone());
+    let met = Met::default();
+    let network = Network::new(
+        (run, 0),
+        security.clone(),
+        is_reachable,
+        beginning.peers.clone(),
+        Arc::clone(&met),
+        event_sender.clone(),
+    );
+    let keeps = beginning.is_durable && patience > Duration::ZERO;
+    let facts = Facts {
+        graph: graph.digest(),
+        address,
+        started: beginning.started,
+        elapsed_before: beginning.elapsed_before,
+        clock: Arc::clone(&shared_clock) as Arc<dyn Clock>,
+        met,
+    };
+    let ended = Arc::new(AtomicBool::new(false));
+    let way_back = WayBack { coordinator, security, greeting, patience, ended: Arc::clone(&ended), facts };
     let host = Joined {
         program,
         graph: &graph,
         name: &name,
         executors,
         clock: shared_clock,
-        writer: writer.clone(),
+        teller: Teller::new(writer, keeps),
     };
-    let result = host.serve(beginning, network, reader, (event_sender, events));
-    writer.close();
+    let teller = host.teller.clone();
+    let result = host.serve(beginning, network, (reader, way_back), (event_sender, events));
+    ended.store(true, Ordering::Release);
+    teller.close();
     drop(serving);
     result
-}
-
-fn say(writer: &MessageWriter, notice: &Notice) -> Result<(), RunError> {
-    let bytes = wire::encode(notice).map_err(RunError::System)?;
-    writer.send(&bytes).map_err(lost)
 }
 
 fn hear(reader: &mut MessageReader) -> Result<Order, RunError> {
@@ -164,7 +186,41 @@ struct Joined<'a> {
     name: &'a str,
     executors: Arc<dyn ExecutorFactory>,
     clock: Arc<SharedClock>,
-    writer: MessageWriter,
+    teller: Teller,
+}
+
+/// How a host finds its coordinator again.
+struct WayBack {
+    coordinator: Address,
+    security: Security,
+    greeting: Greeting,
+    patience: Duration,
+    /// The host has ended.
+    ended: Arc<AtomicBool>,
+    facts: Facts,
+}
+
+impl WayBack {
+    /// Looks for the coordinator; its orders.
+    fn find(&self, teller: &Teller) -> Option<MessageReader> {
+        let clock = WallClock::new();
+        let patience = self.patience.as_nanos() as Nanoseconds;
+        while clock.now() < patience && teller.can_stand() && !self.ended.load(Ordering::Acquire) {
+            let dialled = dial(&self.coordinator, &self.security, &self.greeting, JOINING);
+            let messages = dialled
+                .map_err(|error| error.to_string())
+                .and_then(|connection| connection.into_messages().map_err(|error| error.to_string()));
+            match messages {
+                Ok((writer, reader)) => match teller.stand(writer, &self.facts) {
+                    Ok(()) => return Some(reader),
+                    Err(error) => tracing::debug!("{error}"),
+                },
+                Err(error) => tracing::debug!("the coordinator is still gone: {error}"),
+            }
+            std::thread::sleep(LOOKING);
+        }
+        None
+    }
 }
 
 impl Joined<'_> {
@@ -172,14 +228,14 @@ impl Joined<'_> {
         &self,
         beginning: Beginning,
         network: Network,
-        mut reader: MessageReader,
+        (mut reader, way_back): (MessageReader, WayBack),
         (event_sender, events): (
             crossbeam_channel::Sender<HostEvent>,
             crossbeam_channel::Receiver<HostEvent>,
         ),
     ) -> Result<(), RunError> {
         let metrics = MetricsTable::of(self.program);
-        let teller = Teller(self.writer.clone());
+        let teller = self.teller.clone();
         let letters = Arc::new(Letters::new(Some(Box::new(teller.clone()))));
         let epochs = Arc::new(EpochLogs::new(Some(Box::new(teller.clone()))));
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
@@ -230,11 +286,17 @@ impl Joined<'_> {
             host.with_network(network, self.graph.slots.iter().map(|slot| slot.worker.clone()).collect());
         teller.tell(&Notice::Opened(Ok(())));
         let no_thread = |error| RunError::System(format!("no thread for a host: {error}"));
+        let of_hearing = teller.clone();
         let hearing = move || {
             loop {
-                match hear(&mut reader) {
-                    Ok(order) => drop(event_sender.send(HostEvent::Order(order))),
-                    Err(_) => return drop(event_sender.send(HostEvent::CoordinatorLost)),
+                while let Ok(order) = hear(&mut reader) {
+                    of_hearing.heard(&order);
+                    let _ = event_sender.send(HostEvent::Order(order));
+                }
+                of_hearing.deserted();
+                match way_back.find(&of_hearing) {
+                    Some(found) => reader = found,
+                    None => return drop(event_sender.send(HostEvent::CoordinatorLost)),
                 }
             }
         };
@@ -257,38 +319,5 @@ impl Joined<'_> {
         telling.thread().unpark();
         let _ = telling.join();
         result
-    }
-}
-
-/// Tells the coordinator; a host that is deserted learns it from its reader.
-#[derive(Clone)]
-struct Teller(MessageWriter);
-
-impl Teller {
-    fn tell(&self, notice: &Notice) {
-        if let Err(error) = say(&self.0, notice) {
-            tracing::debug!("{error}");
-        }
-    }
-}
-
-impl LetterWriter for Teller {
-    fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: Epoch) -> Result<(), OperatorError> {
-        self.tell(&Notice::Letter { operator: operator.to_owned(), epoch, letter: letter.clone() });
-        Ok(())
-    }
-
-    fn commit(&mut self, _epoch: Epoch) -> Result<(), OperatorError> {
-        Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), OperatorError> {
-        Ok(())
-    }
-}
-
-impl EpochWriter for Teller {
-    fn write(&mut self, source: &str, entry: &EpochEntry) {
-        self.tell(&Notice::Epoch { source: source.to_owned(), entry: entry.clone() });
     }
 }

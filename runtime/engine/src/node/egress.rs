@@ -98,9 +98,10 @@ impl Egress {
         self.link.as_deref()
     }
 
-    /// All epochs before it are durable behind the receiver.
+    /// All epochs before it are durable behind the receiver, and have come as far as here again: what a former incarnation
+    /// sent may be durable while the dead letters it had with that are lost with its process.
     pub(crate) fn durable(&self) -> Epoch {
-        self.durable
+        if self.durable == CLOSED { CLOSED } else { self.durable.min(self.frontier) }
     }
 
     /// The receiver has ended well.

@@ -147,6 +147,8 @@ pub(crate) struct SinkNode {
     unpublished: BTreeMap<Epoch, Unpublished>,
     /// Copied from the cell, so that rows of committed epochs are recognised without a lock.
     committed: Epoch,
+    /// How far this incarnation has come: less than what is committed while epochs are repeated.
+    reached: Epoch,
     publication: Publication,
     writing: bool,
 }
@@ -173,14 +175,15 @@ impl SinkNode {
             pending: BTreeMap::new(),
             unpublished: BTreeMap::new(),
             committed,
+            reached: 0,
             publication,
             writing: false,
         }
     }
 
-    /// All epochs before it are in the sink for good.
-    pub(crate) fn committed(&self) -> Epoch {
-        self.committed
+    /// All epochs before it are in the sink for good and have come as far as here; see [`super::egress::Egress::durable`].
+    pub(crate) fn durable(&self) -> Epoch {
+        self.committed.min(self.reached)
     }
 
     /// The first epoch of those that are committed together with this one.
@@ -249,6 +252,7 @@ impl Node for SinkNode {
             CLOSED => CLOSED,
             epoch => self.first_of_commit(epoch),
         };
+        self.reached = self.reached.max(upto);
         if upto <= self.committed {
             return;
         }

@@ -7,7 +7,7 @@ use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{HostLauncher, HostOptions, Hosts, Program, Run, RunError, RunOptions, serve_host};
 use tidemill_spec::plan::LinkKind;
 
-const RUN: u128 = 0x5eed;
+pub(crate) const RUN: u128 = 0x5eed;
 
 type OneEnd = (String, Result<(), RunError>);
 type Ended = Arc<Mutex<Vec<OneEnd>>>;
@@ -77,7 +77,7 @@ fn with_hosts(program: &Program, listens: fn(&str) -> bool) -> (RunOptions, Ende
 }
 
 /// Every slot is on a worker of its own name.
-fn on_workers(mut program: Program) -> Program {
+pub(crate) fn on_workers(mut program: Program) -> Program {
     for stage in &mut program.plan.stages {
         stage.worker.clone_from(&stage.slot_group);
     }
@@ -196,7 +196,7 @@ fn dead_letters_of_all_hosts_come_together() {
 }
 
 /// Refuses every tenth value.
-struct Picky;
+pub(crate) struct Picky;
 
 impl tidemill_operators::api::Stateless for Picky {
     fn process(
@@ -225,14 +225,14 @@ impl tidemill_operators::api::Stateless for Picky {
 
 /// Passes bytes on and cuts connections after so many.
 #[derive(Default)]
-struct Cutter {
-    cuts: std::sync::atomic::AtomicU64,
+pub(crate) struct Cutter {
+    pub(crate) cuts: std::sync::atomic::AtomicU64,
     random: Mutex<Option<tidemill_random::Random>>,
 }
 
 impl Cutter {
     /// A place to listen, and the place in front of it where others dial.
-    fn in_front(self: &Arc<Self>) -> (Address, Address) {
+    pub(crate) fn in_front(self: &Arc<Self>) -> (Address, Address) {
         use std::net::{TcpListener, TcpStream};
         let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("has one");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -17,3 +17,4 @@ mod recovery;
 mod resources;
 mod restarts;
 mod routing;
+mod takeover;
