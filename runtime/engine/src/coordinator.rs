@@ -187,10 +187,10 @@ impl Coordinator {
         *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
         let mut closing = self.last_checkpoint(if complete { CLOSED } else { self.durable() }, false);
         let will_continue = !complete && self.checkpoints.is_some();
-        closing = closing.and(self.close_hosts(complete, will_continue));
         if self.has_stepped_down {
             return self.step_down();
         }
+        closing = closing.and(self.close_hosts(complete, will_continue));
         if self.remote.is_some() {
             self.epochs.finish();
         }
@@ -257,11 +257,16 @@ impl Coordinator {
             Event::Stop if self.checkpoints.is_some() => self.abort(),
             Event::Stop => self.stop(),
             Event::Abort => self.abort(),
-            Event::StepDown => self.has_stepped_down = self.remote.is_some(),
+            // What is being closed is closed first.
+            Event::StepDown => self.has_stepped_down |= self.remote.is_some() && !self.is_closing,
         }
     }
 
     fn noticed(&mut self, host: usize, notice: Notice) {
+        // Before it is taken over: what it says comes to what it said when it dialled.
+        if let Some(standing) = &mut self.hosts[host].standing {
+            return standing.remember(&notice);
+        }
         match notice {
             Notice::Durable { slot, incarnation, epochs } => {
                 if let Some(slot) = self.slots.get_mut(slot).filter(|slot| slot.number == incarnation) {

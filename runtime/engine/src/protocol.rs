@@ -150,6 +150,28 @@ pub(crate) struct Standing {
     pub(crate) closed: Option<Result<(), RunError>>,
 }
 
+impl Standing {
+    /// Brings the slots up to date.
+    pub(crate) fn remember(&mut self, notice: &Notice) {
+        remember(&mut self.slots, notice);
+    }
+}
+
+/// Brings what is known of slots up to date.
+pub(crate) fn remember(slots: &mut BTreeMap<usize, StandingSlot>, notice: &Notice) {
+    let (Notice::Durable { slot, incarnation, epochs: durable }
+    | Notice::Ended { slot, incarnation, durable, .. }) = notice
+    else {
+        return;
+    };
+    if let Some(known) = slots.get_mut(slot).filter(|slot| slot.incarnation == *incarnation) {
+        known.durable.clone_from(durable);
+        if let Notice::Ended { end, .. } = notice {
+            known.end = Some(end.clone());
+        }
+    }
+}
+
 /// A slot, its newest incarnation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StandingSlot {

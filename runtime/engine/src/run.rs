@@ -113,6 +113,7 @@ impl Stopper {
 
     /// Ends this coordinator and nothing else, where the workers are processes of their own: those with patience
     /// ([`crate::HostOptions::patience`]) go on, and another run with the same secret number, address and checkpoints takes them over.
+    /// A run that is closing its outputs already does that first.
     pub fn step_down(&self) {
         let _ = self.0.send(Event::StepDown);
     }

@@ -8,6 +8,7 @@ use crate::protocol::{Part, PartRequest};
 use crate::report::RunFacts;
 use crossbeam_channel::{Sender, unbounded};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -104,7 +105,7 @@ impl Checkpoints {
             jobs,
             thread,
             state: State::Idle,
-            number: 0,
+            number: any_number(),
             epoch,
             snapshots,
             begun: facts.clock.now(),
@@ -153,7 +154,7 @@ impl Checkpoints {
         let facts = &self.facts;
         let now = facts.clock.now();
         (self.begun, self.was_cancelled) = (now, false);
-        self.number += 1;
+        self.number = self.number.wrapping_add(1);
         let (number, from, snapshots) = (self.number, self.epoch, self.snapshots.clone());
         let request = PartRequest { number, epoch, from, snapshots, is_complete };
         let elapsed =
@@ -251,6 +252,11 @@ impl Checkpoints {
             false => Step::GoesOn,
         }
     }
+}
+
+/// A number that another coordinator does not begin with: its hosts may answer that one's last request late.
+fn any_number() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
 /// Puts a checkpoint together, on the thread that writes it.

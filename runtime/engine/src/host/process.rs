@@ -112,7 +112,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         }
     };
     // Only now: a coordinator that takes over learns the time of the run from hosts that have gone on.
-    let (wall, anchor) = coordinators_time(&writer, &mut reader)?;
+    let Some((wall, anchor)) = coordinators_time(&writer, &mut reader)? else { return Ok(()) };
     let shared_clock = Arc::new(SharedClock::new(wall, anchor, beginning.dilation));
     let met = Met::default();
     let network = Network::new(
@@ -155,11 +155,12 @@ fn hear(reader: &mut MessageReader) -> Result<Order, RunError> {
     wire::decode(&bytes).map_err(system("the coordinator speaks another language"))
 }
 
-/// A clock, and the same moment on it and on that of the coordinator, from the ping that took the shortest.
+/// A clock, and the same moment on it and on that of the coordinator, from the ping that took the shortest; none: the host is to
+/// leave.
 fn coordinators_time(
     writer: &MessageWriter,
     reader: &mut MessageReader,
-) -> Result<(WallClock, (Nanoseconds, Nanoseconds)), RunError> {
+) -> Result<Option<(WallClock, (Nanoseconds, Nanoseconds))>, RunError> {
     let clock = WallClock::new();
     let mut best = (Nanoseconds::MAX, (0, 0));
     for ping in 0..PINGS {
@@ -168,6 +169,7 @@ fn coordinators_time(
         let now = loop {
             match hear(reader)? {
                 Order::Pong { number, now } if number == ping => break now,
+                Order::Leave => return Ok(None),
                 _ => {}
             }
         };
@@ -176,7 +178,7 @@ fn coordinators_time(
     }
     let (took, anchor) = best;
     tracing::debug!("the time of the coordinator is known to {} us", took / 2000);
-    Ok((clock, anchor))
+    Ok(Some((clock, anchor)))
 }
 
 /// A host that has joined.

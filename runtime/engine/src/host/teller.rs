@@ -7,7 +7,7 @@ use crate::failure::RunError;
 use crate::frame::Epoch;
 use crate::graph::ChannelId;
 use crate::letters::LetterWriter;
-use crate::protocol::{Hello, Notice, Order, Standing, StandingSlot};
+use crate::protocol::{Hello, Notice, Order, Standing, StandingSlot, remember};
 use crate::store::{EpochEntry, EpochWriter};
 use crate::wire;
 use std::collections::BTreeMap;
@@ -133,18 +133,8 @@ impl Teller {
 
 impl State {
     fn remember(&mut self, notice: &Notice) {
+        remember(&mut self.slots, notice);
         match notice {
-            Notice::Durable { slot, incarnation, epochs } => {
-                if let Some(slot) = self.slots.get_mut(slot).filter(|slot| slot.incarnation == *incarnation) {
-                    slot.durable.clone_from(epochs);
-                }
-            }
-            Notice::Ended { slot, incarnation, durable, end } => {
-                if let Some(slot) = self.slots.get_mut(slot).filter(|slot| slot.incarnation == *incarnation) {
-                    slot.durable.clone_from(durable);
-                    slot.end = Some(end.clone());
-                }
-            }
             Notice::Closed(closed) => self.closed = Some(closed.clone()),
             Notice::Letter { epoch, .. } => self.keep(Some(*epoch), notice),
             Notice::Epoch { entry: EpochEntry::Cut { epoch, .. }, .. } => self.keep(Some(*epoch), notice),
