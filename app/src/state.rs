@@ -102,7 +102,14 @@ pub fn identity(prepared: &Prepared) -> Identity {
         operators.insert(sink.id.value.clone(), digest(sink));
     }
     let plan = &program.plan;
-    let plan = digest(&(&plan.stages, &plan.edges, &plan.classes, &plan.tick, plan.checkpoint_every));
+    // Not where its stages run: they go on elsewhere.
+    let stages = plan.stages.iter().map(|stage| {
+        let models = (&stage.variant, &stage.backend, stage.max_batch);
+        (&stage.id, &stage.operator, models, stage.partitions, stage.share)
+    });
+    let edges = plan.edges.iter().map(|edge| (&edge.from, &edge.to, edge.input, &edge.freshness));
+    let (stages, edges): (Vec<_>, Vec<_>) = (stages.collect(), edges.collect());
+    let plan = digest(&(stages, edges, &plan.classes, &plan.tick, plan.checkpoint_every));
     Identity { workflow_name: workflow.name.value.clone(), operators, plan }
 }
 
