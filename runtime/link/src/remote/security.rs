@@ -1,6 +1,6 @@
 //! Who may connect to whom.
-use super::credentials::{ClientCertificates, Credentials};
 use super::RemoteError;
+use super::credentials::{ClientCertificates, Credentials};
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use std::sync::Arc;

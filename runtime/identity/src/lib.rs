@@ -1,0 +1,41 @@
+//! Who is who in a cluster: an authority with its certificates, join tokens for workers, access tokens for people.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+
+mod address;
+mod authority;
+mod base32;
+mod certificate;
+mod der;
+mod error;
+mod files;
+mod fingerprint;
+mod folder;
+mod hexadecimal;
+mod name;
+mod peer;
+mod people;
+mod refusal;
+mod register;
+mod request;
+mod timestamp;
+mod token;
+
+pub use address::{JoinAddress, JoinAddressError};
+pub use authority::{
+    Authority, FIRST_ADMIN, Issued, JoinRequest, JoinTokenOptions, Lifetimes, MAX_GOOD_CERTIFICATES,
+    MAX_TOKEN_LIFETIME, MAX_USES, PERSON_LENGTH, VerifiedPeer,
+};
+pub use certificate::{CertificateError, CertificateFacts, Serial, SerialError};
+pub use error::{IdentityError, StoreError};
+pub use fingerprint::{Fingerprint, FingerprintError};
+pub use name::{NAME_LENGTH, Name, NameError};
+pub use peer::{PeerIdentity, PeerIdentityError};
+pub use people::{Action, Person, Role, RoleError};
+pub use refusal::{Refusal, RefusalKind};
+pub use register::{
+    ANSWER_KEPT, AccessTokenRecord, CertificateRecord, JoinTokenRecord, Revocation, TokenUse,
+};
+pub use request::{CertificateRequest, NewKey, REQUEST_BYTES, RequestError};
+pub use timestamp::Timestamp;
+pub use token::{AccessToken, JoinToken, NoRandomness, TokenError, TokenId, TokenIdError};
