@@ -51,7 +51,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// Other things lie there.
-    #[error("{path} has {file:?} and no authority: name an empty folder or one that does not exist", path = path.display())]
+    #[error("{path} has {file:?}, which does not belong there: name an empty folder or one that does not exist", path = path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,

@@ -36,7 +36,7 @@ mod tests;
 
 pub use address::{Address, AddressError};
 pub use carrier::PEER_TIMEOUT;
-pub use credentials::{ClientCertificates, Credentials, Revoked};
+pub use credentials::{ClientCertificates, Credentials, FurtherCheck, Revoked};
 pub use ends::READ_AHEAD;
 pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial};
 pub use inbound::MAX_PAYLOAD;

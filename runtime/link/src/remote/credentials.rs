@@ -62,6 +62,9 @@ fn significant(serial: &[u8]) -> &[u8] {
     &serial[zeros..]
 }
 
+/// Looks at a certificate that is good otherwise, and says why it is not wanted.
+pub type FurtherCheck = Arc<dyn Fn(&CertificateDer<'_>) -> Result<(), CertificateError> + Send + Sync>;
+
 /// Whether the side that accepts wants a certificate of the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates {
@@ -89,12 +92,6 @@ struct Shared {
     revoked: Revoked,
     provider: Arc<CryptoProvider>,
     time: Arc<dyn TimeProvider>,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Shared")
-    }
 }
 
 /// What is shown and believed at one time.
@@ -193,7 +190,16 @@ impl Credentials {
     /// # Errors
     /// [`RemoteError::Certificates`] when TLS cannot be set up.
     pub fn client_config(&self) -> Result<ClientConfig, RemoteError> {
-        let ours = Arc::new(Ours::new(self, ClientCertificates::Required)?);
+        self.client_config_that(Arc::new(|_| Ok(())))
+    }
+
+    /// The same for a side that has one more question to a certificate after everything else about it is right: who it is of, for
+    /// instance.
+    ///
+    /// # Errors
+    /// As [`Credentials::client_config`].
+    pub fn client_config_that(&self, is_wanted: FurtherCheck) -> Result<ClientConfig, RemoteError> {
+        let ours = Arc::new(Ours { is_wanted, ..Ours::new(self, ClientCertificates::Required)? });
         let (provider, time) = (Arc::clone(&self.0.provider), Arc::clone(&self.0.time));
         let mut config = ClientConfig::builder_with_details(provider, time)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -226,13 +232,19 @@ impl Credentials {
 }
 
 /// Asks the credentials at every handshake.
-#[derive(Debug)]
 struct Ours {
     shared: Arc<Shared>,
     clients: ClientCertificates,
     /// The authorities at the time when this was made; only browsers look at them, to offer no other certificates.
     hints: Vec<DistinguishedName>,
     subject: ServerName<'static>,
+    is_wanted: FurtherCheck,
+}
+
+impl std::fmt::Debug for Ours {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ours").field("clients", &self.clients).finish_non_exhaustive()
+    }
 }
 
 impl Ours {
@@ -240,7 +252,7 @@ impl Ours {
         let shared = Arc::clone(&credentials.0);
         let hints = shared.current().clients.root_hint_subjects().to_vec();
         let subject = ServerName::try_from(SUBJECT).map_err(|error| failed("the name", &error))?;
-        Ok(Self { shared, clients, hints, subject })
+        Ok(Self { shared, clients, hints, subject, is_wanted: Arc::new(|_| Ok(())) })
     }
 }
 
@@ -257,6 +269,7 @@ impl ServerCertVerifier for Ours {
         let verified =
             current.servers.verify_server_cert(end_entity, intermediates, &self.subject, ocsp, now)?;
         self.shared.revoked.check(end_entity)?;
+        (self.is_wanted)(end_entity).map_err(Error::InvalidCertificate)?;
         Ok(verified)
     }
 
