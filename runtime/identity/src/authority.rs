@@ -43,6 +43,26 @@ pub struct Lifetimes {
     pub authority: Duration,
 }
 
+/// The shortest of them.
+const SHORTEST: Duration = Duration::from_secs(10);
+
+impl Lifetimes {
+    fn check(&self) -> Result<(), IdentityError> {
+        let all = [
+            ("a worker", self.worker),
+            ("the controller", self.controller),
+            ("the authority", self.authority),
+        ];
+        for (whose, lifetime) in all {
+            if lifetime < SHORTEST {
+                let text = format!("the certificate of {whose} cannot be valid for {lifetime:?}");
+                return Err(IdentityError::Invalid(format!("{text}: {SHORTEST:?} is the least")));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Default for Lifetimes {
     fn default() -> Self {
         let days = |count: u64| Duration::from_secs(count * 86_400);
@@ -87,12 +107,13 @@ impl Authority {
     ///
     /// # Errors
     /// [`IdentityError::Store`] when another process has it, when others could read it, when something is missing or damaged,
-    /// or the system refuses.
+    /// or the system refuses; [`IdentityError::Invalid`] when a lifetime is too short.
     pub fn open_or_create(
         folder: &Path,
         lifetimes: Lifetimes,
         now: Timestamp,
     ) -> Result<Self, IdentityError> {
+        lifetimes.check()?;
         Self::establish(Folder::open(folder, &[AUTHORITY, REGISTER])?, lifetimes, now)
     }
 

@@ -31,6 +31,12 @@ impl Serial {
     }
 }
 
+impl AsRef<[u8]> for Serial {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl std::str::FromStr for Serial {
     type Err = SerialError;
 
@@ -126,7 +132,7 @@ impl CertificateFacts {
     /// cannot be reached.
     pub fn renewal_due(&self) -> Timestamp {
         let life = self.not_after.since(self.not_before);
-        self.not_before.after(Duration::from_secs(life.as_secs() / 3 * 2 + life.as_secs() % 3 * 2 / 3))
+        self.not_before.after(Duration::from_secs(life.as_secs() * 2 / 3))
     }
 
     /// Whether it is valid at this time.

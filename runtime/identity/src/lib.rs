@@ -17,6 +17,8 @@ mod hexadecimal;
 mod name;
 mod peer;
 mod people;
+#[cfg(test)]
+mod power_loss;
 mod refusal;
 mod register;
 mod request;

@@ -67,10 +67,10 @@ impl WorkerFolder {
             }
         };
         // A process that ended between the two steps of `install` has left the key that is in use now.
-        if let (Some(current), Some(pending)) = (&current, folder.read(PENDING)?) {
-            if current.certificates.key_pem == pending {
-                folder.remove(PENDING)?;
-            }
+        let pending = folder.read(PENDING)?.map(Zeroizing::new);
+        let in_use = current.as_ref().map(|current| &current.certificates.key_pem);
+        if in_use.is_some() && in_use == pending.as_deref() {
+            folder.remove(PENDING)?;
         }
         Ok(Self { folder, current })
     }

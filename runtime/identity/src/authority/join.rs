@@ -183,6 +183,8 @@ impl Authority {
             return Err(Refusal::NoToken.into());
         }
         let token: JoinToken = join.token.parse().map_err(Refusal::Token)?;
+        // Who knows no token costs no more than this look.
+        self.look(|register| known(register, &token).map(drop))?;
         let request = CertificateRequest::from_pem(&join.request_pem);
         self.change(now, |register| {
             let record = known(register, &token)?;
@@ -204,12 +206,14 @@ impl Authority {
             let replaces = record.replaces;
             let identity = PeerIdentity::Worker(name.clone());
             for other in &mut register.certificates {
-                if other.identity == identity && other.key != key && other.is_good(now) {
-                    if !replaces {
-                        return Err(Refusal::NameTaken { name, until: other.expires }.into());
-                    }
+                if other.identity != identity || other.key == key || other.revoked.is_some() {
+                    continue;
+                }
+                if replaces {
                     let (by, reason) = (format!("join token {id}"), "replaced".to_owned());
                     other.revoked = Some(Revocation { at: now, by, reason });
+                } else if other.is_good(now) {
+                    return Err(Refusal::NameTaken { name, until: other.expires }.into());
                 }
             }
             let signed = self.sign(&request.key, &identity, Vec::new(), self.lifetimes.worker, now)?;

@@ -95,11 +95,11 @@ impl Authority {
         })
     }
 
-    /// Revokes all certificates of a worker: it is refused on new connections, and cannot renew them. Connections that it has are
-    /// for the caller to end. Gives the serial numbers.
+    /// Revokes all certificates of a worker, those that have expired, too, because clocks differ: it is refused on new connections,
+    /// and cannot renew them. Connections that it has are for the caller to end. Gives the serial numbers.
     ///
     /// # Errors
-    /// [`IdentityError::NoSuch`] when no certificate of such a worker is remembered that is still valid.
+    /// [`IdentityError::NoSuch`] when there is no such worker, or nothing of it is left to revoke.
     pub fn revoke_worker(
         &self,
         name: &Name,
@@ -108,8 +108,8 @@ impl Authority {
         now: Timestamp,
     ) -> Result<Vec<Serial>, IdentityError> {
         let identity = PeerIdentity::Worker(name.clone());
-        self.revoke(reason, by, now, |record| record.identity == identity && record.is_good(now))?
-            .ok_or_else(|| IdentityError::NoSuch(format!("worker `{name}` whose certificate is valid")))
+        self.revoke(reason, by, now, |record| record.identity == identity && record.revoked.is_none())?
+            .ok_or_else(|| IdentityError::NoSuch(format!("worker `{name}` with a certificate to revoke")))
     }
 
     /// Revokes one certificate, be it of a worker or of the controller.

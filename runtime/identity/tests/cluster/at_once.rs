@@ -72,6 +72,9 @@ fn what_is_missing_or_damaged_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("authority");
     let open = || Authority::open(&path, lifetimes(), NOON).map(|authority| authority.fingerprint());
+    let short = Lifetimes { worker: std::time::Duration::ZERO, ..lifetimes() };
+    let short = Authority::open_or_create(&path, short, NOON).unwrap_err().to_string();
+    assert_eq!(short, "the certificate of a worker cannot be valid for 0ns: 10s is the least");
     let absent = open().unwrap_err().to_string();
     assert!(absent.contains("there is no authority in") && !path.exists(), "{absent}");
     let authority = Authority::open_or_create(&path, lifetimes(), NOON).unwrap();

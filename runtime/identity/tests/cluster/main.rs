@@ -4,6 +4,7 @@
 mod at_once;
 mod calls;
 mod joining;
+mod kills;
 mod parts;
 mod people;
 mod renewing;

@@ -103,7 +103,7 @@ fn what_is_revoked_stays_revoked() {
     assert_eq!(cluster.authority().revoked_serials(), serials);
     assert!(cluster.authority().revoked().contains(&edge.facts().serial));
     let again = cluster.authority().revoke_worker(&name("edge-1"), "lost", "Ada", minutes(2)).unwrap_err();
-    assert_eq!(again.to_string(), "there is no worker `edge-1` whose certificate is valid");
+    assert_eq!(again.to_string(), "there is no worker `edge-1` with a certificate to revoke");
     cluster.authority().revoke_certificate(hub_serial, "lost", "Ada", minutes(2)).unwrap();
     assert!(matches!(
         cluster.authority().verify(&hub.chain(), minutes(2)),
