@@ -21,6 +21,7 @@
 //! still for so long is taken for dead.
 mod address;
 mod carrier;
+mod credentials;
 mod ends;
 mod handshake;
 mod inbound;
@@ -35,6 +36,7 @@ mod tests;
 
 pub use address::{Address, AddressError};
 pub use carrier::PEER_TIMEOUT;
+pub use credentials::{ClientCertificates, Credentials, FurtherCheck, Revoked};
 pub use ends::READ_AHEAD;
 pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial};
 pub use inbound::MAX_PAYLOAD;

@@ -146,6 +146,12 @@ impl Carrier {
         self.tls.is_some()
     }
 
+    /// The certificate that the other side has shown and that is believed, as DER; none without TLS.
+    pub(super) fn peer_certificate(&self) -> Option<&[u8]> {
+        let chain = self.tls.as_ref()?.peer_certificates()?;
+        chain.first().map(AsRef::as_ref)
+    }
+
     /// Writes what can be written now; `WouldBlock` when that is nothing.
     pub(super) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return Raw(&self.socket).write_vectored(parts) };

@@ -239,6 +239,12 @@ impl Incoming {
         Err(error)
     }
 
+    /// The certificate of the peer as DER, which TLS has verified; none where there is no TLS. Who the peer is stands there: what
+    /// it says of itself in the greeting is not proved.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.carrier.peer_certificate()
+    }
+
     /// Answers with the own greeting.
     ///
     /// # Errors
@@ -279,6 +285,11 @@ impl Connection {
     /// What the peer said.
     pub fn peer(&self) -> &Greeting {
         &self.peer
+    }
+
+    /// The certificate of the peer, as [`Incoming::peer_certificate`].
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.carrier.peer_certificate()
     }
 
     /// Becomes the end of a channel that sends records of this schema.

@@ -1,9 +1,8 @@
 //! Who may connect to whom.
 use super::RemoteError;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use super::credentials::{ClientCertificates, Credentials};
+use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use std::sync::Arc;
 
 /// The name that every certificate of a deployment must have: the authority says who belongs to it, not a host's name.
@@ -32,10 +31,19 @@ impl std::fmt::Debug for Certificates {
 pub(super) fn explain(error: &rustls::Error) -> String {
     use rustls::AlertDescription as Alert;
     match error {
+        rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
+            "the certificate of the peer is refused: it has been revoked".into()
+        }
+        rustls::Error::InvalidCertificate(
+            why @ (CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }),
+        ) => format!("the certificate of the peer is refused: {why}; is the clock of this machine right?"),
         rustls::Error::InvalidCertificate(why) => format!("the certificate of the peer is refused: {why}"),
         rustls::Error::NoCertificatesPresented => "the peer shows no certificate".into(),
         rustls::Error::AlertReceived(Alert::CertificateExpired) => {
             "the peer refuses the certificate of this side: it has expired".into()
+        }
+        rustls::Error::AlertReceived(Alert::CertificateRevoked) => {
+            "the peer refuses the certificate of this side: it has been revoked".into()
         }
         rustls::Error::AlertReceived(Alert::UnknownCA | Alert::DecryptError) => {
             "the peer refuses the certificate of this side: it is of another authority".into()
@@ -80,41 +88,17 @@ impl Security {
     /// # Errors
     /// [`RemoteError::Certificates`] when they cannot be read or do not belong together.
     pub fn mutual(certificates: &Certificates) -> Result<Self, RemoteError> {
-        let failed =
-            |what: &str, error: &dyn std::fmt::Display| RemoteError::Certificates(format!("{what}: {error}"));
-        let read = |what: &str, pem: &[u8]| {
-            let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-            let all = all.map_err(|error| failed(what, &error))?;
-            if all.is_empty() { Err(failed(what, &"there is no certificate")) } else { Ok(all) }
-        };
-        let chain = read("the chain", &certificates.chain_pem)?;
-        let key = PrivateKeyDer::from_pem_slice(&certificates.key_pem)
-            .map_err(|error| failed("the key", &error))?;
-        let mut authorities = RootCertStore::empty();
-        for authority in read("the authority", &certificates.authority_pem)? {
-            authorities.add(authority).map_err(|error| failed("the authority", &error))?;
-        }
-        let authorities = Arc::new(authorities);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let versions = &[&rustls::version::TLS13];
-        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(versions)
-            .map_err(|error| failed("TLS 1.3", &error))?
-            .with_root_certificates(Arc::clone(&authorities))
-            .with_client_auth_cert(chain.clone(), key.clone_key())
-            .map_err(|error| failed("the chain and its key", &error))?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(authorities, Arc::clone(&provider))
-            .build()
-            .map_err(|error| failed("the authority", &error))?;
-        let mut server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .map_err(|error| failed("TLS 1.3", &error))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)
-            .map_err(|error| failed("the chain and its key", &error))?;
-        // Connections last for hours: no tickets to resume them with.
-        server.send_tls13_tickets = 0;
-        Ok(Self(Some(Configurations { client: Arc::new(client), server: Arc::new(server) })))
+        Self::with(&Credentials::new(certificates)?)
+    }
+
+    /// The same with credentials that can be replaced, and with certificates that are refused, while listeners go on.
+    ///
+    /// # Errors
+    /// [`RemoteError::Certificates`] when TLS cannot be set up.
+    pub fn with(credentials: &Credentials) -> Result<Self, RemoteError> {
+        let client = Arc::new(credentials.client_config()?);
+        let server = Arc::new(credentials.server_config(ClientCertificates::Required)?);
+        Ok(Self(Some(Configurations { client, server })))
     }
 
     /// TLS for the side that dials.

@@ -8,4 +8,5 @@ mod hostile;
 mod messages;
 mod parts;
 mod reconnects;
+mod renewals;
 mod security;

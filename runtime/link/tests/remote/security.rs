@@ -43,6 +43,11 @@ impl Authority {
     pub(crate) fn host(&self) -> Certificates {
         self.issue("tidemill", false)
     }
+
+    /// Valid in the year 2001.
+    pub(crate) fn expired(&self) -> Certificates {
+        self.issue("tidemill", true)
+    }
 }
 
 fn secured(certificates: &Certificates) -> Security {

@@ -1,0 +1,330 @@
+//! The authority of a cluster, in a folder.
+mod access;
+mod join;
+mod signing;
+mod workers;
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SerialNumber};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
+use tidemill_link::remote::Revoked;
+use zeroize::Zeroizing;
+
+use crate::address::{JoinAddress, JoinAddressError};
+use crate::certificate::{CertificateFacts, Serial};
+use crate::error::{IdentityError, StoreError};
+use crate::fingerprint::Fingerprint;
+use crate::folder::Folder;
+use crate::register::Register;
+use crate::timestamp::Timestamp;
+
+pub use access::{FIRST_ADMIN, PERSON_LENGTH};
+pub use join::{Issued, JoinRequest, JoinTokenOptions, MAX_TOKEN_LIFETIME, MAX_USES};
+pub use workers::{MAX_GOOD_CERTIFICATES, VerifiedPeer};
+
+/// The key of the authority and its certificate.
+const AUTHORITY: &str = "authority.pem";
+/// Tokens, certificates and people.
+const REGISTER: &str = "register.json";
+
+/// How long certificates are valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Of workers: they ask for a new one after two thirds of it. 30 days if nothing else is said.
+    pub worker: Duration,
+    /// Of the controller, which issues itself a new one: 30 days.
+    pub controller: Duration,
+    /// Of the authority itself, when it is made: 20 years. No certificate outlives it.
+    pub authority: Duration,
+}
+
+/// The shortest of them.
+const SHORTEST: Duration = Duration::from_secs(10);
+
+impl Lifetimes {
+    fn check(&self) -> Result<(), IdentityError> {
+        let all = [
+            ("a worker", self.worker),
+            ("the controller", self.controller),
+            ("the authority", self.authority),
+        ];
+        for (whose, lifetime) in all {
+            if lifetime < SHORTEST {
+                let text = format!("the certificate of {whose} cannot be valid for {lifetime:?}");
+                return Err(IdentityError::Invalid(format!("{text}: {SHORTEST:?} is the least")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        let days = |count: u64| Duration::from_secs(count * 86_400);
+        Self { worker: days(30), controller: days(30), authority: days(20 * 365) }
+    }
+}
+
+/// Says who belongs to a cluster: issues certificates and revokes them, makes tokens and takes them, knows people.
+///
+/// All methods take `&self` and can be called on many threads. What one of them returns is on the disk: a token that was used is
+/// refused and a certificate that was revoked stays revoked, whenever the process is killed or the power goes. What could
+/// not be kept is an error, and then does not count.
+///
+/// One process has the folder at a time. Nobody else on the machine may read it: who has it is the authority.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    certificate_pem: String,
+    facts: CertificateFacts,
+    anchors: Vec<TrustAnchor<'static>>,
+    fingerprint: Fingerprint,
+    lifetimes: Lifetimes,
+    revoked: Revoked,
+    kept: Mutex<Kept>,
+}
+
+/// What is in memory is what is on the disk.
+struct Kept {
+    folder: Folder,
+    register: Register,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the key.
+        f.debug_struct("Authority").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Opens the authority in this folder, and makes it if there is none yet.
+    ///
+    /// # Errors
+    /// [`IdentityError::Store`] when another process has it, when others could read it, when something is missing or damaged,
+    /// or the system refuses; [`IdentityError::Invalid`] when a lifetime is too short.
+    pub fn open_or_create(
+        folder: &Path,
+        lifetimes: Lifetimes,
+        now: Timestamp,
+    ) -> Result<Self, IdentityError> {
+        lifetimes.check()?;
+        Self::establish(Folder::open(folder, &[AUTHORITY, REGISTER])?, lifetimes, now)
+    }
+
+    /// Opens the authority in this folder.
+    ///
+    /// # Errors
+    /// [`StoreError::Absent`] when there is none; others as [`Authority::open_or_create`].
+    pub fn open(folder: &Path, lifetimes: Lifetimes, now: Timestamp) -> Result<Self, IdentityError> {
+        if !folder.join(AUTHORITY).exists() {
+            return Err(StoreError::Absent { path: folder.to_owned() }.into());
+        }
+        Self::open_or_create(folder, lifetimes, now)
+    }
+
+    /// The same on other files.
+    #[cfg(test)]
+    pub(crate) fn on(
+        files: Box<dyn crate::files::Files>,
+        lifetimes: Lifetimes,
+        now: Timestamp,
+    ) -> Result<Self, IdentityError> {
+        let folder = Folder::on(Path::new("/authority"), &[AUTHORITY, REGISTER], files)?;
+        Self::establish(folder, lifetimes, now)
+    }
+
+    fn establish(mut folder: Folder, lifetimes: Lifetimes, now: Timestamp) -> Result<Self, IdentityError> {
+        let register_path = folder.path_of(REGISTER);
+        let read_register = |folder: &Folder| {
+            let bytes = folder.read(REGISTER)?;
+            let register = bytes.map(|bytes| Register::from_bytes(&bytes)).transpose();
+            register.map_err(|why| StoreError::damaged(&register_path, why))
+        };
+        let text = match folder.read(AUTHORITY)? {
+            Some(bytes) => String::from_utf8(bytes)
+                .map_err(|_| StoreError::damaged(&folder.path_of(AUTHORITY), "it is no text"))?,
+            None => {
+                // A register in which nothing stands was left by a process that ended here.
+                if read_register(&folder)?.is_some_and(|register| !register.is_new()) {
+                    let why = "the key of the authority is gone, and its register is there";
+                    return Err(StoreError::damaged(&folder.path_of(AUTHORITY), why).into());
+                }
+                let (text, fingerprint) = new_authority(lifetimes, now)?;
+                // The register first: an authority whose register is missing has lost it.
+                keep(&mut folder, &Register::new(fingerprint))?;
+                folder.replace(AUTHORITY, text.as_bytes())?;
+                text.to_string()
+            }
+        };
+        let text = Zeroizing::new(text);
+        let damaged = |why: String| StoreError::damaged(&folder.path_of(AUTHORITY), why);
+        let parts = Parts::read(&text).map_err(damaged)?;
+        let fingerprint = Fingerprint::of(&parts.certificate);
+        let Some(register) = read_register(&folder)? else {
+            let why = "it is missing, and with it what was revoked and used";
+            return Err(StoreError::damaged(&register_path, why).into());
+        };
+        if register.authority != fingerprint {
+            let why =
+                format!("it belongs to the authority {}, and here is {fingerprint}", register.authority);
+            return Err(StoreError::damaged(&register_path, why).into());
+        }
+        let revoked = Revoked::default();
+        revoked.replace(revoked_in(&register));
+        let anchor =
+            webpki::anchor_from_trusted_cert(&parts.certificate).map_err(|e| damaged(e.to_string()))?;
+        let anchors = vec![anchor.to_owned()];
+        let Parts { issuer, certificate, certificate_pem, facts } = parts;
+        let kept = Mutex::new(Kept { folder, register });
+        Ok(Self {
+            issuer,
+            certificate,
+            certificate_pem,
+            facts,
+            anchors,
+            fingerprint,
+            lifetimes,
+            revoked,
+            kept,
+        })
+    }
+
+    /// By what the authority is known.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// The certificate of the authority as PEM. It is no secret.
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    /// The same in DER.
+    pub fn certificate_der(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// What the certificate of the authority says: among others, until when it is valid.
+    pub fn certificate(&self) -> &CertificateFacts {
+        &self.facts
+    }
+
+    /// The address that workers join by, if the controller is reached at this host and port.
+    ///
+    /// # Errors
+    /// When these cannot be a host and a port.
+    pub fn join_address(&self, host: &str, port: u16) -> Result<JoinAddress, JoinAddressError> {
+        JoinAddress::new(host, port, self.fingerprint)
+    }
+
+    /// The serial numbers that are revoked, for the [`Credentials`](tidemill_link::remote::Credentials) of this process: the set
+    /// follows what is revoked here.
+    pub fn revoked(&self) -> &Revoked {
+        &self.revoked
+    }
+
+    /// The serial numbers that are revoked, to be told to workers, which put them into a set of their own.
+    pub fn revoked_serials(&self) -> Vec<Serial> {
+        self.look(|register| {
+            let all = register.certificates.iter().filter(|certificate| certificate.revoked.is_some());
+            all.map(|certificate| certificate.serial).collect()
+        })
+    }
+
+    fn look<T>(&self, act: impl FnOnce(&Register) -> T) -> T {
+        act(&self.kept.lock().unwrap_or_else(PoisonError::into_inner).register)
+    }
+
+    /// Changes the register: what `act` made of it is on the disk when this returns, or nothing of it counts.
+    fn change<T>(
+        &self,
+        now: Timestamp,
+        act: impl FnOnce(&mut Register) -> Result<T, IdentityError>,
+    ) -> Result<T, IdentityError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut register = kept.register.clone();
+        let result = act(&mut register)?;
+        if register != kept.register {
+            register.prune(now);
+            keep(&mut kept.folder, &register)?;
+            self.revoked.replace(revoked_in(&register));
+            kept.register = register;
+        }
+        Ok(result)
+    }
+}
+
+fn keep(folder: &mut Folder, register: &Register) -> Result<(), IdentityError> {
+    let bytes = register.to_bytes().map_err(|why| StoreError::damaged(&folder.path_of(REGISTER), why))?;
+    Ok(folder.replace(REGISTER, &bytes)?)
+}
+
+fn revoked_in(register: &Register) -> impl Iterator<Item = &[u8]> {
+    let revoked = register.certificates.iter().filter(|certificate| certificate.revoked.is_some());
+    revoked.map(|certificate| certificate.serial.as_bytes())
+}
+
+/// What the file of an authority has.
+struct Parts {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    certificate_pem: String,
+    facts: CertificateFacts,
+}
+
+impl Parts {
+    fn read(text: &str) -> Result<Self, String> {
+        const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+        const END: &str = "-----END CERTIFICATE-----";
+        let begin = text.find(BEGIN).ok_or("there is no certificate in it")?;
+        let end = text[begin..].find(END).ok_or("there is no whole certificate in it")?;
+        let certificate_pem = format!("{}\n", &text[begin..begin + end + END.len()]);
+        let certificate =
+            CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|error| error.to_string())?;
+        let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| error.to_string())?;
+        let key = KeyPair::try_from(&key).map_err(|error| error.to_string())?;
+        let parsed = webpki::EndEntityCert::try_from(&certificate).map_err(|error| error.to_string())?;
+        if *parsed.subject_public_key_info() != key.subject_public_key_info() {
+            return Err("its key is not that of its certificate".to_owned());
+        }
+        let facts = CertificateFacts::of_der(&certificate).map_err(|error| error.to_string())?;
+        let name = facts.common_name.clone().filter(|_| facts.is_authority);
+        let name = name.ok_or("its certificate is not that of an authority")?;
+        let issuer = Issuer::new(parameters(&name), key);
+        Ok(Self { issuer, certificate, certificate_pem, facts })
+    }
+}
+
+/// What an authority has, by its name.
+fn parameters(name: &str) -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = DistinguishedName::new();
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    parameters
+}
+
+/// A new key with its certificate, in one text. ECDSA P-256: browsers do not take Ed25519.
+fn new_authority(
+    lifetimes: Lifetimes,
+    now: Timestamp,
+) -> Result<(Zeroizing<String>, Fingerprint), IdentityError> {
+    let serial = Serial::draw()?;
+    // Names that differ let everyone say that a certificate is of another authority, rather than that its signature is wrong.
+    let mut parameters = parameters(&format!("Tidemill authority {}", &serial.to_string()[..8]));
+    parameters.serial_number = Some(SerialNumber::from_slice(serial.as_bytes()));
+    let from = now.before(Duration::from_secs(3_600));
+    signing::set_validity(&mut parameters, from, now.after(lifetimes.authority));
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(IdentityError::certificate)?;
+    let certificate = parameters.self_signed(&key).map_err(IdentityError::certificate)?;
+    let private = Zeroizing::new(key.serialize_pem());
+    let text = Zeroizing::new(format!("{}{}", certificate.pem(), *private));
+    Ok((text, Fingerprint::of(certificate.der())))
+}

@@ -1,0 +1,109 @@
+//! What goes wrong on this side, as opposed to what is refused to the other one.
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::refusal::Refusal;
+use crate::token::NoRandomness;
+
+/// The folder of an authority, or of a worker's identity, cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The system refuses.
+    #[error("{path} cannot be {done}: {source}", path = path.display())]
+    Io {
+        /// What was to be done: `read`, `written`.
+        done: &'static str,
+        /// To which file or folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("{path} is in use by {holder}: end that first, or talk to it", path = path.display())]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+        /// The process, as it describes itself.
+        holder: String,
+    },
+    /// Others on this machine could read the keys.
+    #[error("{path} is open to other users of this machine (mode {mode:03o}): chmod {wanted:03o} it, and if somebody may have read the keys, begin anew", path = path.display())]
+    Exposed {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+        /// What they should be.
+        wanted: u32,
+    },
+    /// What lies there is not what was written.
+    #[error("{path} is damaged ({why}): put back a copy of the whole folder", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// There is no authority, and none was to be made.
+    #[error("there is no authority in {path}: start the controller once to make it, or name another folder", path = path.display())]
+    Absent {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Other things lie there.
+    #[error("{path} has {file:?}, which does not belong there: name an empty folder or one that does not exist", path = path.display())]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// One of them.
+        file: String,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(done: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { done, path, source }
+    }
+
+    pub(crate) fn damaged(path: &Path, why: impl ToString) -> Self {
+        Self::Damaged { path: path.to_owned(), why: why.to_string() }
+    }
+}
+
+/// Why an authority did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The peer, or the person, may not have it: see [`Refusal`] for what to tell whom.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// It could not be kept, so it does not count: ask again.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// A certificate or a key cannot be made or read.
+    #[error("certificates: {0}")]
+    Certificate(String),
+    /// The system gives no random bytes.
+    #[error("{0}")]
+    NoRandomness(#[from] NoRandomness),
+    /// What was asked for cannot be; the text says what can.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is nothing that is called so.
+    #[error("there is no {0}")]
+    NoSuch(String),
+}
+
+impl IdentityError {
+    pub(crate) fn certificate(error: impl ToString) -> Self {
+        Self::Certificate(error.to_string())
+    }
+
+    /// The refusal, if it is one; otherwise the fault is on this side.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! People and what they may do.
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::refusal::Refusal;
+use crate::token::TokenId;
+
+/// What a person may do in a cluster. Each role may do what those before it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Looks.
+    Viewer,
+    /// Runs workflows.
+    Operator,
+    /// Says who belongs to the cluster.
+    Admin,
+}
+
+/// Something that a person wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// See workers, runs, plans and metrics.
+    View,
+    /// Start a run.
+    Submit,
+    /// End a run.
+    Cancel,
+    /// Let a run go on by another plan.
+    ApplyPlan,
+    /// Take the work from a worker, and give it back.
+    Drain,
+    /// Revoke workers and their certificates.
+    ManageWorkers,
+    /// Make and revoke join tokens.
+    ManageTokens,
+    /// Make and revoke access tokens of people.
+    ManagePeople,
+}
+
+impl Role {
+    /// All roles, the least first.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
+
+    /// Whether people with this role may do it.
+    pub fn may(self, action: Action) -> bool {
+        self >= action.needs()
+    }
+}
+
+impl Action {
+    /// All actions.
+    pub const ALL: [Self; 8] = [
+        Self::View,
+        Self::Submit,
+        Self::Cancel,
+        Self::ApplyPlan,
+        Self::Drain,
+        Self::ManageWorkers,
+        Self::ManageTokens,
+        Self::ManagePeople,
+    ];
+
+    /// The least role that may do it.
+    pub fn needs(self) -> Role {
+        match self {
+            Self::View => Role::Viewer,
+            Self::Submit | Self::Cancel | Self::ApplyPlan | Self::Drain => Role::Operator,
+            Self::ManageWorkers | Self::ManageTokens | Self::ManagePeople => Role::Admin,
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::View => "look",
+            Self::Submit => "start a run",
+            Self::Cancel => "cancel a run",
+            Self::ApplyPlan => "apply a plan",
+            Self::Drain => "drain a worker",
+            Self::ManageWorkers => "manage workers",
+            Self::ManageTokens => "manage join tokens",
+            Self::ManagePeople => "manage people",
+        })
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+/// A text that is no role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{found:?} is no role: write viewer, operator or admin")]
+pub struct RoleError {
+    found: String,
+}
+
+impl FromStr for Role {
+    type Err = RoleError;
+
+    fn from_str(text: &str) -> Result<Self, RoleError> {
+        let role = Self::ALL.into_iter().find(|role| role.to_string() == text);
+        role.ok_or_else(|| RoleError { found: text.chars().take(20).collect() })
+    }
+}
+
+/// Somebody who showed a good access token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Person {
+    /// What the person is called.
+    pub name: String,
+    /// What the person may do.
+    pub role: Role,
+    /// Which token was shown.
+    pub token: TokenId,
+}
+
+impl Person {
+    /// Goes on if the person may do it.
+    ///
+    /// # Errors
+    /// [`Refusal::NotAllowed`] otherwise.
+    pub fn require(&self, action: Action) -> Result<(), Refusal> {
+        if self.role.may(action) {
+            return Ok(());
+        }
+        Err(Refusal::NotAllowed { person: self.name.clone(), role: self.role, action })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_role_may_do_more() {
+        let count = |role: Role| Action::ALL.into_iter().filter(|action| role.may(*action)).count();
+        assert_eq!(Role::ALL.map(count), [1, 5, 8]);
+        assert!(Role::Viewer < Role::Operator && Role::Operator < Role::Admin);
+        for role in Role::ALL {
+            assert_eq!(role.to_string().parse(), Ok(role));
+        }
+        let error = "root".parse::<Role>().unwrap_err().to_string();
+        assert_eq!(error, "\"root\" is no role: write viewer, operator or admin");
+    }
+
+    #[test]
+    fn a_viewer_who_submits_is_told_what_it_takes() {
+        let viewer = Person { name: "Ada".to_owned(), role: Role::Viewer, token: TokenId([1; 5]) };
+        assert_eq!(viewer.require(Action::View), Ok(()));
+        let refusal = viewer.require(Action::Submit).unwrap_err();
+        let text = "Ada may not start a run: that takes the role operator, and this access token has the role viewer";
+        assert_eq!((refusal.to_string(), refusal.for_peer()), (text.to_owned(), text.to_owned()));
+    }
+}

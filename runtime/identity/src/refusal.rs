@@ -1,0 +1,274 @@
+//! Why somebody does not get what was asked for.
+use crate::fingerprint::Fingerprint;
+use crate::name::Name;
+use crate::people::{Action, Role};
+use crate::request::RequestError;
+use crate::timestamp::Timestamp;
+use crate::token::{TokenError, TokenId};
+
+/// Why somebody does not get what was asked for. There are two texts: `Display` is for the log of this side and says all;
+/// [`Refusal::for_peer`] is for the other side, and says no more than is safe to somebody of whom nothing is proved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing was shown.
+    #[error("no token was shown")]
+    NoToken,
+    /// What was shown is no token.
+    #[error("{0}")]
+    Token(#[from] TokenError),
+    /// Nobody knows the token, or it has the id of one and another secret.
+    #[error("token {id}: {}", if *.has_id { "its id is known, its secret is wrong: somebody may be guessing" } else { "it is not known here" })]
+    UnknownToken {
+        /// Its id.
+        id: TokenId,
+        /// Whether there is a token with this id.
+        has_id: bool,
+    },
+    /// The token has expired.
+    #[error("token {id} expired on {at}")]
+    TokenExpired {
+        /// Its id.
+        id: TokenId,
+        /// When.
+        at: Timestamp,
+    },
+    /// The token was used as often as it may be.
+    #[error("token {id} was used already on {at} by worker `{by}`")]
+    TokenUsed {
+        /// Its id.
+        id: TokenId,
+        /// When it was used last.
+        at: Timestamp,
+        /// Who used it.
+        by: Name,
+    },
+    /// The token was revoked.
+    #[error("token {id} was revoked on {at} by {by}")]
+    TokenRevoked {
+        /// Its id.
+        id: TokenId,
+        /// When.
+        at: Timestamp,
+        /// By whom.
+        by: String,
+    },
+    /// The token is for another worker, location or tier.
+    #[error("token {id} is for {what} `{allowed}`, and `{asked}` was asked for")]
+    Constrained {
+        /// Its id.
+        id: TokenId,
+        /// `worker`, `location` or `tier`.
+        what: &'static str,
+        /// What it is for.
+        allowed: Name,
+        /// What was asked for.
+        asked: Name,
+    },
+    /// There is a worker of this name, which has another key.
+    #[error("there is a worker `{name}` with another key, whose certificate is valid until {until}")]
+    NameTaken {
+        /// The name.
+        name: Name,
+        /// Until when it can be in use.
+        until: Timestamp,
+    },
+    /// The request for a certificate cannot be taken.
+    #[error("{0}")]
+    Request(#[from] RequestError),
+    /// No certificate was shown, or none that can be read.
+    #[error("no certificate was shown that can be read")]
+    NoCertificate,
+    /// The certificate is of another cluster.
+    #[error("the certificate is of another cluster: {}, this is {ours}", fingerprint(.theirs.as_ref()))]
+    OtherCluster {
+        /// The fingerprint of its authority, as far as it was shown.
+        theirs: Option<Fingerprint>,
+        /// The one of this cluster.
+        ours: Fingerprint,
+    },
+    /// The certificate is not valid any more.
+    #[error("certificate {serial} expired on {at}")]
+    CertificateExpired {
+        /// Its serial number, hexadecimal.
+        serial: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// The certificate is not valid yet: one of the clocks is wrong.
+    #[error("certificate {serial} is valid from {from} on, and here it is {now}")]
+    CertificateNotYetValid {
+        /// Its serial number, hexadecimal.
+        serial: String,
+        /// From when on.
+        from: Timestamp,
+        /// The time of this side.
+        now: Timestamp,
+    },
+    /// The certificate was revoked.
+    #[error("certificate {serial} of {of} was revoked on {at} by {by}: {reason}")]
+    CertificateRevoked {
+        /// Its serial number, hexadecimal.
+        serial: String,
+        /// Of whom it is.
+        of: String,
+        /// When.
+        at: Timestamp,
+        /// By whom.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+    /// The authority signed the certificate, but does not remember it: its folder is an older copy.
+    #[error(
+        "certificate {serial} was signed by this authority and is not in its register: was an older copy of its folder put back?"
+    )]
+    CertificateUnknown {
+        /// Its serial number, hexadecimal.
+        serial: String,
+    },
+    /// Only workers can have it.
+    #[error("{of} asks for what only workers can have")]
+    NotAWorker {
+        /// Who asks.
+        of: String,
+    },
+    /// A worker asks for certificates over and over.
+    #[error("worker `{name}` has {count} certificates that are valid, and gets no more")]
+    TooManyCertificates {
+        /// The worker.
+        name: Name,
+        /// How many it has.
+        count: usize,
+    },
+    /// The role of a person does not suffice.
+    #[error("{person} may not {action}: that takes the role {}, and this access token has the role {role}", .action.needs())]
+    NotAllowed {
+        /// The person.
+        person: String,
+        /// The role.
+        role: Role,
+        /// What was wanted.
+        action: Action,
+    },
+}
+
+fn fingerprint(theirs: Option<&Fingerprint>) -> String {
+    theirs.map_or_else(|| "its authority was not shown".to_owned(), |theirs| format!("fingerprint {theirs}"))
+}
+
+/// What kind of answer a refusal is, for protocols that have numbers for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RefusalKind {
+    /// What was sent is not well-formed (400 in HTTP).
+    Malformed,
+    /// It is not proved who asks (401 in HTTP).
+    Unauthenticated,
+    /// It is known who asks, and that is not enough (403 in HTTP).
+    Forbidden,
+    /// It cannot be as things are (409 in HTTP).
+    Conflict,
+}
+
+impl Refusal {
+    /// The sentence for the other side, which says what to do. Who has the secret of a token is told what became of it, but not of
+    /// other people and workers.
+    pub fn for_peer(&self) -> String {
+        match self {
+            Self::NoToken => "no token was shown: send one as `Authorization: Bearer tmp_…`".to_owned(),
+            Self::UnknownToken { .. } => {
+                "the token is not known in this cluster: was it made in another one? Ask for a new one"
+                    .to_owned()
+            }
+            Self::TokenExpired { at, .. } => format!("the token expired on {at}: ask for a new one"),
+            Self::TokenUsed { at, .. } => format!(
+                "the token was used already on {at}: ask for a new one; and if it was not you who used it, say so, \
+                 for then somebody else has come in with it"
+            ),
+            Self::TokenRevoked { at, .. } => format!("the token was revoked on {at}: ask for a new one"),
+            Self::Constrained { what, asked, .. } => {
+                format!(
+                    "the token is not for {what} `{asked}`: leave the {what} out, or ask for another token"
+                )
+            }
+            Self::NameTaken { name, .. } => format!(
+                "there is a worker `{name}` already: choose another name, or ask for a token that replaces that worker"
+            ),
+            Self::OtherCluster { theirs, ours } => format!(
+                "the certificate is of another cluster ({}, this is {ours}): join this one with a token of its own",
+                fingerprint(theirs.as_ref())
+            ),
+            Self::CertificateExpired { at, .. } => {
+                format!("the certificate expired on {at}: join again with a new token")
+            }
+            Self::CertificateNotYetValid { from, now, .. } => format!(
+                "the certificate is valid from {from} on, and here it is {now}: set the clock that is wrong"
+            ),
+            Self::CertificateRevoked { at, .. } => {
+                format!("the certificate was revoked on {at}: ask why, and join again with a new token")
+            }
+            Self::CertificateUnknown { .. } => {
+                "the certificate is not known any more: join again with a new token".to_owned()
+            }
+            Self::NoCertificate => {
+                "no certificate of a worker was shown: join first, and show the certificate".to_owned()
+            }
+            Self::NotAWorker { .. } => "only workers can have that".to_owned(),
+            Self::TooManyCertificates { .. } => {
+                "this worker has too many certificates that are valid: wait until one has expired".to_owned()
+            }
+            // What was sent, or what concerns somebody who is known, can be told in full.
+            Self::Token(_) | Self::Request(_) | Self::NotAllowed { .. } => self.to_string(),
+        }
+    }
+
+    /// What kind of answer it is.
+    pub fn kind(&self) -> RefusalKind {
+        match self {
+            Self::Token(_) | Self::Request(_) => RefusalKind::Malformed,
+            Self::NotAllowed { .. } | Self::Constrained { .. } | Self::NotAWorker { .. } => {
+                RefusalKind::Forbidden
+            }
+            Self::NameTaken { .. } | Self::TooManyCertificates { .. } => RefusalKind::Conflict,
+            _ => RefusalKind::Unauthenticated,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody of whom nothing is proved learns nothing of others.
+    #[test]
+    fn the_text_for_the_peer_names_nobody_else() {
+        let (id, at) = (TokenId([7; 5]), Timestamp::from_unix(1_000_000_000));
+        let (edge, serial) = ("edge-1".parse::<Name>().unwrap(), "4711".to_owned());
+        let by = || "Ada".to_owned();
+        let secret = [
+            Refusal::UnknownToken { id, has_id: true },
+            Refusal::TokenUsed { id, at, by: edge.clone() },
+            Refusal::TokenRevoked { id, at, by: by() },
+            Refusal::Constrained { id, what: "worker", allowed: edge.clone(), asked: "hub".parse().unwrap() },
+            Refusal::CertificateRevoked {
+                serial: serial.clone(),
+                of: "worker `edge-1`".to_owned(),
+                at,
+                by: by(),
+                reason: "stolen".to_owned(),
+            },
+            Refusal::CertificateUnknown { serial },
+        ];
+        for refusal in secret {
+            let (log, peer) = (refusal.to_string(), refusal.for_peer());
+            let told = ["edge-1", "Ada", "stolen", "4711", "guessing", "0707070707"];
+            assert!(told.iter().any(|word| log.contains(word)), "{log}");
+            assert!(!told.iter().any(|word| peer.contains(word)), "{peer}");
+        }
+        let same = |has_id| Refusal::UnknownToken { id, has_id }.for_peer();
+        assert_eq!(same(true), same(false), "which ids there are is not told");
+        let used = Refusal::TokenUsed { id, at, by: edge };
+        let text = "token 0707070707 was used already on 2001-09-09 01:46:40 UTC by worker `edge-1`";
+        assert_eq!(used.to_string(), text);
+        assert!(used.for_peer().contains("on 2001-09-09 01:46:40 UTC: ask for a new one"));
+    }
+}

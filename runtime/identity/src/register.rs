@@ -1,0 +1,286 @@
+//! What an authority remembers.
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::certificate::Serial;
+use crate::fingerprint::{Fingerprint, sha256};
+use crate::hexadecimal::as_hexadecimal;
+use crate::name::Name;
+use crate::peer::PeerIdentity;
+use crate::people::Role;
+use crate::timestamp::Timestamp;
+use crate::token::{TokenHash, TokenId};
+
+/// So long the answer to a request is kept, to be given again to who did not get it.
+pub const ANSWER_KEPT: Duration = Duration::from_secs(15 * 60);
+/// So long after their end tokens and certificates stay in the lists.
+const REMEMBERED: Duration = Duration::from_secs(90 * 86_400);
+/// Revoked ones for longer: should a clock be wrong, they must not be believed again.
+const REVOKED_REMEMBERED: Duration = Duration::from_secs(2 * 366 * 86_400);
+
+const FORMAT: u32 = 1;
+
+/// The SHA-256 of a public key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyHash(pub(crate) [u8; 32]);
+
+as_hexadecimal!(KeyHash, "hash of a key");
+
+/// That something counts no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revocation {
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A certificate that was issued.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateRecord {
+    /// Its serial number.
+    pub serial: Serial,
+    /// Whose it is.
+    pub identity: PeerIdentity,
+    /// Where the worker is, if that was said.
+    pub location: Option<Name>,
+    /// The tier of the worker, if that was said.
+    pub tier: Option<Name>,
+    /// When it was issued.
+    pub issued: Timestamp,
+    /// Until when it is valid.
+    pub expires: Timestamp,
+    /// The token that the worker came in with, at first.
+    pub token: Option<TokenId>,
+    /// Whether it was revoked.
+    pub revoked: Option<Revocation>,
+    pub(crate) key: KeyHash,
+    /// The certificate as PEM, for a while.
+    pub(crate) answer: Option<String>,
+}
+
+impl CertificateRecord {
+    /// Whether it is believed at this time.
+    pub fn is_good(&self, now: Timestamp) -> bool {
+        self.revoked.is_none() && now <= self.expires
+    }
+
+    /// The certificate again, for the same key a short time later.
+    pub(crate) fn answer_for(&self, key: KeyHash, now: Timestamp) -> Option<&str> {
+        let is_recent = now.since(self.issued) <= ANSWER_KEPT;
+        self.answer.as_deref().filter(|_| self.key == key && is_recent && self.is_good(now))
+    }
+}
+
+/// One use of a join token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenUse {
+    /// When.
+    pub at: Timestamp,
+    /// The worker that came in.
+    pub worker: Name,
+    /// The certificate it got.
+    pub serial: Serial,
+}
+
+/// A join token, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinTokenRecord {
+    /// What it is called.
+    pub id: TokenId,
+    /// Who made it.
+    pub by: String,
+    /// When it was made.
+    pub made: Timestamp,
+    /// Until when it can be used.
+    pub expires: Timestamp,
+    /// How often it can be used.
+    pub uses_allowed: u32,
+    /// How it was used.
+    pub uses: Vec<TokenUse>,
+    /// The only name a worker can get by it.
+    pub name: Option<Name>,
+    /// The only location a worker can have by it.
+    pub location: Option<Name>,
+    /// The only tier a worker can have by it.
+    pub tier: Option<Name>,
+    /// Whether the worker takes the place of one that has its name.
+    pub replaces: bool,
+    /// Whether it was revoked.
+    pub revoked: Option<Revocation>,
+    pub(crate) hash: TokenHash,
+}
+
+/// An access token of a person, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessTokenRecord {
+    /// What it is called.
+    pub id: TokenId,
+    /// Whose it is.
+    pub name: String,
+    /// What the person may do with it.
+    pub role: Role,
+    /// When it was made.
+    pub made: Timestamp,
+    /// Until when it counts; for ever if there is no such time.
+    pub expires: Option<Timestamp>,
+    /// Whether it was revoked.
+    pub revoked: Option<Revocation>,
+    pub(crate) hash: TokenHash,
+}
+
+impl AccessTokenRecord {
+    /// Whether it counts at this time.
+    pub fn is_good(&self, now: Timestamp) -> bool {
+        self.revoked.is_none() && self.expires.is_none_or(|expires| now <= expires)
+    }
+}
+
+/// All that an authority remembers besides its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Register {
+    format: u32,
+    /// The authority that it belongs to.
+    pub(crate) authority: Fingerprint,
+    /// The first access token is given once only, even when nobody is left.
+    pub(crate) first_admin_was_given: bool,
+    pub(crate) certificates: Vec<CertificateRecord>,
+    pub(crate) join_tokens: Vec<JoinTokenRecord>,
+    pub(crate) people: Vec<AccessTokenRecord>,
+}
+
+impl Register {
+    pub(crate) fn new(authority: Fingerprint) -> Self {
+        Self {
+            format: FORMAT,
+            authority,
+            first_admin_was_given: false,
+            certificates: Vec::new(),
+            join_tokens: Vec::new(),
+            people: Vec::new(),
+        }
+    }
+
+    /// Whether anything was ever written into it.
+    pub(crate) fn is_new(&self) -> bool {
+        *self == Self::new(self.authority)
+    }
+
+    /// JSON on one line, and its SHA-256 on the next.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, String> {
+        let mut bytes = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        let check = Fingerprint(sha256(&bytes));
+        bytes.extend_from_slice(format!("\n{check}\n").as_bytes());
+        Ok(bytes)
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it is cut off")?;
+        let (json, check) = bytes.split_at(end);
+        if check != format!("\n{}\n", Fingerprint(sha256(json))).as_bytes() {
+            return Err("its bytes are not those that were written".to_owned());
+        }
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let Format { format } = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        if format != FORMAT {
+            return Err(format!("it is of format {format}, and this program knows format {FORMAT}"));
+        }
+        serde_json::from_slice(json).map_err(|error| error.to_string())
+    }
+
+    /// Forgets what nobody needs any more.
+    pub(crate) fn prune(&mut self, now: Timestamp) {
+        let over = |end: Timestamp| now.since(end) > REMEMBERED;
+        for certificate in &mut self.certificates {
+            if now.since(certificate.issued) > ANSWER_KEPT || certificate.revoked.is_some() {
+                certificate.answer = None;
+            }
+        }
+        self.certificates.retain(|certificate| match certificate.revoked {
+            Some(_) => now.since(certificate.expires) <= REVOKED_REMEMBERED,
+            None => !over(certificate.expires),
+        });
+        self.join_tokens.retain(|token| !over(token.expires));
+        self.people.retain(|token| {
+            let end = token.revoked.as_ref().map(|revocation| revocation.at);
+            !end.or(token.expires).is_some_and(over)
+        });
+    }
+
+    pub(crate) fn certificate(&self, serial: &[u8]) -> Option<&CertificateRecord> {
+        self.certificates.iter().find(|certificate| certificate.serial.as_bytes() == serial)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn register() -> Register {
+        let revocation =
+            Revocation { at: Timestamp::from_unix(3), by: "Ada".to_owned(), reason: String::new() };
+        let certificate = |serial: u8, revoked| CertificateRecord {
+            serial: Serial([serial; 16]),
+            identity: PeerIdentity::Controller,
+            location: None,
+            tier: None,
+            issued: Timestamp::from_unix(10),
+            expires: Timestamp::from_unix(1_000),
+            token: Some(TokenId([1; 5])),
+            revoked,
+            key: KeyHash([2; 32]),
+            answer: Some("PEM".to_owned()),
+        };
+        let mut register = Register::new(Fingerprint([7; 32]));
+        register.certificates = vec![certificate(1, None), certificate(2, Some(revocation))];
+        register
+    }
+
+    #[test]
+    fn a_register_comes_back_whole_or_not_at_all() {
+        let register = register();
+        let bytes = register.to_bytes().unwrap();
+        assert_eq!(Register::from_bytes(&bytes), Ok(register));
+        for place in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= 1;
+            assert!(
+                Register::from_bytes(&damaged).is_err() && Register::from_bytes(&bytes[..place]).is_err()
+            );
+        }
+        let mut later = Register::new(Fingerprint([7; 32]));
+        assert!(later.is_new());
+        later.format = 2;
+        let error = Register::from_bytes(&later.to_bytes().unwrap()).unwrap_err();
+        assert_eq!(error, "it is of format 2, and this program knows format 1");
+    }
+
+    #[test]
+    fn what_is_long_over_is_forgotten_and_what_was_revoked_later() {
+        let mut register = register();
+        register.prune(Timestamp::from_unix(10).after(ANSWER_KEPT));
+        let answers: Vec<_> = register.certificates.iter().map(|it| it.answer.is_some()).collect();
+        assert_eq!(answers, [true, false]);
+        let end = Timestamp::from_unix(1_000).after(REMEMBERED);
+        register.prune(end);
+        assert_eq!(register.certificates.len(), 2);
+        assert!(register.certificates[0].answer.is_none());
+        register.prune(end.after(Duration::from_secs(1)));
+        assert_eq!(register.certificates[0].serial, Serial([2; 16]));
+        assert_eq!(register.certificates.len(), 1);
+        register.prune(Timestamp::from_unix(1_001).after(REVOKED_REMEMBERED));
+        assert!(register.certificates.is_empty());
+    }
+}
