@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_engine::remote::{Address, Security};
-use tidemill_engine::{HostLauncher, HostOptions, Hosts, serve_host};
+use tidemill_engine::remote::{Address, Certificates, Credentials, Security};
+use tidemill_engine::{HostLauncher, HostOptions, Hosts, Listen, serve_host};
 use tidemill_spec::plan::Plan;
 
 /// How long a process that was told to leave may take.
@@ -49,6 +49,47 @@ pub struct WorkerTask {
     pub parent: u32,
     /// Locked while it lives, where the run keeps a state: nobody continues the run before.
     pub lock: Option<PathBuf>,
+    /// What it needs where the workers are different machines.
+    #[serde(default)]
+    pub cluster: Option<ClusterPart>,
+}
+
+/// What the process of a worker of a cluster is given besides.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterPart {
+    /// What it shows, and whom it believes. New ones may follow on its standard input, a line each.
+    pub certificates: CertificateTexts,
+    /// Where it listens for other workers; none: it dials.
+    pub listen: Option<Address>,
+    /// How long it goes on without its coordinator.
+    pub patience_seconds: u64,
+}
+
+/// Certificates as PEM.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct CertificateTexts {
+    /// That of the worker, and those behind it.
+    pub chain: String,
+    /// Its key.
+    pub key: String,
+    /// Those of the authorities that are believed.
+    pub authority: String,
+}
+
+impl std::fmt::Debug for CertificateTexts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CertificateTexts").finish_non_exhaustive() // not the key
+    }
+}
+
+impl CertificateTexts {
+    fn certificates(&self) -> Certificates {
+        Certificates {
+            chain_pem: self.chain.clone().into_bytes(),
+            key_pem: self.key.clone().into_bytes(),
+            authority_pem: self.authority.clone().into_bytes(),
+        }
+    }
 }
 
 /// Says what a worker's process wrote to its standard error, line by line.
@@ -88,13 +129,13 @@ pub fn hosts(
         run: format!("{run:032x}"),
         parent: std::process::id(),
         lock,
+        cluster: None,
     };
     let launcher = Processes { task, command, tell, children: BTreeMap::new() };
     Ok(Hosts {
         launcher: Box::new(launcher),
         run,
-        listen: Address::Tcp("127.0.0.1:0".to_owned()),
-        security: Security::none(),
+        listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
     })
 }
 
@@ -136,9 +177,9 @@ fn belong_to(task: &WorkerTask) -> Result<Option<std::fs::File>, Failure> {
 ///
 /// # Errors
 /// What is wrong with its task, files or models; the coordinator is gone.
-pub fn serve(input: impl BufRead) -> anyhow::Result<()> {
+pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
     let mut line = String::new();
-    input.take(64 << 20).read_line(&mut line)?;
+    (&mut input).take(64 << 20).read_line(&mut line)?;
     let task: WorkerTask = serde_json::from_str(&line).map_err(|error| {
         Failure::new(Kind::Configuration, format!("the task of a worker's process: {error}"))
     })?;
@@ -152,7 +193,38 @@ pub fn serve(input: impl BufRead) -> anyhow::Result<()> {
         }
     }
     crate::open_files::reserve(&prepared.program, &Silent)?;
-    serve_host(&prepared.program, HostOptions::local(&task.worker, run, task.coordinator))?;
+    let mut options = HostOptions::local(&task.worker, run, task.coordinator);
+    if let Some(cluster) = task.cluster {
+        let certificates = |error: tidemill_engine::remote::RemoteError| {
+            Failure::new(Kind::Configuration, format!("the certificates of this worker: {error}"))
+        };
+        let credentials = Credentials::new(&cluster.certificates.certificates()).map_err(certificates)?;
+        options.security = Security::with(&credentials).map_err(certificates)?;
+        options.listen = cluster.listen;
+        options.patience = Duration::from_secs(cluster.patience_seconds);
+        renew(input, credentials)?;
+    }
+    serve_host(&prepared.program, options)?;
+    Ok(())
+}
+
+/// Shows the certificates that come, a line each, until nothing more does.
+fn renew(mut input: impl BufRead + Send + 'static, credentials: Credentials) -> Result<(), Failure> {
+    let listen = move || {
+        let mut line = String::new();
+        while matches!((&mut input).take(1 << 20).read_line(&mut line), Ok(read) if read > 0) {
+            let new = serde_json::from_str::<CertificateTexts>(&line).map_err(|error| error.to_string());
+            let shown = new
+                .and_then(|new| credentials.replace(&new.certificates()).map_err(|error| error.to_string()));
+            if let Err(error) = shown {
+                tracing::error!("a new certificate cannot be shown: {error}");
+            }
+            line.clear();
+        }
+    };
+    let thread = std::thread::Builder::new().name("tm-renewal".into()).spawn(listen);
+    thread
+        .map_err(|error| Failure::new(Kind::Unavailable, format!("no thread for certificates: {error}")))?;
     Ok(())
 }
 
@@ -253,7 +325,8 @@ fn end_now(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn in_words(status: ExitStatus) -> String {
+/// How a process ended: `was killed by signal 9`.
+pub fn in_words(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("was killed by signal {signal}"),
         (None, Some(code)) => format!("ended with exit code {code}"),

@@ -43,7 +43,7 @@ fn log_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
 
 /// The process of a worker.
 pub(crate) fn worker() -> anyhow::Result<Exit> {
-    processes::serve(std::io::stdin().lock())?;
+    processes::serve(std::io::BufReader::new(std::io::stdin()))?;
     Ok(Exit::Success)
 }
 

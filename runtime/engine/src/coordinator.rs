@@ -1,13 +1,15 @@
 //! The brain of a run: owns the lives of the slots and decides. Slots are started, restarted and ended in order by the hosts
 //! that have them; what is told and what is ordered is plain data (`crate::protocol`).
 mod checkpoints;
+mod exchange;
 mod joining;
 mod lives;
 mod remote;
 mod standing;
 
 pub(crate) use checkpoints::Checkpoints;
-pub use remote::{HostLauncher, Hosts};
+pub use exchange::Exchange;
+pub use remote::{HostLauncher, Hosts, Listen};
 pub(crate) use remote::{RemoteHosts, Shown, Workers};
 
 use crate::checkpoint::Past;

@@ -40,7 +40,7 @@ mod wire;
 pub use checkpoint::{
     Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StageChange, StagePast,
 };
-pub use coordinator::{HostLauncher, Hosts};
+pub use coordinator::{Exchange, HostLauncher, Hosts, Listen};
 pub use emulation::link::EmulatedLink;
 pub use emulation::{
     AssumedTimes, Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec,

@@ -1,4 +1,5 @@
 //! Hosts that are processes of their own: how they join, what they say, and how they are started again.
+use super::exchange::{Exchange, Routed};
 use super::{Event, Orders};
 use crate::alignment::Groups;
 use crate::clock::Clock;
@@ -46,10 +47,22 @@ pub struct Hosts {
     pub launcher: Box<dyn HostLauncher>,
     /// Secret number of the run; who does not know it is refused.
     pub run: u128,
-    /// Where the coordinator listens.
-    pub listen: Address,
-    /// How connections are protected.
-    pub security: Security,
+    /// Where the coordinator hears them.
+    pub listen: Listen,
+}
+
+/// Where a coordinator hears its hosts.
+pub enum Listen {
+    /// At an address of its own, with connections protected so.
+    At(Address, Security),
+    /// At an address that it shares with others.
+    With(Arc<Exchange>),
+}
+
+/// What keeps the address open.
+enum Door {
+    Own { _serving: Serving },
+    Shared { _routed: Routed },
 }
 
 /// The workers of a plan.
@@ -127,7 +140,7 @@ pub(crate) struct RemoteHosts {
     shared: Arc<Shared>,
     launcher: Box<dyn HostLauncher>,
     address: Address,
-    serving: Option<Serving>,
+    door: Option<Door>,
     is_forsaken: bool,
 }
 
@@ -146,12 +159,7 @@ impl RemoteHosts {
         shown: Shown,
         events: Sender<Event>,
     ) -> Result<Self, RunError> {
-        let Hosts { launcher, run, listen, security } = hosts;
-        let failed = |error: tidemill_link::remote::RemoteError| {
-            RunError::System(format!("the coordinator cannot listen on {listen}: {error}"))
-        };
-        let listener = Listener::bind(&listen, &security).map_err(failed)?;
-        let address = listener.address().clone();
+        let Hosts { launcher, run, listen } = hosts;
         let Shown { clock, letters, epochs } = shown;
         let figures = workers.names.iter().map(|_| Mutex::default()).collect();
         let shared = Arc::new(Shared {
@@ -168,8 +176,21 @@ impl RemoteHosts {
             writers: Mutex::new(Some(BTreeMap::new())),
         });
         let of_listener = Arc::clone(&shared);
-        let serving = listener.serve(move |incoming| admit(&of_listener, incoming)).map_err(failed)?;
-        Ok(Self { shared, launcher, address, serving: Some(serving), is_forsaken: false })
+        let admit = move |incoming| admit(&of_listener, incoming);
+        let (address, door) = match listen {
+            Listen::At(address, security) => {
+                let failed = |error: tidemill_link::remote::RemoteError| {
+                    RunError::System(format!("the coordinator cannot listen on {address}: {error}"))
+                };
+                let listener = Listener::bind(&address, &security).map_err(failed)?;
+                let bound = listener.address().clone();
+                (bound, Door::Own { _serving: listener.serve(admit).map_err(failed)? })
+            }
+            Listen::With(exchange) => {
+                (exchange.address().clone(), Door::Shared { _routed: exchange.route(run, admit)? })
+            }
+        };
+        Ok(Self { shared, launcher, address, door: Some(door), is_forsaken: false })
     }
 
     /// Shows the figures of the hosts there.
@@ -213,7 +234,7 @@ impl RemoteHosts {
         self.is_forsaken = true;
         let writers = self.shared.writers.lock().unwrap_or_else(PoisonError::into_inner).take();
         writers.iter().flatten().for_each(|(_, writer)| writer.close());
-        self.serving = None;
+        self.door = None;
     }
 
     /// How long a host that is silent may come back.
@@ -222,7 +243,7 @@ impl RemoteHosts {
     }
 
     pub(crate) fn end(&mut self) {
-        self.serving = None;
+        self.door = None;
         self.launcher.end();
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tidemill_engine::remote::{Address, Security};
-use tidemill_engine::{HostLauncher, HostOptions, Hosts, Program, Run, RunError, RunOptions, serve_host};
+use tidemill_engine::{
+    HostLauncher, HostOptions, Hosts, Listen, Program, Run, RunError, RunOptions, serve_host,
+};
 use tidemill_spec::plan::LinkKind;
 
 pub(crate) const RUN: u128 = 0x5eed;
@@ -70,8 +72,7 @@ fn with_hosts(program: &Program, listens: fn(&str) -> bool) -> (RunOptions, Ende
     let hosts = Hosts {
         launcher: Box::new(launcher),
         run: RUN,
-        listen: Address::Tcp("127.0.0.1:0".to_owned()),
-        security: Security::none(),
+        listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
     };
     (RunOptions { hosts: Some(hosts), ..RunOptions::default() }, ended)
 }

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{
-    Checkpoint, CheckpointWriter, Durability, HostLauncher, HostOptions, Hosts, LetterWriter, Past, Program,
-    Run, RunError, RunOptions, RunReport, StagePast, serve_host,
+    Checkpoint, CheckpointWriter, Durability, HostLauncher, HostOptions, Hosts, LetterWriter, Listen, Past,
+    Program, Run, RunError, RunOptions, RunReport, StagePast, serve_host,
 };
 use tidemill_operators::api::{DeadLetter, Instance, OperatorError};
 use tidemill_spec::plan::LinkKind;
@@ -187,8 +187,7 @@ impl Job {
         let hosts = Hosts {
             launcher: Box::new(self.machines.clone()),
             run: RUN,
-            listen: self.listen.clone(),
-            security: Security::none(),
+            listen: Listen::At(self.listen.clone(), Security::none()),
         };
         let letters = Told::behind(&self.letters, past.as_ref());
         let durability =

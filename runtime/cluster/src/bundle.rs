@@ -1,0 +1,203 @@
+//! The files that a workflow needs, found by what its file and those of its models name.
+use crate::api::{Bundle, BundleFile};
+use crate::blobs::{BlobError, digest_of_file};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// Why files cannot be gathered.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] BlobError),
+    /// Not YAML.
+    #[error("{path}: {reason}")]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The system refuses.
+    #[error("{path}: {source}")]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A bundle and where its files are here, by digest.
+pub struct Gathered {
+    /// What is sent.
+    pub bundle: Bundle,
+    /// Files by digest.
+    pub files: BTreeMap<String, PathBuf>,
+}
+
+/// Gathers the files of a workflow: whatever its sources, operators and ground truths name that exists here, relative to its
+/// file; and what their own YAML files name. An absolute path means a file of the worker and is left alone.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn gather(workflow: &Path) -> Result<Gathered, BundleError> {
+    let workflow = std::path::absolute(workflow)
+        .map_err(|source| BundleError::System { path: workflow.to_owned(), source })?;
+    let workflow = normal(&workflow);
+    let mut found = BTreeSet::new();
+    let mut open = vec![workflow.clone()];
+    while let Some(path) = open.pop() {
+        if !found.insert(path.clone()) {
+            continue;
+        }
+        let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+        if is_yaml {
+            let is_workflow = path == workflow;
+            open.extend(named_in(&path, is_workflow)?);
+        }
+    }
+    let root = common(&found);
+    let mut gathered = Gathered { bundle: Bundle::default(), files: BTreeMap::new() };
+    gathered.bundle.workflow = relative(&root, &workflow);
+    for path in &found {
+        let (digest, bytes) = digest_of_file(path)?;
+        gathered.bundle.files.push(BundleFile { path: relative(&root, path), digest: digest.clone(), bytes });
+        gathered.files.insert(digest, path.clone());
+    }
+    Ok(gathered)
+}
+
+/// Files that a YAML file names.
+fn named_in(path: &Path, is_workflow: bool) -> Result<Vec<PathBuf>, BundleError> {
+    let system = |source| BundleError::System { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(system)?;
+    let yaml = |reason: String| BundleError::Yaml { path: path.to_owned(), reason };
+    let value: serde_json::Value =
+        serde_saphyr::from_str(&text).map_err(|error: serde_saphyr::Error| yaml(error.to_string()))?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mut named = Vec::new();
+    let mut texts = Vec::new();
+    match (&value, is_workflow) {
+        // What sinks and the run write is no input.
+        (serde_json::Value::Object(parts), true) => {
+            for part in ["sources", "operators"] {
+                parts.get(part).into_iter().for_each(|part| strings(part, &mut texts));
+            }
+            let sinks = parts.get("sinks").and_then(serde_json::Value::as_array);
+            for truth in sinks.into_iter().flatten().filter_map(|sink| sink.get("ground_truth")) {
+                strings(truth, &mut texts);
+            }
+        }
+        (value, _) => strings(value, &mut texts),
+    }
+    for text in texts {
+        if text.is_empty() || Path::new(text).is_absolute() || text.len() > 1024 {
+            continue;
+        }
+        let candidate = normal(&folder.join(text));
+        match fs::metadata(&candidate) {
+            Ok(found) if found.is_file() => named.push(candidate),
+            Ok(found) if found.is_dir() && candidate != folder && !folder.starts_with(&candidate) => {
+                all_in(&candidate, &mut named)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(named)
+}
+
+fn strings<'a>(value: &'a serde_json::Value, into: &mut Vec<&'a str>) {
+    match value {
+        serde_json::Value::String(text) => into.push(text),
+        serde_json::Value::Array(all) => all.iter().for_each(|value| strings(value, into)),
+        serde_json::Value::Object(all) => all.values().for_each(|value| strings(value, into)),
+        _ => {}
+    }
+}
+
+fn all_in(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), BundleError> {
+    let system = |source| BundleError::System { path: folder.to_owned(), source };
+    for entry in fs::read_dir(folder).map_err(system)? {
+        let entry = entry.map_err(system)?;
+        let kind = entry.file_type().map_err(system)?;
+        if kind.is_dir() {
+            all_in(&entry.path(), into)?;
+        } else if fs::metadata(entry.path()).is_ok_and(|found| found.is_file()) {
+            into.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// Without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut result = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(result.pop()),
+            part => result.push(part),
+        }
+    }
+    result
+}
+
+/// The folder that all files are in.
+fn common(files: &BTreeSet<PathBuf>) -> PathBuf {
+    let mut folders = files.iter().filter_map(|file| file.parent());
+    let Some(first) = folders.next() else { return PathBuf::from("/") };
+    let mut root = first.to_owned();
+    for folder in folders {
+        while !folder.starts_with(&root) && root.pop() {}
+    }
+    root
+}
+
+fn relative(root: &Path, path: &Path) -> String {
+    let path = path.strip_prefix(root).unwrap_or(path);
+    path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_workflow_names_is_gathered_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        let write = |path: &str, text: &str| {
+            fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            fs::write(at(path), text).unwrap();
+        };
+        write(
+            "flows/vqa/workflow.yaml",
+            "sources: [{options: {path: data/images}}, {options: {path: /etc/hosts}}]\n\
+             operators: [{variants: [../../models/a.yaml, ../../models/not-there.yaml]}]\n\
+             sinks: [{options: {path: out/answers.jsonl}, ground_truth: {path: truth.csv}}]\n",
+        );
+        write("flows/vqa/data/images/1.png", "one");
+        write("flows/vqa/data/images/more/2.png", "two");
+        write("flows/vqa/truth.csv", "truth");
+        write("flows/vqa/out/answers.jsonl", "of another run");
+        write("flows/other.txt", "not named");
+        write("models/a.yaml", "file: a.onnx\nlabels: [cat, dog]\n");
+        write("models/a.onnx", "weights");
+        let gathered = gather(&at("flows/vqa/workflow.yaml")).unwrap();
+        let paths: Vec<&str> = gathered.bundle.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "flows/vqa/data/images/1.png",
+                "flows/vqa/data/images/more/2.png",
+                "flows/vqa/truth.csv",
+                "flows/vqa/workflow.yaml",
+                "models/a.onnx",
+                "models/a.yaml",
+            ]
+        );
+        assert_eq!(gathered.bundle.workflow, "flows/vqa/workflow.yaml");
+    }
+}

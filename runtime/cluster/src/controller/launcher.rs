@@ -1,0 +1,149 @@
+//! Has the workers of the cluster start the processes of a run.
+use super::{Shared, locked, placing};
+use crate::api::{DETECTION_MILLISECONDS, HEARTBEAT_MILLISECONDS};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidemill_engine::HostLauncher;
+use tidemill_engine::remote::Address;
+
+/// How long a worker that was there before this process is waited for.
+const EXPECTED: Duration = Duration::from_millis(2 * DETECTION_MILLISECONDS);
+/// A process may be silent for so long: what its worker says of it comes before.
+const GRACE: Duration = Duration::from_millis(DETECTION_MILLISECONDS + 2 * HEARTBEAT_MILLISECONDS);
+
+pub(super) struct Launcher {
+    shared: Arc<Shared>,
+    run: String,
+    begun: Instant,
+    launched: BTreeSet<String>,
+    /// Roles that nobody could have when they were launched; whether that was told.
+    waiting: BTreeMap<String, bool>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "silence is measured in real time")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+impl Launcher {
+    pub(super) fn new(shared: &Arc<Shared>, run: &str) -> Self {
+        let (launched, waiting) = (BTreeSet::new(), BTreeMap::new());
+        Self { shared: Arc::clone(shared), run: run.to_owned(), begun: instant(), launched, waiting }
+    }
+
+    fn placed(&self, role: &str) -> Option<(String, u64)> {
+        self.shared.facts.look(|document| {
+            let of = document.runs.get(&self.run)?.roles.get(role)?;
+            Some((of.worker.clone()?, of.generation))
+        })
+    }
+
+    /// The process of a role that its worker says it has, or had: how it ended.
+    fn ended_with(&self, role: &str) -> Option<Option<String>> {
+        let (worker, generation) = self.placed(role)?;
+        let status = self.shared.host_status(&worker, &self.run, role)?;
+        (status.generation == generation).then_some(status.ended)
+    }
+
+    fn want(&self, role: &str) {
+        if let Some(live) = locked(&self.shared.runs).get_mut(&self.run) {
+            live.wanted.insert(role.to_owned(), true);
+        }
+    }
+
+    /// Whether somebody has the role now.
+    fn find_a_place(&mut self, role: &str) -> bool {
+        let is_first = !self.launched.contains(role);
+        let placed = self.placed(role);
+        if let Some((worker, _)) = placed.as_ref().filter(|_| is_first) {
+            if self.shared.is_alive(worker) {
+                // It runs there, or its worker starts it.
+                if !matches!(self.ended_with(role), Some(Some(_))) {
+                    return true;
+                }
+            } else if self.begun.elapsed() < EXPECTED {
+                return false;
+            }
+        }
+        let was_moved = {
+            let mut runs = locked(&self.shared.runs);
+            runs.get_mut(&self.run).is_some_and(|live| live.moved.remove(role))
+        };
+        if was_moved && placed.is_some_and(|(worker, _)| self.shared.is_alive(&worker)) {
+            return true;
+        }
+        match placing::choose(&self.shared, &self.run, role) {
+            Some(worker) => {
+                placing::place(&self.shared, &self.run, role, &worker);
+                if let Some(live) = locked(&self.shared.runs).get_mut(&self.run) {
+                    live.moved.remove(role);
+                }
+                let text = format!("worker {worker} starts '{role}' of run {}", self.run);
+                self.shared.tell("role_started", Some(&self.run), Some(&worker), &text);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn try_again(&mut self) {
+        for (role, was_told) in std::mem::take(&mut self.waiting) {
+            if self.find_a_place(&role) {
+                self.launched.insert(role);
+                continue;
+            }
+            let tells = !was_told && self.begun.elapsed() >= EXPECTED;
+            if tells {
+                let text = format!(
+                    "run {} waits for a worker that can have '{role}': see `tidemill workers`; a worker of this name, or another \
+                     one, can join",
+                    self.run
+                );
+                self.shared.tell("run_waits", Some(&self.run), None, &text);
+            }
+            self.waiting.insert(role, was_told || tells);
+        }
+    }
+}
+
+impl HostLauncher for Launcher {
+    fn launch(&mut self, role: &str, _: &Address) -> Result<(), String> {
+        self.want(role);
+        match self.find_a_place(role) {
+            true => drop(self.launched.insert(role.to_owned())),
+            false => drop(self.waiting.insert(role.to_owned(), false)),
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Vec<String> {
+        self.try_again();
+        let moved: Vec<String> = {
+            let runs = locked(&self.shared.runs);
+            runs.get(&self.run).into_iter().flat_map(|live| live.moved.iter().cloned()).collect()
+        };
+        let ended = self.launched.iter().filter(|role| matches!(self.ended_with(role), Some(Some(_))));
+        let mut ended: Vec<String> = ended.cloned().collect();
+        ended.extend(moved);
+        ended
+    }
+
+    fn fate(&mut self, role: &str) -> Option<String> {
+        if let Some(Some(ended)) = self.ended_with(role) {
+            return Some(ended);
+        }
+        let (worker, _) = self.placed(role)?;
+        (!self.shared.is_alive(&worker)).then(|| format!("is lost with its worker {worker}"))
+    }
+
+    fn grace(&self) -> Duration {
+        GRACE
+    }
+
+    fn end(&mut self) {
+        if let Some(live) = locked(&self.shared.runs).get_mut(&self.run) {
+            live.wanted.clear();
+        }
+    }
+}

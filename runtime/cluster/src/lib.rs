@@ -1,0 +1,18 @@
+//! A cluster: a controller that takes workflows, and agents on machines that run their stages.
+//!
+//! | question | module |
+//! |---|---|
+//! | what is said between them, and to people? | [`api`] |
+//! | who takes workflows and decides? | [`controller`] |
+//! | who runs stages on a machine? | [`agent`] |
+//! | how is the controller asked? | [`client`] |
+//! | which files does a workflow need? | [`bundle`], [`blobs`] |
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+pub mod agent;
+pub mod api;
+pub mod blobs;
+pub mod bundle;
+pub mod client;
+pub mod controller;
+mod facts;
