@@ -9,6 +9,13 @@ pub(crate) use planning::{
     PlanOutput, PlanVerb, PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice,
 };
 
+mod cluster;
+
+pub(crate) use cluster::{
+    ControllerArguments, ControllerChoice, DrainArguments, EventsArguments, ListArguments, LoginArguments,
+    LogsArguments, RunChoice, SubmitArguments, TokenArguments, WorkerArguments,
+};
+
 mod run;
 
 pub(crate) use run::RunArguments;
@@ -114,6 +121,30 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: StateVerb,
     },
+    /// Take workflows and run them on the workers that have joined.
+    Controller(ControllerArguments),
+    /// Join a cluster and run stages of its workflows on this machine.
+    Worker(WorkerArguments),
+    /// Keep the address of a controller and an access token for the verbs that ask it.
+    Login(LoginArguments),
+    /// Make a token with which a worker joins.
+    Token(TokenArguments),
+    /// Send a workflow to a cluster and begin a run.
+    Submit(SubmitArguments),
+    /// List the runs of a cluster.
+    List(ListArguments),
+    /// Tell how a run of a cluster is.
+    Status(RunChoice),
+    /// Print what the processes of a run write to their logs.
+    Logs(LogsArguments),
+    /// End a run of a cluster.
+    Cancel(RunChoice),
+    /// List the workers of a cluster.
+    Workers(ListArguments),
+    /// Take the work from a worker of a cluster.
+    Drain(DrainArguments),
+    /// Print what happened in a cluster.
+    Events(EventsArguments),
     /// Print versions: of this program and of the inference backends found here.
     Version(VersionArguments),
     /// Start a project that runs as it is.

@@ -3,6 +3,7 @@
 mod account;
 mod answer;
 mod arguments;
+mod cluster;
 mod doctor;
 mod drawing;
 mod exit;
@@ -52,6 +53,18 @@ fn main() -> ! {
         Verb::Schema(arguments) => schema::print(&arguments),
         Verb::Models { verb } => models::models(&verb, &terminal),
         Verb::State { verb } => state::state(&verb, &terminal),
+        Verb::Controller(arguments) => cluster::controller(&arguments, &terminal),
+        Verb::Worker(arguments) => cluster::worker(&arguments, &terminal),
+        Verb::Login(arguments) => cluster::login(&arguments, &terminal),
+        Verb::Token(arguments) => cluster::token(&arguments, &terminal),
+        Verb::Submit(arguments) => cluster::submit(&arguments, &terminal),
+        Verb::List(arguments) => cluster::list(&arguments),
+        Verb::Status(arguments) => cluster::status(&arguments),
+        Verb::Logs(arguments) => cluster::logs(&arguments),
+        Verb::Cancel(arguments) => cluster::cancel(&arguments),
+        Verb::Workers(arguments) => cluster::workers(&arguments),
+        Verb::Drain(arguments) => cluster::drain(&arguments, &terminal),
+        Verb::Events(arguments) => cluster::events(&arguments),
         Verb::Version(arguments) => version::version(&arguments),
         Verb::Init(arguments) => init::init(&arguments),
         Verb::Profile(arguments) => profile::profile(&arguments, &terminal),

@@ -27,7 +27,7 @@ pub(super) fn hosts(
 }
 
 /// What of a command line says how the log is written: workers write theirs in the same way.
-fn log_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
+pub(crate) fn log_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let mut options = Vec::new();
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
