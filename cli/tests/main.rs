@@ -4,6 +4,7 @@ mod book;
 mod buckets;
 mod changing_load;
 mod checkpoints;
+mod cluster;
 mod command;
 mod doctor;
 mod emulation;

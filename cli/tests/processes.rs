@@ -54,7 +54,7 @@ edges:
 ";
 
 /// Two sources on the edge, a join on the hub, a window in the cloud, and sinks on both.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::empty("spread");
     place.write("workflow.yaml", WORKFLOW);
     place.write("plan.yaml", PLAN);
@@ -71,7 +71,7 @@ fn place() -> Place {
     place
 }
 
-fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     let files = ["out/pairs.jsonl", "out/counted.csv", "out/dead.jsonl"];
     files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect()
 }
@@ -85,7 +85,7 @@ fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[track_caller]
-fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
+pub(crate) fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
     for ((file, found), (_, expected)) in found.iter().zip(expected) {
         assert!(found == expected, "{file}: {} bytes, {} expected", found.len(), expected.len());
     }
@@ -107,7 +107,7 @@ fn start(place: &Place, state: bool) -> Child {
 }
 
 /// The processes that a process has started.
-fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
     let of =
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
@@ -115,14 +115,14 @@ fn children(parent: u32) -> Vec<u32> {
     all.iter().flat_map(|text| text.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
 
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     // It may have ended just now.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
 /// Waits until a process is gone, or nobody's child that is left to be reaped.
-fn gone(pid: u32) -> bool {
+pub(crate) fn gone(pid: u32) -> bool {
     (0..4000).any(|_| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         let ended =

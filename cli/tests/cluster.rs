@@ -1,0 +1,233 @@
+//! A controller and three workers, as a user starts them; through the built binary.
+use crate::command::{Outcome, Place, command, tidemill};
+use crate::processes::{children, gone, kill, outputs, place, same};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Output};
+use std::time::Duration;
+
+/// Processes that end with the test.
+struct Cluster {
+    place: Place,
+    address: String,
+    ports: [String; 2],
+    controller: Option<Child>,
+    workers: Vec<(String, Child)>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let workers = self.workers.iter_mut().map(|(_, child)| child);
+        for child in workers.chain(&mut self.controller) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Cluster {
+    /// A controller and workers of these names, all of which have joined.
+    fn start(workers: &[&str]) -> Self {
+        let mut cluster = Self {
+            place: place(),
+            address: String::new(),
+            ports: ["127.0.0.1:0".to_owned(), free()],
+            controller: None,
+            workers: Vec::new(),
+        };
+        slow_down(&cluster.place);
+        cluster.start_controller();
+        let token = cluster.ask(&["token", "--uses", "9"]).expect(0).stdout;
+        cluster.place.write("join.token", token);
+        for worker in workers {
+            cluster.start_worker(worker);
+        }
+        cluster.until("all workers are there", |cluster| {
+            let found = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
+            let alive = found["workers"].as_array().unwrap().iter().filter(|one| one["is_alive"] == true);
+            alive.count() == workers.len()
+        });
+        cluster
+    }
+
+    fn start_controller(&mut self) {
+        let state = self.place.argument("controller");
+        let [listen, hosts] = self.ports.clone();
+        let mut child = command(&[
+            "controller", "--state", &state, "--listen", &listen, "--listen-hosts", &hosts, "--name", "localhost",
+        ])
+        .spawn()
+        .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let line = lines.find_map(|line| line.unwrap().split_once("controller at ").map(|(_, address)| address.to_owned()));
+        self.address = line.expect("it tells its address");
+        let port = self.address.rsplit_once(':').unwrap().1.split('/').next().unwrap();
+        self.ports[0] = format!("127.0.0.1:{port}");
+        std::thread::spawn(move || lines.for_each(drop));
+        self.controller = Some(child);
+    }
+
+    fn start_worker(&mut self, name: &str) {
+        let (state, token) = (self.place.argument(&format!("w-{name}")), self.place.argument("join.token"));
+        let child = command(&[
+            "worker", "--join", &self.address, "--state", &state, "--token-file", &token, "--name", name, "--tier", name,
+            "--quiet",
+        ])
+        .spawn()
+        .unwrap();
+        self.workers.push((name.to_owned(), child));
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Outcome {
+        let token = std::fs::read_to_string(self.place.path("controller/admin.token")).unwrap();
+        self.ask_as(token.trim(), arguments)
+    }
+
+    fn ask_as(&self, token: &str, arguments: &[&str]) -> Outcome {
+        let mut command = command(arguments);
+        command.env("TIDEMILL_CONTROLLER", &self.address).env("TIDEMILL_TOKEN", token);
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Outcome { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    fn run(&self) -> Value {
+        self.ask(&["status", "spread", "--output", "json"]).expect(0).json()["run"].clone()
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..600 {
+            if is_so(self) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let told = self.ask(&["events"]).stdout + &self.ask(&["logs", "spread"]).stdout;
+        panic!("{what}: not within a minute\n{told}");
+    }
+
+    fn submit(&self) -> Outcome {
+        let (workflow, plan) = (self.place.argument("workflow.yaml"), self.place.argument("plan.yaml"));
+        self.ask(&["submit", &workflow, "--plan", &plan, "--output", "json"])
+    }
+
+    fn until_arrived(&self, records: u64) {
+        self.until(&format!("{records} records"), |cluster| {
+            let run = cluster.run();
+            run["arrived"].as_u64().unwrap() >= records || run["state"] == "complete"
+        });
+    }
+
+    fn outputs(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let files = [
+            ("out/pairs.jsonl", "w-hub/runs/spread/hub"),
+            ("out/counted.csv", "w-cloud/runs/spread/cloud"),
+            ("out/dead.jsonl", "controller/runs/spread/files"),
+        ];
+        let read = |folder: &str, file: &str| std::fs::read(self.place.path(folder).join(file)).unwrap();
+        files.iter().map(|(file, folder)| (*file, read(folder, file))).collect()
+    }
+}
+
+fn slow_down(place: &Place) {
+    place.change("workflow.yaml", "4000/s", "1000/s");
+    place.change("workflow.yaml", "2000/s", "500/s");
+}
+
+/// What one process gives.
+fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
+    let place = place();
+    slow_down(&place);
+    tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0);
+    outputs(&place)
+}
+
+/// A port that is free now.
+fn free() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Processes of runs, the controller, an agent: whoever looks at the outputs cannot tell that they were killed.
+#[test]
+fn a_run_survives_all_that_it_runs_on() {
+    let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
+    let first = cluster.submit().expect(0).json();
+    assert_eq!(cluster.submit().expect(0).json()["run"]["submitted"], first["run"]["submitted"], "the same run");
+    cluster.until_arrived(300);
+    let of_hub = children(cluster.workers[1].1.id());
+    assert_eq!(of_hub.len(), 1, "{of_hub:?}");
+    kill(of_hub[0]);
+    cluster.until_arrived(1200);
+    let mut controller = cluster.controller.take().unwrap();
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    let before: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    cluster.start_controller();
+    cluster.until_arrived(2400);
+    let after: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();
+    assert!(after.is_empty() || before == after, "{before:?} were not taken over: {after:?}");
+    let (name, mut agent) = cluster.workers.remove(0);
+    let of_edge = children(agent.id());
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    assert!(of_edge.iter().all(|pid| gone(*pid)), "a process outlives its agent");
+    cluster.start_worker(&name);
+    cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
+    same(&cluster.outputs(), &undisturbed());
+    let told = cluster.ask(&["events"]).expect(0).stdout;
+    assert!(told.contains("run spread is complete"), "{told}");
+    let hosts: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();
+    assert!(hosts.iter().all(|pid| gone(*pid)), "a process outlives its run");
+}
+
+/// What is on a worker that is lost for good goes on elsewhere.
+#[test]
+fn what_a_lost_worker_had_goes_elsewhere() {
+    let mut cluster = Cluster::start(&["edge", "hub", "cloud", "spare"]);
+    cluster.submit().expect(0);
+    cluster.until_arrived(300);
+    let (_, mut edge) = cluster.workers.remove(0);
+    edge.kill().unwrap();
+    edge.wait().unwrap();
+    cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
+    same(&cluster.outputs(), &undisturbed());
+    assert_eq!(cluster.run()["placement"]["edge"], "spare");
+    let told = cluster.ask(&["events"]).expect(0).stdout;
+    assert!(told.contains("'edge' of run spread goes from worker edge to spare: it is lost"), "{told}");
+}
+
+#[test]
+fn who_is_not_known_gets_nothing() {
+    let cluster = Cluster::start(&["edge"]);
+    let refused = |token: &str, text: &str| {
+        let told = cluster.ask_as(token, &["list"]).expect(78);
+        assert!(told.stderr.contains(text), "{}", told.stderr);
+    };
+    refused("", "access token");
+    let join = cluster.ask(&["token"]).expect(0).stdout;
+    refused(join.trim(), "access token");
+    let other = Cluster::start(&[]);
+    let token = std::fs::read_to_string(other.place.path("controller/admin.token")).unwrap();
+    refused(token.trim(), "not known in this cluster");
+    // The address has the fingerprint of the authority: somebody else at the same place is not believed.
+    let (place, _) = cluster.address.rsplit_once('/').unwrap();
+    let (_, fingerprint) = other.address.rsplit_once('/').unwrap();
+    let mut command = command(&["list", "--controller", &format!("{place}/{fingerprint}")]);
+    let output = command.env("TIDEMILL_TOKEN", token.trim()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(69) && told.contains("fingerprint"), "{told}");
+}
+
+#[test]
+fn a_run_is_cancelled_and_its_processes_are_gone() {
+    let cluster = Cluster::start(&["edge", "hub", "cloud"]);
+    cluster.submit().expect(0);
+    cluster.until_arrived(300);
+    let hosts: Vec<u32> = cluster.workers.iter().flat_map(|(_, agent)| children(agent.id())).collect();
+    assert_eq!(hosts.len(), 3);
+    cluster.ask(&["cancel", "spread"]).expect(0);
+    cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");
+    assert!(hosts.iter().all(|pid| gone(*pid)), "a process outlives its run");
+}
