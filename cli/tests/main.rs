@@ -3,6 +3,7 @@
 mod book;
 mod buckets;
 mod changing_load;
+mod chaos;
 mod checkpoints;
 mod command;
 mod doctor;
