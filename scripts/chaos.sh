@@ -32,10 +32,10 @@ HEAD
   cat "$rows"
   cat <<'TAIL'
 
-Time is from the fault to the first new row in the file of the \`jsonl\` sink after the longest pause that followed, so that rows that were on
+Time is from the fault to the first new row in the file of the `jsonl` sink after the longest pause that followed, so that rows that were on
 their way do not count; a fault that came while the run still recovered from another one is not timed. Connections are cut at one end, by
-\`shutdown\` or with a reset that throws away what was on its way, through a copy of the socket that the test takes out of the process
-(\`pidfd_getfd\`): nothing in the product helps.
+`shutdown` or with a reset that throws away what was on its way, through a copy of the socket that the test takes out of the process
+(`pidfd_getfd`): nothing in the product helps.
 TAIL
-} | sed 's/\\`/`/g' >"$report"
+} >"$report"
 line ok "wrote $report"
