@@ -34,4 +34,5 @@ mod schemas;
 mod session;
 mod simulating;
 mod states;
+mod storage;
 mod streams;

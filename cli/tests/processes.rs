@@ -54,7 +54,7 @@ edges:
 ";
 
 /// Two sources on the edge, a join on the hub, a window in the cloud, and sinks on both.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::empty("spread");
     place.write("workflow.yaml", WORKFLOW);
     place.write("plan.yaml", PLAN);
@@ -71,12 +71,12 @@ fn place() -> Place {
     place
 }
 
-fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     let files = ["out/pairs.jsonl", "out/counted.csv", "out/dead.jsonl"];
     files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect()
 }
 
-fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
     let place = place();
     tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0);
     let outputs = outputs(&place);
@@ -85,7 +85,7 @@ fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[track_caller]
-fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
+pub(crate) fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
     for ((file, found), (_, expected)) in found.iter().zip(expected) {
         assert!(found == expected, "{file}: {} bytes, {} expected", found.len(), expected.len());
     }
