@@ -99,7 +99,9 @@ impl Coordinator {
         life.address.clone_from(&hello.address);
         if let Some(address) = hello.address {
             let name = life.name.clone();
-            for other in self.hosts.iter().filter(|other| matches!(other.phase, Phase::Open)) {
+            // Also those that open: they were told where it was before it was lost.
+            let knows_where = |other: &&HostLife| matches!(other.phase, Phase::Open | Phase::Opening(_));
+            for other in self.hosts.iter().filter(knows_where) {
                 other.order(Order::Peer { host: name.clone(), address: address.clone() });
             }
         }
