@@ -74,7 +74,7 @@ fn table(findings: &Findings) -> String {
 
 #[test]
 fn faults_change_nothing() {
-    let campaign = Campaign { seed: 1, rows: 12_000, faults_per_run: 7, kills: 3, cuts: 3 };
+    let campaign = Campaign { seed: 1, rows: 12_000, faults_per_run: 9, kills: 4, cuts: 3 };
     let findings = campaign.run();
     println!("{}", table(&findings));
 }

@@ -92,6 +92,10 @@ pub(crate) fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
 }
 
 fn start(place: &Place, state: bool) -> Child {
+    start_with(place, state, "50ms")
+}
+
+pub(crate) fn start_with(place: &Place, state: bool, interval: &str) -> Child {
     let mut arguments = vec![
         "run".to_owned(),
         place.argument("workflow.yaml"),
@@ -101,7 +105,7 @@ fn start(place: &Place, state: bool) -> Child {
     arguments.extend(["--plan".to_owned(), place.argument("plan.yaml")]);
     if state {
         arguments.extend(["--state".to_owned(), place.argument("state")]);
-        arguments.extend(["--checkpoint-interval".to_owned(), "50ms".to_owned()]);
+        arguments.extend(["--checkpoint-interval".to_owned(), interval.to_owned()]);
     }
     command(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
 }

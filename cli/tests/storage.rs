@@ -1,12 +1,14 @@
 //! What a run with a state is kept on fails: disks that are full or read-only, objects that are damaged or gone, a bucket that
 //! does not answer. Each has an outcome that is told, and nothing that was committed is lost.
 use crate::buckets;
+use crate::buckets::server::{Mood, Server};
 use crate::command::{Outcome, Place, tidemill};
 use crate::full_disk::in_own_mounts;
 use crate::processes;
 use crate::states::{checkpoint, outputs, place, same, start, undisturbed, waits};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Functions of the scripts below: the number of the last checkpoint; `reached N`, which waits for it; `until TEXT`, which waits for
 /// a line in the log; `full`, which fills the disk; `ended`, which waits for the run and keeps its code.
@@ -212,7 +214,7 @@ fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
 /// The same in a bucket.
 #[test]
 fn a_bucket_with_a_damaged_object_is_refused_and_goes_on_from_a_copy() {
-    let (server, place) = (buckets::server::Server::start(), place());
+    let (server, place) = (Server::start(), place());
     let mut child = buckets::start(&server, &place);
     assert!(buckets::waits(&server, &mut child, 6));
     buckets::kill(child);
@@ -239,4 +241,81 @@ fn a_bucket_with_a_damaged_object_is_refused_and_goes_on_from_a_copy() {
     }
     buckets::tidemill(&server, &arguments).expect(0);
     same(&outputs(&place), &undisturbed());
+}
+
+/// An object that is damaged while the run lives: noticed when a worker's process dies and wants it, or, where a newer one has
+/// taken its place, by nobody.
+#[test]
+fn a_damaged_object_that_a_lost_worker_needs_ends_the_run() {
+    let mut noticed = 0;
+    for _ in 0..5 {
+        let place = processes::place();
+        place.change("workflow.yaml", "rate: 4000/s", "rate: 1500/s");
+        place.change("workflow.yaml", "rate: 2000/s", "rate: 750/s");
+        let mut child = processes::start_with(&place, true, "700ms");
+        if !waits(&place, &mut child, 3) {
+            child.wait().unwrap();
+            continue;
+        }
+        let workers = processes::children(child.id());
+        let objects = place.path("state/objects");
+        let damaged: BTreeMap<PathBuf, Vec<u8>> = std::fs::read_dir(&objects)
+            .unwrap()
+            .flatten()
+            .filter_map(|entry| Some((entry.path(), std::fs::read(entry.path()).ok()?)))
+            .collect();
+        for (path, content) in &damaged {
+            std::fs::write(path, &content[..content.len() / 2]).unwrap();
+        }
+        println!("{} objects are damaged", damaged.len());
+        let killed = workers.iter().filter(|worker| processes::kill(**worker)).count();
+        // One that waits for workers that never start would never end.
+        let ended = (0..12_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            child.try_wait().unwrap().is_some()
+        });
+        if !ended {
+            child.kill().unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(ended, "the run does not end: {told}");
+        assert!(killed > 0 && workers.iter().all(|worker| processes::gone(*worker)), "{told}");
+        if output.status.code() == Some(69) && told.contains(".object") {
+            noticed += 1;
+        } else {
+            println!("not noticed: {:?} {told}", output.status);
+        }
+        // Those that are still there come back from a copy.
+        for (path, content) in damaged.iter().filter(|(path, _)| path.exists()) {
+            std::fs::write(path, content).unwrap();
+        }
+        let again = processes::start_with(&place, true, "700ms").wait_with_output().unwrap();
+        assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+        processes::same(&processes::outputs(&place), &processes::undisturbed());
+        if noticed > 0 {
+            return;
+        }
+    }
+    panic!("no run needed a damaged object");
+}
+
+/// A bucket that does not answer for longer than a run waits.
+#[test]
+#[ignore = "takes two minutes; scripts/chaos.sh"]
+fn a_bucket_that_stays_away_ends_the_run_and_the_same_command_goes_on() {
+    let (server, place) = (Server::start(), place());
+    place.change("workflow.yaml", "rate: 4000/s", "rate: 80/s");
+    place.change("workflow.yaml", "rate: 2000/s", "rate: 40/s");
+    let mut child = buckets::start(&server, &place);
+    assert!(buckets::waits(&server, &mut child, 5));
+    server.set(Mood::FailsAfter(0));
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{told}");
+    assert!(told.contains("503") && told.contains("what was committed is kept"), "{told}");
+    server.set(Mood::Serves);
+    let arguments = ["run", &place.argument("workflow.yaml"), "--state", buckets::STATE, "--for", "1s"];
+    let told = buckets::tidemill(&server, &arguments).expect(0).stderr;
+    assert!(told.contains("goes on from the state"), "{told}");
 }

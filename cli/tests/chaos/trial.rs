@@ -18,6 +18,8 @@ use tidemill_random::Random;
 pub(super) enum Fault {
     /// `kill -9` of the process of a worker.
     KillWorker,
+    /// `kill -9` of the processes of several workers, one after the other.
+    KillWorkers,
     /// `kill -9` of the process that coordinates; then the same command again.
     KillCoordinator,
     /// `kill -9` of all processes at once; then the same command again.
@@ -30,21 +32,25 @@ pub(super) enum Fault {
     CutOrders,
     /// A worker does not get the processor for a while (SIGSTOP).
     Stop,
+    /// Ctrl-C, every other time just after the process of a worker was killed; then the same command again.
+    Interrupt,
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::KillWorker,
+        Self::KillWorkers,
         Self::CutOne,
         Self::KillCoordinator,
         Self::CutWorker,
         Self::KillAll,
         Self::CutOrders,
         Self::Stop,
+        Self::Interrupt,
     ];
 
     pub(super) fn is_kill(self) -> bool {
-        matches!(self, Self::KillWorker | Self::KillCoordinator | Self::KillAll)
+        matches!(self, Self::KillWorker | Self::KillWorkers | Self::KillCoordinator | Self::KillAll)
     }
 
     pub(super) fn is_cut(self) -> bool {
@@ -54,12 +60,14 @@ impl Fault {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::KillWorker => "a worker's process killed",
+            Self::KillWorkers => "two or three workers' processes killed at once",
             Self::KillCoordinator => "the coordinating process killed, the command given again",
             Self::KillAll => "all processes killed at once, the command given again",
             Self::CutOne => "a connection between workers cut",
             Self::CutWorker => "all connections of a worker to others cut at once",
             Self::CutOrders => "a worker's connection to the coordinating process cut",
             Self::Stop => "a worker's process stopped for up to 0.6 s (SIGSTOP)",
+            Self::Interrupt => "Ctrl-C, half of them while a worker comes back, the command given again",
         }
     }
 }
@@ -104,6 +112,12 @@ pub(super) struct Trial<'a> {
     open: Option<(Fault, Instant)>,
     recovered: bool,
     complete: bool,
+}
+
+/// Sends a signal; false when the process is gone.
+fn tell(process: u32, signal: Signal) -> bool {
+    let process = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    kill_process(process, signal).is_ok()
 }
 
 fn start(place: &Place, interval: &str, starts: usize) -> Child {
@@ -157,8 +171,11 @@ impl<'a> Trial<'a> {
                 self.strike(if kills { Fault::KillWorker } else { Fault::CutOne });
             }
         }
+        let begin = now();
         while !self.complete {
-            self.ended(true);
+            self.ended();
+            assert!(begin.elapsed() < HANG, "the run does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
         }
         self.measured();
         self.compare(expected);
@@ -173,10 +190,9 @@ impl<'a> Trial<'a> {
         format!("interval {}\n{}", self.interval, logs.collect::<Vec<_>>().join("-- again\n"))
     }
 
-    /// Whether the command has ended, after a wait for it if asked; it is given again unless the run is complete.
-    fn ended(&mut self, waits: bool) -> bool {
-        let status = if waits { Some(self.child.wait().unwrap()) } else { self.child.try_wait().unwrap() };
-        let Some(status) = status else { return false };
+    /// Whether the command has ended; it is given again unless the run is complete.
+    fn ended(&mut self) -> bool {
+        let Some(status) = self.child.try_wait().unwrap() else { return false };
         match status.code() {
             Some(0) => self.complete = true,
             // Killed here, or without a checkpoint for too many deaths of its workers.
@@ -209,7 +225,7 @@ impl<'a> Trial<'a> {
         let begin = now();
         let (mut seen, mut workers) = (self.watch.count(), Vec::new());
         loop {
-            self.ended(false);
+            self.ended();
             if self.complete {
                 return false;
             }
@@ -240,7 +256,7 @@ impl<'a> Trial<'a> {
 
     fn strike(&mut self, fault: Fault) {
         let workers = self.workers();
-        if workers.is_empty() || self.ended(false) {
+        if workers.is_empty() || self.ended() {
             return;
         }
         let worker = workers[self.random.below(workers.len())];
@@ -250,6 +266,13 @@ impl<'a> Trial<'a> {
         let begin = now();
         let happened = match fault {
             Fault::KillWorker => kill(worker) && gone(worker),
+            Fault::KillWorkers => {
+                let first = self.random.below(workers.len());
+                let others = 1 + self.random.below(2);
+                let chosen = (0..workers.len().min(1 + others)).map(|n| workers[(first + n) % workers.len()]);
+                let killed = chosen.filter(|worker| kill(*worker)).count();
+                killed > 1
+            }
             Fault::KillCoordinator => self.kill_coordinator(),
             Fault::KillAll => {
                 // In no order that anybody promised.
@@ -276,12 +299,18 @@ impl<'a> Trial<'a> {
                 self.cut(&found.filter(between).collect::<Vec<_>>()) > 0
             }
             Fault::Stop => {
-                let pid = Pid::from_raw(i32::try_from(worker).unwrap()).unwrap();
-                let stopped = kill_process(pid, Signal::STOP).is_ok();
+                let stopped = tell(worker, Signal::STOP);
                 self.pause(50, 600);
                 // It may have been ended meanwhile.
-                let _ = kill_process(pid, Signal::CONT);
+                let _ = tell(worker, Signal::CONT);
                 stopped
+            }
+            Fault::Interrupt => {
+                if self.random.chance(0.5) {
+                    kill(worker);
+                    self.pause(0, 60);
+                }
+                self.interrupt()
             }
         };
         if happened {
@@ -300,6 +329,26 @@ impl<'a> Trial<'a> {
             _ => self.again(),
         }
         was_there && status.code().is_none()
+    }
+
+    /// Waits for its end, which must come; false when it had ended by itself.
+    fn interrupt(&mut self) -> bool {
+        let was_there = tell(self.child.id(), Signal::INT);
+        let (begin, ended) = (now(), |child: &mut Child| child.try_wait().unwrap());
+        let status = loop {
+            if let Some(status) = ended(&mut self.child) {
+                break status;
+            }
+            assert!(begin.elapsed() < HANG, "Ctrl-C ends nothing: {}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        match status.code() {
+            Some(0) => self.complete = true,
+            // Or it gave up, because the worker that was killed was lost while the run began.
+            Some(69 | 130) => self.again(),
+            other => panic!("{other:?}: {}", self.log()),
+        }
+        was_there && status.code() == Some(130)
     }
 
     fn cut(&mut self, found: &[Connection]) -> usize {
