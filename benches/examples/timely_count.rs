@@ -1,13 +1,14 @@
 //! The job of `benches/peers` by hand on timely dataflow: counts of rows by key in tumbling windows of a minute, from a CSV file
 //! to a CSV file. Nothing of it survives a crash.
 //!
-//! `timely_count INPUT OUTPUT [-w WORKERS]`
+//! `timely_count INPUT OUTPUT [WORKERS]`
 #![allow(clippy::expect_used, reason = "a program for measurements")]
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::sync::{Arc, Mutex};
+use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::{Exchange, Pipeline};
 use timely::dataflow::operators::generic::operator::Operator;
 use timely::dataflow::operators::{Input, Probe};
@@ -23,9 +24,11 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let input = arguments.next().expect("the file of rows");
     let output = arguments.next().expect("the file of counts");
+    let workers: usize = arguments.next().map_or(1, |text| text.parse().expect("a number of workers"));
+    let config = if workers > 1 { timely::Config::process(workers) } else { timely::Config::thread() };
     let file = File::create(output).expect("the output can be written");
     let written = Arc::new(Mutex::new(BufWriter::new(file)));
-    let result = timely::execute_from_args(arguments, move |worker| {
+    let result = timely::execute(config, move |worker| {
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
         let mut handle = InputHandle::new();
         let mut probe = ProbeHandle::new();
@@ -61,7 +64,7 @@ fn main() {
                         });
                     }
                 })
-                .unary::<Vec<()>, _, _, _>(Pipeline, "write", |_, _| {
+                .unary::<CapacityContainerBuilder<Vec<()>>, _, _, _>(Pipeline, "write", |_, _| {
                     move |input, _| {
                         input.for_each(|_, rows: &mut Vec<Row>| {
                             let mut file = written.lock().expect("no worker panics");

@@ -18,7 +18,8 @@ flow = Dataflow("count")
 rows = op.input("rows", flow, CSVSource(os.environ["PEER_INPUT"], batch_size=10_000))
 clock = win.EventClock(
     ts_getter=lambda row: EPOCH + timedelta(milliseconds=int(row["at"])),
-    wait_for_system_duration=timedelta(0),
+    # As in the guides. Without it rows just before the end of a window are late: time goes on while they wait.
+    wait_for_system_duration=timedelta(seconds=10),
 )
 windower = win.TumblingWindower(length=SIZE, align_to=EPOCH)
 counted = win.count_window("counted", rows, clock, windower, lambda row: row["sensor"])
