@@ -1,5 +1,6 @@
 //! Answers one question a file, each with a baseline in the same run; results are JSON files of one schema
 //! (`result.rs`) with the machine's facts inside.
+mod checkpointing;
 mod link_throughput;
 mod load_moves;
 mod machine;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 #[derive(Parser)]
 struct Arguments {
     /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, vqa-loop, planning-time,
-    /// setups, simulation-time, load-moves, or all.
+    /// setups, simulation-time, load-moves, checkpointing, or all.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -43,6 +44,8 @@ struct Arguments {
     simulation_time: simulation_time::Options,
     #[command(flatten)]
     load_moves: load_moves::Options,
+    #[command(flatten)]
+    checkpointing: checkpointing::Options,
     #[command(flatten)]
     rival: vqa_loop::RivalOptions,
 }
@@ -65,6 +68,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("remote-links") {
         results.push(remote_links::run()?);
+    }
+    if asked("checkpointing") {
+        results.push(checkpointing::run(&arguments.checkpointing, &arguments.vqa_loop.release_binary)?);
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);
