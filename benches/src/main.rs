@@ -32,6 +32,9 @@ struct Arguments {
     /// The tidemill binary, for start-up and load-moves.
     #[arg(long, default_value = "target/debug/tidemill")]
     binary: PathBuf,
+    /// What the other process of remote-links is to do; the benchmark calls itself with it.
+    #[arg(long, hide = true)]
+    far_end: Option<String>,
     #[command(flatten)]
     relational: relational::Options,
     #[command(flatten)]
@@ -54,6 +57,11 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     if arguments.question == "vqa-rival" {
         return vqa_loop::run_rival(&arguments.rival);
+    }
+    match (arguments.question.as_str(), &arguments.far_end) {
+        ("remote-links-far-end", Some(task)) => return remote_links::serve_far_end(task),
+        ("timely-far-end", Some(task)) => return remote_links::serve_timely_end(task),
+        _ => {}
     }
     let asked = |name: &str| arguments.question == "all" || arguments.question == name;
     let mut results = Vec::new();
