@@ -31,7 +31,7 @@ fn main() {
     let result = timely::execute(config, move |worker| {
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
         let mut handle = InputHandle::new();
-        let mut probe = ProbeHandle::new();
+        let probe = ProbeHandle::new();
         let written = Arc::clone(&written);
         // A timestamp is the number of a window: when it is past, the window is whole.
         worker.dataflow::<u64, _, _>(|scope| {
@@ -75,10 +75,11 @@ fn main() {
                         });
                     }
                 })
-                .probe_with(&mut probe);
+                .probe_with(&probe);
         });
         if worker.index() == 0 {
-            let mut reader = BufReader::with_capacity(1 << 20, File::open(&input).expect("the input is there"));
+            let mut reader =
+                BufReader::with_capacity(1 << 20, File::open(&input).expect("the input is there"));
             let mut line = String::new();
             reader.read_line(&mut line).expect("a header");
             let (mut rows, mut window) = (0, 0);

@@ -217,8 +217,13 @@ pub(crate) fn run(options: &Options, binary: &Path) -> anyhow::Result<Answer> {
         }
         let [without, with] = tails;
         let name = |what: &str| format!("{mib} MiB: {what}");
-        measurements.push(Measurement::new(name("p99 beyond the quickest row, without"), "ms", without).baseline());
-        measurements.push(Measurement::new(name("p99 beyond the quickest row, a checkpoint a second"), "ms", with));
+        measurements
+            .push(Measurement::new(name("p99 beyond the quickest row, without"), "ms", without).baseline());
+        measurements.push(Measurement::new(
+            name("p99 beyond the quickest row, a checkpoint a second"),
+            "ms",
+            with,
+        ));
         let ratio = Measurement::new(name("p99 with checkpoints over without, same round"), "times", ratios);
         measurements.push(if *mib == 100 { ratio.goal(GOAL) } else { ratio });
         let [without, with] = rates;

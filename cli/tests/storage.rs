@@ -115,7 +115,7 @@ fn a_sink_without_space_is_continued() {
     }
     let steps = "begin; reached 5; full; ended; finish 69; rm disk/filler; again; finish;
         mkdir -p out && cp disk/pairs.jsonl disk/counted.csv disk/counted.parquet out/";
-    let Some(outcome) = script(&place, &steps) else { return };
+    let Some(outcome) = script(&place, steps) else { return };
     let told = outcome.expect(0).stderr;
     for part in ["failed", "No space left", "free some space", "what was committed"] {
         assert!(told.contains(part), "{told}");

@@ -1,5 +1,8 @@
 //! The same links with the far end in a process of its own, on this host or in a network namespace of its own.
-use super::{PATIENCE, ROUNDS_OF_PROCESSES, answer_pings, certificates, greeting, schema, send_all, send_pings, take_all};
+use super::{
+    PATIENCE, ROUNDS_OF_PROCESSES, answer_pings, certificates, greeting, schema, send_all, send_pings,
+    take_all,
+};
 use super::{raw_answer_pings, raw_send_all, raw_send_pings, raw_take_all, timely_exchange};
 use crate::result::Measurement;
 use anyhow::{Context, bail, ensure};
@@ -48,7 +51,8 @@ fn security(folder: &Path, protection: Protection) -> anyhow::Result<Security> {
     if protection == Protection::None {
         return Ok(Security::none());
     }
-    let read = |name: &str| std::fs::read(folder.join(name)).with_context(|| format!("no certificate {name}"));
+    let read =
+        |name: &str| std::fs::read(folder.join(name)).with_context(|| format!("no certificate {name}"));
     let files =
         Certificates { chain_pem: read("chain")?, key_pem: read("key")?, authority_pem: read("authority")? };
     Ok(Security::mutual(&files)?)
@@ -63,10 +67,11 @@ pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
         println!("{}", listener.local_addr()?);
         let stream = listener.accept()?.0;
         stream.set_nodelay(true)?;
-        return Ok(match what {
+        match what {
             What::Pings => raw_answer_pings(stream, width)?,
             What::Volume => raw_take_all(stream, width)?,
-        });
+        }
+        return Ok(());
     };
     let folder = PathBuf::from(std::env::var_os(CERTIFICATES).context("no folder of certificates")?);
     let security = security(&folder, protection)?;
@@ -202,7 +207,8 @@ fn ip(arguments: &[&str]) -> anyhow::Result<()> {
 pub(super) fn measure() -> anyhow::Result<Vec<Measurement>> {
     let folder = tempfile::tempdir()?;
     let made = certificates()?;
-    for (name, bytes) in [("chain", made.chain_pem), ("key", made.key_pem), ("authority", made.authority_pem)] {
+    for (name, bytes) in [("chain", made.chain_pem), ("key", made.key_pem), ("authority", made.authority_pem)]
+    {
         std::fs::write(folder.path().join(name), bytes)?;
     }
     let loopback = "127.0.0.1".to_owned();

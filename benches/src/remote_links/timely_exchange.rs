@@ -49,13 +49,13 @@ fn carry(process: usize, addresses: Vec<String>, width: usize) -> anyhow::Result
     let config = Config { communication, worker: WorkerConfig::default() };
     let guards = timely::execute(config, move |worker| {
         let mut input = InputHandle::<u64, CapacityContainerBuilder<Vec<Whole>>>::new();
-        let mut probe = ProbeHandle::new();
+        let probe = ProbeHandle::new();
         worker.dataflow::<u64, _, _>(|scope| {
             scope
                 .input_from(&mut input)
                 .exchange(|_: &Whole| 1)
                 .inspect(|bytes: &Whole| assert!(!bytes.0.is_empty()))
-                .probe_with(&mut probe);
+                .probe_with(&probe);
         });
         if worker.index() == 1 {
             drop(input);
