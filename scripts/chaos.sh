@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A hundred kills and a hundred cuts of runs in several processes (cli/tests/chaos); writes docs/benchmarks/chaos.md.
-#   scripts/chaos.sh            other faults each time, about two minutes
+#   scripts/chaos.sh            other faults each time, about ten minutes, eight of them waits
 #   scripts/chaos.sh 500        more of them
 #   scripts/chaos.sh 100 SEED   the faults of a run before; when they happen is still up to the machine
 set -euo pipefail
@@ -12,6 +12,8 @@ rm -f "$rows"
 export TIDEMILL_PROCESS_CHAOS_COUNT=${1:-100} TIDEMILL_PROCESS_CHAOS_REPORT=$rows
 if [ $# -gt 1 ]; then export TIDEMILL_PROCESS_CHAOS=$2; fi
 cargo test --locked -p tidemill --test cli -- --ignored --exact --nocapture chaos::many_faults_change_nothing
+storage=passed
+cargo test --locked -p tidemill --test cli -- --ignored storage:: buckets:: || storage='**failed**'
 [ -f "$rows" ] || stop "no result: the test did not run"
 {
   cat <<HEAD
@@ -30,6 +32,8 @@ $(scripts/machine-facts.sh)
 
 HEAD
   cat "$rows"
+  echo
+  echo "A disk that stays full for 30 s, and a bucket that is away for a minute and for good (\`storage\`, \`buckets\`, the long ones): $storage."
   cat <<'TAIL'
 
 Time is from the fault to the first new row in the file of the `jsonl` sink after the longest pause that followed, so that rows that were on
