@@ -1,5 +1,6 @@
 //! Answers one question a file, each with a baseline in the same run; results are JSON files of one schema
 //! (`result.rs`) with the machine's facts inside.
+mod checkpointing;
 mod link_throughput;
 mod load_moves;
 mod machine;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 #[derive(Parser)]
 struct Arguments {
     /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, vqa-loop, planning-time,
-    /// setups, simulation-time, load-moves, or all.
+    /// setups, simulation-time, load-moves, checkpointing, or all.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
@@ -31,6 +32,9 @@ struct Arguments {
     /// The tidemill binary, for start-up and load-moves.
     #[arg(long, default_value = "target/debug/tidemill")]
     binary: PathBuf,
+    /// What the other process of remote-links is to do; the benchmark calls itself with it.
+    #[arg(long, hide = true)]
+    far_end: Option<String>,
     #[command(flatten)]
     relational: relational::Options,
     #[command(flatten)]
@@ -44,6 +48,8 @@ struct Arguments {
     #[command(flatten)]
     load_moves: load_moves::Options,
     #[command(flatten)]
+    checkpointing: checkpointing::Options,
+    #[command(flatten)]
     rival: vqa_loop::RivalOptions,
 }
 
@@ -51,6 +57,11 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     if arguments.question == "vqa-rival" {
         return vqa_loop::run_rival(&arguments.rival);
+    }
+    match (arguments.question.as_str(), &arguments.far_end) {
+        ("remote-links-far-end", Some(task)) => return remote_links::serve_far_end(task),
+        ("timely-far-end", Some(task)) => return remote_links::serve_timely_end(task),
+        _ => {}
     }
     let asked = |name: &str| arguments.question == "all" || arguments.question == name;
     let mut results = Vec::new();
@@ -65,6 +76,9 @@ fn main() -> anyhow::Result<()> {
     }
     if asked("remote-links") {
         results.push(remote_links::run()?);
+    }
+    if asked("checkpointing") {
+        results.push(checkpointing::run(&arguments.checkpointing, &arguments.vqa_loop.release_binary)?);
     }
     if asked("start-up") {
         results.push(start_up::run(&arguments.binary)?);

@@ -21,6 +21,7 @@ use tidemill_spec::yaml;
 
 /// What the measurement is told.
 #[derive(clap::Args)]
+#[group(id = "relational")]
 pub(crate) struct Options {
     /// Rows of the file that relational reads.
     #[arg(long, default_value_t = 2_000_000)]

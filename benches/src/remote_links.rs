@@ -1,5 +1,12 @@
-//! What does a link between processes cost? Two threads over the loopback of this host; a raw socket that carries as many
-//! bytes is the baseline.
+//! What does a link between processes cost? Two threads over the loopback of this host, two processes, and two processes in
+//! network namespaces of their own; a raw socket that carries as many bytes the same way is the baseline, and timely's
+//! exchange between two processes is beside them.
+mod far_end;
+mod timely_exchange;
+
+pub(crate) use far_end::serve as serve_far_end;
+pub(crate) use timely_exchange::serve as serve_timely_end;
+
 use crate::result::{Answer, Measurement};
 use anyhow::Context;
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
@@ -20,6 +27,8 @@ use tidemill_link::remote::{
 };
 
 const ROUNDS: usize = 7;
+/// The same with the far end in a process, which is started each time.
+const ROUNDS_OF_PROCESSES: usize = 3;
 const PINGS: usize = 2000;
 /// Bytes of a round of throughput.
 const VOLUME: usize = 512 << 20;
@@ -52,7 +61,7 @@ fn frame(sequence: u64, batch: &RecordBatch) -> Frame {
 }
 
 /// A host with a certificate, and the authority it believes.
-fn security() -> anyhow::Result<Security> {
+fn certificates() -> anyhow::Result<Certificates> {
     let mut parameters = CertificateParams::new(Vec::new())?;
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate()?;
@@ -64,16 +73,17 @@ fn security() -> anyhow::Result<Security> {
     let key = KeyPair::generate()?;
     let chain_pem = parameters.signed_by(&key, &issuer)?.pem().into_bytes();
     let key_pem = key.serialize_pem().into_bytes();
-    Ok(Security::mutual(&Certificates { chain_pem, key_pem, authority_pem })?)
+    Ok(Certificates { chain_pem, key_pem, authority_pem })
+}
+
+fn greeting(role: Role) -> Greeting {
+    let purpose = Purpose::Channel { channel: 1, role, incarnation: 0, schema: schema_hash(&schema()) };
+    Greeting { run: 1, plan_version: 1, purpose }
 }
 
 type Ends = (Box<dyn LinkSender>, Box<dyn LinkReceiver>);
 
 fn connect(address: &Address, security: &Security) -> anyhow::Result<Ends> {
-    let greeting = |role| {
-        let purpose = Purpose::Channel { channel: 1, role, incarnation: 0, schema: schema_hash(&schema()) };
-        Greeting { run: 1, plan_version: 1, purpose }
-    };
     let (give, take) = sync_channel(1);
     let serving = Listener::bind(address, security)?.serve(move |incoming| {
         // Only a round that failed takes nobody.
@@ -112,26 +122,33 @@ fn hear(sender: &mut dyn LinkSender) -> anyhow::Result<Control> {
 
 /// Microseconds from a record that is sent to the word that answers it.
 fn ping(address: &Address, security: &Security, width: usize) -> anyhow::Result<Vec<f64>> {
-    let batch = batch(width)?;
-    let (mut sender, mut receiver) = connect(address, security)?;
+    let (sender, receiver) = connect(address, security)?;
     scope(|scope| {
-        let answers = scope.spawn(move || -> anyhow::Result<()> {
-            for _ in 0..PINGS {
-                receive(receiver.as_mut())?;
-                receiver.send_control(Control::Credit(1))?;
-            }
-            Ok(())
-        });
-        let mut times = Vec::new();
-        for sequence in 0..PINGS as u64 {
-            let begin = now();
-            sender.send(frame(sequence, &batch))?;
-            hear(sender.as_mut())?;
-            times.push(begin.elapsed().as_secs_f64() * 1e6);
-        }
+        let answers = scope.spawn(move || answer_pings(receiver));
+        let times = send_pings(sender, width)?;
         answers.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))??;
         Ok(times)
     })
+}
+
+fn answer_pings(mut receiver: Box<dyn LinkReceiver>) -> anyhow::Result<()> {
+    for _ in 0..PINGS {
+        receive(receiver.as_mut())?;
+        receiver.send_control(Control::Credit(1))?;
+    }
+    Ok(())
+}
+
+fn send_pings(mut sender: Box<dyn LinkSender>, width: usize) -> anyhow::Result<Vec<f64>> {
+    let batch = batch(width)?;
+    let mut times = Vec::new();
+    for sequence in 0..PINGS as u64 {
+        let begin = now();
+        sender.send(frame(sequence, &batch))?;
+        hear(sender.as_mut())?;
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(times)
 }
 
 fn raw() -> anyhow::Result<(TcpStream, TcpStream)> {
@@ -144,86 +161,108 @@ fn raw() -> anyhow::Result<(TcpStream, TcpStream)> {
 }
 
 fn raw_ping(width: usize) -> anyhow::Result<Vec<f64>> {
-    let (mut one, mut other) = raw()?;
+    let (one, other) = raw()?;
     scope(|scope| {
-        let answers = scope.spawn(move || -> std::io::Result<()> {
-            let mut bytes = vec![0; width];
-            for _ in 0..PINGS {
-                other.read_exact(&mut bytes)?;
-                other.write_all(&bytes[..WORD])?;
-            }
-            Ok(())
-        });
-        let (mut times, mut bytes) = (Vec::new(), vec![7; width]);
-        for _ in 0..PINGS {
-            let begin = now();
-            one.write_all(&bytes)?;
-            one.read_exact(&mut bytes[..WORD])?;
-            times.push(begin.elapsed().as_secs_f64() * 1e6);
-        }
+        let answers = scope.spawn(move || raw_answer_pings(other, width));
+        let times = raw_send_pings(one, width)?;
         answers.join().map_err(|_| anyhow::anyhow!("the peer panicked"))??;
         Ok(times)
     })
 }
 
+fn raw_answer_pings(mut stream: TcpStream, width: usize) -> std::io::Result<()> {
+    let mut bytes = vec![0; width];
+    for _ in 0..PINGS {
+        stream.read_exact(&mut bytes)?;
+        stream.write_all(&bytes[..WORD])?;
+    }
+    Ok(())
+}
+
+fn raw_send_pings(mut stream: TcpStream, width: usize) -> anyhow::Result<Vec<f64>> {
+    let (mut times, mut bytes) = (Vec::new(), vec![7; width]);
+    for _ in 0..PINGS {
+        let begin = now();
+        stream.write_all(&bytes)?;
+        stream.read_exact(&mut bytes[..WORD])?;
+        times.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(times)
+}
+
 /// GB/s of one round, with the credits of a channel.
 fn carry(address: &Address, security: &Security, width: usize) -> anyhow::Result<f64> {
+    let (sender, receiver) = connect(address, security)?;
+    scope(|scope| {
+        let taking = scope.spawn(move || take_all(receiver, width));
+        let rate = send_all(sender, width)?;
+        taking.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))??;
+        Ok(rate)
+    })
+}
+
+fn take_all(mut receiver: Box<dyn LinkReceiver>, width: usize) -> anyhow::Result<()> {
+    let mut owed = 0;
+    for _ in 0..VOLUME / width {
+        let frame = receive(receiver.as_mut())?;
+        anyhow::ensure!(matches!(frame.content, Content::Data { .. }), "no records");
+        owed += width as u64;
+        if owed >= WINDOW as u64 / 4 {
+            receiver.send_control(Control::Credit(std::mem::take(&mut owed)))?;
+        }
+    }
+    // It leaves now; the sender may still have to hear what was said.
+    Ok(())
+}
+
+fn send_all(mut sender: Box<dyn LinkSender>, width: usize) -> anyhow::Result<f64> {
     let batch = batch(width)?;
-    let (mut sender, mut receiver) = connect(address, security)?;
     let frames = (VOLUME / width) as u64;
     let begin = now();
-    scope(|scope| {
-        let taking = scope.spawn(move || -> anyhow::Result<()> {
-            let mut owed = 0;
-            for _ in 0..frames {
-                let frame = receive(receiver.as_mut())?;
-                anyhow::ensure!(matches!(frame.content, Content::Data { .. }), "no records");
-                owed += width as u64;
-                if owed >= WINDOW as u64 / 4 {
-                    receiver.send_control(Control::Credit(std::mem::take(&mut owed)))?;
-                }
-            }
-            // The sender may still have to hear what was said.
-            drop(receiver);
-            Ok(())
-        });
-        let (mut credit, mut sequence) = (WINDOW as i64, 0);
-        while sequence < frames {
-            while credit > 0 && sequence < frames {
-                sender.send(frame(sequence, &batch))?;
-                (credit, sequence) = (credit - width as i64, sequence + 1);
-            }
-            while let Ok(Some(Control::Credit(bytes))) = sender.receive_control() {
-                credit += bytes as i64;
-            }
-            if credit <= 0 {
-                wait(sender.descriptor(), PollFlags::IN)?;
-                sender.clear();
-            }
+    let (mut credit, mut sequence) = (WINDOW as i64, 0);
+    while sequence < frames {
+        while credit > 0 && sequence < frames {
+            sender.send(frame(sequence, &batch))?;
+            (credit, sequence) = (credit - width as i64, sequence + 1);
         }
-        // The rest goes as the socket takes it, until the receiver has everything and leaves.
-        while sender.receive_control().is_ok() {
+        while let Ok(Some(Control::Credit(bytes))) = sender.receive_control() {
+            credit += bytes as i64;
+        }
+        if credit <= 0 {
             wait(sender.descriptor(), PollFlags::IN)?;
             sender.clear();
         }
-        taking.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?
-    })?;
+    }
+    // The rest goes as the socket takes it, until the receiver has everything and leaves.
+    while sender.receive_control().is_ok() {
+        wait(sender.descriptor(), PollFlags::IN)?;
+        sender.clear();
+    }
     Ok((frames as usize * width) as f64 / begin.elapsed().as_secs_f64() / 1e9)
 }
 
 fn raw_carry(width: usize) -> anyhow::Result<f64> {
-    let (mut one, mut other) = raw()?;
-    let times = VOLUME / width;
-    let begin = now();
+    let (one, other) = raw()?;
     scope(|scope| {
-        let taking = scope.spawn(move || -> std::io::Result<()> {
-            let mut bytes = vec![0; width];
-            (0..times).try_for_each(|_| other.read_exact(&mut bytes))
-        });
-        let bytes = vec![7; width];
-        (0..times).try_for_each(|_| one.write_all(&bytes))?;
-        anyhow::Ok(taking.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))??)
-    })?;
+        let taking = scope.spawn(move || raw_take_all(other, width));
+        let rate = raw_send_all(one, width)?;
+        taking.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))??;
+        Ok(rate)
+    })
+}
+
+fn raw_take_all(mut stream: TcpStream, width: usize) -> std::io::Result<()> {
+    let mut bytes = vec![0; width];
+    (0..VOLUME / width).try_for_each(|_| stream.read_exact(&mut bytes))
+}
+
+/// Until the other end has everything and leaves.
+fn raw_send_all(mut stream: TcpStream, width: usize) -> anyhow::Result<f64> {
+    let (times, bytes) = (VOLUME / width, vec![7; width]);
+    let begin = now();
+    (0..times).try_for_each(|_| stream.write_all(&bytes))?;
+    let left = stream.read(&mut [0; 1])?;
+    anyhow::ensure!(left == 0, "an answer that nobody asked for");
     Ok((times * width) as f64 / begin.elapsed().as_secs_f64() / 1e9)
 }
 
@@ -232,7 +271,7 @@ pub(crate) fn run() -> anyhow::Result<Answer> {
     let tcp = Address::Tcp("127.0.0.1:0".into());
     let kinds = [
         ("tcp", tcp.clone(), Security::none()),
-        ("tcp with TLS", tcp, security()?),
+        ("tcp with TLS", tcp, Security::mutual(&certificates()?)?),
         ("unix", Address::Unix(folder.path().join("link.sock")), Security::none()),
     ];
     let mut measurements = Vec::new();
@@ -268,5 +307,6 @@ pub(crate) fn run() -> anyhow::Result<Answer> {
             measurements.push(Measurement::new(format!("{kind}, {name} a record"), "GB/s", samples));
         }
     }
+    measurements.extend(far_end::measure()?);
     Ok(Answer::new("remote-links", "What does a link between processes cost?", measurements))
 }

@@ -1,6 +1,6 @@
 //! Runs that keep their state in a bucket: killed, in use, with a service that fails; through the built binary.
 #[path = "../../runtime/bucket/tests/server/mod.rs"]
-mod server;
+pub(crate) mod server;
 
 use crate::command::{Outcome, Place, command};
 use crate::states::{outputs, place, same, undisturbed};
@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 use tidemill_random::Random;
 
-const STATE: &str = "s3://abc/runs/durable";
+pub(crate) const STATE: &str = "s3://abc/runs/durable";
 
 fn of_server(server: &Server, arguments: &[&str]) -> Command {
     let mut command = command(arguments);
@@ -18,7 +18,7 @@ fn of_server(server: &Server, arguments: &[&str]) -> Command {
     command
 }
 
-fn tidemill(server: &Server, arguments: &[&str]) -> Outcome {
+pub(crate) fn tidemill(server: &Server, arguments: &[&str]) -> Outcome {
     let output = of_server(server, arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let outcome =
@@ -27,7 +27,7 @@ fn tidemill(server: &Server, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-fn start(server: &Server, place: &Place) -> Child {
+pub(crate) fn start(server: &Server, place: &Place) -> Child {
     let workflow = place.argument("workflow.yaml");
     let arguments = ["run", &workflow, "--state", STATE, "--checkpoint-interval", "50ms", "--quiet"];
     of_server(server, &arguments).spawn().unwrap()
@@ -41,7 +41,7 @@ fn checkpoint(server: &Server) -> u64 {
 }
 
 /// Waits for so many further checkpoints; false when the run was complete before.
-fn waits(server: &Server, child: &mut Child, further: u64) -> bool {
+pub(crate) fn waits(server: &Server, child: &mut Child, further: u64) -> bool {
     let (begun, mut looks) = (checkpoint(server), 0);
     while checkpoint(server) < begun + further {
         if child.try_wait().unwrap().is_some() {
@@ -54,7 +54,7 @@ fn waits(server: &Server, child: &mut Child, further: u64) -> bool {
     true
 }
 
-fn kill(mut child: Child) {
+pub(crate) fn kill(mut child: Child) {
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -157,7 +157,7 @@ fn a_run_survives_all_that_it_runs_on() {
     cluster.until_arrived(300);
     let of_hub = children(cluster.workers[1].1.id());
     assert_eq!(of_hub.len(), 1, "{of_hub:?}");
-    kill(of_hub[0]);
+    assert!(kill(of_hub[0]));
     cluster.until_arrived(1200);
     let mut controller = cluster.controller.take().unwrap();
     controller.kill().unwrap();

@@ -3,6 +3,7 @@
 mod book;
 mod buckets;
 mod changing_load;
+mod chaos;
 mod checkpoints;
 mod cluster;
 mod command;
@@ -34,4 +35,5 @@ mod schemas;
 mod session;
 mod simulating;
 mod states;
+mod storage;
 mod streams;

@@ -76,7 +76,7 @@ pub(crate) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect()
 }
 
-fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
     let place = place();
     tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0);
     let outputs = outputs(&place);
@@ -92,6 +92,10 @@ pub(crate) fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
 }
 
 fn start(place: &Place, state: bool) -> Child {
+    start_with(place, state, "50ms")
+}
+
+pub(crate) fn start_with(place: &Place, state: bool, interval: &str) -> Child {
     let mut arguments = vec![
         "run".to_owned(),
         place.argument("workflow.yaml"),
@@ -101,7 +105,7 @@ fn start(place: &Place, state: bool) -> Child {
     arguments.extend(["--plan".to_owned(), place.argument("plan.yaml")]);
     if state {
         arguments.extend(["--state".to_owned(), place.argument("state")]);
-        arguments.extend(["--checkpoint-interval".to_owned(), "50ms".to_owned()]);
+        arguments.extend(["--checkpoint-interval".to_owned(), interval.to_owned()]);
     }
     command(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
 }
@@ -115,18 +119,23 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
     all.iter().flat_map(|text| text.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
 
-pub(crate) fn kill(pid: u32) {
+/// False when it had ended before.
+pub(crate) fn kill(pid: u32) -> bool {
+    let lives = !ended(pid);
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    // It may have ended just now.
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    lives && rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
 }
 
-/// Waits until a process is gone, or nobody's child that is left to be reaped.
+/// Whether a process is gone, or nobody's child that is left to be reaped.
+fn ended(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    status.map_or(true, |text| text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
+}
+
+/// Waits until a process has ended.
 pub(crate) fn gone(pid: u32) -> bool {
     (0..4000).any(|_| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-        let ended =
-            status.map_or(true, |text| text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
+        let ended = ended(pid);
         if !ended {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -190,8 +199,7 @@ fn processes_that_are_killed_change_nothing() {
                 child.kill().unwrap();
                 runs_killed += 1;
             } else if workers_killed < 8 && !found.is_empty() {
-                kill(found[random.below(found.len())]);
-                workers_killed += 1;
+                workers_killed += usize::from(kill(found[random.below(found.len())]));
             }
         }
         let output = child.wait_with_output().unwrap();
@@ -214,7 +222,7 @@ fn a_worker_that_is_killed_without_a_state_ends_the_run() {
     let mut child = start(&place, false);
     let found = started(&mut child);
     std::thread::sleep(Duration::from_millis(400));
-    kill(found[0]);
+    assert!(kill(found[0]));
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{told}");

@@ -46,14 +46,14 @@ pub(crate) fn place() -> Place {
     place
 }
 
-fn start(place: &Place) -> Child {
+pub(crate) fn start(place: &Place) -> Child {
     let arguments = [&place.argument("workflow.yaml"), "--state", &place.argument("state")];
     let [workflow, state, folder] = arguments;
     command(&["run", workflow, state, folder, "--checkpoint-interval", "50ms", "--quiet"]).spawn().unwrap()
 }
 
 /// Number of the last checkpoint, and whether it is the last of all.
-fn checkpoint(place: &Place) -> (u64, bool) {
+pub(crate) fn checkpoint(place: &Place) -> (u64, bool) {
     let Ok(text) = std::fs::read_to_string(place.path("state/manifest.json")) else { return (0, false) };
     let manifest: Value = serde_json::from_str(&text).unwrap();
     (
@@ -63,7 +63,7 @@ fn checkpoint(place: &Place) -> (u64, bool) {
 }
 
 /// Waits for so many further checkpoints; false when the run was complete before.
-fn waits(place: &Place, child: &mut Child, further: u64) -> bool {
+pub(crate) fn waits(place: &Place, child: &mut Child, further: u64) -> bool {
     let (begun, mut looks) = (checkpoint(place).0, 0);
     while checkpoint(place).0 < begun + further {
         if child.try_wait().unwrap().is_some() {
@@ -125,9 +125,11 @@ fn a_run_that_is_killed_is_continued() {
         child.kill().unwrap();
         child.wait().unwrap();
         kills += 1;
-        // In the middle of a row that was being shown.
+        // In the middle of a row that was being shown; one that was complete when it was killed shows none any more.
         let files = [("out/pairs.jsonl", "{\"key\":\"k0"), ("out/counted.csv", "k01,\"1")];
-        for (file, tail) in files.into_iter().filter(|_| kills % 2 == 0 && checkpoint(&place).0 > 0) {
+        for (file, tail) in
+            files.into_iter().filter(|_| kills % 2 == 0 && matches!(checkpoint(&place), (1.., false)))
+        {
             let mut file = std::fs::OpenOptions::new().append(true).open(place.path(file)).unwrap();
             std::io::Write::write_all(&mut file, tail.as_bytes()).unwrap();
         }

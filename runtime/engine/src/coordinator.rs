@@ -348,6 +348,10 @@ impl Coordinator {
     fn abort(&mut self) {
         if !self.aborting {
             self.aborting = true;
+            // Slots of a host that was lost and has not come back have no end to tell, and are not started again.
+            for slot in &mut self.slots {
+                slot.alive &= self.hosts[slot.host].phase == Phase::Open;
+            }
             self.order_all(&Order::Abort);
         }
     }

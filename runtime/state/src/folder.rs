@@ -267,8 +267,10 @@ impl Store for Folder {
         }
         self.names_unsynced = true;
         self.unsynced.retain(|other| *other != path);
-        self.unsynced.push(path.clone());
-        self.write(&path, bytes)
+        // One that could not be written is in no manifest: there is nothing to wait for.
+        self.write(&path, bytes)?;
+        self.unsynced.push(path);
+        Ok(())
     }
 
     fn get(&self, name: &str) -> Result<Vec<u8>, StoreError> {

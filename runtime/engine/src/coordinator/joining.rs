@@ -128,7 +128,9 @@ impl Coordinator {
         }
         if let Some(address) = hello.address {
             let name = life.name.clone();
-            for other in self.hosts.iter_mut().filter(|other| matches!(other.phase, Phase::Open)) {
+            // Also those that open: they were told where it was before it was lost.
+            let knows_where = |other: &&mut HostLife| matches!(other.phase, Phase::Open | Phase::Opening(_));
+            for other in self.hosts.iter_mut().filter(knows_where) {
                 other.tell_peer(&name, &address);
             }
         }

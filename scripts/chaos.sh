@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# A hundred kills and a hundred cuts of runs in several processes (cli/tests/chaos); writes docs/benchmarks/chaos.md.
+#   scripts/chaos.sh            other faults each time, about ten minutes, eight of them waits
+#   scripts/chaos.sh 500        more of them
+#   scripts/chaos.sh 100 SEED   the faults of a run before; when they happen is still up to the machine
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+rows=$PWD/target/chaos-rows.md
+report=docs/benchmarks/chaos.md
+rm -f "$rows"
+export TIDEMILL_PROCESS_CHAOS_COUNT=${1:-100} TIDEMILL_PROCESS_CHAOS_REPORT=$rows
+if [ $# -gt 1 ]; then export TIDEMILL_PROCESS_CHAOS=$2; fi
+cargo test --locked -p tidemill --test cli -- --ignored --exact --nocapture chaos::many_faults_change_nothing
+storage=passed
+cargo test --locked -p tidemill --test cli -- --ignored storage:: buckets:: || storage='**failed**'
+[ -f "$rows" ] || stop "no result: the test did not run"
+{
+  cat <<HEAD
+# Runs that are disturbed
+
+Written by \`scripts/chaos.sh $TIDEMILL_PROCESS_CHAOS_COUNT\`. A workflow of two sources, two ways through a filter, a join and a window, and
+sinks of three kinds, as processes of three workers on this machine, with checkpoints every 50 ms, 200 ms or 1 s. In each run about
+20 things happen at random times, one in five while it still recovers from the one before. What is in the outputs in the end is what a
+run has that nothing happened to: \`jsonl\`, \`csv\` and dead letters to the byte, Parquet row by row. No process, socket,
+temporary file or object of a state was left.
+
+| | |
+|---|---|
+| date | $(date -u +%Y-%m-%d) |
+$(scripts/machine-facts.sh)
+
+HEAD
+  cat "$rows"
+  echo
+  echo "A disk that stays full for 30 s, and a bucket that is away for a minute and for good (\`storage\`, \`buckets\`, the long ones): $storage."
+  cat <<'TAIL'
+
+Time is from the fault to the first new row in the file of the `jsonl` sink after the longest pause that followed, so that rows that were on
+their way do not count; a fault that came while the run still recovered from another one is not timed. Connections are cut at one end, by
+`shutdown` or with a reset that throws away what was on its way, through a copy of the socket that the test takes out of the process
+(`pidfd_getfd`): nothing in the product helps.
+TAIL
+} >"$report"
+line ok "wrote $report"
