@@ -151,6 +151,14 @@ pub fn serve(input: impl BufRead) -> anyhow::Result<()> {
             source.rate_per_second = *rate;
         }
     }
+    if let Some(state) = task.lock.as_deref().and_then(Path::parent) {
+        let plan = prepared.program.plan.clone();
+        let is_here = |source: &str| {
+            let mut stages = plan.stages.iter().filter(|stage| stage.operator == source);
+            stages.any(|stage| stage.worker == task.worker)
+        };
+        crate::journals::read_through(state, &mut prepared, is_here)?;
+    }
     crate::open_files::reserve(&prepared.program, &Silent)?;
     serve_host(&prepared.program, HostOptions::local(&task.worker, run, task.coordinator))?;
     Ok(())

@@ -121,7 +121,7 @@ fn reset(arguments: &StateResetArguments, terminal: &Terminal) -> anyhow::Result
     let place = &arguments.place;
     match arguments.to {
         None => {
-            app::reset(place).map_err(|error| failure(&error))?;
+            app::reset(place)?;
             terminal.note(&format!("the state in `{place}` is forgotten"));
         }
         Some(epoch) => {

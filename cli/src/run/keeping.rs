@@ -28,11 +28,10 @@ pub(super) enum Kept {
 /// Takes up the state that the command line or the workflow names.
 pub(super) fn open(
     arguments: &RunArguments,
-    prepared: &Prepared,
+    prepared: &mut Prepared,
     terminal: &Terminal,
 ) -> anyhow::Result<Kept> {
-    let workflow = &prepared.workflow;
-    let Some(place) = place(arguments, workflow, terminal)? else {
+    let Some(place) = place(arguments, &prepared.workflow, terminal)? else {
         if arguments.checkpoint_interval.is_some() {
             return Err(Failure::new(Kind::Usage, "`--checkpoint-interval` without a state")
                 .with_help("add `--state DIR`, or `checkpoint: {state: DIR}` to the workflow")
@@ -40,11 +39,12 @@ pub(super) fn open(
         }
         return Ok(Kept::Not);
     };
-    let options = &workflow.checkpoint;
+    let options = &prepared.workflow.checkpoint;
     let of_workflow = options.interval.as_ref().map(|interval| Duration::from_nanos(interval.value.0));
     let interval = arguments.checkpoint_interval.or(of_workflow).unwrap_or(INTERVAL);
     let keep = options.keep.as_ref().map_or(1, |keep| keep.value as usize);
-    Ok(match state::open(&place, prepared, Habit { interval, keep })? {
+    let habit = Habit { interval, keep, is_read_here: !arguments.processes };
+    Ok(match state::open(&place, prepared, habit)? {
         Begin::Complete(manifest) => {
             tell_complete(arguments, &place, &manifest, terminal)?;
             Kept::Complete

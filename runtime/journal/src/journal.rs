@@ -320,7 +320,7 @@ impl Journal {
 
     /// Whether a record can be added.
     fn has_space(&self) -> bool {
-        if self.held.load(Ordering::Acquire) {
+        if self.is_held() {
             return false;
         }
         let mut known = lock(&self.known);
@@ -390,6 +390,11 @@ impl Journal {
     /// While this is so, nothing is taken from the stream.
     pub fn hold(&self, is_held: bool) {
         self.held.store(is_held, Ordering::Release);
+    }
+
+    /// See [`Journal::hold`].
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
     }
 
     /// What it has.
