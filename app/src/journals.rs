@@ -94,18 +94,23 @@ pub fn check_place(place: &StatePlace, program: &Program) -> Result<(), Failure>
     }
 }
 
-/// What the journals have, by source; for whoever looks at a state.
+/// What the journals of a state have, by source, also while a run has it.
 ///
 /// # Errors
 /// One cannot be read.
-pub fn extents<'a>(
-    place: &StatePlace,
-    sources: impl Iterator<Item = &'a str>,
-) -> Result<BTreeMap<&'a str, Extent>, Failure> {
+pub fn extents(place: &StatePlace) -> Result<BTreeMap<String, Extent>, Failure> {
     let StatePlace::Folder(state) = place else { return Ok(BTreeMap::new()) };
+    let path = state.join(JOURNALS);
+    let entries = match std::fs::read_dir(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        entries => entries.and_then(|entries| entries.collect::<Result<Vec<_>, _>>()),
+    };
+    let entries = entries.map_err(|error| {
+        Failure::new(Kind::Unavailable, format!("`{}` cannot be read: {error}", path.display()))
+    })?;
     let mut extents = BTreeMap::new();
-    for source in sources {
-        let extent = Journal::look(&folder(state, source)).map_err(|error| failure(source, &error))?;
+    for source in entries.iter().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let extent = Journal::look(&folder(state, &source)).map_err(|error| failure(&source, &error))?;
         extents.extend(extent.map(|extent| (source, extent)));
     }
     Ok(extents)

@@ -14,6 +14,7 @@ mod fetching;
 mod full_disk;
 mod graphs;
 mod help;
+mod journals;
 mod json_errors;
 mod latency;
 mod live;

@@ -4,11 +4,15 @@ use crate::arguments::{OutputForm, RunArguments};
 use crate::terminal::Terminal;
 use std::io::{self, Write};
 use std::time::Duration;
+use tidemill_app::delivery::promise_lines;
 use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::bytes;
+use tidemill_app::journals;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::Prepared;
 use tidemill_app::state::{self, Begin, Continued, Habit};
 use tidemill_app::state_place::StatePlace;
+use tidemill_engine::{Guarantee, promises};
 use tidemill_spec::workflow::Workflow;
 use tidemill_state::Manifest;
 
@@ -88,11 +92,17 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
         Some(from) => format!("goes on from the state in `{place}`: {from}"),
         None => format!("keeps its state in `{place}`: the same command goes on from there"),
     });
-    for sink in prepared.program.sinks.values().filter(|sink| sink.durable.is_none()) {
+    for (source, extent) in journals::extents(place).unwrap_or_default() {
         terminal.note(&format!(
-            "sink `{}` gives rows at least once: what has left `{}` cannot be taken back",
-            sink.id, sink.kind
+            "source `{source}` has {} in its journal, and goes on with its stream behind byte {}",
+            bytes(extent.end - extent.first),
+            extent.end
         ));
+    }
+    let promises = promises(&prepared.program, true);
+    let weak = promises.iter().filter(|(_, promise)| promise.guarantee != Guarantee::ExactlyOnce);
+    for line in promise_lines(weak.map(|(sink, promise)| (sink.as_str(), promise))) {
+        terminal.note(&line);
     }
 }
 
