@@ -1,11 +1,13 @@
 //! Runs that keep their state and read streams: killed, and continued from their journals; through the built binary.
 use crate::command::{Place, command, tidemill};
+use crate::processes::{children, kill};
 use crate::states::parquet_rows;
 use rustix::fs::{CWD, FileType, OFlags, mknodat};
 use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use tidemill_random::Random;
@@ -126,6 +128,13 @@ fn until(child: &mut Child, what: &str, is_so: impl Fn() -> bool) {
     panic!("{what} does not come");
 }
 
+/// Whether a process has a file open.
+fn has_open(process: u32, path: &Path) -> bool {
+    let path = path.canonicalize().unwrap();
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    entries.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|found| found == path))
+}
+
 /// Kills the run again and again while `writer` gets the text, in parts that end anywhere.
 fn killed_again_and_again(
     place: &Place,
@@ -199,16 +208,84 @@ fn a_run_of_a_pipe_that_is_killed_is_continued() {
     let kills = killed_again_and_again(&place, &text, &writer, Stdio::null);
     assert!(kills >= 6, "{kills} kills");
     let mut child = start(&place, Stdio::null());
-    // It has the pipe when it has taken what was in it.
-    until(&mut child, "what is in the pipe", || {
-        rustix::io::ioctl_fionread(&held).unwrap() == 0 && journal_bytes(&place) > 0
-    });
+    let process = child.id();
+    until(&mut child, "the pipe", || has_open(process, &pipe));
     drop((writer, held));
     succeeds(child);
     let mut found = outputs(&place);
     let dead = String::from_utf8(std::mem::take(&mut found[2].1)).unwrap();
     found[2].1 = dead.replace("events.pipe,", "standard input,").into_bytes();
     same(&found, &undisturbed("jsonl", &text));
+}
+
+const PLAN: &str = "version: 1
+workflow: {name: streamed}
+tick: 10ms
+checkpoint_every: 1
+workers:
+  - {id: edge, tier: edge, worker_type: small}
+  - {id: hub, tier: hub, worker_type: small}
+stages:
+  - {id: events, operator: events, worker: edge}
+  - {id: some, operator: some, worker: edge}
+  - {id: counted, operator: counted, worker: hub}
+  - {id: rows, operator: rows, worker: edge}
+  - {id: table, operator: table, worker: hub}
+  - {id: columns, operator: columns, worker: hub}
+classes:
+  - {id: 0, share: 1, route: {events: events, some: some, counted: counted, rows: rows, table: table, columns: columns}}
+edges:
+  - {from: events, to: some}
+  - {from: some, to: counted}
+  - {from: some, to: rows}
+  - {from: counted, to: table}
+  - {from: counted, to: columns}
+";
+
+/// The process of the worker that reads the stream dies, and the one that started it.
+#[test]
+fn processes_of_workers_read_journals_too() {
+    let (place, text) = (place("csv", "events.pipe", "journal: {}"), text("csv"));
+    place.write("plan.yaml", PLAN);
+    let pipe = place.path("events.pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let held = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
+    let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
+    let start = || {
+        let [workflow, plan, state] =
+            ["workflow.yaml", "plan.yaml", "state"].map(|name| place.argument(name));
+        let arguments = ["run", &workflow, "--processes", "--plan", &plan, "--state", &state, "--quiet"];
+        command(&[&arguments[..], &["--checkpoint-interval", "20ms"]].concat()).spawn().unwrap()
+    };
+    let mut child = start();
+    let (mut workers, mut runs) = (0, 0);
+    for (index, part) in text.as_bytes().chunks(150_001).enumerate() {
+        let before = checkpoint(&place);
+        writer.write_all(part).unwrap();
+        until(&mut child, "a checkpoint", || checkpoint(&place) > before);
+        match (index % 2, children(child.id()).first()) {
+            (0, Some(worker)) => {
+                kill(*worker);
+                workers += 1;
+            }
+            _ => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                child = start();
+                runs += 1;
+            }
+        }
+    }
+    assert!(workers >= 2 && runs >= 2, "{workers} workers and {runs} runs were killed");
+    let process = child.id();
+    until(&mut child, "the pipe", || children(process).iter().any(|worker| has_open(*worker, &pipe)));
+    drop((writer, held));
+    succeeds(child);
+    let mut found = outputs(&place);
+    let dead = String::from_utf8(std::mem::take(&mut found[2].1)).unwrap();
+    found[2].1 = dead.replace("events.pipe,", "standard input,").into_bytes();
+    same(&found, &undisturbed("csv", &text));
 }
 
 /// `producer | tidemill run`, both of which are killed, with a producer that goes on with a new line.

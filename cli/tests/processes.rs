@@ -107,7 +107,7 @@ fn start(place: &Place, state: bool) -> Child {
 }
 
 /// The processes that a process has started.
-fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
     let of =
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
@@ -115,7 +115,7 @@ fn children(parent: u32) -> Vec<u32> {
     all.iter().flat_map(|text| text.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
 
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     // It may have ended just now.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
