@@ -115,6 +115,17 @@ fn journal_bytes(place: &Place) -> u64 {
     entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).sum()
 }
 
+/// How far the journal goes: its last segment, and the length of that.
+fn journal_end(place: &Place) -> Option<(String, u64)> {
+    let entries = std::fs::read_dir(place.path("state/journals/events")).ok()?;
+    let segment = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        let is_segment = name.ends_with(".journal");
+        is_segment.then_some((name, entry.metadata().ok()?.len()))
+    };
+    entries.flatten().filter_map(segment).max()
+}
+
 /// Waits until something is so; a process that ended before was not meant to.
 #[track_caller]
 fn until(child: &mut Child, what: &str, is_so: impl Fn() -> bool) {
@@ -135,6 +146,17 @@ fn has_open(process: u32, path: &Path) -> bool {
     entries.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|found| found == path))
 }
 
+/// Gives the run some of the stream bit by bit, at least until it has written a checkpoint or has all of it.
+fn feed(place: &Place, mut writer: impl Write, part: &[u8]) {
+    let before = checkpoint(place);
+    for few in part.chunks(997) {
+        writer.write_all(few).unwrap();
+        if checkpoint(place) == before {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+}
+
 /// Kills the run again and again while `writer` gets the text, in parts that end anywhere.
 fn killed_again_and_again(
     place: &Place,
@@ -145,31 +167,17 @@ fn killed_again_and_again(
     let (mut random, mut rest, mut kills) = (Random::of_seed(5), text.as_bytes(), 0);
     while !rest.is_empty() {
         let mut child = start(place, stdin());
-        // Enough for some epochs where a checkpoint is waited for.
-        let least = if kills % 4 == 1 { 200_000 } else { 20_000 };
-        if kills % 4 == 1 && rest.len() < least {
-            kills += 1;
-        }
-        let (part, more) = rest.split_at((least + random.below(100_000) as usize).min(rest.len()));
+        let (part, more) = rest.split_at((20_000 + random.below(150_000) as usize).min(rest.len()));
         rest = more;
-        let (before, had) = (checkpoint(place), journal_bytes(place));
-        match kills % 4 {
+        let had = journal_end(place);
+        match kills % 3 {
             // While it starts: the process finds it in the pipe.
             0 => writer.write_all(part).unwrap(),
             1 => {
                 writer.write_all(part).unwrap();
-                until(&mut child, "a checkpoint", || checkpoint(place) > before);
+                until(&mut child, "bytes in the journal", || journal_end(place) > had);
             }
-            2 => {
-                writer.write_all(part).unwrap();
-                until(&mut child, "bytes in the journal", || journal_bytes(place) > had);
-            }
-            _ => {
-                for few in part.chunks(997) {
-                    writer.write_all(few).unwrap();
-                    std::thread::sleep(Duration::from_micros(500));
-                }
-            }
+            _ => feed(place, &mut writer, part),
         }
         std::thread::sleep(Duration::from_millis(random.below(30) as u64));
         child.kill().unwrap();
@@ -261,9 +269,7 @@ fn processes_of_workers_read_journals_too() {
     let mut child = start();
     let (mut workers, mut runs) = (0, 0);
     for (index, part) in text.as_bytes().chunks(150_001).enumerate() {
-        let before = checkpoint(&place);
-        writer.write_all(part).unwrap();
-        until(&mut child, "a checkpoint", || checkpoint(&place) > before);
+        feed(&place, &mut writer, part);
         match (index % 2, children(child.id()).first()) {
             (0, Some(worker)) => {
                 kill(*worker);

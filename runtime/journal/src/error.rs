@@ -52,7 +52,7 @@ pub enum JournalError {
         wanted: u64,
     },
     /// The stream itself cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("{0}")]
     Stream(#[source] io::Error),
 }
 

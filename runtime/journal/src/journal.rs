@@ -20,6 +20,8 @@ pub const LEAST_SIZE: u64 = 4 * SEGMENT;
 const CHUNK: usize = 64 << 10;
 /// How often a journal that is full is looked at for space.
 const LOOK: Duration = Duration::from_millis(5);
+/// After so many looks, 10 s, somebody is told that the stream waits.
+const TELL: u32 = 2000;
 
 /// What a journal has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -244,7 +246,18 @@ impl Journal {
             return Ok(false);
         }
         stream.wait(true).map_err(JournalError::Stream)?;
+        let mut looks = 0u32;
         while !self.has_space() {
+            looks += 1;
+            if looks == TELL {
+                let (journal, extent) = (self.folder.display(), self.extent());
+                tracing::warn!(
+                    "the journal `{journal}` has {} bytes of at most {}, or no checkpoint can be written: the stream waits \
+                     for a checkpoint",
+                    extent.bytes,
+                    self.size
+                );
+            }
             std::thread::sleep(LOOK);
         }
         match self.take(&mut writer, &stream) {

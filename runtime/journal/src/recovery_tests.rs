@@ -284,7 +284,7 @@ fn segments() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Of the last segment cut anywhere, a beginning comes back, whole records at least, and nothing else.
     #[test]

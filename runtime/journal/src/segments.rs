@@ -86,7 +86,14 @@ pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalErr
     let mut recovered = Recovered::default();
     let listed = list(folder)?;
     for (index, segment) in listed.iter().enumerate() {
-        let (bytes, found) = read(folder, segment.first)?;
+        let (bytes, found) = match read(folder, segment.first) {
+            // Another process has released it just now, with all before it.
+            Err(JournalError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                recovered.segments.clear();
+                continue;
+            }
+            read => read?,
+        };
         if found.head.owner != owner {
             return Err(JournalError::OfAnother { path: folder.to_owned() });
         }
