@@ -11,7 +11,7 @@
 use crate::figures::grouped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-use tidemill_engine::{Observer, Program, RunReport};
+use tidemill_engine::{Observer, Program, Promise, RunReport};
 
 /// Reasons of drops that are no loss.
 const ON_PURPOSE: [&str; 2] = ["filtered", "unmatched"];
@@ -129,6 +129,18 @@ fn lost(drops: &BTreeMap<String, u64>) -> u64 {
     drops.iter().filter(|(reason, _)| !ON_PURPOSE.contains(&reason.as_str())).map(|(_, n)| n).sum()
 }
 
+/// How often the rows of each sink come, and why; sinks of which the same holds in one line.
+pub fn promise_lines<'a>(promises: impl IntoIterator<Item = (&'a str, &'a Promise)>) -> Vec<String> {
+    let mut lines: Vec<(&Promise, Vec<&str>)> = Vec::new();
+    for (sink, promise) in promises {
+        match lines.iter_mut().find(|(known, _)| *known == promise) {
+            Some((_, sinks)) => sinks.push(sink),
+            None => lines.push((promise, vec![sink])),
+        }
+    }
+    lines.iter().map(|(promise, sinks)| format!("{}: {promise}", sinks.join(", "))).collect()
+}
+
 /// What was lost, by reason, with `unmatched`: `9 800 dead letters, 12 late`. None where nothing was.
 pub fn losses_text(report: &RunReport) -> Option<String> {
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
@@ -155,6 +167,7 @@ pub fn losses_text(report: &RunReport) -> Option<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tidemill_engine::{Guarantee, Scope};
 
     /// `operators` with what came and was lost, `ways` with what was lost of 100.
     fn delivery(operators: &[(&str, u64, u64)], ways: &[(&str, &str, u64)]) -> Delivery {
@@ -170,6 +183,18 @@ mod tests {
     fn share(delivery: &Delivery, sinks: &[&str]) -> f64 {
         let sinks: Vec<String> = sinks.iter().map(|sink| (*sink).to_owned()).collect();
         (delivery.share(&sinks) * 1e6).round() / 1e6
+    }
+
+    #[test]
+    fn sinks_of_one_promise_share_a_line() {
+        let of = |guarantee, because: &[&str]| Promise {
+            guarantee,
+            scope: Scope::Run,
+            because: because.iter().map(|why| (*why).to_owned()).collect(),
+        };
+        let (once, often) = (of(Guarantee::ExactlyOnce, &[]), of(Guarantee::AtLeastOnce, &["why"]));
+        let lines = promise_lines([("a", &once), ("b", &often), ("c", &once)]);
+        assert_eq!(lines, ["a, c: exactly once", "b: at least once: why"]);
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub mod expectation;
 pub mod failure;
 pub mod figures;
 pub mod highs;
+pub mod journals;
 pub mod judgement;
 pub mod letters;
 pub mod levels;

@@ -192,6 +192,14 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
             source.rate_per_second = *rate;
         }
     }
+    if let Some(state) = task.lock.as_deref().and_then(Path::parent) {
+        let plan = prepared.program.plan.clone();
+        let is_here = |source: &str| {
+            let mut stages = plan.stages.iter().filter(|stage| stage.operator == source);
+            stages.any(|stage| stage.worker == task.worker)
+        };
+        crate::journals::read_through(state, &mut prepared, is_here)?;
+    }
     crate::open_files::reserve(&prepared.program, &Silent)?;
     let mut options = HostOptions::local(&task.worker, run, task.coordinator);
     if let Some(cluster) = task.cluster {

@@ -85,6 +85,7 @@ pub fn remedy(sink: &SinkReport, arrival: f64, below: f64, plan: &Plan) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_engine::{Guarantee, Promise, Scope};
     use tidemill_spec::units::Percentile;
 
     fn plan(checkpoint_every: u64) -> Plan {
@@ -119,6 +120,7 @@ mod tests {
             records: 100,
             reader_gone: false,
             rate_per_second: 10.0,
+            promise: Promise { guarantee: Guarantee::ExactlyOnce, scope: Scope::Process, because: vec![] },
             publication,
             latency: of(latency),
             arrival: of(arrival),

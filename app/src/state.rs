@@ -1,6 +1,7 @@
 //! The state of a run: what a run continues from, and where its checkpoints go.
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
+use crate::journals::{self, Keeper};
 use crate::machine;
 use crate::preparation::Prepared;
 use crate::state_place::StatePlace;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_engine::{Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StagePast};
+use tidemill_spec::workflow;
 use tidemill_state::{
     Content, Difference, Digest, Identity, Manifest, ObjectReference, SinkState, StageState, State,
     StateError, StoreError, Token, WORKERS_LOCK, compare,
@@ -44,47 +46,53 @@ pub struct Habit {
     pub interval: Duration,
     /// So many are kept, the last one among them.
     pub keep: usize,
+    /// Whether this process reads the sources; else its workers' processes do.
+    pub is_read_here: bool,
 }
 
-/// Opens the state at a place for a run, which writes its checkpoints there.
+/// Opens the state at a place for a run, which writes its checkpoints there. Sources that want a journal are read through it
+/// from then on.
 ///
 /// # Errors
 /// Another process has it, it is not of this workflow and plan, or it cannot be read. Nothing is touched then.
-pub fn open(place: &StatePlace, prepared: &Prepared, habit: Habit) -> Result<Begin, Failure> {
+pub fn open(place: &StatePlace, prepared: &mut Prepared, habit: Habit) -> Result<Begin, Failure> {
+    journals::check_place(place, &prepared.program)?;
     let mut state = place.open().map_err(|error| failure(&error))?;
     state.keep(habit.keep);
     let workers_lock = match place {
         StatePlace::Folder(path) => Some(path.join(WORKERS_LOCK)),
         StatePlace::Bucket(_) => None, // they end with the process that has its lease
     };
-    let (identity, interval) = (identity(prepared), habit.interval);
-    let Some(manifest) = state.manifest() else {
-        return Ok(Begin::Continued(Continued {
-            durability: durability(state, identity, None, interval),
-            letters: None,
-            from: None,
-            workers_lock,
-        }));
+    let identity = identity(prepared);
+    if let Some(manifest) = state.manifest() {
+        let difference = compare(&manifest.identity, &identity);
+        if !difference.is_none() {
+            return Err(refused(place, &difference));
+        }
+        if manifest.complete {
+            return Ok(Begin::Complete(manifest.clone()));
+        }
+    }
+    let past = match state.manifest() {
+        Some(manifest) => Some(past(&state, manifest).map_err(|error| failure(&error))?),
+        None => None,
     };
-    let difference = compare(&manifest.identity, &identity);
-    if !difference.is_none() {
-        return Err(refused(place, &difference));
-    }
-    if manifest.complete {
-        return Ok(Begin::Complete(manifest.clone()));
-    }
-    let past = past(&state, manifest).map_err(|error| failure(&error))?;
-    let (letters, from) = (past.letters.token.clone(), Some(described(manifest)));
-    Ok(Begin::Continued(Continued {
-        durability: durability(state, identity, Some(past), interval),
-        letters,
-        from,
-        workers_lock,
-    }))
-}
-
-fn durability(state: State, identity: Identity, past: Option<Past>, interval: Duration) -> Durability {
-    Durability { writer: Box::new(Writer { state, identity }), past, interval }
+    let letters = past.as_ref().and_then(|past| past.letters.token.clone());
+    let from = state.manifest().map(described);
+    let known = state.manifest().map_or(0, |manifest| manifest.older.len() + 1);
+    let journals = match place {
+        StatePlace::Folder(path) => {
+            let opened = match habit.is_read_here {
+                true => journals::read_through(path, prepared, |_| true)?,
+                false => BTreeMap::new(),
+            };
+            Some(Keeper::new(path, &prepared.program, opened, (habit.keep, known)))
+        }
+        StatePlace::Bucket(_) => None,
+    };
+    let writer = Box::new(Writer { state, identity, journals });
+    let durability = Durability { writer, past, interval: habit.interval };
+    Ok(Begin::Continued(Continued { durability, letters, from, workers_lock }))
 }
 
 /// Whose state a run would continue: its sources with their rates, operators, sinks and plan.
@@ -93,7 +101,9 @@ pub fn identity(prepared: &Prepared) -> Identity {
     let mut operators = BTreeMap::new();
     for source in &workflow.sources {
         let rate = program.sources.get(&source.id.value).and_then(|bound| bound.rate_per_second);
-        operators.insert(source.id.value.clone(), digest(&(source, rate)));
+        // How much of a stream is kept does not change what is read.
+        let source = workflow::Source { journal: None, ..source.clone() };
+        operators.insert(source.id.value.clone(), digest(&(&source, rate)));
     }
     for operator in &workflow.operators {
         operators.insert(operator.id.value.clone(), digest(operator));
@@ -156,12 +166,16 @@ fn refused(place: &StatePlace, difference: &Difference) -> Failure {
 ///
 /// # Errors
 /// There is none, another process has it, or it cannot be written.
-pub fn reset(place: &StatePlace) -> Result<(), StateError> {
+pub fn reset(place: &StatePlace) -> Result<(), Failure> {
     // Nothing is made where there is none.
-    drop(place.look_at_store()?);
-    let mut store = place.store()?;
-    store.remove_manifest()?;
-    State::open(store).map(drop)
+    drop(place.look_at_store().map_err(|error| failure(&error))?);
+    let mut store = place.store().map_err(|error| failure(&error))?;
+    store.remove_manifest().map_err(|error| failure(&error.into()))?;
+    // While the store is still held.
+    if let StatePlace::Folder(path) = place {
+        journals::forget(path)?;
+    }
+    State::open(store).map(drop).map_err(|error| failure(&error))
 }
 
 /// Goes back to an older checkpoint that is kept; the later ones are forgotten.
@@ -211,11 +225,22 @@ fn parsed<T: DeserializeOwned>(state: &State, value: &serde_json::Value) -> Resu
 struct Writer {
     state: State,
     identity: Identity,
+    /// None where there can be none.
+    journals: Option<Keeper>,
 }
 
 impl CheckpointWriter for Writer {
     fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
-        self.commit(checkpoint).map_err(|error| error.to_string())
+        let (elapsed, is_complete) = (checkpoint.elapsed, checkpoint.is_complete);
+        let begins = self.journals.as_ref().map(|journals| journals.begins(&checkpoint.sources));
+        let committed = self.commit(checkpoint);
+        if let (Some(journals), Some(begins)) = (&mut self.journals, begins) {
+            match &committed {
+                Ok(()) => journals.written(begins, is_complete),
+                Err(_) => journals.failed(elapsed),
+            }
+        }
+        committed.map_err(|error| error.to_string())
     }
 
     fn past(&mut self) -> Result<Past, String> {

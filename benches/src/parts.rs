@@ -128,6 +128,8 @@ pub(crate) fn chain(
         live: false,
         has_event_times: false,
         stream: None,
+        journalled: None,
+        journal: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: batches }))),
     };
     let sink = BoundSink {

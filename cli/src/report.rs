@@ -10,6 +10,7 @@ use crate::account::Account;
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use tidemill_app::delivery::promise_lines;
 use tidemill_app::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
 use tidemill_app::letters::{LetterVerdict, spoilt};
 use tidemill_app::levels::Origin;
@@ -145,11 +146,19 @@ impl RunDocument<'_> {
                 grouped(sink.records)
             )?;
         }
+        for line in self.promises() {
+            writeln!(out, "{line}")?;
+        }
         for sink in self.report.sinks.iter().filter(|sink| sink.without_truth > 0) {
             let records = grouped(sink.without_truth);
             writeln!(out, "{}: {records} records have a key without ground truth", sink.sink)?;
         }
         Ok(())
+    }
+
+    /// How often the rows of each sink come.
+    fn promises(&self) -> Vec<String> {
+        promise_lines(self.report.sinks.iter().map(|sink| (sink.sink.as_str(), &sink.promise)))
     }
 
     fn stages(&self, out: &mut dyn Write) -> io::Result<()> {

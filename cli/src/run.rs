@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let emulation = arguments.emulation();
     let emulated =
         arguments.emulate.then(|| Emulated::prepare(&emulation, &mut prepared, terminal)).transpose()?;
-    let state = match keeping::open(arguments, &prepared, terminal)? {
+    let state = match keeping::open(arguments, &mut prepared, terminal)? {
         Kept::Complete => return Ok(Exit::Success),
         Kept::Not => None,
         Kept::Continued(state) => Some(*state),

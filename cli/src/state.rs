@@ -5,13 +5,16 @@ use crate::exit::Exit;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::Write;
 use tidemill_app::figures::{bytes, grouped};
+use tidemill_app::journals::extents;
 use tidemill_app::levels;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::prepare;
 use tidemill_app::state::{self as app, described, failure, identity};
 use tidemill_app::state_place::StatePlace;
+use tidemill_operators::journal::Extent;
 use tidemill_state::{Manifest, StateError, StoreError, compare};
 
 /// Does what the verb says.
@@ -34,9 +37,15 @@ fn manifest(place: &StatePlace) -> anyhow::Result<Manifest> {
 
 fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
     let manifest = manifest(&arguments.place)?;
+    let journals = extents(&arguments.place)?;
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {
-        serde_json::to_writer_pretty(&mut out, &json!({"version": 1, "ok": true, "state": manifest}))?;
+        let mut shown = json!({"version": 1, "ok": true, "state": manifest});
+        if !journals.is_empty() {
+            let journals = journals.iter().map(|(source, of)| (source.clone(), journal_json(of)));
+            shown["journals"] = journals.collect::<serde_json::Map<_, _>>().into();
+        }
+        serde_json::to_writer_pretty(&mut out, &shown)?;
         writeln!(out)?;
         return Ok(Exit::Success);
     }
@@ -51,7 +60,7 @@ fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
         manifest.seconds,
         place_of(manifest.epoch)
     )?;
-    parts(&manifest).write(&mut out)?;
+    parts(&manifest, &journals).write(&mut out)?;
     for older in &manifest.older {
         let place = place_of(older.epoch);
         writeln!(out, "also kept: checkpoint {} of {}, {place}", older.checkpoint, older.written_at)?;
@@ -67,7 +76,14 @@ fn place_of(epoch: u64) -> String {
     }
 }
 
-fn parts(manifest: &Manifest) -> Table {
+fn journal_json(of: &Extent) -> serde_json::Value {
+    json!({
+        "first_byte": of.first, "end_byte": of.end, "records": of.records, "segments": of.segments,
+        "bytes_on_disk": of.bytes,
+    })
+}
+
+fn parts(manifest: &Manifest, journals: &BTreeMap<String, Extent>) -> Table {
     let columns = [
         ("part", Side::Left),
         ("of", Side::Left),
@@ -80,6 +96,10 @@ fn parts(manifest: &Manifest) -> Table {
         let records = log["emitted"].as_u64().unwrap_or(0);
         let ended = if log["end"].is_null() { "reads again from the checkpoint" } else { "has ended" };
         table.row(["source".into(), source.clone(), grouped(records), String::new(), ended.into()]);
+    }
+    for (source, of) in journals {
+        let what = format!("bytes {} to {} of its stream", of.first, of.end);
+        table.row(["journal".into(), source.clone(), grouped(of.records), bytes(of.bytes), what]);
     }
     for (stage, state) in &manifest.stages {
         let size = state.objects.iter().map(|object| object.bytes).sum();
@@ -121,7 +141,7 @@ fn reset(arguments: &StateResetArguments, terminal: &Terminal) -> anyhow::Result
     let place = &arguments.place;
     match arguments.to {
         None => {
-            app::reset(place).map_err(|error| failure(&error))?;
+            app::reset(place)?;
             terminal.note(&format!("the state in `{place}` is forgotten"));
         }
         Some(epoch) => {

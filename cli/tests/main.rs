@@ -1,5 +1,6 @@
 //! End to end, through the built binary.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod appending;
 mod book;
 mod buckets;
 mod changing_load;
@@ -16,6 +17,7 @@ mod fetching;
 mod full_disk;
 mod graphs;
 mod help;
+mod journals;
 mod json_errors;
 mod latency;
 mod live;

@@ -85,7 +85,7 @@ pub(crate) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-fn parquet_rows(path: &Path) -> Vec<u8> {
+pub(crate) fn parquet_rows(path: &Path) -> Vec<u8> {
     let file = std::fs::File::open(path).unwrap();
     let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
     let batches: Vec<_> = reader.build().unwrap().map(Result::unwrap).collect();

@@ -18,8 +18,10 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_journal::Journal;
 use tidemill_spec::publication::Publication;
 use tidemill_spec::types::StreamType;
+use tidemill_spec::workflow::Journal as JournalOptions;
 
 /// A stable code, `snake_case`, of which an operator has few: it becomes a metrics label. Owned where it comes from
 /// another process.
@@ -267,6 +269,11 @@ pub trait Source: Send {
     fn replayable(&self) -> bool {
         true
     }
+    /// Bytes of each record of the last read, dead letters included, where epochs are cut by these: they depend on the
+    /// record alone, and not on how many came at once. None: epochs are cut by the mean size of what a read gave.
+    fn sizes(&self) -> Option<&[u32]> {
+        None
+    }
     /// Number of records in one pass, where known (for progress).
     fn len_hint(&self) -> Option<u64> {
         None
@@ -275,6 +282,26 @@ pub trait Source: Send {
 
 /// Makes readers of a bound source.
 pub type MakeSource = Arc<dyn Fn() -> Result<Box<dyn Source>, OperatorError> + Send + Sync>;
+
+/// What a source promises of the records that it has given, should the process that read them be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SourcePromise {
+    /// It gives them again itself, from any position: files.
+    Replayable,
+    /// They are given again from a journal, where the run keeps a state.
+    Journalled,
+    /// They are gone.
+    AtMostOnce,
+}
+
+/// How a source reads through a journal.
+#[derive(Clone)]
+pub struct JournalledReading {
+    /// Makes readers that share a journal; each reads it from its position on, and then the stream through it.
+    pub make: Arc<dyn Fn(Arc<Journal>) -> MakeSource + Send + Sync>,
+    /// The place in the journal where a position is; none: it is no position of this source.
+    pub place: fn(&SourcePosition) -> Option<u64>,
+}
 
 /// A source with checked options.
 #[derive(Clone)]
@@ -299,8 +326,25 @@ pub struct BoundSource {
     /// What it reads, in words, where that can be read only once (standard input, a pipe, a device); the same for two
     /// sources that would take each other's records. `None`: every reader that is made begins at the start.
     pub stream: Option<String>,
+    /// How it can read what `stream` tells through a journal, if it can.
+    pub journalled: Option<JournalledReading>,
+    /// The journal that the workflow wants for it.
+    pub journal: Option<JournalOptions>,
     /// Makes one reader.
     pub make: MakeSource,
+}
+
+impl BoundSource {
+    /// What it promises.
+    pub fn promise(&self) -> SourcePromise {
+        if self.stream.is_none() && !self.live {
+            SourcePromise::Replayable
+        } else if self.journal.is_some() && self.journalled.is_some() {
+            SourcePromise::Journalled
+        } else {
+            SourcePromise::AtMostOnce
+        }
+    }
 }
 
 /// Takes the results. Rows come in a fixed order: by epoch, then (event time, source, sequence, id).

@@ -212,6 +212,7 @@ fn bind_source(
         bound.key = Some(key.value.clone());
     }
     bound.rate_per_second = source.rate.as_ref().map(|rate| rate.0);
+    bound.journal.clone_from(&source.journal);
     if source.repeat {
         bound.make = repeated(Arc::clone(&bound.make));
         bound.has_event_times = false; // they begin again with each lap

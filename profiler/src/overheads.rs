@@ -120,6 +120,8 @@ fn program(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Prog
         live: false,
         has_event_times: false,
         stream: None,
+        journalled: None,
+        journal: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: RECORDS }))),
     };
     let model = BoundOperator {

@@ -21,7 +21,7 @@
 use crate::backend::BackendChoice;
 use crate::plan::{default_checkpoint_every, default_tick};
 use crate::span::Located;
-use crate::units::{Percent, Percentile, Rate, TimeSpan};
+use crate::units::{Bytes, Percent, Percentile, Rate, TimeSpan};
 use crate::value::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,9 +91,40 @@ pub struct Source {
     /// Start again at the end. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeat: bool,
+    /// Keep what is read of a stream (standard input, a pipe, a device) in the folder of the state until a checkpoint has
+    /// it, so that the run can be continued; `{}` for the defaults. None: a run that reads a stream keeps no state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Journal>,
     /// Settings by kind.
     #[serde(default = "Value::empty_map", skip_serializing_if = "is_empty_map")]
     pub options: Value,
+}
+
+/// How what is read of a stream is kept until a checkpoint has it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// Bytes that it may take on the disk, at least 64MiB; while it is full, the stream waits. Default: 1GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Located<Bytes>>,
+    /// How long the stream is read on while no checkpoint can be written. Default: 10min.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Located<TimeSpan>>,
+}
+
+impl Journal {
+    /// The least `size`.
+    pub const LEAST_SIZE: Bytes = Bytes(64 << 20);
+
+    /// Bytes that it may take on the disk.
+    pub fn size(&self) -> Bytes {
+        self.size.as_ref().map_or(Bytes(1 << 30), |size| size.value)
+    }
+
+    /// How long the stream is read on while no checkpoint can be written.
+    pub fn keep(&self) -> TimeSpan {
+        self.keep.as_ref().map_or(TimeSpan(600_000_000_000), |keep| keep.value)
+    }
 }
 
 /// What is done with records.

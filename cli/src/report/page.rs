@@ -132,7 +132,12 @@ impl Page<'_> {
         if !samples.is_empty() {
             add("samples", "Sample records", &|part| sections::samples(samples, part));
         }
-        add("losses", "Lost records", &|part| sections::losses(document.report, part));
+        add("losses", "Lost records", &|part| {
+            for line in document.promises() {
+                part.leaf("p", &[], &format!("{line}."));
+            }
+            sections::losses(document.report, part);
+        });
         if !self.prepared.models.is_empty() {
             add("models", "Models", &|part| sections::models(&self.prepared.models, part));
         }

@@ -4,11 +4,15 @@ use crate::arguments::{OutputForm, RunArguments};
 use crate::terminal::Terminal;
 use std::io::{self, Write};
 use std::time::Duration;
+use tidemill_app::delivery::promise_lines;
 use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::bytes;
+use tidemill_app::journals;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::Prepared;
 use tidemill_app::state::{self, Begin, Continued, Habit};
 use tidemill_app::state_place::StatePlace;
+use tidemill_engine::{Guarantee, promises};
 use tidemill_spec::workflow::Workflow;
 use tidemill_state::Manifest;
 
@@ -28,11 +32,10 @@ pub(super) enum Kept {
 /// Takes up the state that the command line or the workflow names.
 pub(super) fn open(
     arguments: &RunArguments,
-    prepared: &Prepared,
+    prepared: &mut Prepared,
     terminal: &Terminal,
 ) -> anyhow::Result<Kept> {
-    let workflow = &prepared.workflow;
-    let Some(place) = place(arguments, workflow, terminal)? else {
+    let Some(place) = place(arguments, &prepared.workflow, terminal)? else {
         if arguments.checkpoint_interval.is_some() {
             return Err(Failure::new(Kind::Usage, "`--checkpoint-interval` without a state")
                 .with_help("add `--state DIR`, or `checkpoint: {state: DIR}` to the workflow")
@@ -40,11 +43,12 @@ pub(super) fn open(
         }
         return Ok(Kept::Not);
     };
-    let options = &workflow.checkpoint;
+    let options = &prepared.workflow.checkpoint;
     let of_workflow = options.interval.as_ref().map(|interval| Duration::from_nanos(interval.value.0));
     let interval = arguments.checkpoint_interval.or(of_workflow).unwrap_or(INTERVAL);
     let keep = options.keep.as_ref().map_or(1, |keep| keep.value as usize);
-    Ok(match state::open(&place, prepared, Habit { interval, keep })? {
+    let habit = Habit { interval, keep, is_read_here: !arguments.processes };
+    Ok(match state::open(&place, prepared, habit)? {
         Begin::Complete(manifest) => {
             tell_complete(arguments, &place, &manifest, terminal)?;
             Kept::Complete
@@ -88,11 +92,17 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
         Some(from) => format!("goes on from the state in `{place}`: {from}"),
         None => format!("keeps its state in `{place}`: the same command goes on from there"),
     });
-    for sink in prepared.program.sinks.values().filter(|sink| sink.durable.is_none()) {
+    for (source, extent) in journals::extents(place).unwrap_or_default() {
         terminal.note(&format!(
-            "sink `{}` gives rows at least once: what has left `{}` cannot be taken back",
-            sink.id, sink.kind
+            "source `{source}` has {} in its journal, and goes on with its stream behind byte {}",
+            bytes(extent.end - extent.first),
+            extent.end
         ));
+    }
+    let promises = promises(&prepared.program, true);
+    let weak = promises.iter().filter(|(_, promise)| promise.guarantee != Guarantee::ExactlyOnce);
+    for line in promise_lines(weak.map(|(sink, promise)| (sink.as_str(), promise))) {
+        terminal.note(&line);
     }
 }
 

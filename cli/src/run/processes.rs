@@ -16,6 +16,13 @@ pub(super) fn hosts(
     lock: Option<PathBuf>,
     terminal: &Terminal,
 ) -> Result<Hosts, Failure> {
+    let mut sources = prepared.program.sources.values();
+    if let Some(source) = sources.find(|source| source.stream.as_deref() == Some("standard input")) {
+        let text =
+            format!("source `{}` reads standard input, which processes of workers do not have", source.id);
+        return Err(Failure::new(Kind::Configuration, text)
+            .with_help("have it read a named pipe (`mkfifo`), or run without `--processes`"));
+    }
     let own = std::env::current_exe().map_err(|error| {
         Failure::new(Kind::Unavailable, format!("this program does not find itself: {error}"))
     })?;

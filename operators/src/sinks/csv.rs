@@ -5,7 +5,7 @@
 //! ```
 //! Options, exactly-once behaviour and the form of values are those of [`super::jsonl`]; texts are quoted where they
 //! have to be, empty values are empty fields. The header is written once, also when there are no rows; a process that
-//! continues the run does not write it again. What a process that is killed leaves is as there: a row that is not whole
+//! continues the run does not write it again, and `mode: append` does not either: a file with another one is an error. What a process that is killed leaves is as there: a row that is not whole
 //! can only be behind the complete ticks, and is cut off when the run continues.
 //!
 //! ```
@@ -26,11 +26,14 @@
 //! writer.commit(1).unwrap();
 //! assert_eq!(std::fs::read_to_string(folder.path().join("counts.csv")).unwrap(), "colour,n\n");
 //! ```
+use super::appending;
 use super::rows::Rows;
 use super::text_file::{self, FileOptions, TextFormat};
 use crate::api::{BoundSink, OperatorError};
 use crate::kind::{EndContext, InputPort, TypedSinkKind};
 use arrow_array::RecordBatch;
+use std::fs::File;
+use std::io;
 use tidemill_spec::diagnostic::Diagnostics;
 
 /// The kind `csv`; see the module.
@@ -72,6 +75,10 @@ impl TextFormat for CommaSeparated {
             writer.write_record(None::<&[u8]>).map_err(broken)?;
         }
         writer.flush().map_err(broken)
+    }
+
+    fn is_whole(&self, file: &File) -> io::Result<bool> {
+        Ok(appending::ends_with_line_break(file)? && appending::closes_quotes(file)?)
     }
 
     /// A line break between quotes is part of a text; a quote in a text is written twice.

@@ -18,6 +18,10 @@
 //! is in the file once, however often its processes end. Whoever reads along may have seen rows that are cut off then;
 //! the same ones come again. A file that was removed or has become shorter than what was recorded is an error.
 //!
+//! `mode: append` continues the file behind what earlier runs wrote that came to their end, or were stopped. What a run
+//! wrote that was killed is cut off and written again; a hidden file beside it, `.NAME.appending`, says until its end
+//! where it began. A file whose last line is not whole is an error.
+//!
 //! `path: "-"` is standard output. There, and where the path is a pipe or a device, rows are written at once as by
 //! [`super::stdout`], and at least once: nothing can be cut off.
 //!

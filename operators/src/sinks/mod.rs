@@ -1,4 +1,5 @@
 //! Sinks: files and the terminal.
+mod appending;
 pub mod csv;
 mod journal;
 pub mod jsonl;

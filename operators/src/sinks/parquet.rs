@@ -50,7 +50,7 @@
 use super::parquet_durable::DurableWriter;
 use super::rows::{Rows, Written};
 use super::staging::write_error;
-use super::text_file::FileOptions;
+use super::text_file::{FileOptions, Mode};
 use super::whole_file::WholeFile;
 use crate::api::{BoundSink, MakeDurableSink, OperatorError, Sink};
 use crate::kind::{EndContext, InputPort, TypedSinkKind};
@@ -92,6 +92,16 @@ impl TypedSinkKind for Parquet {
             return Err(Diagnostic::error("E0606", "a Parquet file cannot be written to standard output")
                 .at(options.path.span.clone())
                 .with_help("write the path of a file, or take a `jsonl` or `csv` sink")
+                .into());
+        }
+        if options.mode.value == Mode::Append {
+            let message = "a Parquet file ends with what describes it: nothing can be written behind it";
+            return Err(Diagnostic::error("E0606", message)
+                .at(options.mode.span.clone())
+                .with_help(
+                    "give each run a file of its own in one folder, which readers of Parquet take as one table, for \
+                     instance with `path: out/${PART}.parquet` and `PART=2 tidemill run ...`, or take a `csv` or `jsonl` sink",
+                )
                 .into());
         }
         let rows = Rows::choose(context, input, options.columns.as_deref(), options.metadata)?;

@@ -94,7 +94,8 @@ impl Staging {
         Ok(Self::of(path, target, is_file, 0))
     }
 
-    fn of(path: &Path, target: File, is_file: bool, committed: u64) -> Self {
+    /// An open file with so many bytes that stay.
+    pub(super) fn of(path: &Path, target: File, is_file: bool, committed: u64) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let spill_path = path.with_file_name(format!(".{name}.staged"));
         let (target, memory, path) = (Arc::new(target), Vec::new(), path.into());

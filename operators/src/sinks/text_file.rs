@@ -1,4 +1,5 @@
 //! What file sinks share: their options, and for text formats all but the format.
+use super::appending;
 use super::rows::Rows;
 use super::staging::Staging;
 use super::stream::{Printer, Stream};
@@ -7,9 +8,11 @@ use crate::kind::{EndContext, InputPort};
 use arrow_array::RecordBatch;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::path::Path;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::publication::Publication;
 use tidemill_spec::span::Located;
 
@@ -28,6 +31,20 @@ pub struct FileOptions {
     /// Whether the file of an earlier run is replaced; else it is an error. Default: true.
     #[serde(default = "yes")]
     pub(super) overwrite: bool,
+    /// What becomes of the file of an earlier run. Default: replace.
+    #[serde(default)]
+    pub(super) mode: Located<Mode>,
+}
+
+/// What becomes of the file of an earlier run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Mode {
+    /// It is replaced.
+    #[default]
+    Replace,
+    /// It is continued, behind what runs wrote that came to their end. Text files only.
+    Append,
 }
 
 fn yes() -> bool {
@@ -43,6 +60,10 @@ pub(super) trait TextFormat: Send + Sync {
     }
     /// Appends the rows of a batch.
     fn append(&self, rows: &Rows, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), OperatorError>;
+    /// Whether a file ends with a whole row.
+    fn is_whole(&self, file: &File) -> io::Result<bool> {
+        appending::ends_with_line_break(file)
+    }
     /// Whole rows in the beginning of a text that `append` made.
     fn rows_in(&self, text: &[u8]) -> u64 {
         text.iter().filter(|byte| **byte == b'\n').count() as u64
@@ -78,6 +99,12 @@ pub(super) fn bind(
         return Ok(print(kind, rows, format, context, input));
     }
     let (path, overwrite) = (context.path(&options.path), options.overwrite);
+    let appends = options.mode.value == Mode::Append;
+    if appends && !overwrite {
+        let message = "`overwrite: false` says that there must be no file, `mode: append` continues it";
+        let error = Diagnostic::error("E0606", message).at(options.mode.span.clone());
+        return Err(error.with_help("take `overwrite` out, or write `mode: replace`").into());
+    }
     let files = vec![path.clone()];
     let is_continued = !is_stream(&path);
     let durable: MakeDurableSink = Arc::new(move |token| {
@@ -87,6 +114,11 @@ pub(super) fn bind(
                 let printer = Printer::new(rows.clone(), Arc::clone(&format), Stream::open(&path)?);
                 return Ok(Box::new(printer) as Box<dyn Sink>);
             }
+            None if appends => {
+                let mut header = Vec::new();
+                format.header(&rows, &mut header)?;
+                appending::open(&path, &header, |file| format.is_whole(file))?
+            }
             None => {
                 let mut staging = Staging::create(&path, overwrite)?;
                 // Not staged: a rollback must not take the header away.
@@ -95,7 +127,9 @@ pub(super) fn bind(
                 staging
             }
         };
-        Ok(Box::new(Writer { rows: rows.clone(), format: Arc::clone(&format), staging }) as Box<dyn Sink>)
+        let appended = appends.then(|| path.clone());
+        let writer = Writer { rows: rows.clone(), format: Arc::clone(&format), staging, appended };
+        Ok(Box::new(writer) as Box<dyn Sink>)
     });
     let make = Arc::clone(&durable);
     let sink = context.sink(kind, input, files, Arc::new(move || make(None)));
@@ -111,6 +145,8 @@ struct Writer {
     rows: Rows,
     format: Arc<dyn TextFormat>,
     staging: Staging,
+    /// The path, where it continues what earlier runs wrote.
+    appended: Option<PathBuf>,
 }
 
 impl Sink for Writer {
@@ -128,7 +164,8 @@ impl Sink for Writer {
     }
 
     fn close(&mut self) -> Result<(), OperatorError> {
-        self.staging.close()
+        self.staging.close()?;
+        self.appended.as_deref().map_or(Ok(()), appending::finish)
     }
 
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {

@@ -71,6 +71,8 @@ impl Folder {
             live: false,
             has_event_times: false,
             stream: None,
+            journalled: None,
+            journal: None,
             make: Arc::new(move || {
                 let files = self
                     .list(&written)

@@ -6,12 +6,15 @@ use flate2::bufread::MultiGzDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Metadata};
-use std::io::{self, BufReader, Cursor, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidemill_journal::{Cursor, Journal};
 
+/// Bytes of half a line that are shown.
+const SHOWN: usize = 240;
 /// The first bytes of compressed data.
 const MAGIC: [(&[u8], Compression); 2] =
     [(b"\x1f\x8b", Compression::Gzip), (b"\x28\xb5\x2f\xfd", Compression::Zstd)];
@@ -49,11 +52,13 @@ impl Compression {
 }
 
 /// What the `path` of a source leads to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Origin {
     path: PathBuf,
     /// In words, where it is something that can be read only once.
     stream: Option<String>,
+    /// Through which it is read.
+    journal: Option<Arc<Journal>>,
 }
 
 impl Origin {
@@ -63,13 +68,19 @@ impl Origin {
             // A file behind `<` is one that can be opened again.
             let stdin = Path::new("/dev/stdin");
             let stream = !std::fs::metadata(stdin).is_ok_and(|m| m.is_file() || m.is_dir());
-            return Self { path: stdin.into(), stream: stream.then(|| "standard input".to_owned()) };
+            let stream = stream.then(|| "standard input".to_owned());
+            return Self { path: stdin.into(), stream, journal: None };
         }
         let stream = std::fs::metadata(&path).ok().and_then(|m| kind_of_stream(&m)).map(|kind| {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
             format!("the {kind} `{}`", real.display())
         });
-        Self { path, stream }
+        Self { path, stream, journal: None }
+    }
+
+    /// The same, read through a journal.
+    pub(super) fn journalled(&self, journal: Arc<Journal>) -> Self {
+        Self { journal: Some(journal), ..self.clone() }
     }
 
     /// The path that is opened.
@@ -92,14 +103,30 @@ impl Origin {
             }
             return Input::of_file(file);
         }
-        let file = if self.path == Path::new("/dev/stdin") {
+        match &self.journal {
+            None => Input::of_stream(Stream(Arc::new(self.open_stream()?))),
+            Some(journal) => {
+                let cut = journal.attach(|| self.open_stream())?;
+                if !cut.is_empty() {
+                    let text = String::from_utf8_lossy(&cut[..cut.len().min(SHOWN)]);
+                    tracing::warn!(
+                        "{}: a line that was not whole when the process before ended is left out, because another stream \
+                         follows: {text}",
+                        self.stream.as_deref().unwrap_or_default(),
+                    );
+                }
+                Input::of_journal(Arc::clone(journal))
+            }
+        }
+    }
+
+    fn open_stream(&self) -> io::Result<File> {
+        if self.path == Path::new("/dev/stdin") {
             // Opening it by its path would fail for a socket.
-            File::from(io::stdin().as_fd().try_clone_to_owned()?)
-        } else {
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-            File::from(rustix::fs::open(&self.path, flags, Mode::empty())?)
-        };
-        Input::of_stream(Stream(Arc::new(file)))
+            return Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?));
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        Ok(File::from(rustix::fs::open(&self.path, flags, Mode::empty())?))
     }
 }
 
@@ -151,6 +178,19 @@ enum Bytes {
     Plain(File),
     Packed(File, Compression, Box<dyn Read + Send>),
     Stream { file: Arc<File>, packed: Option<Compression>, bytes: Box<dyn Read + Send> },
+    Journalled(JournalReader),
+}
+
+/// Reads a stream through a journal.
+struct JournalReader {
+    journal: Arc<Journal>,
+    cursor: Cursor,
+}
+
+impl Read for JournalReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(self.cursor.read(&self.journal, buffer)?)
+    }
 }
 
 /// Open bytes, decompressed.
@@ -177,12 +217,48 @@ impl Input {
     fn of_stream(mut stream: Stream) -> io::Result<Self> {
         let file = Arc::clone(&stream.0);
         let (head, packed) = beginning(&mut stream)?;
-        let all = Cursor::new(head).chain(stream);
+        let all = io::Cursor::new(head).chain(stream);
         let bytes: Box<dyn Read + Send> = match packed {
             None => Box::new(all),
             Some(packed) => packed.decoder(all)?,
         };
         Ok(Self { bytes: Bytes::Stream { file, packed, bytes }, offset: 0 })
+    }
+
+    fn of_journal(journal: Arc<Journal>) -> io::Result<Self> {
+        let mut reader = JournalReader { journal, cursor: Cursor::default() };
+        // What was looked at once need not be there any more.
+        if reader.journal.extent().first == 0 {
+            if let (_, Some(packed)) = beginning(&mut reader)? {
+                return Err(io::Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "{} data cannot be read through a journal, which has to begin again in the middle: decompress them \
+                         in front of it, for instance with `{} -dc`",
+                        packed.name(),
+                        packed.name()
+                    ),
+                ));
+            }
+            reader.cursor = Cursor::default();
+        }
+        Ok(Self { bytes: Bytes::Journalled(reader), offset: 0 })
+    }
+
+    /// Whether it can be read from its beginning: a journal need not have that any more.
+    pub(super) fn has_beginning(&self) -> bool {
+        match &self.bytes {
+            Bytes::Journalled(reader) => reader.journal.has_beginning(),
+            _ => true,
+        }
+    }
+
+    /// What is before `end` stands in front of all records, and is needed by whoever opens it again.
+    pub(super) fn keep_beginning(&self, end: u64) -> io::Result<()> {
+        match &self.bytes {
+            Bytes::Journalled(reader) => Ok(reader.journal.keep_beginning(end)?),
+            _ => Ok(()),
+        }
     }
 
     /// Reads some bytes; 0 only at the end.
@@ -192,6 +268,7 @@ impl Input {
                 Bytes::Plain(file) => (file.read(buffer), None),
                 Bytes::Packed(_, packed, decoder) => (decoder.read(buffer), Some(*packed)),
                 Bytes::Stream { packed, bytes, .. } => (bytes.read(buffer), *packed),
+                Bytes::Journalled(reader) => (reader.read(buffer), None),
             };
             match read {
                 Ok(read) => {
@@ -216,6 +293,7 @@ impl Input {
             Bytes::Stream { file, packed: None, .. } => {
                 wait(file, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap_or(true)
             }
+            Bytes::Journalled(reader) => reader.cursor.is_ready(&reader.journal),
             _ => true,
         }
     }
@@ -232,6 +310,11 @@ impl Input {
                 file.seek(SeekFrom::Start(0))?;
                 *decoder = packed.decoder(file.try_clone()?)?;
                 self.offset = 0;
+            }
+            Bytes::Journalled(reader) => {
+                reader.cursor.seek(&reader.journal, offset)?;
+                self.offset = offset;
+                return Ok(());
             }
             Bytes::Stream { .. } if offset != self.offset => {
                 return Err(io::Error::new(ErrorKind::NotSeekable, "what was read cannot be read again"));

@@ -158,12 +158,20 @@ impl Lines {
             unbroken: UNBROKEN,
         };
         let mark = b"\xef\xbb\xbf";
+        if !lines.input.has_beginning() {
+            return Ok(lines);
+        }
         while lines.filled < mark.len() && mark.starts_with(&lines.buffer[..lines.filled]) && lines.fill()? {}
         if lines.buffer[..lines.filled].starts_with(mark) {
             lines.begin = mark.len();
             lines.place.offset = mark.len() as u64;
         }
         Ok(lines)
+    }
+
+    /// What stands before the next record is needed by whoever opens it again.
+    pub(super) fn keep_beginning(&self) -> io::Result<()> {
+        self.input.keep_beginning(self.place.offset)
     }
 
     /// Where the next record starts.

@@ -1,4 +1,5 @@
 //! Sources: files in a folder, rows of a file.
+mod cells;
 pub mod csv;
 mod directory;
 pub mod image_directory;

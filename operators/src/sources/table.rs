@@ -2,7 +2,9 @@
 use super::input::Origin;
 use super::jump::{self, MaxJump};
 use super::lines::{Found, Lines, Place};
-use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
+use crate::api::{
+    BoundSource, DeadLetter, JournalledReading, MakeSource, OperatorError, Source, SourcePosition, SourceRead,
+};
 use crate::columns::{ScalarBuilder, ScalarType, declared_name};
 use crate::kind::EndContext;
 use crate::record::{EventTime, payload_schema};
@@ -16,6 +18,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_journal::Journal;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
@@ -135,6 +138,7 @@ pub(super) trait Format: Send {
 }
 
 /// What is read, with its options.
+#[derive(Clone)]
 struct Table {
     origin: Origin,
     columns: Vec<Column>,
@@ -148,6 +152,11 @@ struct Table {
 }
 
 impl Table {
+    /// The same, read through a journal.
+    fn journalled(&self, journal: Arc<Journal>) -> Self {
+        Self { origin: self.origin.journalled(journal), ..self.clone() }
+    }
+
     /// The name of what is read, for messages.
     fn shown(&self) -> String {
         match self.origin.stream() {
@@ -235,7 +244,24 @@ pub(super) fn bind<F: Format + 'static>(
     let has_event_times = time.is_some();
     let table = Arc::new(Table { origin, columns, limit, quotes, time, max_jump });
     let schema = payload_schema(&output);
-    let written = options.path.value.clone();
+    let written: Arc<str> = options.path.value.as_str().into();
+    let format = Arc::new(format);
+    let journalled = stream.is_some().then(|| {
+        let (table, schema, written, format) =
+            (Arc::clone(&table), Arc::clone(&schema), Arc::clone(&written), Arc::clone(&format));
+        let make = move |journal| {
+            let table = Arc::new(table.journalled(journal));
+            let (schema, written, format) = (Arc::clone(&schema), Arc::clone(&written), Arc::clone(&format));
+            let make: MakeSource =
+                Arc::new(move || match Reader::open(&table, &schema, &written, format()) {
+                    Ok(reader) => Ok(Box::new(reader) as Box<dyn Source>),
+                    Err((message, help)) => Err(OperatorError::new(format!("{message}: {help}"))),
+                });
+            make
+        };
+        let place = |position: &SourcePosition| Some(parse_position(&position.0)?.0.offset);
+        JournalledReading { make: Arc::new(make), place }
+    });
     let make = move || Reader::open(&table, &schema, &written, format());
     // A stream can be looked at only once, by the run.
     if stream.is_none() {
@@ -256,6 +282,8 @@ pub(super) fn bind<F: Format + 'static>(
         live: false,
         has_event_times,
         stream,
+        journalled,
+        journal: None,
         make: Arc::new(move || {
             if let Some(stream) = &once
                 && taken.swap(true, Ordering::AcqRel)
@@ -315,6 +343,8 @@ struct Reader<F> {
     newest: Option<EventTime>,
     /// What went wrong behind the records that were given last.
     failed: Option<OperatorError>,
+    /// Bytes of the records that were given last.
+    sizes: Vec<u32>,
 }
 
 impl<F: Format> Reader<F> {
@@ -345,6 +375,8 @@ impl<F: Format> Reader<F> {
         format
             .start(&mut lines, &table.columns)
             .map_err(|(what, help)| (format!("{shown}: {what}"), help))?;
+        let kept = lines.keep_beginning();
+        kept.map_err(|error| (format!("{shown}: {error}"), "check the disk of the state".to_owned()))?;
         Ok(Self {
             table: Arc::clone(table),
             schema: Arc::clone(schema),
@@ -353,6 +385,7 @@ impl<F: Format> Reader<F> {
             fields: Fields::default(),
             newest: None,
             failed: None,
+            sizes: Vec::new(),
         })
     }
 
@@ -447,6 +480,7 @@ impl<F: Format> Source for Reader<F> {
             table.columns.iter().map(|c| ScalarBuilder::new(&c.column_type, rows.min(4096))).collect();
         let (mut times, mut offsets, mut dead_letters) = (Vec::new(), Vec::new(), Vec::new());
         let (mut records, mut size) = (0usize, 0usize);
+        self.sizes.clear();
         while records < rows.max(1) && (records == 0 || size < bytes.min(READ_LIMIT)) {
             // What a pipe has given so far does not wait for what it will give.
             self.lines.allow_waiting(records == 0 || table.origin.stream().is_none());
@@ -461,6 +495,7 @@ impl<F: Format> Source for Reader<F> {
                     break;
                 }
             };
+            self.sizes.push(u32::try_from(self.lines.record().len() + 1).unwrap_or(u32::MAX));
             match parsed {
                 Ok(time) => {
                     size += self.lines.record().len();
@@ -522,6 +557,11 @@ impl<F: Format> Source for Reader<F> {
     fn replayable(&self) -> bool {
         self.table.origin.stream().is_none()
     }
+
+    fn sizes(&self) -> Option<&[u32]> {
+        // How much of a stream comes at once is chance.
+        self.table.origin.stream().map(|_| self.sizes.as_slice())
+    }
 }
 
 /// `offset:line`, then `open=` and `newest=` where there is something to say.
@@ -538,49 +578,4 @@ fn parse_position(text: &str) -> Option<(Place, Option<EventTime>)> {
         }
     }
     Some((place, newest))
-}
-
-/// A number, bool or text of a column's type from text.
-pub(super) fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, Refusal> {
-    if column.column_type == ColumnType::Text {
-        return Ok(Cell::Text(text));
-    }
-    // Trimming looks at whole characters, which takes longer than reading a number.
-    let trimmed = match text.as_bytes() {
-        [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => text,
-        _ => text.trim(),
-    };
-    let wrong = || {
-        ("bad_value", format!("column `{}`: `{}` is no {}", column.name, shorten(text), column.column_type))
-    };
-    match &column.column_type {
-        _ if trimmed.is_empty() => Ok(Cell::Null),
-        ColumnType::Int64 => trimmed.parse().map(Cell::Int).map_err(|_| wrong()),
-        ColumnType::Float64 => float(trimmed)
-            .map(Cell::Float)
-            .map_err(|why| ("bad_value", format!("column `{}`: `{}` {why}", column.name, shorten(text)))),
-        _ if trimmed.eq_ignore_ascii_case("true") || trimmed == "1" => Ok(Cell::Bool(true)),
-        _ if trimmed.eq_ignore_ascii_case("false") || trimmed == "0" => Ok(Cell::Bool(false)),
-        _ => Err(wrong()),
-    }
-}
-
-/// The float64 nearest to a number; an error is what is wrong. Infinities have to be written as such (`inf`): a number
-/// beyond the largest float64 is none.
-pub(super) fn float(text: &str) -> Result<f64, &'static str> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
-            Err("does not fit into float64")
-        }
-        Ok(value) => Ok(value),
-        Err(_) => Err("is no float64"),
-    }
-}
-
-/// The beginning of a text, for messages.
-pub(super) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(40) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    }
 }

@@ -3,8 +3,7 @@
 //!
 //! The sources of a group cut their epochs at common event times: each tells the event times of what it has read
 //! ahead, and learns up to which of its records the epochs are known. What is told and what is learned depends on
-//! the records alone, so every run, replay and restart over files cuts alike (what has come through a pipe at once enters
-//! by its mean size). Readers of one process share the group; between
+//! the records alone, so every run, replay and restart cuts alike. Readers of one process share the group; between
 //! processes the four calls of a [`Seat`] would become messages.
 mod merge;
 
@@ -77,9 +76,9 @@ impl Seat {
     }
 
     /// Tells records that were read, from number `first` on: the newest event time of the source up to and with each,
-    /// and the bytes of one.
-    pub(crate) fn publish(&self, first: u64, newest: &[EventTime], bytes: usize) {
-        self.state().change(self, |merge| merge.publish(self.member, first, newest, bytes));
+    /// and its bytes.
+    pub(crate) fn publish(&self, first: u64, records: &[(EventTime, usize)]) {
+        self.state().change(self, |merge| merge.publish(self.member, first, records));
     }
 
     /// Where record `sequence` stands, for a reader that is in epoch `current`. A reader whose record has no epoch yet

@@ -26,6 +26,7 @@ mod metrics;
 mod node;
 mod order;
 mod processor;
+mod promise;
 mod protocol;
 mod report;
 mod routing;
@@ -58,6 +59,7 @@ pub use metrics::{
     BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, SinkMetrics, StageMetrics,
 };
 pub use processor::ProcessorTime;
+pub use promise::{Guarantee, Promise, Scope, promises};
 pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport};
 pub use run::{Run, RunOptions, Stopper, quiet_engine_panics};
 pub use samples::{Sample, SampleOptions, SourceLink};

@@ -5,6 +5,7 @@ use crate::graph::{MetricsTable, Program, SlotSpec};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
 use crate::processor::ProcessorTime;
+use crate::promise::Promise;
 use crate::samples::{Sample, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub(crate) struct RunFacts {
     pub(crate) slots: Vec<SlotFacts>,
     pub(crate) restarts: AtomicU64,
     pub(crate) emulator: Option<Arc<Emulator>>,
+    /// By sink.
+    pub(crate) promises: BTreeMap<String, Promise>,
 }
 
 /// A slot as reports see it.
@@ -170,6 +173,8 @@ pub struct SinkReport {
     pub reader_gone: bool,
     /// Records per second between the first and the last arrival.
     pub rate_per_second: f64,
+    /// How often each row comes, and why.
+    pub promise: Promise,
     /// When readers can see what arrived.
     pub publication: Publication,
     /// From the intended emission until readers of the sink can see the record.
@@ -337,6 +342,7 @@ fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
             records: metrics.committed.load(Ordering::Relaxed),
             reader_gone: metrics.closed.load(Ordering::Relaxed),
             rate_per_second: if arrivals > 1 && span > 0.0 { (arrivals - 1) as f64 / span } else { 0.0 },
+            promise: facts.promises[id].clone(),
             publication: metrics.publication.get().copied().unwrap_or(Publication::EachCheckpoint),
             latency: metrics.latency.summary(),
             arrival: metrics.arrival.summary(),

@@ -19,6 +19,7 @@ use crate::faults::Faults;
 use crate::graph::{MetricsTable, Program, build};
 use crate::host::{HostEvent, Notices, Setup};
 use crate::letters::{LetterWriter, Letters};
+use crate::promise::promises;
 use crate::protocol::Beginning;
 use crate::report::{Observer, Progress, RunFacts, RunReport, SlotFacts, report};
 use crate::samples::{SampleOptions, Sampler};
@@ -28,6 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
+use tidemill_operators::api::SourcePromise;
 
 /// How a run is to be done.
 pub struct RunOptions {
@@ -142,6 +144,7 @@ impl Run {
         one_stage_per_sink(&program)?;
         no_partitions_of_sources(&program)?;
         let graph = build(&program)?;
+        let promises = promises(&program, keeper.is_some());
         let metrics = MetricsTable::of(&program);
         let adjusted =
             options.hosts.is_some().then(|| Arc::new(AdjustedClock::new(Arc::clone(&options.clock))));
@@ -186,6 +189,7 @@ impl Run {
             slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
             emulator,
             restarts: AtomicU64::new(0),
+            promises,
         };
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
         let (event_sender, events) = unbounded();
@@ -353,19 +357,15 @@ fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {
 
 /// What is read again from a checkpoint on must be the same again.
 fn can_be_read_again(program: &Program) -> Result<(), RunError> {
-    for source in program.sources.values() {
-        let what = match &source.stream {
-            Some(stream) => stream.clone(),
-            None if source.live => "a live source".to_owned(),
-            None => continue,
-        };
-        return Err(RunError::Plan(format!(
-            "source '{}' reads {what}, which cannot be read again: a run with such a source cannot be continued; write it \
-             to a file first, or run without a state",
-            source.id
-        )));
-    }
-    Ok(())
+    let lost = program.sources.values().find(|source| source.promise() == SourcePromise::AtMostOnce);
+    let Some(source) = lost else { return Ok(()) };
+    let what = source.stream.as_deref().unwrap_or("a live source");
+    let journal = if source.journalled.is_some() { "give the source a `journal: {}`, " } else { "" };
+    Err(RunError::Plan(format!(
+        "source '{}' reads {what}, which cannot be read again: a run with such a source cannot be continued; {journal}write \
+         it to a file first, or run without a state",
+        source.id
+    )))
 }
 
 /// Engine time from the beginning of a run to its checkpoint: by the schedule where a source has one, so that what follows is

@@ -66,6 +66,8 @@ const OBJECTS: &str = "objects";
 const LOCK: &str = "lock";
 /// A file in the folder for the processes that write the outputs of its run, to lock while they live.
 pub const WORKERS_LOCK: &str = "workers.lock";
+/// A folder in the folder, for what is read of streams and no checkpoint has yet. It is left alone here.
+pub const JOURNALS: &str = "journals";
 /// File systems put this into their root.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -172,7 +174,7 @@ impl Folder {
         }
         let objects = self.names(&self.path.join(OBJECTS))?;
         if !has(MANIFEST) {
-            let parts = [OBJECTS, LOCK, WORKERS_LOCK, NEW_MANIFEST, LOST_AND_FOUND];
+            let parts = [OBJECTS, LOCK, WORKERS_LOCK, NEW_MANIFEST, JOURNALS, LOST_AND_FOUND];
             if let Some(found) = names.iter().find(|name| !parts.contains(&name.as_str())) {
                 return foreign(found.clone());
             }

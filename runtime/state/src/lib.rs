@@ -7,6 +7,7 @@
 //! | `manifest.json` | the [`Manifest`] of the last commit, with the version of the format and a checksum |
 //! | `objects/*.object` | what stages keep: snapshots and calls; never changed once they are referred to |
 //! | `lock` | who has the state open ([`Holder`]); the lock itself is the system's and ends with the process |
+//! | `journals` | what was read of streams and no checkpoint has yet; of others, and left alone |
 //! | `manifest.json.new` | the next manifest while it is written; a crash may leave it |
 //!
 //! # The order of writes
@@ -69,7 +70,7 @@ mod state;
 
 pub use digest::{Digest, Token};
 pub use error::{Damage, StateError, StoreError};
-pub use folder::{Folder, Store, WORKERS_LOCK};
+pub use folder::{Folder, JOURNALS, Store, WORKERS_LOCK};
 pub use identity::{Difference, Identity, compare};
 pub use lock::Holder;
 pub use manifest::{

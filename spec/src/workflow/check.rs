@@ -1,5 +1,5 @@
 //! What must hold in a workflow beyond its shape.
-use super::{Input, Operator, Workflow};
+use super::{Input, Journal, Operator, Workflow};
 use crate::bucket_address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
@@ -198,6 +198,16 @@ impl Workflow {
                 format!("a rate of `{rate}` never gives a record"),
                 "write a rate above 0, or leave it out",
             );
+        }
+        for journal in self.sources.iter().filter_map(|source| source.journal.as_ref()).take(ENOUGH) {
+            if let Some(size) = journal.size.as_ref().filter(|size| size.value < Journal::LEAST_SIZE) {
+                let least = Journal::LEAST_SIZE;
+                refuse(&size.span, format!("a journal of {}", size.value), &format!("write {least} or more"));
+            }
+            if let Some(keep) = journal.keep.as_ref().filter(|keep| keep.0 == 0) {
+                let message = "a journal that is kept for no time".to_string();
+                refuse(&keep.span, message, "write a time such as `10min`, or leave it out");
+            }
         }
         let batching = self.operators.iter().filter_map(|operator| operator.batching.as_ref());
         for batching in batching.filter(|batching| batching.max_batch.value == 0).take(ENOUGH) {

@@ -77,17 +77,17 @@ impl Merge {
         (self.epoch, self.members[member].decided)
     }
 
-    /// Records of a member from number `first` on: the newest event time up to and with each, and the bytes of one.
-    /// Records that are known already are left out, so that another reader of the source may tell them again.
-    pub(super) fn publish(&mut self, at: usize, first: u64, newest: &[EventTime], bytes: usize) {
+    /// Records of a member from number `first` on: the newest event time up to and with each, and its bytes. Records
+    /// that are known already are left out, so that another reader of the source may tell them again.
+    pub(super) fn publish(&mut self, at: usize, first: u64, records: &[(EventTime, usize)]) {
         let member = &mut self.members[at];
         let known = usize::try_from(member.published().saturating_sub(first)).unwrap_or(usize::MAX);
-        let Some(new) = newest.get(known..).filter(|new| !new.is_empty() && !member.ended) else { return };
+        let Some(new) = records.get(known..).filter(|new| !new.is_empty() && !member.ended) else { return };
         if member.waiting.is_empty() {
-            self.heads.push(Reverse((new[0], at)));
+            self.heads.push(Reverse((new[0].0, at)));
             self.awaited -= 1;
         }
-        member.waiting.extend(new.iter().map(|time| (*time, bytes)));
+        member.waiting.extend(new);
         self.decide();
     }
 
@@ -182,6 +182,11 @@ mod tests {
         })
     }
 
+    /// Records of these newest event times, each of so many bytes.
+    fn sized(newest: &[EventTime], bytes: usize) -> Vec<(EventTime, usize)> {
+        newest.iter().map(|time| (*time, bytes)).collect()
+    }
+
     fn newest(times: &[EventTime]) -> Vec<EventTime> {
         times
             .iter()
@@ -243,7 +248,7 @@ mod tests {
             for (source, portion) in order.into_iter().chain(rest) {
                 let source = source % keys.len();
                 let end = (read[source] + portion).min(keys[source].len());
-                merge.publish(source, read[source] as u64, &keys[source][read[source]..end], 1);
+                merge.publish(source, read[source] as u64, &sized(&keys[source][read[source]..end], 1));
                 read[source] = end;
                 if end == keys[source].len() {
                     merge.end_after_all(source);
@@ -269,13 +274,13 @@ mod tests {
     #[test]
     fn nothing_is_decided_without_a_source_that_may_come_first() {
         let mut merge = Merge::new(3);
-        merge.publish(0, 0, &[10, 20, 30], 1);
-        merge.publish(1, 0, &[15, 25], 1);
+        merge.publish(0, 0, &sized(&[10, 20, 30], 1));
+        merge.publish(1, 0, &sized(&[15, 25], 1));
         assert_eq!([merge.reached(0), merge.reached(1)], [(0, 0), (0, 0)]);
         merge.end(2);
         // Between 25 and the next of member 1 there may be more of it before 30.
         assert_eq!([merge.reached(0), merge.reached(1)], [(0, 2), (0, 2)]);
-        merge.publish(1, 0, &[15, 25, 40], 1);
+        merge.publish(1, 0, &sized(&[15, 25, 40], 1));
         assert_eq!([merge.reached(0), merge.reached(1)], [(0, 3), (0, 2)], "told again, taken once");
         merge.end(0);
         assert_eq!(merge.reached(1), (0, 3));
@@ -284,12 +289,12 @@ mod tests {
     #[test]
     fn a_source_that_leaves_does_not_hold_up_the_others() {
         let mut merge = Merge::new(2);
-        merge.publish(0, 0, &[1, 2, 3], 1);
-        merge.publish(1, 0, &[2], 1);
+        merge.publish(0, 0, &sized(&[1, 2, 3], 1));
+        merge.publish(1, 0, &sized(&[2], 1));
         assert_eq!([merge.reached(0), merge.reached(1)], [(0, 2), (0, 1)]);
         merge.end(0);
-        merge.publish(0, 3, &[4], 1);
-        merge.publish(1, 1, &[9, 9], 1);
+        merge.publish(0, 3, &sized(&[4], 1));
+        merge.publish(1, 1, &sized(&[9, 9], 1));
         assert_eq!([merge.reached(0), merge.reached(1)], [(0, 2), (0, 3)]);
     }
 
@@ -297,7 +302,7 @@ mod tests {
     fn bytes_end_an_epoch_too() {
         let mut merge = Merge::new(2);
         merge.end(1);
-        merge.publish(0, 0, &[1, 2, 3, 4, 5], BYTES_PER_EPOCH / 2);
+        merge.publish(0, 0, &sized(&[1, 2, 3, 4, 5], BYTES_PER_EPOCH / 2));
         assert_eq!(epochs(&merge, 0, 5), [0, 0, 1, 1, 2]);
         merge.forget(2);
         assert_eq!(merge.place(0, 4, 1), Place { begun: vec![(2, 5)], until: 5 });

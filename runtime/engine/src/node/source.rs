@@ -208,20 +208,21 @@ impl SourceNode {
         let records = self.taken..chunk.records.min(self.taken.saturating_add(left));
         let mut row = chunk.rows_between(0, self.taken).end;
         let mut newest = self.newest;
-        let newest: Vec<EventTime> = records
+        let newest: Vec<(EventTime, usize)> = records
             .map(|record| {
+                let bytes = chunk.bytes_of(record);
                 let Some(times) = &chunk.times else {
-                    return self.synthetic_time(self.sequence + (record - self.taken));
+                    return (self.synthetic_time(self.sequence + (record - self.taken)), bytes);
                 };
                 // A record that could not be read has no row and no time.
                 if row < times.len() && chunk.record_of(row) == record {
                     newest = newest.max(times[row]);
                     row += 1;
                 }
-                newest
+                (newest, bytes)
             })
             .collect();
-        seat.publish(self.sequence, &newest, chunk.bytes_per_record);
+        seat.publish(self.sequence, &newest);
     }
 
     /// Ends the stream, in every incarnation and in a replay at the same epoch: receivers may have passed it already.
@@ -360,7 +361,7 @@ impl SourceNode {
             {
                 break;
             }
-            bytes += chunk.bytes_per_record;
+            bytes += chunk.bytes_of(last);
             last += 1;
         }
         self.slot.epochs.record(&self.stage.instance, self.epoch, cut);

@@ -36,7 +36,10 @@ pub(super) struct Chunk {
     pub(super) dead_letters: Vec<(u64, DeadLetter)>,
     /// Record number within the chunk of each row; none: all records are rows.
     offsets: Option<Vec<u64>>,
-    pub(super) bytes_per_record: usize,
+    /// Bytes of each record, where epochs are cut by these.
+    sizes: Option<Vec<u32>>,
+    /// Bytes of a record on average.
+    bytes_per_record: usize,
 }
 
 impl Chunk {
@@ -55,7 +58,14 @@ impl Chunk {
         };
         let dead_letters = numbers.into_iter().zip(letters).collect();
         let bytes_per_record = bytes_per_record(&payload);
-        Self { position, records, skip: 0, payload, times, dead_letters, offsets, bytes_per_record }
+        let sizes = None;
+        Self { position, records, skip: 0, payload, times, dead_letters, offsets, sizes, bytes_per_record }
+    }
+
+    /// Bytes of a record, as they count for the end of an epoch.
+    pub(super) fn bytes_of(&self, record: u64) -> usize {
+        let size = self.sizes.as_ref().and_then(|sizes| sizes.get(record as usize));
+        size.map_or(self.bytes_per_record, |size| *size as usize)
     }
 
     /// Record number of a row.
@@ -135,8 +145,9 @@ impl Reading {
         else {
             return Ok(Some(Message::End));
         };
-        self.source = Some(source);
         let mut chunk = Chunk::new(position, payload, times, dead_letters, offsets);
+        chunk.sizes = source.sizes().map(<[u32]>::to_vec);
+        self.source = Some(source);
         chunk.skip = self.skip.min(chunk.records);
         self.skip -= chunk.skip;
         Ok((chunk.skip < chunk.records).then(|| Message::Chunk(Box::new(chunk))))

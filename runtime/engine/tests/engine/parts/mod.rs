@@ -92,6 +92,8 @@ pub(crate) fn rows_source(
         live: false,
         has_event_times: bound.is_some(),
         stream: None,
+        journalled: None,
+        journal: None,
         make: Arc::new(move || {
             Ok(Box::new(RowSource { rows: Arc::clone(&rows), next: 0, with_times: bound.is_some(), chunk }))
         }),

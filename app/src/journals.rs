@@ -1,0 +1,320 @@
+//! Journals of the sources that read streams, in the folder of the state.
+use crate::failure::{Failure, Kind};
+use crate::preparation::Prepared;
+use crate::state_place::StatePlace;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_engine::clock::Nanoseconds;
+use tidemill_engine::{EpochLog, Program};
+use tidemill_operators::api::{BoundSource, SourcePosition, SourcePromise};
+use tidemill_operators::journal::{Extent, Journal, JournalError, SEGMENT};
+use tidemill_spec::units::Bytes;
+use tidemill_state::{Digest, JOURNALS};
+
+/// Bytes of an epoch of a stream.
+const EPOCH: u64 = 512 << 10;
+
+/// The folder of the journal of a source.
+pub fn folder(state: &Path, source: &str) -> PathBuf {
+    state.join(JOURNALS).join(source)
+}
+
+/// The sources that are read through a journal where the run keeps a state.
+fn journalled(program: &Program) -> impl Iterator<Item = &BoundSource> {
+    program.sources.values().filter(|source| source.promise() == SourcePromise::Journalled)
+}
+
+/// Has the sources that want one read through a journal; `is_here`: whether a source is read by this process, which nobody
+/// else then opens its journal beside.
+///
+/// # Errors
+/// A journal cannot be used, is of another source, or would be too small for the plan.
+pub fn read_through(
+    state: &Path,
+    prepared: &mut Prepared,
+    is_here: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Arc<Journal>>, Failure> {
+    let mut opened = BTreeMap::new();
+    let every = prepared.program.plan.checkpoint_every;
+    let ids: Vec<String> = journalled(&prepared.program).map(|source| source.id.clone()).collect();
+    for id in ids.into_iter().filter(|id| is_here(id)) {
+        let written = prepared.workflow.sources.iter().find(|source| source.id.value == id);
+        let Some(source) = prepared.program.sources.get_mut(&id) else { continue };
+        let (Some(options), Some(reading)) = (&source.journal, &source.journalled) else { continue };
+        let size = options.size();
+        // What the source may be ahead of a checkpoint, and what a segment keeps longer than it is needed.
+        let needed = Bytes((2 * every + 4).saturating_mul(EPOCH).saturating_add(4 * SEGMENT));
+        if size < needed {
+            return Err(Failure::new(
+                Kind::Configuration,
+                format!("a journal of {size} is too small for source `{id}`: with `checkpoint_every: {every}` it needs {needed}"),
+            )
+            .with_help(format!("write `journal: {{size: {needed}}}` or more, or a smaller `checkpoint_every`")));
+        }
+        // How long and how much is kept does not change what is read.
+        let identity = written.map(|source| {
+            let source = tidemill_spec::workflow::Source { journal: None, ..source.clone() };
+            Digest::of(&serde_json::to_vec(&source).expect("a source is JSON"))
+        });
+        let owner = identity.map_or(0, |Digest(digest)| digest as u64);
+        let journal = Journal::open(&folder(state, &id), owner, size.0);
+        let journal = journal.map_err(|error| failure(&id, &error))?;
+        source.make = (reading.make)(Arc::clone(&journal));
+        opened.insert(id, journal);
+    }
+    Ok(opened)
+}
+
+fn failure(source: &str, error: &JournalError) -> Failure {
+    let kind = match error {
+        JournalError::OfAnother { .. } => Kind::Configuration,
+        _ => Kind::Unavailable,
+    };
+    Failure::new(kind, format!("source `{source}`: {error}"))
+}
+
+/// A journal can only be in a folder.
+///
+/// # Errors
+/// The state is in a bucket and a source wants a journal.
+pub fn check_place(place: &StatePlace, program: &Program) -> Result<(), Failure> {
+    match (place, journalled(program).next()) {
+        (StatePlace::Bucket(_), Some(source)) => {
+            let stream = source.stream.as_deref().unwrap_or_default();
+            let text = format!(
+                "source `{}` reads {stream} through a journal, which is a folder, and the state is in `{place}`",
+                source.id
+            );
+            Err(Failure::new(Kind::Configuration, text).with_help(
+                "keep the state in a folder (`--state state`), or write the stream to a file first and read that",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the journals of a state have, by source, also while a run has it.
+///
+/// # Errors
+/// One cannot be read.
+pub fn extents(place: &StatePlace) -> Result<BTreeMap<String, Extent>, Failure> {
+    let StatePlace::Folder(state) = place else { return Ok(BTreeMap::new()) };
+    let path = state.join(JOURNALS);
+    let entries = match std::fs::read_dir(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        entries => entries.and_then(|entries| entries.collect::<Result<Vec<_>, _>>()),
+    };
+    let entries = entries.map_err(|error| {
+        Failure::new(Kind::Unavailable, format!("`{}` cannot be read: {error}", path.display()))
+    })?;
+    let mut extents = BTreeMap::new();
+    for source in entries.iter().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let extent = Journal::look(&folder(state, &source)).map_err(|error| failure(&source, &error))?;
+        extents.extend(extent.map(|extent| (source, extent)));
+    }
+    Ok(extents)
+}
+
+/// Deletes all journals of a state.
+///
+/// # Errors
+/// They cannot be deleted.
+pub fn forget(state: &Path) -> Result<(), Failure> {
+    let path = state.join(JOURNALS);
+    match std::fs::remove_dir_all(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            let text = format!("the journals in `{}` cannot be deleted: {error}", path.display());
+            Err(Failure::new(Kind::Unavailable, text).with_help("delete that folder by hand"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The journal of one source.
+struct Kept {
+    source: String,
+    folder: PathBuf,
+    /// Its stages.
+    stages: Vec<String>,
+    place: fn(&SourcePosition) -> Option<u64>,
+    /// Longest time without a checkpoint in which the stream is read on.
+    keep: Nanoseconds,
+    /// None: another process reads it.
+    journal: Option<Arc<Journal>>,
+}
+
+/// What checkpoints mean for the journals: what nobody reads again is released, and while none can be written for too long,
+/// nothing more is taken from the streams.
+pub(crate) struct Keeper {
+    state: PathBuf,
+    kept: Vec<Kept>,
+    /// Where the checkpoints that are kept begin, oldest first; by source, nothing is 0.
+    begins: VecDeque<BTreeMap<String, u64>>,
+    /// Checkpoints that are kept.
+    most: usize,
+    /// Engine time of the first failure since the last checkpoint.
+    failing_since: Option<Nanoseconds>,
+}
+
+impl Keeper {
+    /// `opened`: the journals that this process reads; `known`: checkpoints that are there already.
+    pub(crate) fn new(
+        state: &Path,
+        program: &Program,
+        mut opened: BTreeMap<String, Arc<Journal>>,
+        (most, known): (usize, usize),
+    ) -> Self {
+        let kept = journalled(program).filter_map(|source| {
+            let stages = program.plan.stages.iter().filter(|stage| stage.operator == source.id);
+            let keep = source.journal.as_ref()?.keep().0;
+            Some(Kept {
+                source: source.id.clone(),
+                folder: folder(state, &source.id),
+                stages: stages.map(|stage| stage.id.clone()).collect(),
+                place: source.journalled.as_ref()?.place,
+                keep: Nanoseconds::try_from(keep).unwrap_or(Nanoseconds::MAX),
+                journal: opened.remove(&source.id),
+            })
+        });
+        let begins = std::iter::repeat_n(BTreeMap::new(), known).collect();
+        Self { state: state.to_owned(), kept: kept.collect(), begins, most, failing_since: None }
+    }
+
+    /// Where the sources are read again from a checkpoint with these logs.
+    pub(crate) fn begins(&self, logs: &BTreeMap<String, EpochLog>) -> BTreeMap<String, u64> {
+        let place = |kept: &Kept, stage: &String| {
+            let (_, cut) = logs.get(stage)?.cuts.first_key_value()?;
+            (kept.place)(&cut.position)
+        };
+        let of = |kept: &Kept| {
+            let places = kept.stages.iter().map(|stage| place(kept, stage).unwrap_or(0));
+            (kept.source.clone(), places.min().unwrap_or(0))
+        };
+        self.kept.iter().map(of).collect()
+    }
+
+    /// A checkpoint is written.
+    pub(crate) fn written(&mut self, begins: BTreeMap<String, u64>, is_complete: bool) {
+        self.failing_since = None;
+        self.begins.push_back(begins);
+        while self.begins.len() > self.most {
+            self.begins.pop_front();
+        }
+        for kept in &self.kept {
+            let places = self.begins.iter().map(|begins| begins.get(&kept.source).copied().unwrap_or(0));
+            let before = places.min().unwrap_or(0);
+            let released = match &kept.journal {
+                Some(journal) => {
+                    journal.hold(false);
+                    journal.release(before)
+                }
+                None => Journal::release_in(&kept.folder, before),
+            };
+            if let Err(error) = released {
+                tracing::warn!("source `{}`: {error}", kept.source);
+            }
+        }
+        // Nobody goes back to where the streams would have to be read again.
+        if is_complete
+            && self.begins.len() == 1
+            && !self.kept.is_empty()
+            && let Err(error) = forget(&self.state)
+        {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// A checkpoint could not be written.
+    pub(crate) fn failed(&mut self, now: Nanoseconds) {
+        let since = *self.failing_since.get_or_insert(now);
+        for kept in self.kept.iter().filter(|kept| now - since >= kept.keep) {
+            if let Some(journal) = &kept.journal {
+                journal.hold(true);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_operators::journal::LEAST_SIZE;
+
+    /// A journal with three segments of lines that are read from a pipe.
+    fn journal(state: &Path) -> Arc<Journal> {
+        let journal = Journal::open(&folder(state, "s"), 1, 4 * LEAST_SIZE).unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        journal.attach(|| Ok(std::os::fd::OwnedFd::from(reader).into())).unwrap();
+        let sender = std::thread::spawn(move || {
+            std::io::Write::write_all(&mut writer, &vec![b'\n'; 3 * SEGMENT as usize]).unwrap();
+        });
+        let (mut cursor, mut buffer) = (tidemill_operators::journal::Cursor::at(0), vec![0; 1 << 20]);
+        while cursor.read(&journal, &mut buffer).unwrap() > 0 {}
+        sender.join().unwrap();
+        journal
+    }
+
+    fn keeper(state: &Path, journal: Option<&Arc<Journal>>, most: usize, known: usize) -> Keeper {
+        let kept = Kept {
+            source: "s".into(),
+            folder: folder(state, "s"),
+            stages: vec!["s".into()],
+            place: |position| position.0.parse().ok(),
+            keep: 1000,
+            journal: journal.cloned(),
+        };
+        let begins = std::iter::repeat_n(BTreeMap::new(), known).collect();
+        Keeper { state: state.to_owned(), kept: vec![kept], begins, most, failing_since: None }
+    }
+
+    fn logs(place: u64) -> BTreeMap<String, EpochLog> {
+        let cut = tidemill_engine::Cut {
+            position: SourcePosition(place.to_string()),
+            skip: 3,
+            sequence: 0,
+            newest: 0,
+            watermark: 0,
+        };
+        let mut log = EpochLog::default();
+        log.cuts.insert(5, cut);
+        BTreeMap::from([("s".to_owned(), log)])
+    }
+
+    #[test]
+    fn what_no_kept_checkpoint_needs_is_released() {
+        for (is_here, most, known) in [(true, 1, 0), (false, 1, 1), (true, 2, 0), (true, 2, 2)] {
+            let state = tempfile::tempdir().unwrap();
+            let journal = journal(state.path());
+            let mut keeper = keeper(state.path(), is_here.then_some(&journal), most, known);
+            let first = || Journal::look(&folder(state.path(), "s")).unwrap().unwrap().first;
+            let begins = keeper.begins(&logs(2 * SEGMENT));
+            assert_eq!(begins["s"], 2 * SEGMENT);
+            keeper.written(keeper.begins(&BTreeMap::new()), false);
+            for _ in 0..most {
+                assert_eq!(first(), 0, "an older checkpoint needs it");
+                keeper.written(begins.clone(), false);
+            }
+            assert!(first() > 0);
+            keeper.written(begins.clone(), true);
+            assert_eq!(state.path().join(JOURNALS).exists(), most > 1);
+        }
+    }
+
+    #[test]
+    fn streams_are_held_when_no_checkpoint_comes_for_too_long() {
+        let state = tempfile::tempdir().unwrap();
+        let journal = journal(state.path());
+        let mut keeper = keeper(state.path(), Some(&journal), 1, 0);
+        let cursor = tidemill_operators::journal::Cursor::at(journal.extent().end);
+        for (now, is_held) in [(5000, false), (5999, false), (6000, true)] {
+            keeper.failed(now);
+            assert_eq!(keeper.kept[0].journal.as_ref().unwrap().is_held(), is_held, "at {now}");
+        }
+        keeper.written(BTreeMap::new(), false);
+        assert!(!journal.is_held());
+        keeper.failed(7000);
+        assert!(!journal.is_held(), "it counts anew");
+        assert!(cursor.is_ready(&journal), "the end is known");
+    }
+}

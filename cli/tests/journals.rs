@@ -1,0 +1,437 @@
+//! Runs that keep their state and read streams: killed, and continued from their journals; through the built binary.
+use crate::command::{Place, command, tidemill};
+use crate::processes::{children, kill};
+use crate::states::parquet_rows;
+use rustix::fs::{CWD, FileType, OFlags, mknodat};
+use serde_json::Value;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+use tidemill_random::Random;
+
+const WORKFLOW: &str = "version: 1
+name: streamed
+sources:
+  - id: events
+    kind: KIND
+    JOURNAL
+    options: {path: PATH, columns: {key: text, at: int64, value: int64}, event_time: at, out_of_order: 1s}
+operators:
+  - {id: some, kind: filter, input: events, options: {where: \"value % 7 != 3\"}}
+  - {id: counted, kind: window, input: some, options: {size: 1s, group_by: [key], aggregates: [{function: count, as: n}]}}
+sinks:
+  - {id: rows, kind: jsonl, input: some, options: {path: out/rows.jsonl, metadata: true}}
+  - {id: table, kind: csv, input: counted, options: {path: out/counted.csv}}
+  - {id: columns, kind: parquet, input: counted, options: {path: out/counted.parquet}}
+run: {tick: 10ms, checkpoint_every: 1, dead_letters: out/dead.jsonl}
+";
+
+fn place(kind: &str, path: &str, journal: &str) -> Place {
+    let place = Place::empty("streamed");
+    let workflow = WORKFLOW.replace("KIND", kind).replace("PATH", path).replace("JOURNAL", journal);
+    place.write("workflow.yaml", workflow);
+    place
+}
+
+const ROWS: usize = 40_000;
+
+/// Lines of irregular length, out of order by less than is allowed, some of which cannot be read.
+fn text(kind: &str) -> String {
+    let mut random = Random::of_seed(11);
+    let mut all = if kind == "csv" { "key,at,value\n".to_owned() } else { String::new() };
+    for i in 0..ROWS {
+        let (key, at) = (i % 13, 1_700_000_000_000 + 3 * i - random.below(300) as usize);
+        let key = format!("k{key}{}", "y".repeat(random.below(12) as usize * usize::from(i % 5 == 0)));
+        let value = if i % 1000 == 998 { "none".to_owned() } else { i.to_string() };
+        all += &match kind {
+            "csv" => format!("{key},{at},{value}\n"),
+            _ => format!("{{\"key\":\"{key}\",\"at\":{at},\"value\":{value},\"more\":[{i}]}}\n"),
+        };
+    }
+    all
+}
+
+fn start(place: &Place, stdin: Stdio) -> Child {
+    let arguments = [&place.argument("workflow.yaml"), "--state", &place.argument("state")];
+    let [workflow, state, folder] = arguments;
+    let mut command = command(&["run", workflow, state, folder, "--checkpoint-interval", "20ms", "--quiet"]);
+    command.stdin(stdin).spawn().unwrap()
+}
+
+fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
+    let files = ["out/rows.jsonl", "out/counted.csv", "out/dead.jsonl"];
+    let mut all: Vec<_> =
+        files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect();
+    all.push(("out/counted.parquet", parquet_rows(&place.path("out/counted.parquet"))));
+    all
+}
+
+#[track_caller]
+fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
+    for ((file, found), (_, expected)) in found.iter().zip(expected) {
+        let at = found.iter().zip(expected).position(|(found, expected)| found != expected);
+        assert!(
+            found == expected,
+            "{file}: {} bytes, {} expected, different at {at:?}: {}",
+            found.len(),
+            expected.len(),
+            String::from_utf8_lossy(&found[at.unwrap_or(0)..(at.unwrap_or(0) + 200).min(found.len())])
+        );
+    }
+}
+
+#[track_caller]
+fn succeeds(child: Child) -> String {
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    stderr
+}
+
+/// What a run writes that nothing disturbs and that has no journal.
+fn undisturbed(kind: &str, text: &str) -> Vec<(&'static str, Vec<u8>)> {
+    let place = place(kind, "'-'", "");
+    let mut child = command(&["run", &place.argument("workflow.yaml"), "--quiet"]);
+    let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    succeeds(child);
+    let outputs = outputs(&place);
+    assert!(outputs.iter().all(|(file, content)| content.len() > 500 || panic!("{file} is nearly empty")));
+    outputs
+}
+
+fn checkpoint(place: &Place) -> u64 {
+    let Ok(text) = std::fs::read_to_string(place.path("state/manifest.json")) else { return 0 };
+    let manifest: Value = serde_json::from_str(&text).unwrap();
+    manifest["manifest"]["checkpoint"].as_u64().unwrap()
+}
+
+/// Bytes that the journal has on the disk.
+fn journal_bytes(place: &Place) -> u64 {
+    let Ok(entries) = std::fs::read_dir(place.path("state/journals/events")) else { return 0 };
+    entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).sum()
+}
+
+/// How far the journal goes: its last segment, and the length of that.
+fn journal_end(place: &Place) -> Option<(String, u64)> {
+    let entries = std::fs::read_dir(place.path("state/journals/events")).ok()?;
+    let segment = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        let is_segment = name.ends_with(".journal");
+        is_segment.then_some((name, entry.metadata().ok()?.len()))
+    };
+    entries.flatten().filter_map(segment).max()
+}
+
+/// Waits until something is so; a process that ended before was not meant to.
+#[track_caller]
+fn until(child: &mut Child, what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if is_so() {
+            return;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "it ended before {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("{what} does not come");
+}
+
+/// Whether a process has a file open.
+fn has_open(process: u32, path: &Path) -> bool {
+    let path = path.canonicalize().unwrap();
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    entries.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|found| found == path))
+}
+
+/// Gives the run some of the stream bit by bit, at least until it has written a checkpoint or has all of it.
+fn feed(place: &Place, mut writer: impl Write, part: &[u8]) {
+    let before = checkpoint(place);
+    for few in part.chunks(997) {
+        writer.write_all(few).unwrap();
+        if checkpoint(place) == before {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+}
+
+/// Kills the run again and again while `writer` gets the text, in parts that end anywhere.
+fn killed_again_and_again(
+    place: &Place,
+    text: &str,
+    mut writer: impl Write,
+    stdin: impl Fn() -> Stdio,
+) -> u32 {
+    let (mut random, mut rest, mut kills) = (Random::of_seed(5), text.as_bytes(), 0);
+    while !rest.is_empty() {
+        let mut child = start(place, stdin());
+        let (part, more) = rest.split_at((20_000 + random.below(150_000) as usize).min(rest.len()));
+        rest = more;
+        let had = journal_end(place);
+        match kills % 3 {
+            // While it starts: the process finds it in the pipe.
+            0 => writer.write_all(part).unwrap(),
+            1 => {
+                writer.write_all(part).unwrap();
+                until(&mut child, "bytes in the journal", || journal_end(place) > had);
+            }
+            _ => feed(place, &mut writer, part),
+        }
+        std::thread::sleep(Duration::from_millis(random.below(30) as u64));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kills += 1;
+    }
+    kills
+}
+
+/// Whoever looks at the outputs cannot tell that the process was killed, again and again.
+#[test]
+fn a_run_of_standard_input_that_is_killed_is_continued() {
+    for kind in ["csv", "jsonl"] {
+        let (place, text) = (place(kind, "'-'", "journal: {}"), text(kind));
+        let (reader, writer) = std::io::pipe().unwrap();
+        let kills =
+            killed_again_and_again(&place, &text, &writer, || Stdio::from(reader.try_clone().unwrap()));
+        assert!(kills >= 6 && checkpoint(&place) > 0, "{kills} kills");
+        assert!(journal_bytes(&place) > 0);
+        drop(writer);
+        succeeds(start(&place, Stdio::from(reader)));
+        same(&outputs(&place), &undisturbed(kind, &text));
+        assert!(!place.path("state/journals").exists(), "nobody needs it any more");
+    }
+}
+
+#[test]
+fn a_run_of_a_pipe_that_is_killed_is_continued() {
+    let (place, text) = (place("jsonl", "events.pipe", "journal: {size: 64MiB, keep: 1min}"), text("jsonl"));
+    let pipe = place.path("events.pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    // Held open, so that what is in it stays.
+    let held = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
+    let writer = OpenOptions::new().write(true).open(&pipe).unwrap();
+    let kills = killed_again_and_again(&place, &text, &writer, Stdio::null);
+    assert!(kills >= 6, "{kills} kills");
+    let mut child = start(&place, Stdio::null());
+    let process = child.id();
+    until(&mut child, "the pipe", || has_open(process, &pipe));
+    drop((writer, held));
+    succeeds(child);
+    let mut found = outputs(&place);
+    let dead = String::from_utf8(std::mem::take(&mut found[2].1)).unwrap();
+    found[2].1 = dead.replace("events.pipe,", "standard input,").into_bytes();
+    same(&found, &undisturbed("jsonl", &text));
+}
+
+const PLAN: &str = "version: 1
+workflow: {name: streamed}
+tick: 10ms
+checkpoint_every: 1
+workers:
+  - {id: edge, tier: edge, worker_type: small}
+  - {id: hub, tier: hub, worker_type: small}
+stages:
+  - {id: events, operator: events, worker: edge}
+  - {id: some, operator: some, worker: edge}
+  - {id: counted, operator: counted, worker: hub}
+  - {id: rows, operator: rows, worker: edge}
+  - {id: table, operator: table, worker: hub}
+  - {id: columns, operator: columns, worker: hub}
+classes:
+  - {id: 0, share: 1, route: {events: events, some: some, counted: counted, rows: rows, table: table, columns: columns}}
+edges:
+  - {from: events, to: some}
+  - {from: some, to: counted}
+  - {from: some, to: rows}
+  - {from: counted, to: table}
+  - {from: counted, to: columns}
+";
+
+/// The process of the worker that reads the stream dies, and the one that started it.
+#[test]
+fn processes_of_workers_read_journals_too() {
+    let (place, text) = (place("csv", "events.pipe", "journal: {}"), text("csv"));
+    place.write("plan.yaml", PLAN);
+    let pipe = place.path("events.pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let held = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
+    let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
+    let start = || {
+        let [workflow, plan, state] =
+            ["workflow.yaml", "plan.yaml", "state"].map(|name| place.argument(name));
+        let arguments = ["run", &workflow, "--processes", "--plan", &plan, "--state", &state, "--quiet"];
+        command(&[&arguments[..], &["--checkpoint-interval", "20ms"]].concat()).spawn().unwrap()
+    };
+    let mut child = start();
+    let (mut workers, mut runs) = (0, 0);
+    for (index, part) in text.as_bytes().chunks(150_001).enumerate() {
+        feed(&place, &mut writer, part);
+        match (index % 2, children(child.id()).first()) {
+            (0, Some(worker)) => {
+                kill(*worker);
+                workers += 1;
+            }
+            _ => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                child = start();
+                runs += 1;
+            }
+        }
+    }
+    assert!(workers >= 2 && runs >= 2, "{workers} workers and {runs} runs were killed");
+    let process = child.id();
+    until(&mut child, "the pipe", || children(process).iter().any(|worker| has_open(*worker, &pipe)));
+    drop((writer, held));
+    succeeds(child);
+    let mut found = outputs(&place);
+    let dead = String::from_utf8(std::mem::take(&mut found[2].1)).unwrap();
+    found[2].1 = dead.replace("events.pipe,", "standard input,").into_bytes();
+    same(&found, &undisturbed("csv", &text));
+}
+
+/// `producer | tidemill run`, both of which are killed, with a producer that goes on with a new line.
+#[test]
+fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
+    let (place, text) = (place("csv", "'-'", "journal: {}"), text("csv"));
+    let half = text.match_indices('\n').nth(ROWS / 2).unwrap().0 + 1;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut child = start(&place, Stdio::from(reader));
+    writer.write_all(&text.as_bytes()[..half + 9]).unwrap();
+    until(&mut child, "all of it in the journal", || journal_bytes(&place) > half as u64);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(writer);
+    let mut child = command(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
+    let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&text.as_bytes()[half..]).unwrap();
+    let told = succeeds(child);
+    let line = &text[half..half + 9];
+    for part in ["has", "in its journal", &format!("another stream follows: {line}")] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    same(&outputs(&place), &undisturbed("csv", &text));
+}
+
+#[test]
+fn journals_are_shown_and_forgotten() {
+    let (place, text) = (place("csv", "'-'", "journal: {}"), text("csv"));
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut child = start(&place, Stdio::from(reader.try_clone().unwrap()));
+    writer.write_all(text.as_bytes()).unwrap();
+    until(&mut child, "a checkpoint", || checkpoint(&place) > 0);
+    let show = |form| tidemill(&["state", "show", &place.argument("state"), "--output", form]).expect(0);
+    let shown = show("table").stdout;
+    assert!(shown.contains("journal  events") && shown.contains("of its stream"), "{shown}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let journal = show("json").json()["journals"]["events"].clone();
+    assert!(
+        journal["end_byte"].as_u64().unwrap() > 0 && journal["records"].as_u64().unwrap() > 0,
+        "{journal}"
+    );
+    // Another size is another size of the same journal.
+    let workflow = std::fs::read_to_string(place.path("workflow.yaml")).unwrap();
+    place.write("workflow.yaml", workflow.replace("journal: {}", "journal: {size: 2GiB}"));
+    let diff = ["state", "diff", &place.argument("state"), &place.argument("workflow.yaml")];
+    tidemill(&diff).expect(0);
+    tidemill(&["state", "reset", &place.argument("state")]).expect(0);
+    assert!(!place.path("state/journals").exists());
+    // A new run, of a stream that gives all again.
+    drop(writer);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let child = start(&place, Stdio::from(reader));
+    writer.write_all(text.as_bytes()).unwrap();
+    drop(writer);
+    succeeds(child);
+    same(&outputs(&place), &undisturbed("csv", &text));
+}
+
+#[test]
+fn a_stream_without_a_journal_is_refused_with_what_to_write() {
+    let place = place("csv", "'-'", "");
+    let child = start(&place, Stdio::piped());
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        told.contains("source 'events' reads standard input") && told.contains("`journal: {}`"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_bucket_cannot_have_a_journal() {
+    let place = place("csv", "'-'", "journal: {}");
+    let mut child = command(&["run", &place.argument("workflow.yaml"), "--state", "s3://bucket/state"]);
+    let child = child.stdin(Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{told}");
+    assert!(told.contains("s3://bucket/state") && told.contains("`--state state`"), "{told}");
+}
+
+#[test]
+fn a_journal_that_is_too_small_for_the_plan_is_refused() {
+    let place = place("csv", "'-'", "journal: {size: 64MiB}");
+    let workflow = std::fs::read_to_string(place.path("workflow.yaml")).unwrap();
+    place.write("workflow.yaml", workflow.replace("checkpoint_every: 1", "checkpoint_every: 500"));
+    let output = start(&place, Stdio::piped()).wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("too small for source `events`") && told.contains("journal: {size: "), "{told}");
+}
+
+#[test]
+fn compressed_data_are_refused_in_front_of_a_journal() {
+    let place = place("csv", "'-'", "journal: {}");
+    let mut child = start(&place, Stdio::piped());
+    child.stdin.take().unwrap().write_all(b"\x1f\x8b\x08\x00\x00").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{told}");
+    assert!(told.contains("gzip -dc"), "{told}");
+}
+
+#[test]
+fn the_report_says_what_is_promised() {
+    let (place, text) = (place("csv", "'-'", "journal: {}"), "key,at,value\na,1,1\nb,2,2\n");
+    let mut file = File::create(place.path("text.csv")).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let run = |more: &[&str]| {
+        let workflow = place.argument("workflow.yaml");
+        let mut child = command(&[&["run", &workflow], more].concat());
+        let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    };
+    let told = run(&["--report", &place.argument("report.html")]);
+    assert!(told.contains("columns, rows, table: exactly once within this process\n"), "{told}");
+    let page = std::fs::read_to_string(place.path("report.html")).unwrap();
+    assert!(page.contains("exactly once within this process"), "{page}");
+    let told = run(&["--output", "json", "--state", &place.argument("state")]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    for sink in told["sinks"].as_array().unwrap() {
+        assert_eq!(
+            sink["promise"],
+            serde_json::json!({"guarantee": "exactly_once", "scope": "run"}),
+            "{sink}"
+        );
+    }
+    // A sink that takes nothing back.
+    let workflow = std::fs::read_to_string(place.path("workflow.yaml")).unwrap();
+    place.write("workflow.yaml", workflow.replace("path: out/rows.jsonl", "path: '-'"));
+    let mut child = start(&place, Stdio::piped());
+    child.stdin.take();
+    let _ = child.wait();
+    let output = tidemill(&["state", "reset", &place.argument("state")]).expect(0);
+    assert!(output.stderr.contains("forgotten"));
+    let mut child = command(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
+    let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let told = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    let line = "rows: at least once: sink `rows` writes to standard output, which takes nothing back";
+    assert_eq!(told.matches(line).count(), 2, "when it begins and in the report: {told}");
+}

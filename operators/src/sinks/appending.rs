@@ -1,0 +1,330 @@
+//! Text files that are continued behind what earlier runs wrote.
+//!
+//! How long the file was before a run stands in a hidden file beside it, `.NAME.appending`, from before the first row until
+//! the run has closed its file. So what a run wrote that did not come to its end is known: the next one cuts it off and
+//! writes it again, unless it goes on from a state.
+use super::lock::lock;
+use super::staging::{Staging, sync_name, write_error};
+use crate::api::OperatorError;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a line that an error shows.
+const SHOWN: usize = 120;
+
+/// What is known of a file that a run continues.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Begun {
+    /// Bytes that it had before.
+    length: u64,
+    /// Which file that is: another one under its name has nothing of the run.
+    device: u64,
+    inode: u64,
+}
+
+/// The hidden file.
+fn mark(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.appending"))
+}
+
+/// Opens the file behind what earlier runs wrote, or makes it, with `header` in front. `is_whole`: whether a file ends with
+/// a whole row.
+///
+/// # Errors
+/// It cannot be written, another run is writing it, it ends in the middle of a row or has another header.
+pub(super) fn open(
+    path: &Path,
+    header: &[u8],
+    is_whole: impl Fn(&File) -> io::Result<bool>,
+) -> Result<Staging, OperatorError> {
+    let failed = |error: io::Error| write_error(path, &error);
+    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let mut options = OpenOptions::new();
+    let target = options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    lock(&target, path)?;
+    let found = target.metadata().map_err(failed)?;
+    let (device, inode) = (found.dev(), found.ino());
+    let begun = read_mark(path)?.filter(|begun| (begun.device, begun.inode) == (device, inode));
+    let length = match begun.filter(|begun| begun.length <= found.len()) {
+        Some(begun) => {
+            target.set_len(begun.length).map_err(failed)?;
+            begun.length
+        }
+        None => found.len(),
+    };
+    if length > 0 {
+        check_header(path, &target, header, length)?;
+        if !is_whole(&target).map_err(failed)? {
+            return Err(torn(path, &target, length));
+        }
+    }
+    write_mark(path, &Begun { length, device, inode })?;
+    let mut staging = Staging::of(path, target, true, length);
+    if length == 0 {
+        // Not staged: a rollback must not take the header away.
+        staging.buffer().extend_from_slice(header);
+        staging.commit()?;
+    }
+    Ok(staging)
+}
+
+/// The run has come to its end: what it wrote stays.
+pub(super) fn finish(path: &Path) -> Result<(), OperatorError> {
+    let mark = mark(path);
+    match std::fs::remove_file(&mark) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(write_error(&mark, &error)),
+        _ => Ok(()),
+    }
+}
+
+fn read_mark(path: &Path) -> Result<Option<Begun>, OperatorError> {
+    let mark = mark(path);
+    let text = match std::fs::read(&mark) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|error| {
+            OperatorError::new(format!("`{}` cannot be read: {error}: allow reading it", mark.display()))
+        })?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| {
+        OperatorError::new(format!(
+            "`{}` does not say how long `{}` was before the last run ({error}): delete it if all of that file is to stay",
+            mark.display(),
+            path.display()
+        ))
+    })
+}
+
+fn write_mark(path: &Path, begun: &Begun) -> Result<(), OperatorError> {
+    let (mark, name) = (mark(path), path.file_name().unwrap_or_default().to_string_lossy());
+    let new = path.with_file_name(format!(".{name}.appending.new"));
+    let written = (|| {
+        let mut file = File::create(&new)?;
+        serde_json::to_writer(&mut file, begun)?;
+        file.flush()?;
+        file.sync_all()?;
+        std::fs::rename(&new, &mark)
+    })();
+    if let Err(error) = written {
+        // It may be what fills the disk.
+        let _ = std::fs::remove_file(&new);
+        return Err(write_error(&mark, &error));
+    }
+    sync_name(&mark)
+}
+
+fn check_header(path: &Path, target: &File, header: &[u8], length: u64) -> Result<(), OperatorError> {
+    let mut found = vec![0; header.len().max(SHOWN).min(length as usize)];
+    target.read_exact_at(&mut found, 0).map_err(|error| write_error(path, &error))?;
+    if found.starts_with(header) {
+        return Ok(());
+    }
+    Err(OperatorError::new(format!(
+        "`{}` cannot be continued: its first line is `{}`, and this run writes `{}`: choose another path, or the columns of \
+         the file with `columns`",
+        path.display(),
+        first_line(&found),
+        first_line(header)
+    )))
+}
+
+fn first_line(bytes: &[u8]) -> String {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let text = String::from_utf8_lossy(line);
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.trim_end().to_owned(),
+    }
+}
+
+/// The error for a file whose last row is not whole.
+fn torn(path: &Path, target: &File, length: u64) -> OperatorError {
+    let mut end = vec![0; (8 * SHOWN).min(length as usize)];
+    let begin = length - end.len() as u64;
+    let read = target.read_exact_at(&mut end, begin);
+    let line = end.strip_suffix(b"\n").unwrap_or(&end).rsplit(|byte| *byte == b'\n').next();
+    let shown = read.map_or(String::new(), |()| first_line(line.unwrap_or_default()));
+    OperatorError::new(format!(
+        "`{path}` cannot be continued: its last row is not whole: `{shown}`: remove it, for instance with `sed -i '$d' \
+         {path}`, or end it with a line break if it is, with `echo >> {path}`",
+        path = path.display()
+    ))
+}
+
+/// Whether a file ends with a line break.
+pub(super) fn ends_with_line_break(file: &File) -> io::Result<bool> {
+    let mut last = [0];
+    file.read_exact_at(&mut last, file.metadata()?.len().saturating_sub(1))?;
+    Ok(last == *b"\n")
+}
+
+/// Whether every quote in a file is closed.
+pub(super) fn closes_quotes(mut file: &File) -> io::Result<bool> {
+    io::Seek::rewind(&mut file)?;
+    let (mut quotes, mut chunk) = (0, vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return Ok(quotes % 2 == 0),
+            Ok(read) => quotes += memchr::memchr_iter(b'"', &chunk[..read]).count(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::{BoundSink, Sink};
+    use crate::kind::SinkKind;
+    use crate::sinks::csv::Csv;
+    use crate::sinks::jsonl::Jsonl;
+    use crate::sinks::parquet::Parquet;
+    use crate::sinks::test::{answers, bind};
+    use crate::testing::{batch, only};
+    use proptest::prelude::*;
+    use serde_json::json;
+    use std::path::Path;
+
+    fn sink(kind: &dyn SinkKind, folder: &Path, name: &str) -> BoundSink {
+        bind(kind, folder, &format!("path: {name}\nmode: append")).unwrap()
+    }
+
+    fn write(sink: &mut dyn Sink, key: &str) {
+        sink.write(&batch(&answers(), &[json!({"key": key, "n": 1})])).unwrap();
+        sink.commit(1).unwrap();
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn each_run_goes_on_behind_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        for kind in [&Csv as &dyn SinkKind, &Jsonl] {
+            let bound = sink(kind, folder.path(), "new/a");
+            for key in ["one", "two \"and\n\" more"] {
+                let mut sink = (bound.make)().unwrap();
+                write(sink.as_mut(), key);
+                assert_eq!(names(&folder.path().join("new")), [".a.appending", "a"]);
+                sink.close().unwrap();
+            }
+            assert_eq!(names(&folder.path().join("new")), ["a"]);
+            let text = std::fs::read_to_string(folder.path().join("new/a")).unwrap();
+            let expected = match kind.kind() {
+                "csv" => "key,n\none,1\n\"two \"\"and\n\"\" more\",1\n",
+                _ => "{\"key\":\"one\",\"n\":1}\n{\"key\":\"two \\\"and\\n\\\" more\",\"n\":1}\n",
+            };
+            assert_eq!(text, expected);
+            std::fs::remove_file(folder.path().join("new/a")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_run_wrote_that_did_not_end_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (bound, path) = (sink(&Csv, folder.path(), "a.csv"), folder.path().join("a.csv"));
+        let mut whole = (bound.make)().unwrap();
+        write(whole.as_mut(), "whole");
+        whole.close().unwrap();
+        let mut killed = (bound.make)().unwrap();
+        write(killed.as_mut(), "again");
+        drop(killed);
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .and_then(|mut f| std::io::Write::write_all(&mut f, b"\"aga"))
+            .unwrap();
+        let mut next = (bound.make)().unwrap();
+        write(next.as_mut(), "again");
+        next.close().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "key,n\nwhole,1\nagain,1\n");
+        // A file that took its place has nothing of a run.
+        drop((bound.make)().unwrap());
+        std::fs::write(folder.path().join("other"), "key,n\nmine,1\nmine,2\nmine,3\nmine,4\n").unwrap();
+        std::fs::rename(folder.path().join("other"), &path).unwrap();
+        drop((bound.make)().unwrap());
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("mine,4\n"));
+    }
+
+    #[test]
+    fn a_foreign_file_that_does_not_fit_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let cases: [(&dyn SinkKind, &str, &[&str]); 5] = [
+            (&Csv, "n,key\n1,a\n", &["first line is `n,key`", "writes `key,n`"]),
+            (&Csv, "key,n\na,1\nb,", &["last row is not whole: `b,`", "sed -i '$d'"]),
+            (&Csv, "key,n\na,1\n\"b\n", &["last row is not whole: `\"b`"]),
+            (&Csv, "k", &["first line is `k`"]),
+            (&Jsonl, "{\"key\":\"a\"}\n{\"ke", &["last row is not whole: `{\"ke`", "echo >> "]),
+        ];
+        for (kind, content, parts) in cases {
+            let path = folder.path().join("a");
+            std::fs::write(&path, content).unwrap();
+            let error = (sink(kind, folder.path(), "a").make)().err().unwrap().message;
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+            assert_eq!(names(folder.path()), ["a"]);
+        }
+    }
+
+    #[test]
+    fn parquet_is_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = only(bind(&Parquet, folder.path(), "path: a.parquet\nmode: append").err().unwrap());
+        assert_eq!(error.code, "E0606");
+        assert!(error.message.contains("nothing can be written behind it"), "{error}");
+        assert!(error.help.as_deref().is_some_and(|help| help.contains("file of its own")), "{error}");
+        let error = bind(&Csv, folder.path(), "path: a.csv\nmode: append\noverwrite: false").err().unwrap();
+        assert!(only(error).help.unwrap().contains("overwrite"));
+        assert!(bind(&Csv, folder.path(), "path: a.csv\nmode: add").is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Runs with a state that are killed anywhere and continued from any token that was recorded, or from none.
+        #[test]
+        fn rows_of_killed_runs_are_there_once(
+            runs in prop::collection::vec(prop::collection::vec((1usize..4, any::<bool>(), any::<bool>()), 1..8), 1..4),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let bound = sink(&Csv, folder.path(), "a.csv");
+            let durable = bound.durable.as_ref().unwrap();
+            let (mut expected, mut next) = (Vec::new(), 0);
+            for run in runs {
+                let (first, mut recorded, mut token) = (next, next, None::<Vec<u8>>);
+                let mut sink = durable(None).unwrap();
+                for (rows, is_recorded, is_killed) in run {
+                    for _ in 0..rows {
+                        write(sink.as_mut(), &format!("k{next}"));
+                        next += 1;
+                    }
+                    if is_recorded {
+                        token = sink.token().unwrap();
+                        sink.flush().unwrap()().unwrap();
+                        recorded = next;
+                    }
+                    if is_killed {
+                        drop(sink);
+                        sink = durable(token.as_deref()).unwrap();
+                        next = if token.is_some() { recorded } else { first };
+                    }
+                }
+                sink.close().unwrap();
+                expected.extend((first..next).map(|n| format!("k{n},1\n")));
+            }
+            let text = std::fs::read_to_string(folder.path().join("a.csv")).unwrap();
+            prop_assert_eq!(text, format!("key,n\n{}", expected.concat()));
+            prop_assert_eq!(names(folder.path()), ["a.csv"]);
+        }
+    }
+}

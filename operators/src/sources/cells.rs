@@ -1,0 +1,49 @@
+//! Values of columns from the text of a record.
+use super::table::Refusal;
+use crate::relational::expression::Cell;
+use tidemill_spec::types::{Column, ColumnType};
+
+/// A number, bool or text of a column's type from text.
+pub(super) fn from_text<'a>(text: &'a str, column: &Column) -> Result<Cell<'a>, Refusal> {
+    if column.column_type == ColumnType::Text {
+        return Ok(Cell::Text(text));
+    }
+    // Trimming looks at whole characters, which takes longer than reading a number.
+    let trimmed = match text.as_bytes() {
+        [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => text,
+        _ => text.trim(),
+    };
+    let wrong = || {
+        ("bad_value", format!("column `{}`: `{}` is no {}", column.name, shorten(text), column.column_type))
+    };
+    match &column.column_type {
+        _ if trimmed.is_empty() => Ok(Cell::Null),
+        ColumnType::Int64 => trimmed.parse().map(Cell::Int).map_err(|_| wrong()),
+        ColumnType::Float64 => float(trimmed)
+            .map(Cell::Float)
+            .map_err(|why| ("bad_value", format!("column `{}`: `{}` {why}", column.name, shorten(text)))),
+        _ if trimmed.eq_ignore_ascii_case("true") || trimmed == "1" => Ok(Cell::Bool(true)),
+        _ if trimmed.eq_ignore_ascii_case("false") || trimmed == "0" => Ok(Cell::Bool(false)),
+        _ => Err(wrong()),
+    }
+}
+
+/// The float64 nearest to a number; an error is what is wrong. Infinities have to be written as such (`inf`): a number
+/// beyond the largest float64 is none.
+pub(super) fn float(text: &str) -> Result<f64, &'static str> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+            Err("does not fit into float64")
+        }
+        Ok(value) => Ok(value),
+        Err(_) => Err("is no float64"),
+    }
+}
+
+/// The beginning of a text, for messages.
+pub(super) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,137 @@
+//! What a run promises of the rows of its sinks: once, or how often else, and why.
+//!
+//! A function of the program alone. A sink has the promise of the weakest source whose records can reach it, through
+//! whatever joins and windows, and its own.
+use crate::graph::Program;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use tidemill_operators::api::SourcePromise;
+use tidemill_spec::plan::Freshness;
+
+/// How often a row comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Guarantee {
+    /// Once.
+    ExactlyOnce,
+    /// Once, or more often after a restart.
+    AtLeastOnce,
+    /// Once, or not at all after a restart or under load.
+    AtMostOnce,
+}
+
+impl Guarantee {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::ExactlyOnce => "exactly once",
+            Self::AtLeastOnce => "at least once",
+            Self::AtMostOnce => "at most once",
+        }
+    }
+}
+
+/// Over what a promise holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// As long as the process lives: the run keeps no state, another process begins anew.
+    Process,
+    /// Over all processes that go on with the run.
+    Run,
+}
+
+/// What is promised of the rows of a sink.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Promise {
+    /// How often a row comes.
+    pub guarantee: Guarantee,
+    /// Over what.
+    pub scope: Scope,
+    /// Why not exactly once: the sources, edges or sinks, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub because: Vec<String>,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.guarantee.text())?;
+        if self.scope == Scope::Process {
+            f.write_str(" within this process")?;
+        }
+        match self.because.is_empty() {
+            true => Ok(()),
+            false => write!(f, ": {}", self.because.join("; ")),
+        }
+    }
+}
+
+/// The promises of the sinks of a program. `keeps_state`: another process can go on with the run.
+pub fn promises(program: &Program, keeps_state: bool) -> BTreeMap<String, Promise> {
+    let scope = if keeps_state { Scope::Run } else { Scope::Process };
+    let of = |sink: &String| {
+        let mut weak = losses(program, sink, keeps_state);
+        weak.extend(repeats(program, sink, keeps_state));
+        let guarantee = weak.iter().map(|(guarantee, _)| *guarantee).max();
+        let guarantee = guarantee.unwrap_or(Guarantee::ExactlyOnce);
+        let because = weak.into_iter().map(|(_, why)| why).collect();
+        (sink.clone(), Promise { guarantee, scope, because })
+    };
+    program.sinks.keys().map(of).collect()
+}
+
+/// What may lose rows on their way to a sink.
+fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, String)> {
+    let (plan, mut lost) = (&program.plan, Vec::new());
+    let operator = |stage: &str| {
+        let stage = plan.stages.iter().find(|known| known.id == stage);
+        stage.map_or("", |stage| stage.operator.as_str())
+    };
+    let (mut seen, mut open) = (BTreeSet::new(), vec![sink]);
+    let mut ways = BTreeSet::new();
+    while let Some(id) = open.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        for edge in plan.edges.iter().filter(|edge| operator(&edge.to) == id) {
+            let from = operator(&edge.from);
+            open.push(from);
+            if matches!(edge.freshness, Some(Freshness::DropOldest | Freshness::Latest)) {
+                ways.insert((from, id));
+            }
+        }
+    }
+    for source in program.sources.values().filter(|source| seen.contains(source.id.as_str())) {
+        let id = &source.id;
+        if source.live {
+            lost.push(format!("source `{id}` is live: what nobody reads in time is gone"));
+        } else if let (true, SourcePromise::AtMostOnce, Some(stream)) =
+            (keeps_state, source.promise(), &source.stream)
+        {
+            lost.push(format!("source `{id}` reads {stream} without a journal"));
+        }
+    }
+    let ways = ways.into_iter();
+    lost.extend(ways.map(|(from, to)| format!("from `{from}` to `{to}` records are dropped for freshness")));
+    lost.into_iter().map(|why| (Guarantee::AtMostOnce, why)).collect()
+}
+
+/// What may give rows again.
+fn repeats(program: &Program, sink: &str, keeps_state: bool) -> Option<(Guarantee, String)> {
+    use crate::failure::OnPanic;
+    let bound = program.sinks.get(sink).filter(|bound| bound.durable.is_none())?;
+    // Nothing is written twice where nothing begins again.
+    let begins_again = keeps_state || program.on_panic.values().any(|reaction| *reaction == OnPanic::Restart);
+    begins_again.then(|| {
+        let to = match (bound.is_standard_output, bound.files.first()) {
+            (true, _) => "standard output".to_owned(),
+            (false, Some(file)) => format!("the pipe or device `{}`", file.display()),
+            (false, None) => format!("`{}`", bound.kind),
+        };
+        (Guarantee::AtLeastOnce, format!("sink `{sink}` writes to {to}, which takes nothing back"))
+    })
+}
+
+#[cfg(test)]
+mod tests;

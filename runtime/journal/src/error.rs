@@ -1,0 +1,85 @@
+//! What can go wrong with a journal.
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk or its permissions.
+    #[error("the journal `{}` cannot be {what}: {source}: {}", path.display(), help(source))]
+    Io {
+        /// What was tried: `read`, `written`.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// What is in it is not what was written.
+    #[error(
+        "the journal `{}` is damaged: {reason}: restore it from a copy of the whole state, or begin anew with `tidemill \
+         state reset`", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// It was written for a source that reads something else.
+    #[error(
+        "the journal `{}` is of another source, or of one that has changed since: undo the change, or begin anew with \
+         `tidemill state reset`", path.display()
+    )]
+    OfAnother {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It does not have what is wanted from it.
+    #[error(
+        "the journal `{}` has bytes {first} to {end} of the stream, and byte {wanted} is wanted: restore it from a copy of \
+         the whole state, or begin anew with `tidemill state reset`", path.display()
+    )]
+    NotThere {
+        /// The folder.
+        path: PathBuf,
+        /// First byte that it has.
+        first: u64,
+        /// Byte behind the last one that it has.
+        end: u64,
+        /// What was wanted.
+        wanted: u64,
+    },
+    /// The stream itself cannot be read.
+    #[error("{0}")]
+    Stream(#[source] io::Error),
+}
+
+impl JournalError {
+    pub(crate) fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { what, path: path.to_owned(), source }
+    }
+
+    pub(crate) fn damaged(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+impl From<JournalError> for io::Error {
+    fn from(error: JournalError) -> Self {
+        io::Error::other(error.to_string())
+    }
+}
+
+fn help(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free some space, then the same command goes on"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "allow writing to the folder of the state"
+        }
+        _ => "check the disk",
+    }
+}

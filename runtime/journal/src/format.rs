@@ -1,0 +1,255 @@
+//! How a segment of a journal looks as bytes. All numbers are little endian.
+//!
+//! | bytes of a segment | |
+//! |---|---|
+//! | 4 | `TMJS` |
+//! | 4 | version of the format, 1 |
+//! | 8 | the source that it is of, as a number |
+//! | 8 | place in the stream of its first byte |
+//! | 8 | number of its first record |
+//! | 16, 8, 8 | where the bytes come from: the boot of the machine, device and number of the stream |
+//! | 4, 4 | crc32c of these 64 bytes, zeros |
+//!
+//! Records follow, each with what one read of the stream gave:
+//!
+//! | bytes of a record | |
+//! |---|---|
+//! | 4 | `TMJR` |
+//! | 4 | bytes of the stream in it |
+//! | 8 | its number |
+//! | 8 | place in the stream of its first byte |
+//! | 4, 4 | zeros, crc32c of these 28 bytes |
+//! | | the bytes |
+//! | 4, 4 | crc32c of the bytes, `TMJE` |
+//!
+//! The checksum stands behind the bytes because those are moved into the file by the system, unseen.
+use std::ops::Range;
+
+/// Bytes in front of the first record.
+pub(crate) const SEGMENT_HEAD: usize = 72;
+/// Bytes in front of what a record has.
+pub(crate) const RECORD_HEAD: usize = 32;
+/// Bytes behind what a record has.
+pub(crate) const RECORD_END: usize = 8;
+/// Bytes of the stream in one record, at most.
+pub(crate) const RECORD_LIMIT: usize = 1 << 20;
+
+const SEGMENT: &[u8; 4] = b"TMJS";
+const VERSION: u32 = 1;
+const RECORD: &[u8; 4] = b"TMJR";
+const END: &[u8; 4] = b"TMJE";
+
+/// Where bytes come from, as far as the system tells: two streams that differ here are not the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Identifies the time since the machine was started; 0: not known.
+    pub(crate) boot: u128,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+/// What stands in front of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentHead {
+    pub(crate) owner: u64,
+    pub(crate) first: u64,
+    pub(crate) sequence: u64,
+    pub(crate) origin: Origin,
+}
+
+/// What stands in front of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecordHead {
+    pub(crate) length: u32,
+    pub(crate) sequence: u64,
+    pub(crate) offset: u64,
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+impl SegmentHead {
+    pub(crate) fn bytes(&self) -> [u8; SEGMENT_HEAD] {
+        let mut bytes = [0; SEGMENT_HEAD];
+        bytes[..4].copy_from_slice(SEGMENT);
+        bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.owner.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.first.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[32..48].copy_from_slice(&self.origin.boot.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.origin.device.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.origin.inode.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..64]);
+        bytes[64..68].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// None: it is none.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..SEGMENT_HEAD)?;
+        let is_whole = bytes.starts_with(SEGMENT) && u32_at(bytes, 64) == crc32c::crc32c(&bytes[..64]);
+        (is_whole && u32_at(bytes, 4) == VERSION).then(|| Self {
+            owner: u64_at(bytes, 8),
+            first: u64_at(bytes, 16),
+            sequence: u64_at(bytes, 24),
+            origin: Origin {
+                boot: u128::from(u64_at(bytes, 32)) | u128::from(u64_at(bytes, 40)) << 64,
+                device: u64_at(bytes, 48),
+                inode: u64_at(bytes, 56),
+            },
+        })
+    }
+}
+
+impl RecordHead {
+    pub(crate) fn bytes(&self) -> [u8; RECORD_HEAD] {
+        let mut bytes = [0; RECORD_HEAD];
+        bytes[..4].copy_from_slice(RECORD);
+        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..28]);
+        bytes[28..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// None: it is none.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_HEAD)?;
+        let is_whole = bytes.starts_with(RECORD) && u32_at(bytes, 28) == crc32c::crc32c(&bytes[..28]);
+        let head = Self { length: u32_at(bytes, 4), sequence: u64_at(bytes, 8), offset: u64_at(bytes, 16) };
+        (is_whole && (1..=RECORD_LIMIT).contains(&(head.length as usize))).then_some(head)
+    }
+}
+
+/// What stands behind the bytes of a record.
+pub(crate) fn record_end(bytes: &[u8]) -> [u8; RECORD_END] {
+    let mut end = [0; RECORD_END];
+    end[..4].copy_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+    end[4..].copy_from_slice(END);
+    end
+}
+
+/// What is in the bytes of a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    pub(crate) head: SegmentHead,
+    /// Place in the stream behind its last whole record.
+    pub(crate) end: u64,
+    /// Number of the record after it.
+    pub(crate) sequence: u64,
+    /// Behind it, where they are in the file: bytes of a record that is not whole because the process that wrote it
+    /// was ended. They were taken from the stream, so nobody else has them.
+    pub(crate) torn: Range<usize>,
+    /// Bytes of the file that its whole records take.
+    pub(crate) whole: usize,
+    /// Something was written behind a record that is wrong: that one was whole once.
+    pub(crate) is_damaged: bool,
+}
+
+/// Reads a segment up to the first record that is not whole. `is_same_boot`: what a process has written of such a record
+/// is what it was told to write, because the machine has not stopped since.
+pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
+    let head = SegmentHead::of(bytes)?;
+    let end = head.first;
+    let mut found =
+        Scanned { head, end, sequence: head.sequence, torn: 0..0, whole: SEGMENT_HEAD, is_damaged: false };
+    while let Some(record) = bytes.get(found.whole..).and_then(RecordHead::of) {
+        if (record.offset, record.sequence) != (found.end, found.sequence) {
+            break;
+        }
+        let begin = found.whole + RECORD_HEAD;
+        let end = begin + record.length as usize;
+        match bytes.get(end..end + RECORD_END) {
+            Some(told) if *told == record_end(&bytes[begin..end]) => {
+                found.end += u64::from(record.length);
+                found.sequence += 1;
+                found.whole = end + RECORD_END;
+            }
+            Some(_) => {
+                found.is_damaged = bytes.len() > end + RECORD_END;
+                break;
+            }
+            None => {
+                if is_same_boot {
+                    found.torn = begin..end.min(bytes.len());
+                }
+                break;
+            }
+        }
+    }
+    // More than one record is behind what is whole: all but the last were waited for.
+    found.is_damaged |= bytes.len() - found.whole > RECORD_HEAD + RECORD_LIMIT + RECORD_END;
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: SegmentHead = SegmentHead {
+        owner: 7,
+        first: 100,
+        sequence: 3,
+        origin: Origin { boot: 1 << 100 | 5, device: 8, inode: 9 },
+    };
+
+    fn segment(records: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = HEAD.bytes().to_vec();
+        let (mut offset, mut sequence) = (HEAD.first, HEAD.sequence);
+        for record in records {
+            let head = RecordHead { length: record.len() as u32, sequence, offset };
+            bytes.extend(head.bytes());
+            bytes.extend_from_slice(record);
+            bytes.extend(record_end(record));
+            (offset, sequence) = (offset + record.len() as u64, sequence + 1);
+        }
+        bytes
+    }
+
+    #[test]
+    fn heads_come_back_and_changed_ones_do_not() {
+        let bytes = HEAD.bytes();
+        assert_eq!(SegmentHead::of(&bytes), Some(HEAD));
+        let record = RecordHead { length: 9, sequence: 8, offset: 7 };
+        assert_eq!(RecordHead::of(&record.bytes()), Some(record));
+        for at in 0..68 {
+            let mut other = bytes;
+            other[at] ^= 1;
+            assert_eq!(SegmentHead::of(&other), None, "byte {at}");
+        }
+        for at in 0..RECORD_HEAD {
+            let mut other = record.bytes();
+            other[at] ^= 1;
+            assert_eq!(RecordHead::of(&other), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_not_whole_is_believed_only_if_the_machine_has_not_stopped() {
+        let bytes = segment(&[b"one\n", b"two\n"]);
+        let whole = scan(&bytes, false).unwrap();
+        assert_eq!((whole.end, whole.sequence, whole.whole), (108, 5, bytes.len()));
+        let cut = &bytes[..bytes.len() - RECORD_END - 1];
+        for (is_same_boot, torn) in [(true, &b"two"[..]), (false, b"")] {
+            let found = scan(cut, is_same_boot).unwrap();
+            assert_eq!((found.end, &cut[found.torn]), (104, torn));
+        }
+    }
+
+    #[test]
+    fn nothing_behind_a_changed_byte_is_believed() {
+        let whole = segment(&[b"one\n", b"two\n", b"three\n"]);
+        for at in SEGMENT_HEAD..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x40;
+            let found = scan(&bytes, true).unwrap();
+            assert!(found.end < 114 && found.torn.is_empty(), "byte {at}: {found:?}");
+        }
+    }
+}

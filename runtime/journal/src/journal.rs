@@ -1,0 +1,453 @@
+//! The journal of one stream.
+use crate::cursor::Cursor;
+use crate::error::JournalError;
+use crate::format::{Origin, RECORD_HEAD, RECORD_LIMIT, RecordHead, SegmentHead, record_end};
+use crate::segments::{self, Active, Segment};
+use crate::stream::{Stream, boot, read_exact_at};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A segment that has so many bytes is followed by another one.
+pub const SEGMENT: u64 = 8 << 20;
+/// Least size of a journal: a segment that is written, one that is not needed any more, and room between them.
+pub const LEAST_SIZE: u64 = 4 * SEGMENT;
+/// Bytes read at once of a stream that the system cannot move.
+const CHUNK: usize = 64 << 10;
+/// How often a journal that is full is looked at for space.
+const LOOK: Duration = Duration::from_millis(5);
+/// After so many looks, 10 s, somebody is told that the stream waits.
+const TELL: u32 = 2000;
+
+/// What a journal has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Place in the stream of its first byte.
+    pub first: u64,
+    /// Place in the stream behind its last byte.
+    pub end: u64,
+    /// Records of the journal, each what one read of the stream gave, since the stream began.
+    pub records: u64,
+    /// Segments.
+    pub segments: usize,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+/// What is known of the files.
+#[derive(Default)]
+pub(crate) struct Known {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) end: u64,
+    sequence: u64,
+    /// Where the bytes of the last segment come from.
+    origin: Origin,
+    /// See [`Journal::keep_beginning`].
+    pub(crate) beginning: Option<Vec<u8>>,
+}
+
+impl Known {
+    pub(crate) fn first(&self) -> u64 {
+        self.segments.first().map_or(self.end, |segment| segment.first)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+}
+
+#[derive(Default)]
+struct Writer {
+    active: Option<Active>,
+    ended: bool,
+    /// What went wrong; said again when asked again.
+    failed: Option<String>,
+}
+
+/// The journal of one stream; see the crate. Shared by those who read from it.
+pub struct Journal {
+    folder: PathBuf,
+    owner: u64,
+    size: u64,
+    known: Mutex<Known>,
+    /// Locked while the stream is waited for.
+    writer: Mutex<Writer>,
+    stream: Mutex<Option<Stream>>,
+    ended: AtomicBool,
+    held: AtomicBool,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Journal {
+    /// Opens the journal in a folder, which is made if it is not there. `owner`: what it is the journal of, as a number;
+    /// `size`: bytes that its files may have, at least [`LEAST_SIZE`]. Nobody else may have it open.
+    ///
+    /// # Errors
+    /// It is damaged or of another owner, or the disk fails.
+    pub fn open(folder: &Path, owner: u64, size: u64) -> Result<Arc<Self>, JournalError> {
+        let missing: Vec<_> = folder.ancestors().take_while(|path| !path.exists()).collect();
+        for path in missing.into_iter().rev() {
+            std::fs::create_dir(path).map_err(|error| JournalError::io("made", path, error))?;
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+            segments::sync_names(above.unwrap_or(Path::new(".")))?;
+        }
+        segments::tidy(folder)?;
+        let found = segments::recover(folder, owner)?;
+        let known = Known {
+            segments: found.segments,
+            end: found.end,
+            sequence: found.sequence,
+            origin: found.origin,
+            beginning: segments::read_beginning(folder)?,
+        };
+        let journal = Self {
+            folder: folder.to_owned(),
+            owner,
+            size: size.max(LEAST_SIZE),
+            known: Mutex::new(known),
+            writer: Mutex::default(),
+            stream: Mutex::default(),
+            ended: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+        };
+        if !found.torn.is_empty() {
+            // They were taken from the stream by a process that was killed before it had written all of the record.
+            journal.write(&mut lock(&journal.writer), found.origin, &found.torn)?;
+        }
+        Ok(Arc::new(journal))
+    }
+
+    /// Has the journal go on with a stream, where it has none yet. What the journal ends with is cut off if it is no
+    /// whole line and the stream is not the one that it was read from: the rest of the line will not come. Gives that.
+    ///
+    /// # Errors
+    /// Of `open` and of the disk.
+    pub fn attach(&self, open: impl FnOnce() -> io::Result<File>) -> Result<Vec<u8>, JournalError> {
+        let mut attached = lock(&self.stream);
+        if attached.is_some() {
+            return Ok(Vec::new());
+        }
+        let stream = open().and_then(Stream::new).map_err(JournalError::Stream)?;
+        let is_other = {
+            let known = lock(&self.known);
+            known.end > known.first() && known.origin != stream.origin
+        };
+        let cut = if is_other { self.cut_unfinished_line(stream.origin)? } else { Vec::new() };
+        *attached = Some(stream);
+        Ok(cut)
+    }
+
+    fn cut_unfinished_line(&self, origin: Origin) -> Result<Vec<u8>, JournalError> {
+        let Extent { first, end, .. } = self.extent();
+        let (mut from, mut line) = (end, Vec::new());
+        while from > first {
+            let begin = from.saturating_sub(CHUNK as u64).max(first);
+            let mut part = vec![0; (from - begin) as usize];
+            Cursor::at(begin).read_exact(self, &mut part)?;
+            let rest = part.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let is_found = rest > 0;
+            line.splice(0..0, part.drain(rest..));
+            from = begin;
+            if is_found {
+                break;
+            }
+        }
+        let to = end - line.len() as u64;
+        if to == end {
+            return Ok(line);
+        }
+        loop {
+            let last = lock(&self.known).segments.pop_if(|last| last.first > to);
+            let Some(last) = last else { break };
+            segments::remove(&segments::path_of(&self.folder, last.first))?;
+        }
+        segments::sync_names(&self.folder)?;
+        lock(&self.known).end = to;
+        let mut writer = lock(&self.writer);
+        writer.active = Some(self.begin_segment(origin)?);
+        Ok(line)
+    }
+
+    /// Begins a segment behind all that is there.
+    fn begin_segment(&self, origin: Origin) -> Result<Active, JournalError> {
+        let (first, sequence) = {
+            let known = lock(&self.known);
+            (known.end, known.sequence)
+        };
+        // What the system writes of this machine's life is believed while that lasts.
+        let origin = Origin { boot: boot(), ..origin };
+        let head = SegmentHead { owner: self.owner, first, sequence, origin };
+        let active = Active::create(&self.folder, head)?;
+        let mut known = lock(&self.known);
+        known.segments.retain(|segment| segment.first != first);
+        known.segments.push(Segment { first, bytes: active.length });
+        known.origin = origin;
+        Ok(active)
+    }
+
+    /// The segment to write to.
+    fn active<'a>(&self, writer: &'a mut Writer, origin: Origin) -> Result<&'a mut Active, JournalError> {
+        if writer.active.as_ref().is_none_or(|active| active.length >= SEGMENT) {
+            writer.active = Some(self.begin_segment(origin)?);
+        }
+        Ok(writer.active.as_mut().expect("made above"))
+    }
+
+    /// Writes bytes as a record, durably.
+    fn write(&self, writer: &mut Writer, origin: Origin, bytes: &[u8]) -> Result<(), JournalError> {
+        let (sequence, offset) = self.next();
+        let active = self.active(writer, origin)?;
+        active.append(sequence, offset, bytes)?;
+        let length = active.length;
+        self.count(bytes.len(), length);
+        Ok(())
+    }
+
+    /// Number and place of the next record.
+    fn next(&self) -> (u64, u64) {
+        let known = lock(&self.known);
+        (known.sequence, known.end)
+    }
+
+    /// A record has been written.
+    fn count(&self, bytes: usize, segment_bytes: u64) {
+        let mut known = lock(&self.known);
+        known.end += bytes as u64;
+        known.sequence += 1;
+        if let Some(last) = known.segments.last_mut() {
+            last.bytes = segment_bytes;
+        }
+    }
+
+    /// Takes from the stream what it has, durably, for a reader who wants what is behind `offset`. Waits until there is
+    /// something, and until there is space. `false`: the stream has ended.
+    ///
+    /// # Errors
+    /// The stream cannot be read or the journal not written; nothing more is taken then.
+    pub(crate) fn pull(&self, offset: u64) -> Result<bool, JournalError> {
+        let stream = lock(&self.stream).clone();
+        let stream = stream.ok_or_else(|| JournalError::Stream(io::ErrorKind::NotConnected.into()))?;
+        let mut writer = lock(&self.writer);
+        if let Some(failure) = &writer.failed {
+            return Err(JournalError::Stream(io::Error::other(failure.clone())));
+        }
+        // Another reader has waited for it.
+        if lock(&self.known).end > offset {
+            return Ok(true);
+        }
+        if writer.ended {
+            return Ok(false);
+        }
+        stream.wait(true).map_err(JournalError::Stream)?;
+        let mut looks = 0u32;
+        while !self.has_space() {
+            looks += 1;
+            if looks == TELL {
+                let (journal, extent) = (self.folder.display(), self.extent());
+                tracing::warn!(
+                    "the journal `{journal}` has {} bytes of at most {}, or no checkpoint can be written: the stream waits \
+                     for a checkpoint",
+                    extent.bytes,
+                    self.size
+                );
+            }
+            std::thread::sleep(LOOK);
+        }
+        match self.take(&mut writer, &stream) {
+            Ok(0) => {
+                writer.ended = true;
+                self.ended.store(true, Ordering::Release);
+                Ok(lock(&self.known).end > offset)
+            }
+            Ok(_) => Ok(true),
+            Err(error) => {
+                writer.failed = Some(error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes what is there; 0: it has ended.
+    fn take(&self, writer: &mut Writer, stream: &Stream) -> Result<usize, JournalError> {
+        if let Some(waiting) = stream.movable().map_err(JournalError::Stream)? {
+            if waiting == 0 {
+                return self.end_line(writer, stream.origin).map(|()| 0);
+            }
+            let moved = self.move_record(writer, stream, waiting.min(RECORD_LIMIT))?;
+            if moved > 0 {
+                return Ok(moved);
+            }
+        }
+        let mut bytes = vec![0; CHUNK];
+        let read = stream.read(&mut bytes).map_err(JournalError::Stream)?;
+        match read {
+            0 => self.end_line(writer, stream.origin)?,
+            _ => self.write(writer, stream.origin, &bytes[..read])?,
+        }
+        Ok(read)
+    }
+
+    fn move_record(&self, writer: &mut Writer, stream: &Stream, bytes: usize) -> Result<usize, JournalError> {
+        let (sequence, offset) = self.next();
+        let active = self.active(writer, stream.origin)?;
+        let (at, begin) = (active.length, active.length + RECORD_HEAD as u64);
+        let mut head = RecordHead { length: bytes as u32, sequence, offset };
+        active.file.write_all_at(&head.bytes(), at).map_err(active.failed("written"))?;
+        let moved = stream.move_into(&active.file, begin, bytes).map_err(active.failed("written"))?;
+        if moved == 0 {
+            return Ok(0);
+        }
+        if moved < bytes {
+            head.length = moved as u32;
+            active.file.write_all_at(&head.bytes(), at).map_err(active.failed("written"))?;
+        }
+        let mut content = vec![0; moved];
+        read_exact_at(&active.file, &mut content, begin).map_err(active.failed("read"))?;
+        let end = record_end(&content);
+        active.file.write_all_at(&end, begin + moved as u64).map_err(active.failed("written"))?;
+        active.finish(moved)?;
+        let length = active.length;
+        self.count(moved, length);
+        Ok(moved)
+    }
+
+    /// A line that the end of the stream ended is a whole one, whatever is read behind it later.
+    fn end_line(&self, writer: &mut Writer, origin: Origin) -> Result<(), JournalError> {
+        let Extent { first, end, .. } = self.extent();
+        if end > first {
+            let mut last = [0];
+            Cursor::at(end - 1).read_exact(self, &mut last)?;
+            if last != *b"\n" {
+                return self.write(writer, origin, b"\n");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record can be added.
+    fn has_space(&self) -> bool {
+        if self.is_held() {
+            return false;
+        }
+        let mut known = lock(&self.known);
+        let is_full = |known: &Known| known.bytes() + 2 * RECORD_LIMIT as u64 > self.size;
+        if is_full(&known) {
+            // Another process may have deleted the first ones.
+            known.segments.retain(|segment| segments::path_of(&self.folder, segment.first).exists());
+        }
+        !is_full(&known)
+    }
+
+    /// Whether what is behind `offset` can be had without waiting for another program.
+    pub(crate) fn is_ready(&self, offset: u64) -> bool {
+        if lock(&self.known).end > offset || self.ended.load(Ordering::Acquire) {
+            return true;
+        }
+        let stream = lock(&self.stream).clone();
+        stream.is_some_and(|stream| stream.wait(false).unwrap_or(true)) && self.has_space()
+    }
+
+    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
+        lock(&self.known)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Keeps what the stream begins with, up to `end`, for as long as the journal is there: what describes all that
+    /// comes behind it, such as a header line. To be called before anything is released; once is enough.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn keep_beginning(&self, end: u64) -> Result<(), JournalError> {
+        if self.known().beginning.is_some() {
+            return Ok(());
+        }
+        let mut bytes = vec![0; end as usize];
+        Cursor::at(0).read_exact(self, &mut bytes)?;
+        segments::write_beginning(&self.folder, &bytes)?;
+        self.known().beginning = Some(bytes);
+        Ok(())
+    }
+
+    /// Whether the stream can be read from its first byte, at least what was [kept](Self::keep_beginning) of it.
+    pub fn has_beginning(&self) -> bool {
+        let known = self.known();
+        known.first() == 0 || known.beginning.as_ref().is_some_and(|bytes| !bytes.is_empty())
+    }
+
+    /// Nothing before this place in the stream is wanted any more.
+    ///
+    /// # Errors
+    /// A segment cannot be deleted; the journal can still be used.
+    pub fn release(&self, before: u64) -> Result<(), JournalError> {
+        let gone: Vec<u64> = {
+            let mut known = self.known();
+            let count = known.segments.iter().skip(1).take_while(|next| next.first <= before).count();
+            known.segments.drain(..count).map(|segment| segment.first).collect()
+        };
+        for first in gone {
+            segments::remove(&segments::path_of(&self.folder, first))?;
+        }
+        Ok(())
+    }
+
+    /// While this is so, nothing is taken from the stream.
+    pub fn hold(&self, is_held: bool) {
+        self.held.store(is_held, Ordering::Release);
+    }
+
+    /// See [`Journal::hold`].
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// What it has.
+    pub fn extent(&self) -> Extent {
+        let known = self.known();
+        Extent {
+            first: known.first(),
+            end: known.end,
+            records: known.sequence,
+            segments: known.segments.len(),
+            bytes: known.bytes(),
+        }
+    }
+
+    /// What the journal in a folder has, also while a process has it open; none where there is none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn look(folder: &Path) -> Result<Option<Extent>, JournalError> {
+        let listed = segments::list(folder)?;
+        let (Some(first), Some(last)) = (listed.first(), listed.last()) else { return Ok(None) };
+        let (_, found) = segments::read(folder, last.first)?;
+        Ok(Some(Extent {
+            first: first.first,
+            end: found.end + found.torn.len() as u64,
+            records: found.sequence,
+            segments: listed.len(),
+            bytes: listed.iter().map(|segment| segment.bytes).sum(),
+        }))
+    }
+
+    /// Deletes the first segments of the journal in a folder, as [`Journal::release`], for another process that has it open.
+    ///
+    /// # Errors
+    /// A segment cannot be deleted.
+    pub fn release_in(folder: &Path, before: u64) -> Result<(), JournalError> {
+        let listed = segments::list(folder)?;
+        for pair in listed.windows(2).take_while(|pair| pair[1].first <= before) {
+            segments::remove(&segments::path_of(folder, pair[0].first))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! Keeps what was read of a stream on disk, so that another process can read it again: standard input, a pipe, a device.
+//!
+//! A [`Journal`] is a folder with segments of some MiB, which hold the bytes of the stream in records with numbers and
+//! checksums. Whoever reads has a [`Cursor`]: it gives what the journal has, and behind that what the stream gives, which
+//! is in the journal and on the disk (fsync) before anybody gets it. All that waits in a pipe becomes one record, so a
+//! disk that is slow makes records large, not many. What is not wanted any more is [released](Journal::release), a segment
+//! at a time; a journal that is full takes nothing more from the stream.
+//!
+//! # What survives
+//!
+//! * The end of a process (`kill -9`): everything. Bytes of a pipe are moved into the file by the system (`splice`), so
+//!   at every moment each of them is in the pipe or in the journal. Of a device or a socket, up to 64 KiB can be lost
+//!   between two system calls, none of which anybody has seen.
+//! * The end of the machine: everything that anybody was given. What had been taken from the stream and was not yet on the
+//!   disk is lost, as is what is in a pipe.
+//!
+//! A record that is not whole is cut off, unless the machine has run since: then its bytes are what the stream gave.
+//! Half a line at the end waits for its rest, if the stream is still the same one; else it is cut off, too.
+//!
+//! ```
+//! use std::io::Write;
+//! use std::os::fd::OwnedFd;
+//! use tidemill_journal::{Cursor, Journal, LEAST_SIZE};
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("events");
+//! let (reader, mut writer) = std::io::pipe()?;
+//! writer.write_all(b"one\ntwo\n")?;
+//! let journal = Journal::open(&path, 7, LEAST_SIZE)?;
+//! journal.attach(|| Ok(OwnedFd::from(reader).into()))?;
+//! let (mut cursor, mut bytes) = (Cursor::at(0), [0; 100]);
+//! assert_eq!(cursor.read(&journal, &mut bytes)?, 8);
+//! drop(journal); // or the process is killed
+//!
+//! let journal = Journal::open(&path, 7, LEAST_SIZE)?;
+//! let mut cursor = Cursor::at(4);
+//! assert_eq!(cursor.read(&journal, &mut bytes)?, 4);
+//! assert_eq!(bytes[..4], *b"two\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+
+mod cursor;
+mod error;
+mod format;
+mod journal;
+mod segments;
+mod stream;
+
+#[cfg(test)]
+mod recovery_tests;
+
+pub use cursor::Cursor;
+pub use error::JournalError;
+pub use journal::{Extent, Journal, LEAST_SIZE, SEGMENT};

@@ -1,0 +1,220 @@
+//! The files of a journal: segments, each called by the place in the stream where it begins, and the beginning of the
+//! stream.
+//!
+//! A segment holds up to where the next one begins: what a process left behind that does not count any more is cut off by
+//! a segment that begins earlier. Nothing that is written is ever changed.
+use crate::error::JournalError;
+use crate::format::{Origin, RECORD_END, RecordHead, SEGMENT_HEAD, Scanned, SegmentHead, record_end, scan};
+use crate::stream::boot;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const ENDING: &str = ".journal";
+/// A file that gets another name when it is whole.
+const NEW: &str = "new";
+/// What stands in front of all records, such as a header line, for as long as the journal is there.
+const BEGINNING: &str = "beginning";
+/// Stands in front of it, with its checksum behind.
+const BEGINNING_MARK: &[u8; 4] = b"TMJB";
+
+/// A segment that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Place in the stream where it begins.
+    pub(crate) first: u64,
+    /// Bytes of its file.
+    pub(crate) bytes: u64,
+}
+
+/// The file of a segment.
+pub(crate) fn path_of(folder: &Path, first: u64) -> PathBuf {
+    folder.join(format!("{first:020}{ENDING}"))
+}
+
+/// The segments of a folder, oldest first.
+pub(crate) fn list(folder: &Path) -> Result<Vec<Segment>, JournalError> {
+    let failed = |error| JournalError::io("read", folder, error);
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let first = name.to_str().and_then(|name| name.strip_suffix(ENDING)).and_then(|n| n.parse().ok());
+        let Some(first) = first else { continue };
+        match entry.metadata() {
+            Ok(metadata) => found.push(Segment { first, bytes: metadata.len() }),
+            Err(error) if error.kind() == ErrorKind::NotFound => {} // deleted in between
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    found.sort_by_key(|segment| segment.first);
+    Ok(found)
+}
+
+/// Reads a whole segment.
+pub(crate) fn read(folder: &Path, first: u64) -> Result<(Vec<u8>, Scanned), JournalError> {
+    let path = path_of(folder, first);
+    let bytes = std::fs::read(&path).map_err(|error| JournalError::io("read", &path, error))?;
+    let now = boot();
+    let is_same_boot = SegmentHead::of(&bytes).is_some_and(|head| head.origin.boot == now && now != 0);
+    let found = scan(&bytes, is_same_boot).filter(|found| found.head.first == first);
+    let found = found.ok_or_else(|| JournalError::damaged(&path, "it does not begin as a segment does"))?;
+    if found.is_damaged {
+        return Err(JournalError::damaged(&path, format!("what is behind byte {} is wrong", found.whole)));
+    }
+    Ok((bytes, found))
+}
+
+/// What a process finds that goes on with a journal.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) end: u64,
+    pub(crate) sequence: u64,
+    pub(crate) origin: Origin,
+    /// Bytes behind `end` of a record that is not whole.
+    pub(crate) torn: Vec<u8>,
+}
+
+/// Looks at all segments; only what is whole counts.
+pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalError> {
+    let mut recovered = Recovered::default();
+    let listed = list(folder)?;
+    for (index, segment) in listed.iter().enumerate() {
+        let (bytes, found) = match read(folder, segment.first) {
+            // Another process has released it just now, with all before it.
+            Err(JournalError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                recovered.segments.clear();
+                continue;
+            }
+            read => read?,
+        };
+        if found.head.owner != owner {
+            return Err(JournalError::OfAnother { path: folder.to_owned() });
+        }
+        recovered.segments.push(*segment);
+        (recovered.end, recovered.sequence) = (found.end, found.sequence);
+        recovered.origin = found.head.origin;
+        recovered.torn = bytes[found.torn.clone()].to_vec();
+        let Some(next) = listed.get(index + 1) else { break };
+        if found.end >= next.first {
+            continue;
+        }
+        if found.whole < bytes.len() {
+            let path = path_of(folder, segment.first);
+            let reason = format!("what is behind byte {} is wrong", found.whole);
+            return Err(JournalError::damaged(&path, reason));
+        }
+        // Some were deleted, of which a loss of power has brought back the first ones.
+        recovered.segments.clear();
+    }
+    for old in listed.iter().filter(|old| !recovered.segments.contains(old)) {
+        remove(&path_of(folder, old.first))?;
+    }
+    Ok(recovered)
+}
+
+/// Deletes a file; one that is not there is fine.
+pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(JournalError::io("deleted", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_names(folder: &Path) -> Result<(), JournalError> {
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| JournalError::io("synced", folder, error))
+}
+
+/// Puts a file in its place, whole.
+fn place(
+    folder: &Path,
+    path: &Path,
+    write: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<File, JournalError> {
+    let new = folder.join(NEW);
+    let made = (|| {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new)?;
+        write(&file)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)?;
+        Ok(file)
+    })();
+    match made {
+        Ok(file) => sync_names(folder).map(|()| file),
+        Err(error) => {
+            // It may be what fills the disk.
+            let _ = std::fs::remove_file(&new);
+            Err(JournalError::io("written", path, error))
+        }
+    }
+}
+
+/// A segment that is being written.
+pub(crate) struct Active {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    /// Bytes of the file that count.
+    pub(crate) length: u64,
+}
+
+impl Active {
+    /// Begins a segment, durably; one that begins at the same place is replaced.
+    pub(crate) fn create(folder: &Path, head: SegmentHead) -> Result<Self, JournalError> {
+        let path = path_of(folder, head.first);
+        let file = place(folder, &path, |file| file.write_all_at(&head.bytes(), 0))?;
+        Ok(Self { file, path, length: SEGMENT_HEAD as u64 })
+    }
+
+    pub(crate) fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> JournalError {
+        let path = self.path.clone();
+        move |error| JournalError::Io { what, path, source: error }
+    }
+
+    /// Writes a whole record, and waits until it is on the disk.
+    pub(crate) fn append(&mut self, sequence: u64, offset: u64, bytes: &[u8]) -> Result<(), JournalError> {
+        let head = RecordHead { length: bytes.len() as u32, sequence, offset };
+        let record = [&head.bytes()[..], bytes, &record_end(bytes)].concat();
+        self.file.write_all_at(&record, self.length).map_err(self.failed("written"))?;
+        self.finish(bytes.len())
+    }
+
+    /// Waits until a record with so many bytes, which is in the file, is on the disk.
+    pub(crate) fn finish(&mut self, bytes: usize) -> Result<(), JournalError> {
+        self.file.sync_data().map_err(self.failed("synced"))?;
+        self.length += (crate::format::RECORD_HEAD + bytes + RECORD_END) as u64;
+        Ok(())
+    }
+}
+
+/// Keeps the beginning of the stream.
+pub(crate) fn write_beginning(folder: &Path, bytes: &[u8]) -> Result<(), JournalError> {
+    let all = [BEGINNING_MARK, bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
+    place(folder, &folder.join(BEGINNING), |file| file.write_all_at(&all, 0)).map(drop)
+}
+
+/// The beginning of the stream, if it is kept.
+pub(crate) fn read_beginning(folder: &Path) -> Result<Option<Vec<u8>>, JournalError> {
+    let path = folder.join(BEGINNING);
+    let bytes = match std::fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(|error| JournalError::io("read", &path, error))?,
+    };
+    let kept = bytes.strip_prefix(BEGINNING_MARK).and_then(|rest| rest.split_last_chunk::<4>());
+    match kept {
+        Some((kept, checksum)) if crc32c::crc32c(kept).to_le_bytes() == *checksum => Ok(Some(kept.to_vec())),
+        _ => Err(JournalError::damaged(&path, "its checksum is wrong")),
+    }
+}
+
+/// Removes what a process left that was ended while it made a file.
+pub(crate) fn tidy(folder: &Path) -> Result<(), JournalError> {
+    remove(&folder.join(NEW))
+}

@@ -1,0 +1,143 @@
+//! The stream that is journalled: a pipe, standard input, a device, a socket.
+use crate::format::Origin;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::sync::Arc;
+
+/// What a pipe may hold, where it can be made to: so much at most is taken with one wait for the disk.
+#[cfg(target_os = "linux")]
+const PIPE: usize = 1 << 20;
+
+/// A stream to take bytes from.
+#[derive(Clone)]
+pub(crate) struct Stream {
+    file: Arc<File>,
+    is_pipe: bool,
+    pub(crate) origin: Origin,
+}
+
+impl Stream {
+    pub(crate) fn new(file: File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        let origin = Origin { boot: boot(), device: found.dev(), inode: found.ino() };
+        let is_pipe = cfg!(target_os = "linux") && found.file_type().is_fifo();
+        #[cfg(target_os = "linux")]
+        if is_pipe && rustix::pipe::fcntl_getpipe_size(&file).is_ok_and(|size| size < PIPE) {
+            // A user may have too many large ones already; a small one works as well.
+            let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
+        }
+        Ok(Self { file: Arc::new(file), is_pipe, origin })
+    }
+
+    /// Waits until there is something, or the end; `false`: not within no time at all.
+    pub(crate) fn wait(&self, forever: bool) -> io::Result<bool> {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        loop {
+            let timeout = if forever { None } else { Some(&now) };
+            match poll(&mut [PollFd::new(&*self.file, PollFlags::IN)], timeout) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Bytes that can be moved by the system, of one that is ready; none: it can only be read. 0: it has ended.
+    pub(crate) fn movable(&self) -> io::Result<Option<usize>> {
+        match self.is_pipe {
+            true => {
+                let waiting = rustix::io::ioctl_fionread(&*self.file)?;
+                Ok(Some(usize::try_from(waiting).unwrap_or(usize::MAX)))
+            }
+            false => Ok(None),
+        }
+    }
+
+    /// Moves bytes into a file: at every moment each is either in the pipe or in the file, so that a process that is
+    /// killed loses none. Gives how many; 0: this file system cannot do that.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn move_into(&self, file: &File, at: u64, bytes: usize) -> io::Result<usize> {
+        use rustix::pipe::{SpliceFlags, splice};
+        let mut to = at;
+        let mut moved = 0;
+        while moved < bytes {
+            match splice(&*self.file, None, file, Some(&mut to), bytes - moved, SpliceFlags::empty()) {
+                Ok(0) => break,
+                Ok(more) => moved += more,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) if moved == 0 => return Ok(0),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(moved)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn move_into(&self, _: &File, _: u64, _: usize) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    /// Reads some bytes; 0 only at the end.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.wait(true)?;
+            match (&*self.file).read(buffer) {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// The time since the machine was started, as a number; 0: not known.
+pub(crate) fn boot() -> u128 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or(0)
+}
+
+/// Fills `buffer` from a place in a file.
+pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<()> {
+    file.read_exact_at(buffer, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+
+    #[test]
+    fn what_is_moved_is_in_the_file_and_no_more_in_the_pipe() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let stream = Stream::new(File::from(OwnedFd::from(reader))).unwrap();
+        assert!(!stream.wait(false).unwrap());
+        writer.write_all(b"one\ntwo\n").unwrap();
+        assert!(stream.wait(false).unwrap());
+        let file = tempfile::tempfile().unwrap();
+        if let Some(waiting) = stream.movable().unwrap() {
+            assert_eq!(waiting, 8);
+            assert_eq!(stream.move_into(&file, 3, 4).unwrap(), 4);
+            let mut found = [0; 4];
+            read_exact_at(&file, &mut found, 3).unwrap();
+            assert_eq!(&found, b"one\n");
+        }
+        drop(writer);
+        let mut rest = [0; 16];
+        let read = stream.read(&mut rest).unwrap();
+        assert!(rest[..read].ends_with(b"two\n"));
+        assert!(stream.wait(false).unwrap());
+        assert!(matches!(stream.movable().unwrap(), None | Some(0)));
+        assert_eq!(stream.read(&mut rest).unwrap(), 0);
+    }
+
+    #[test]
+    fn two_pipes_are_two_streams() {
+        let of = || Stream::new(File::from(OwnedFd::from(std::io::pipe().unwrap().0))).unwrap();
+        let (one, other) = (of(), of());
+        assert_ne!(one.origin, other.origin);
+        assert_eq!(one.origin.boot, other.origin.boot);
+    }
+}
