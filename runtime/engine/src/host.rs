@@ -337,7 +337,7 @@ impl Host {
             if self.slots[peer].is_none() {
                 let Some(incarnation) = &self.incarnations[own] else { return Ok(()) };
                 let (number, peer) = (incarnation.number, hosts[peer].as_str());
-                if let Some(command) = network.open(id, role, number, peer, &channel.schema) {
+                if let Some(command) = network.open(id, role, number, peer, (&channel.schema, channel.wire.as_ref())) {
                     incarnation.command(command);
                 }
                 return Ok(());

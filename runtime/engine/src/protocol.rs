@@ -7,6 +7,7 @@
 //! Each side's words arrive in the order in which they were sent, or the connection is lost as a whole: what a host said before
 //! a part of a checkpoint (dead letters, cuts of epochs) is known when the part is.
 use crate::checkpoint::{Past, SinkPast, StageChange};
+use crate::emulation::HostEmulation;
 use crate::failure::RunError;
 use crate::frame::{Epoch, Nanoseconds};
 use crate::metrics::Figures;
@@ -74,6 +75,8 @@ pub(crate) struct Beginning {
     pub(crate) dilation: f64,
     /// Where the other hosts are reached.
     pub(crate) peers: BTreeMap<String, Address>,
+    /// Workers and wires are emulated.
+    pub(crate) emulation: Option<HostEmulation>,
 }
 
 /// Which part of a checkpoint is wanted.

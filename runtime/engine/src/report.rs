@@ -1,6 +1,6 @@
 //! What a run did, in figures.
 use crate::clock::{Clock, Nanoseconds};
-use crate::emulation::{EmulationReport, Emulator};
+use crate::emulation::{Emulated, EmulationReport};
 use crate::graph::{MetricsTable, Program, SlotSpec};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
@@ -26,7 +26,7 @@ pub(crate) struct RunFacts {
     pub(crate) program: Program,
     pub(crate) slots: Vec<SlotFacts>,
     pub(crate) restarts: AtomicU64,
-    pub(crate) emulator: Option<Arc<Emulator>>,
+    pub(crate) emulated: Option<Emulated>,
 }
 
 /// A slot as reports see it.
@@ -317,10 +317,7 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
         dead_letter_samples: facts.letters.samples(),
         dead_letter_groups: facts.letters.groups(),
         restarts: facts.restarts.load(Ordering::Relaxed),
-        emulation: facts.emulator.as_ref().map(|emulator| {
-            let worker = |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|s| s.worker.clone());
-            emulator.report(worker)
-        }),
+        emulation: facts.emulated.as_ref().map(|emulated| emulated.report(&facts.program)),
     }
 }
 

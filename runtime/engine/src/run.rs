@@ -12,7 +12,7 @@ use crate::clock::{AdjustedClock, Clock, Nanoseconds, WallClock};
 use crate::coordinator::{
     Checkpoints, Coordinator, Event, Hands, Hosts, Orders, RemoteHosts, Shown, Workers,
 };
-use crate::emulation::{Emulation, Emulator};
+use crate::emulation::{Emulated, Emulation};
 use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
 use crate::faults::Faults;
@@ -149,8 +149,8 @@ impl Run {
             Some(adjusted) => Arc::clone(adjusted) as Arc<dyn Clock>,
             None => Arc::clone(&options.clock),
         };
-        let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
-        let emulator = emulator.map(Arc::new);
+        let emulated = options.emulation.map(|spec| Emulated::new(spec, &clock, options.hosts.is_some()));
+        let emulated = emulated.transpose()?;
         let letters = Arc::new(Letters::new(options.letters));
         let epochs = Arc::new(EpochLogs::new(options.epochs));
         let sampler = options.samples.map(|samples| Arc::new(Sampler::new(samples)));
@@ -173,6 +173,7 @@ impl Run {
             is_durable: keeper.is_some(),
             dilation: clock.dilation(),
             peers: BTreeMap::new(),
+            emulation: emulated.as_ref().and_then(Emulated::of_hosts),
         };
         let mut facts = RunFacts {
             metrics,
@@ -184,7 +185,7 @@ impl Run {
             ended: Mutex::new(None),
             program,
             slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
-            emulator,
+            emulated,
             restarts: AtomicU64::new(0),
         };
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
@@ -200,7 +201,7 @@ impl Run {
                     epochs: &epochs,
                     sampler: facts.sampler.as_ref(),
                     executors: &options.executors,
-                    emulator: facts.emulator.as_ref(),
+                    emulator: facts.emulated.as_ref().and_then(Emulated::here),
                     faults: options.faults.as_ref(),
                     keep_epochs: options.keep_epoch_log,
                     is_durable: keeper.is_some(),

@@ -318,5 +318,8 @@ fn show(shared: &Shared, host: usize, figures: Figures) {
     let mut all = figures.clone();
     held.1 = figures;
     all.add(&held.0);
+    if let (Some(emulated), Some(report)) = (&facts.emulated, all.emulation.take()) {
+        emulated.show(host, report);
+    }
     all.show(&facts.metrics, &facts.slots, &shared.workers.own[host]);
 }

@@ -241,6 +241,16 @@ impl Joined<'_> {
         let letters = Arc::new(Letters::new(Some(Box::new(teller.clone()))));
         let epochs = Arc::new(EpochLogs::new(Some(Box::new(teller.clone()))));
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let emulator = match &beginning.emulation {
+            None => None,
+            Some(emulation) => match emulation.emulator(self.name, &clock) {
+                Ok(emulator) => Some(Arc::new(emulator)),
+                Err(error) => {
+                    teller.tell(&Notice::Opened(Err(error.clone())));
+                    return Err(error);
+                }
+            },
+        };
         let setup = Setup {
             program: self.program,
             graph: self.graph,
@@ -250,17 +260,19 @@ impl Joined<'_> {
             epochs: &epochs,
             sampler: None,
             executors: &self.executors,
-            emulator: None,
+            emulator: emulator.as_ref(),
             faults: None,
             keep_epochs: false,
             is_durable: beginning.is_durable,
         };
         let own = Own::of(self.program, self.graph, self.name);
         let figures = Arc::new(Mutex::new(None::<(MetricsTable, Vec<SlotFacts>, Own)>));
-        let told = Arc::clone(&figures);
+        let (told, emulated, program) = (Arc::clone(&figures), emulator.clone(), self.program.clone());
         let now = move || {
             let held = told.lock().unwrap_or_else(PoisonError::into_inner);
-            held.as_ref().map(|(metrics, slots, own)| Figures::of(metrics, slots, own))
+            let (metrics, slots, own) = held.as_ref()?;
+            let emulation = emulated.as_ref().map(|emulator| emulator.report_of(&program));
+            Some(Figures::of(metrics, slots, own).with_emulation(emulation))
         };
         let (of_notices, last, said) = (teller.clone(), now.clone(), Arc::clone(&letters));
         let notices: Notices = Arc::new(move |notice| {
