@@ -4,6 +4,7 @@ mod checkpoints;
 mod joining;
 mod lives;
 mod remote;
+mod samples;
 mod standing;
 
 pub(crate) use checkpoints::Checkpoints;
@@ -202,6 +203,9 @@ impl Coordinator {
         if complete && closing.is_ok() {
             closing = self.last_checkpoint(CLOSED, true);
         }
+        if let Some((remote, _)) = &self.remote {
+            remote.wait_for_samples();
+        }
         self.leave();
         result.and_then(|complete| closing.map(|()| complete))
     }
@@ -287,6 +291,8 @@ impl Coordinator {
             | Notice::Ping(_)
             | Notice::Letter { .. }
             | Notice::Epoch { .. }
+            | Notice::Sample(_)
+            | Notice::SourcesFound { .. }
             | Notice::Figures(_) => {}
         }
     }

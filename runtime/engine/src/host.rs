@@ -247,6 +247,11 @@ impl Host {
                 // What is passed on to the coordinator cannot fail to be written here.
                 let _ = self.shared.letters.durable(epoch);
             }
+            Order::FindSources { number, sink, record } => {
+                let found = self.shared.sampler.as_ref().map(|sampler| sampler.find(&sink, &record));
+                let sources = found.unwrap_or_default();
+                (self.notices)(Notice::SourcesFound { number, sources });
+            }
             Order::Begin(_) | Order::Leave | Order::Pong { .. } => {}
         }
     }

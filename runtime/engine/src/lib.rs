@@ -58,7 +58,7 @@ pub use metrics::{
     BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, SinkMetrics, StageMetrics,
 };
 pub use processor::ProcessorTime;
-pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport};
+pub use report::{EdgeReport, HostReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport};
 pub use run::{Run, RunOptions, Stopper, quiet_engine_panics};
 pub use samples::{Sample, SampleOptions, SourceLink};
 pub use store::{Cut, End, EpochEntry, EpochLog, EpochWriter};

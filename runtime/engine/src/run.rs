@@ -153,6 +153,7 @@ impl Run {
         let emulated = emulated.transpose()?;
         let letters = Arc::new(Letters::new(options.letters));
         let epochs = Arc::new(EpochLogs::new(options.epochs));
+        let of_hosts = options.samples.clone().filter(|_| options.hosts.is_some());
         let sampler = options.samples.map(|samples| Arc::new(Sampler::new(samples)));
         let begin_at = past.as_ref().map_or(0, |past| past.epoch);
         letters.begin_at(past.as_ref().map_or(0, |past| past.letters.epoch));
@@ -174,6 +175,7 @@ impl Run {
             dilation: clock.dilation(),
             peers: BTreeMap::new(),
             emulation: emulated.as_ref().and_then(Emulated::of_hosts),
+            samples: of_hosts,
         };
         let mut facts = RunFacts {
             metrics,
@@ -186,6 +188,8 @@ impl Run {
             program,
             slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
             emulated,
+            clocks: Mutex::default(),
+            hosts: Vec::new(),
             restarts: AtomicU64::new(0),
         };
         let slots = graph.slots.iter().map(|slot| slot.name.clone()).collect();
@@ -214,6 +218,7 @@ impl Run {
                 let clock = Arc::clone(&facts.clock);
                 let shown = Shown { clock, letters, epochs: Arc::clone(&epochs) };
                 let workers = Workers::of(&facts.program, &graph)?;
+                facts.hosts.clone_from(&workers.names);
                 let remote = RemoteHosts::listen(hosts, workers, shown, event_sender.clone())?;
                 Hands::Remote(Box::new((remote, beginning)))
             }

@@ -1,5 +1,6 @@
 //! All figures of a host as plain data, so that the coordinator of a run can show those of all its hosts.
 use super::{BatchSizes, ByReason, EdgeMetrics, Latencies, SinkMetrics, StageMetrics};
+use crate::clock::ClockFigures;
 use crate::emulation::EmulationReport;
 use crate::graph::{Graph, MetricsTable, Program};
 use crate::histogram::Histogram;
@@ -23,6 +24,8 @@ pub(crate) struct Figures {
     slots: BTreeMap<String, u64>,
     /// What its worker and its ends of wires did, where they are emulated.
     pub(crate) emulation: Option<EmulationReport>,
+    /// How its clock runs beside the coordinator's.
+    pub(crate) clock: Option<ClockFigures>,
 }
 
 /// What a host has of a plan.
@@ -141,12 +144,13 @@ impl Figures {
             sinks: sinks.map(|(id, sink)| (id.clone(), SinkFigures::of(sink))).collect(),
             slots: slots.iter().map(|slot| (slot.name().to_owned(), slot.processor_nanoseconds())).collect(),
             emulation: None,
+            clock: None,
         }
     }
 
-    /// And what its worker and its ends of wires did.
-    pub(crate) fn with_emulation(self, emulation: Option<EmulationReport>) -> Self {
-        Self { emulation, ..self }
+    /// And what its worker and its ends of wires did, and how its clock runs.
+    pub(crate) fn with(self, emulation: Option<EmulationReport>, clock: ClockFigures) -> Self {
+        Self { emulation, clock: Some(clock), ..self }
     }
 
     /// Adds what a former process of the same host has counted.
