@@ -3,7 +3,8 @@
 //! | step | module |
 //! |---|---|
 //! | how fast each worker is, from the profile | `speeds` |
-//! | models warmed up, and times on this machine that no profile has | `calibration` |
+//! | times on this machine that no profile has | `calibration` |
+//! | models compute before the run begins | `warm_up` |
 //! | bandwidth, delay and price between places | `wires` |
 //! | by how much the run is stretched | `dilation` |
 //! | what was predicted beside what was measured | `comparison` |
@@ -11,9 +12,11 @@ mod calibration;
 pub mod comparison;
 pub mod dilation;
 pub mod speeds;
+pub(crate) mod warm_up;
 pub mod wires;
 
 pub use dilation::Wanted;
+pub use warm_up::WarmUps;
 
 use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
@@ -38,6 +41,8 @@ pub struct EmulationOptions {
     pub profiles: Vec<PathBuf>,
     /// By how much the run is stretched.
     pub dilation: Wanted,
+    /// The workers are processes of their own, so models do not run in this one.
+    pub by_processes: bool,
 }
 
 /// A plan that can be emulated, with what is known of it.
@@ -54,6 +59,8 @@ pub struct Emulated {
     pub speeds: Vec<StageSpeed>,
     /// Samples of this workflow's sources, the first ones, that the profile's accuracy is of.
     pub scored_on: Option<u64>,
+    /// What the processes of the workers warm their models up with, by stage.
+    pub warm_ups: WarmUps,
 }
 
 /// A worker of the plan.
@@ -88,7 +95,8 @@ impl Emulated {
         let profile = profile(&options.profiles, &prepared.workflow, listener)?;
         let host = Machine::look();
         let mut speeds = speeds::of(prepared, &profile, options.profiles.is_empty(), &host)?;
-        calibration::complete(&mut speeds, &mut prepared.program, listener)?;
+        let warm_ups =
+            calibration::complete(&mut speeds, &mut prepared.program, options.by_processes, listener)?;
         let program = &prepared.program;
         speeds.iter_mut().for_each(StageSpeed::settle);
         let ways = wires::of(program, infrastructure.as_ref())?;
@@ -110,7 +118,7 @@ impl Emulated {
             edges: wires::edges(&ways),
         };
         let scored_on = scored_on(&profile, &prepared.workflow);
-        let emulated = Self { emulation, dilation, workers, ways, speeds, scored_on };
+        let emulated = Self { emulation, dilation, workers, ways, speeds, scored_on, warm_ups };
         listener.note(&emulated.announcement(host.cores));
         Ok(emulated)
     }

@@ -3,6 +3,7 @@
 //! The process that runs the workflow coordinates and judges; each worker's process reads the same files, opens what is its own
 //! of the plan and follows orders. A worker's process ends when it is told to, and by itself when the one that
 //! started it is gone, however that ended.
+use crate::emulation::{WarmUps, warm_up};
 use crate::failure::{Failure, Kind};
 use crate::listener::Silent;
 use crate::preparation::{Prepared, prepare_worker};
@@ -30,6 +31,9 @@ const WAITING: Duration = Duration::from_secs(30);
 /// How often a process that should end is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// Bytes of a task, at most.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// What a worker's process is given on its standard input, as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerTask {
@@ -49,6 +53,9 @@ pub struct WorkerTask {
     pub parent: u32,
     /// Locked while it lives, where the run keeps a state: nobody continues the run before.
     pub lock: Option<PathBuf>,
+    /// What its models are warmed up with, where the run is emulated.
+    #[serde(default)]
+    pub warm_ups: WarmUps,
     /// What it needs where the workers are different machines.
     #[serde(default)]
     pub cluster: Option<ClusterPart>,
@@ -102,6 +109,7 @@ pub type Tell = Arc<dyn Fn(&str, &str) + Send + Sync>;
 pub fn hosts(
     workflow: &Path,
     prepared: &Prepared,
+    warm_ups: WarmUps,
     lock: Option<PathBuf>,
     command: Vec<String>,
     tell: Tell,
@@ -130,6 +138,7 @@ pub fn hosts(
         parent: std::process::id(),
         lock,
         cluster: None,
+        warm_ups,
     };
     let launcher = Processes { task, command, tell, children: BTreeMap::new() };
     Ok(Hosts {
@@ -179,7 +188,7 @@ fn belong_to(task: &WorkerTask) -> Result<Option<std::fs::File>, Failure> {
 /// What is wrong with its task, files or models; the coordinator is gone.
 pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
     let mut line = String::new();
-    (&mut input).take(64 << 20).read_line(&mut line)?;
+    (&mut input).take(MOST_BYTES).read_line(&mut line)?;
     let task: WorkerTask = serde_json::from_str(&line).map_err(|error| {
         Failure::new(Kind::Configuration, format!("the task of a worker's process: {error}"))
     })?;
@@ -200,6 +209,7 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
         };
         crate::journals::read_through(state, &mut prepared, is_here)?;
     }
+    warm_up::apply(&mut prepared.program, &task.worker, &task.warm_ups);
     crate::open_files::reserve(&prepared.program, &Silent)?;
     let mut options = HostOptions::local(&task.worker, run, task.coordinator);
     if let Some(cluster) = task.cluster {
@@ -246,8 +256,14 @@ struct Processes {
 
 impl HostLauncher for Processes {
     fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String> {
-        let task =
-            WorkerTask { worker: worker.to_owned(), coordinator: coordinator.clone(), ..self.task.clone() };
+        let own = self.task.plan.stages.iter().filter(|stage| stage.worker == worker);
+        let warm_ups = own.filter_map(|stage| self.task.warm_ups.get_key_value(&stage.id));
+        let task = WorkerTask {
+            worker: worker.to_owned(),
+            coordinator: coordinator.clone(),
+            warm_ups: warm_ups.map(|(stage, records)| (stage.clone(), records.clone())).collect(),
+            ..self.task.clone()
+        };
         let [program, arguments @ ..] = self.command.as_slice() else {
             return Err("no command is given".to_owned());
         };

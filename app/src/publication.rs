@@ -124,6 +124,7 @@ mod tests {
             publication,
             latency: of(latency),
             arrival: of(arrival),
+            latency_plus_minus_ms: None,
             accuracy_percent: None,
             correct: 0,
             scored: 0,

@@ -61,7 +61,8 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let lock = state.as_ref().and_then(|state| state.workers_lock.clone());
     let mut options = options(arguments, &prepared, &mut outputs, emulated.as_ref(), state)?;
     if arguments.processes {
-        options.hosts = Some(processes::hosts(arguments, &prepared, lock, terminal)?);
+        let warm_ups = emulated.as_ref().map(|emulated| emulated.warm_ups.clone()).unwrap_or_default();
+        options.hosts = Some(processes::hosts(arguments, &prepared, warm_ups, lock, terminal)?);
     }
     let begun = machine::now();
     let metrics = outputs.metrics.take();

@@ -54,12 +54,22 @@ impl Cluster {
         let state = self.place.argument("controller");
         let [listen, hosts] = self.ports.clone();
         let mut child = command(&[
-            "controller", "--state", &state, "--listen", &listen, "--listen-hosts", &hosts, "--name", "localhost",
+            "controller",
+            "--state",
+            &state,
+            "--listen",
+            &listen,
+            "--listen-hosts",
+            &hosts,
+            "--name",
+            "localhost",
         ])
         .spawn()
         .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let line = lines.find_map(|line| line.unwrap().split_once("controller at ").map(|(_, address)| address.to_owned()));
+        let line = lines.find_map(|line| {
+            line.unwrap().split_once("controller at ").map(|(_, address)| address.to_owned())
+        });
         self.address = line.expect("it tells its address");
         let port = self.address.rsplit_once(':').unwrap().1.split('/').next().unwrap();
         self.ports[0] = format!("127.0.0.1:{port}");
@@ -70,7 +80,17 @@ impl Cluster {
     fn start_worker(&mut self, name: &str) {
         let (state, token) = (self.place.argument(&format!("w-{name}")), self.place.argument("join.token"));
         let child = command(&[
-            "worker", "--join", &self.address, "--state", &state, "--token-file", &token, "--name", name, "--tier", name,
+            "worker",
+            "--join",
+            &self.address,
+            "--state",
+            &state,
+            "--token-file",
+            &token,
+            "--name",
+            name,
+            "--tier",
+            name,
             "--quiet",
         ])
         .spawn()
@@ -153,7 +173,11 @@ fn free() -> String {
 fn a_run_survives_all_that_it_runs_on() {
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
     let first = cluster.submit().expect(0).json();
-    assert_eq!(cluster.submit().expect(0).json()["run"]["submitted"], first["run"]["submitted"], "the same run");
+    assert_eq!(
+        cluster.submit().expect(0).json()["run"]["submitted"],
+        first["run"]["submitted"],
+        "the same run"
+    );
     cluster.until_arrived(300);
     let of_hub = children(cluster.workers[1].1.id());
     assert_eq!(of_hub.len(), 1, "{of_hub:?}");

@@ -129,6 +129,42 @@ fn a_stretched_run_gives_the_same_answers_at_the_same_plan_rate() {
     }
 }
 
+/// Each worker is a process of its own: the same answers, and the same account.
+#[test]
+fn workers_that_are_processes_are_emulated_as_in_one_process() {
+    let of = |more: &[&str]| {
+        let place = place();
+        let page = place.argument("report.html");
+        let fixed = ["--records", "60", "--dilation", "2", "--output", "json", "--report", &page];
+        let outcome = emulate(&place, &[&fixed[..], more].concat()).expect(0);
+        (answers(&place), outcome.json(), place.read("report.html"))
+    };
+    let ((here, once, _), (spread, report, page)) = (of(&[]), of(&["--processes"]));
+    assert_eq!(here, spread);
+    assert_eq!(here.len(), 60);
+    let (link, link_here) = (&report["emulation"]["links"][0], &once["emulation"]["links"][0]);
+    for (edge, edge_here) in [0, 1].map(|edge| (&link["edges"][edge], &link_here["edges"][edge])) {
+        for figure in ["from", "to", "records", "record_bytes"] {
+            assert_eq!(edge[figure], edge_here[figure], "{figure} of {edge}");
+        }
+        assert!(edge["data_bytes"].as_u64() > edge["record_bytes"].as_u64(), "{edge}");
+    }
+    // The same rows say the same, and what every row is of.
+    let rows = |report: &Value| -> Vec<(String, String)> {
+        let rows = report["emulation"]["comparison"].as_array().unwrap().iter();
+        rows.map(|row| (row["quantity"].to_string(), row["of"].to_string())).collect()
+    };
+    assert_eq!(rows(&report), rows(&once));
+    // 15 ms under way, 8 ms and 2 ms of the server, at least.
+    let p50 = compared(&report, "latency_p50", "answers")["measured"].as_f64().unwrap();
+    assert!(p50 >= 20.0, "{p50}");
+    // 59 intervals of 25 ms.
+    assert!(report["seconds"].as_f64().unwrap() >= 1.475);
+    let busy = compared(&report, "utilization", "cloud-server-0")["measured"].as_f64().unwrap();
+    assert!((10.0..100.0).contains(&busy), "about 40 %: {busy}");
+    assert!(page.contains("Predicted and measured") && page.contains("id=\"emulation\""));
+}
+
 #[test]
 fn an_overloaded_worker_misses_the_rate() {
     let place = place();

@@ -2,25 +2,25 @@
 //! model take longer and workers of a plan run for long; and times on this machine that no profile has are measured, in
 //! processor time, so that other programs do not make them longer.
 use super::speeds::{StageSpeed, Times};
+use super::warm_up::{self, WarmUps, give_first};
 use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_engine::Program;
-use tidemill_operators::api::{BoundOperator, Inference, Instance, OperatorError, Output};
+use tidemill_operators::api::{Inference, Instance, OperatorError, Output};
 use tidemill_operators::record::{EventTime, record_schema};
 use tidemill_profiler::records;
 
 /// Records of each source.
 const RECORDS: usize = 16;
-/// Calls of one size that do not count, and that count.
-const WARM_UPS: usize = 2;
+/// Calls of one size that count.
 const CALLS: usize = 9;
 
-/// Warms up the models of all stages, which the run then takes, and measures those that need it.
+/// Warms up the models of all stages, which the run then takes, and measures those that need it. Where they run in other
+/// processes (`elsewhere`), gives what those warm theirs up with.
 ///
 /// # Errors
 /// Of stages that need it: sources without records; what the operators say. A model that only cannot be warmed up is
@@ -28,8 +28,9 @@ const CALLS: usize = 9;
 pub(super) fn complete(
     speeds: &mut [StageSpeed],
     program: &mut Program,
+    elsewhere: bool,
     listener: &dyn Listener,
-) -> Result<(), Failure> {
+) -> Result<WarmUps, Failure> {
     let unknown = speeds.iter().filter(|speed| speed.here.is_none());
     let names: Vec<&str> = unknown.map(|speed| speed.stage.as_str()).collect();
     if !names.is_empty() {
@@ -39,10 +40,24 @@ pub(super) fn complete(
     // What a live source gives cannot be read again.
     let live = program.sources.values().any(|source| source.live);
     let mut warm: Vec<(String, Box<dyn Inference>)> = Vec::new();
+    let mut warm_ups = WarmUps::new();
     let mut flow = Flow { program, outputs: BTreeMap::new() };
     for speed in speeds.iter_mut().filter(|speed| !live || speed.here.is_none()) {
-        match prepare(&mut flow, speed) {
-            Ok(model) => warm.push((speed.stage.clone(), model)),
+        let input = flow.first_input(&speed.stage);
+        if elsewhere && speed.here.is_some() {
+            match input.and_then(|input| warm_up::as_text(&input)) {
+                Ok(text) => drop(warm_ups.insert(speed.stage.clone(), text)),
+                Err(error) => listener.note(&format!("{} runs cold: {error}", speed.stage)),
+            }
+            continue;
+        }
+        match input.and_then(|input| Ok((prepare(&flow, speed, &input)?, input))) {
+            Ok((_, input)) if elsewhere => {
+                if let Ok(text) = warm_up::as_text(&input) {
+                    warm_ups.insert(speed.stage.clone(), text);
+                }
+            }
+            Ok((model, _)) => warm.push((speed.stage.clone(), model)),
             Err(error) if speed.here.is_some() => {
                 listener.note(&format!("{} runs cold: {error}", speed.stage));
             }
@@ -59,32 +74,20 @@ pub(super) fn complete(
             give_first(bound, model);
         }
     }
-    Ok(())
-}
-
-/// Has the first instance that is made of an operator be this one.
-fn give_first(bound: &mut BoundOperator, model: Box<dyn Inference>) {
-    let (first, make) = (Mutex::new(Some(model)), Arc::clone(&bound.make));
-    bound.make = Arc::new(move || {
-        let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        ready.map_or_else(|| make(), |model| Ok(Instance::Inference(model)))
-    });
+    Ok(warm_ups)
 }
 
 /// A model that has computed calls of every size, and its times where they are not known.
-fn prepare(flow: &mut Flow<'_>, speed: &mut StageSpeed) -> Result<Box<dyn Inference>, OperatorError> {
-    let input = flow.inputs(&speed.stage)?.into_iter().next();
-    let input = input.filter(|input| input.num_rows() > 0);
-    let input = input.ok_or_else(|| OperatorError::new("no records reach it"))?;
+fn prepare(
+    flow: &Flow<'_>,
+    speed: &mut StageSpeed,
+    input: &RecordBatch,
+) -> Result<Box<dyn Inference>, OperatorError> {
     let mut model = flow.model(&speed.stage)?;
     let most = speed.max_batch.max(1);
-    for records in (1..=most).rev() {
-        for call in 0..WARM_UPS {
-            once(&mut *model, &records::window(&input, call, records as usize))?;
-        }
-    }
+    warm_up::warm(&mut *model, input, most)?;
     if speed.here.is_none() {
-        speed.here = Some(measure(&mut *model, &input, most)?);
+        speed.here = Some(measure(&mut *model, input, most)?);
     }
     Ok(model)
 }
@@ -120,6 +123,13 @@ struct Flow<'a> {
 }
 
 impl Flow<'_> {
+    /// What the model of a stage receives.
+    fn first_input(&mut self, stage: &str) -> Result<RecordBatch, OperatorError> {
+        let input = self.inputs(stage)?.into_iter().next();
+        let input = input.filter(|input| input.num_rows() > 0);
+        input.ok_or_else(|| OperatorError::new("no records reach it"))
+    }
+
     /// What a stage's operator receives, one batch an input.
     fn inputs(&mut self, stage: &str) -> Result<Vec<RecordBatch>, OperatorError> {
         let program = self.program;

@@ -53,8 +53,9 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) model_copies: Option<u16>,
     /// Run every worker of the plan as a process of its own on this machine, connected by TCP. With `--state` the run survives the
-    /// death of any of them: the others go on, and it is started again from the last checkpoint.
-    #[arg(long, requires = "plan", conflicts_with = "emulate")]
+    /// death of any of them: the others go on, and it is started again from the last checkpoint. With `--emulate` each process has the
+    /// speed of its worker, and the links are between processes.
+    #[arg(long, requires = "plan")]
     pub(crate) processes: bool,
     /// Run every worker of the plan here at its own speed, behind links with their bandwidth and delay, and show what was
     /// predicted beside what was measured.
@@ -117,6 +118,7 @@ impl RunArguments {
             infrastructure: self.infrastructure.clone(),
             profiles: self.profiles.clone(),
             dilation: self.dilation.unwrap_or_default(),
+            by_processes: self.processes,
         }
     }
 }

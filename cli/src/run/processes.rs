@@ -4,6 +4,7 @@ use crate::exit::Exit;
 use crate::terminal::Terminal;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tidemill_app::emulation::WarmUps;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::preparation::Prepared;
 use tidemill_app::processes::{self, Tell};
@@ -13,6 +14,7 @@ use tidemill_engine::Hosts;
 pub(super) fn hosts(
     arguments: &RunArguments,
     prepared: &Prepared,
+    warm_ups: WarmUps,
     lock: Option<PathBuf>,
     terminal: &Terminal,
 ) -> Result<Hosts, Failure> {
@@ -30,7 +32,7 @@ pub(super) fn hosts(
     command.extend(log_options(std::env::args()));
     let terminal = *terminal;
     let tell: Tell = Arc::new(move |worker, line| terminal.relay(worker, line));
-    processes::hosts(&arguments.workflow, prepared, lock, command, tell)
+    processes::hosts(&arguments.workflow, prepared, warm_ups, lock, command, tell)
 }
 
 /// What of a command line says how the log is written: workers write theirs in the same way.

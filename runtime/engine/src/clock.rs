@@ -6,6 +6,11 @@
 //! clock.advance(1_000);
 //! assert_eq!(clock.now(), 1_000);
 //! ```
+mod estimate;
+mod shared;
+
+pub(crate) use shared::{ClockFigures, SharedClock};
+
 use crate::wake::Waker;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -31,13 +36,29 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 #[derive(Debug)]
 pub struct WallClock {
     zero: Instant,
+    wrong: ClockError,
+}
+
+/// By how much a clock is wrong; for tests of what comes of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[doc(hidden)]
+pub struct ClockError {
+    /// At its start it is so much ahead.
+    pub ahead: Nanoseconds,
+    /// It runs so much faster than it should: 0.0001 are 100 ppm.
+    pub drift: f64,
 }
 
 impl WallClock {
     /// Starts at zero now.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that asks the system clock")]
     pub fn new() -> Self {
-        Self { zero: Instant::now() }
+        Self { zero: Instant::now(), wrong: ClockError::default() }
+    }
+
+    /// A clock that is wrong.
+    pub(crate) fn wrong(wrong: ClockError) -> Self {
+        Self { wrong, ..Self::new() }
     }
 }
 
@@ -49,7 +70,8 @@ impl Default for WallClock {
 
 impl Clock for WallClock {
     fn now(&self) -> Nanoseconds {
-        self.zero.elapsed().as_nanos() as Nanoseconds
+        let elapsed = self.zero.elapsed().as_nanos() as Nanoseconds;
+        elapsed + self.wrong.ahead + (elapsed as f64 * self.wrong.drift) as Nanoseconds
     }
 
     fn real_time_until(&self, deadline: Nanoseconds) -> Option<Duration> {
@@ -75,36 +97,6 @@ impl DilatedClock {
 impl Clock for DilatedClock {
     fn now(&self) -> Nanoseconds {
         (self.wall.now() as f64 / self.factor) as Nanoseconds
-    }
-
-    fn real_time_until(&self, deadline: Nanoseconds) -> Option<Duration> {
-        Some(Duration::from_nanos(((deadline - self.now()).max(0) as f64 * self.factor) as u64))
-    }
-
-    fn dilation(&self) -> f64 {
-        self.factor
-    }
-}
-
-/// The clock of a run in a process that is not the one where the run began: continues from a time that it was told.
-#[derive(Debug)]
-pub(crate) struct SharedClock {
-    wall: WallClock,
-    /// The same moment on `wall` and in the run.
-    anchor: (Nanoseconds, Nanoseconds),
-    factor: f64,
-}
-
-impl SharedClock {
-    /// Runs `factor` times slower than real time; at `anchor.0` of `wall` it was `anchor.1` in the run.
-    pub(crate) fn new(wall: WallClock, anchor: (Nanoseconds, Nanoseconds), factor: f64) -> Self {
-        Self { wall, anchor, factor }
-    }
-}
-
-impl Clock for SharedClock {
-    fn now(&self) -> Nanoseconds {
-        self.anchor.1 + ((self.wall.now() - self.anchor.0) as f64 / self.factor) as Nanoseconds
     }
 
     fn real_time_until(&self, deadline: Nanoseconds) -> Option<Duration> {
@@ -202,13 +194,6 @@ mod tests {
         let clock = DilatedClock::new(1000.0);
         let real = clock.real_time_until(clock.now() + 1_000_000).expect("runs by itself");
         assert!(real > Duration::from_millis(900), "{real:?}");
-    }
-
-    #[test]
-    fn a_shared_clock_continues_from_its_anchor() {
-        let clock = SharedClock::new(WallClock::new(), (0, 5_000_000_000), 100.0);
-        let now = clock.now();
-        assert!((5_000_000_000..5_100_000_000).contains(&now), "{now}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod exchange;
 mod joining;
 mod lives;
 mod remote;
+mod samples;
 mod standing;
 
 pub(crate) use checkpoints::Checkpoints;
@@ -204,6 +205,9 @@ impl Coordinator {
         if complete && closing.is_ok() {
             closing = self.last_checkpoint(CLOSED, true);
         }
+        if let Some((remote, _)) = &self.remote {
+            remote.wait_for_samples();
+        }
         self.leave();
         result.and_then(|complete| closing.map(|()| complete))
     }
@@ -289,6 +293,8 @@ impl Coordinator {
             | Notice::Ping(_)
             | Notice::Letter { .. }
             | Notice::Epoch { .. }
+            | Notice::Sample(_)
+            | Notice::SourcesFound { .. }
             | Notice::Figures(_) => {}
         }
     }

@@ -5,16 +5,23 @@
 //! worker is then held as long as that worker would have needed. With a dilated clock rates, speeds and delays are
 //! stretched together, so a machine that is too slow for real time gives the same figures in plan time.
 mod alarm;
+mod hosts;
 pub(crate) mod link;
+mod remote;
+mod times;
 pub(crate) mod wire;
 pub(crate) mod worker;
 
+pub(crate) use hosts::{Emulated, HostEmulation};
+pub(crate) use remote::WireEnd;
+
 use crate::clock::Clock;
 use crate::failure::RunError;
+use crate::graph::Program;
 use crate::link::{Link, Memfd};
 use alarm::Alarm;
 use link::{EdgeMeter, EmulatedLink};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +30,7 @@ use wire::Wire;
 use worker::{Server, StagePace};
 
 /// What is to be emulated; ids are those of the plan.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Emulation {
     /// Workers with an enforced speed, by id. The models of all others run as they would without emulation.
     pub workers: BTreeMap<String, WorkerSpeed>,
@@ -40,7 +47,7 @@ pub struct Emulation {
 }
 
 /// How long calls of a stage take, in seconds.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AssumedTimes {
     /// Processor time on this machine of calls with 1, 2, ... records, one right after the other.
     pub here: Vec<f64>,
@@ -49,7 +56,7 @@ pub struct AssumedTimes {
 }
 
 /// How fast a worker computes.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum WorkerSpeed {
     /// In the processor time of a call times the stage's ratio.
     Ratio,
@@ -59,7 +66,7 @@ pub enum WorkerSpeed {
 }
 
 /// One direction between two places.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireSpec {
     /// Sending place.
     pub from: String,
@@ -72,7 +79,7 @@ pub struct WireSpec {
 }
 
 /// What a worker did.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerReport {
     /// Worker id.
     pub worker: String,
@@ -83,7 +90,7 @@ pub struct WorkerReport {
 }
 
 /// What a stage did on its worker.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PacedStageReport {
     /// Stage id.
     pub stage: String,
@@ -106,7 +113,7 @@ pub struct PacedStageReport {
 }
 
 /// What a wire carried.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireReport {
     /// Which one.
     #[serde(flatten)]
@@ -122,7 +129,7 @@ pub struct WireReport {
 }
 
 /// What an edge sent over its wire.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireEdgeReport {
     /// Sending stage.
     pub from: String,
@@ -139,12 +146,34 @@ pub struct WireEdgeReport {
 }
 
 /// What the emulator did.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EmulationReport {
     /// Emulated workers, by id.
     pub workers: Vec<WorkerReport>,
     /// Wires in the order in which they were given.
     pub wires: Vec<WireReport>,
+}
+
+impl Emulation {
+    /// # Errors
+    /// A speed or an edge that cannot be.
+    fn check(&self) -> Result<(), RunError> {
+        for (id, speed) in &self.workers {
+            if let WorkerSpeed::Quota(share) = speed
+                && !(*share > 0.0 && *share <= 1.0)
+            {
+                return Err(RunError::Plan(format!("worker '{id}' has {share} of a processor")));
+            }
+        }
+        let is_no_number = |ratio: &f64| !(*ratio >= 0.0 && ratio.is_finite());
+        if let Some((stage, _)) = self.ratios.iter().find(|(_, ratios)| ratios.iter().any(is_no_number)) {
+            return Err(RunError::Plan(format!("stage '{stage}' has a ratio of speeds that is no number")));
+        }
+        match self.edges.iter().find(|(_, wire)| **wire >= self.wires.len()) {
+            Some((edge, _)) => Err(RunError::Plan(format!("edge {} -> {} has no wire", edge.0, edge.1))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// An [`Emulation`] at work in a run.
@@ -160,42 +189,36 @@ pub(crate) struct Emulator {
 }
 
 impl Emulator {
-    /// Makes servers and wires.
+    /// Makes all servers and wires.
     ///
     /// # Errors
     /// When the system has no descriptor or thread left; a speed or an edge that cannot be.
     pub(crate) fn new(spec: &Emulation, clock: &Arc<dyn Clock>) -> Result<Self, RunError> {
+        spec.check()?;
+        let wires = spec.wires.iter().map(|wire| Arc::new(Wire::new(wire.clone())));
+        Self::with(spec, |_| true, wires.collect(), clock)
+    }
+
+    /// Makes the servers of some workers.
+    fn with(
+        spec: &Emulation,
+        is_own: impl Fn(&str) -> bool,
+        wires: Vec<Arc<Wire>>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, RunError> {
         let system = |error: std::io::Error| RunError::System(format!("no emulation: {error}"));
         let mut servers = BTreeMap::new();
-        for (id, speed) in &spec.workers {
-            if let WorkerSpeed::Quota(share) = speed
-                && !(*share > 0.0 && *share <= 1.0)
-            {
-                return Err(RunError::Plan(format!("worker '{id}' has {share} of a processor")));
-            }
+        for (id, speed) in spec.workers.iter().filter(|(id, _)| is_own(id)) {
             servers.insert(id.clone(), Arc::new(Server::new(*speed, clock).map_err(system)?));
         }
-        if let Some((stage, _)) = spec
-            .ratios
-            .iter()
-            .find(|(_, ratios)| ratios.iter().any(|ratio| !(*ratio >= 0.0 && ratio.is_finite())))
-        {
-            return Err(RunError::Plan(format!("stage '{stage}' has a ratio of speeds that is no number")));
-        }
-        let mut edges = BTreeMap::new();
-        for (edge, wire) in &spec.edges {
-            if *wire >= spec.wires.len() {
-                return Err(RunError::Plan(format!("edge {} -> {} has no wire", edge.0, edge.1)));
-            }
-            edges.insert(edge.clone(), (*wire, Arc::new(EdgeMeter::default())));
-        }
+        let edges = spec.edges.iter().map(|(edge, wire)| (edge.clone(), (*wire, Arc::default())));
         Ok(Self {
             servers,
             ratios: spec.ratios.clone(),
             assumed: spec.assumed.clone(),
             paces: std::sync::Mutex::default(),
-            wires: spec.wires.iter().map(|wire| Arc::new(Wire::new(wire.clone()))).collect(),
-            edges,
+            wires,
+            edges: edges.collect(),
             alarm: Arc::new(Alarm::start(clock).map_err(system)?),
             clock: Arc::clone(clock),
         })
@@ -224,13 +247,25 @@ impl Emulator {
         )))
     }
 
+    /// The receiving end of an edge whose sender is on another host; none: nothing holds up what comes.
+    pub(crate) fn wire_end(&self, edge: &PlanEdge) -> Option<WireEnd> {
+        let (wire, meter) = self.edges.get(&(edge.from.clone(), edge.to.clone(), edge.input))?;
+        Some(WireEnd::new(Arc::clone(&self.wires[*wire]), Arc::clone(meter), Arc::clone(&self.clock)))
+    }
+
     /// The run is over: nobody is held any more.
     pub(crate) fn close(&self) {
         self.servers.values().for_each(|server| server.close());
         self.alarm.close();
     }
 
-    pub(crate) fn report(&self, workers: impl Fn(&str) -> Option<String>) -> EmulationReport {
+    /// What its workers and wires did in a run of this program.
+    pub(crate) fn report_of(&self, program: &Program) -> EmulationReport {
+        let stage = |id: &str| program.plan.stages.iter().find(|stage| stage.id == id);
+        self.report(|id| stage(id).map(|stage| stage.worker.clone()))
+    }
+
+    fn report(&self, workers: impl Fn(&str) -> Option<String>) -> EmulationReport {
         let paces = self.paces.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let reports = self.servers.keys().map(|worker| {
             let own = paces.iter().filter(|(stage, _)| workers(stage).as_ref() == Some(worker));

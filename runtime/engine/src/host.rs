@@ -247,6 +247,11 @@ impl Host {
                 // What is passed on to the coordinator cannot fail to be written here.
                 let _ = self.shared.letters.durable(epoch);
             }
+            Order::FindSources { number, sink, record } => {
+                let found = self.shared.sampler.as_ref().map(|sampler| sampler.find(&sink, &record));
+                let sources = found.unwrap_or_default();
+                (self.notices)(Notice::SourcesFound { number, sources });
+            }
             Order::Begin(_) | Order::Leave | Order::Pong { .. } => {}
         }
     }
@@ -337,7 +342,9 @@ impl Host {
             if self.slots[peer].is_none() {
                 let Some(incarnation) = &self.incarnations[own] else { return Ok(()) };
                 let (number, peer) = (incarnation.number, hosts[peer].as_str());
-                if let Some(command) = network.open(id, role, number, peer, &channel.schema) {
+                if let Some(command) =
+                    network.open(id, role, number, peer, (&channel.schema, channel.wire.as_ref()))
+                {
                     incarnation.command(command);
                 }
                 return Ok(());

@@ -60,7 +60,9 @@ pub use metrics::{
 };
 pub use processor::ProcessorTime;
 pub use promise::{Guarantee, Promise, Scope, promises};
-pub use report::{EdgeReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport};
+pub use report::{
+    EdgeReport, HostReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport,
+};
 pub use run::{Run, RunOptions, Stopper, quiet_engine_panics};
 pub use samples::{Sample, SampleOptions, SourceLink};
 pub use store::{Cut, End, EpochEntry, EpochLog, EpochWriter};

@@ -7,9 +7,11 @@
 //! Each side's words arrive in the order in which they were sent, or the connection is lost as a whole: what a host said before
 //! a part of a checkpoint (dead letters, cuts of epochs) is known when the part is.
 use crate::checkpoint::{Past, SinkPast, StageChange};
+use crate::emulation::HostEmulation;
 use crate::failure::RunError;
 use crate::frame::{Epoch, Nanoseconds};
 use crate::metrics::Figures;
+use crate::samples::{FoundSources, SampleMessage, SampleOptions};
 use crate::store::{EpochEntry, EpochLog};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,6 +43,8 @@ pub(crate) enum Order {
     Close { complete: bool, will_continue: bool },
     /// Nothing more follows.
     Leave,
+    /// Asks for what the record of a sink came from, among what sources of the host have sent.
+    FindSources { number: u64, sink: String, record: Vec<u8> },
     /// The engine time when the ping of this number came.
     Pong { number: u64, now: Nanoseconds },
 }
@@ -74,6 +78,10 @@ pub(crate) struct Beginning {
     pub(crate) dilation: f64,
     /// Where the other hosts are reached.
     pub(crate) peers: BTreeMap<String, Address>,
+    /// Workers and wires are emulated.
+    pub(crate) emulation: Option<HostEmulation>,
+    /// Records are kept to be looked at.
+    pub(crate) samples: Option<SampleOptions>,
 }
 
 /// Which part of a checkpoint is wanted.
@@ -102,7 +110,7 @@ pub(crate) struct Part {
 pub(crate) enum Notice {
     /// First word of a host in another process.
     Hello(Hello),
-    /// What time is it? Answered with the same number. Asked once the run is begun: before, its time may not be known.
+    /// What time is it? Answered with the same number. Asked now and then once the run is begun: before, its time may not be known.
     Ping(u64),
     /// Everything is opened, or why not.
     Opened(Result<(), RunError>),
@@ -116,6 +124,10 @@ pub(crate) enum Notice {
     Epoch { source: String, entry: EpochEntry },
     /// What was asked for; `None`: not now, the next checkpoint will do.
     Part { number: u64, part: Result<Option<Part>, String> },
+    /// A record of a sink is kept; only from other processes.
+    Sample(Box<SampleMessage>),
+    /// What was asked for, as far as it is there.
+    SourcesFound { number: u64, sources: FoundSources },
     /// All figures as of now; only from other processes.
     Figures(Box<Figures>),
     /// The sinks are closed, or why not.

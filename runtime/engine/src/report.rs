@@ -1,6 +1,6 @@
 //! What a run did, in figures.
-use crate::clock::{Clock, Nanoseconds};
-use crate::emulation::{EmulationReport, Emulator};
+use crate::clock::{Clock, ClockFigures, Nanoseconds};
+use crate::emulation::{Emulated, EmulationReport};
 use crate::graph::{MetricsTable, Program, SlotSpec};
 use crate::letters::{LetterGroup, LetterSample, Letters};
 use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
@@ -27,7 +27,10 @@ pub(crate) struct RunFacts {
     pub(crate) program: Program,
     pub(crate) slots: Vec<SlotFacts>,
     pub(crate) restarts: AtomicU64,
-    pub(crate) emulator: Option<Arc<Emulator>>,
+    pub(crate) emulated: Option<Emulated>,
+    /// Names of hosts that are processes of their own, and what they tell of their clocks, by number.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) clocks: Mutex<BTreeMap<usize, ClockFigures>>,
     /// By sink.
     pub(crate) promises: BTreeMap<String, Promise>,
 }
@@ -181,6 +184,9 @@ pub struct SinkReport {
     pub latency: LatencySummary,
     /// From the intended emission to the arrival in the sink's memory (replays included).
     pub arrival: LatencySummary,
+    /// Milliseconds by which latency may be wrong, because records came from hosts with other clocks; none: one clock measured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_plus_minus_ms: Option<f64>,
     /// Share of exact matches in percent, where ground truth is given.
     pub accuracy_percent: Option<f64>,
     /// Exact matches.
@@ -189,6 +195,19 @@ pub struct SinkReport {
     pub scored: u64,
     /// Records whose key has no ground truth.
     pub without_truth: u64,
+}
+
+/// A host that is a process of its own.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostReport {
+    /// The worker of the plan that it is.
+    pub host: String,
+    /// Milliseconds of engine time by which its clock differed from the coordinator's at most, as far as it could be known.
+    pub clock_plus_minus_ms: f64,
+    /// How much faster the coordinator's clock runs than the host's own, in parts per million; it is corrected for.
+    pub clock_drift_ppm: f64,
+    /// Milliseconds that the shortest question about the time took there and back.
+    pub round_trip_ms: f64,
 }
 
 /// What a run did.
@@ -214,6 +233,9 @@ pub struct RunReport {
     pub dead_letter_groups: Vec<LetterGroup>,
     /// Restarts of slots.
     pub restarts: u64,
+    /// Hosts that are processes of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostReport>,
     /// What emulated workers and wires did, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulation: Option<EmulationReport>,
@@ -322,14 +344,37 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
         dead_letter_samples: facts.letters.samples(),
         dead_letter_groups: facts.letters.groups(),
         restarts: facts.restarts.load(Ordering::Relaxed),
-        emulation: facts.emulator.as_ref().map(|emulator| {
-            let worker = |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|s| s.worker.clone());
-            emulator.report(worker)
-        }),
+        hosts: hosts(facts),
+        emulation: facts.emulated.as_ref().map(|emulated| emulated.report(&facts.program)),
     }
 }
 
+fn hosts(facts: &RunFacts) -> Vec<HostReport> {
+    let clocks = facts.clocks.lock().unwrap_or_else(PoisonError::into_inner);
+    let hosts = clocks.iter().filter_map(|(number, clock)| Some((facts.hosts.get(*number)?, clock)));
+    hosts
+        .map(|(host, clock)| HostReport {
+            host: host.clone(),
+            clock_plus_minus_ms: clock.plus_minus as f64 / 1e6,
+            clock_drift_ppm: clock.drift * 1e6,
+            round_trip_ms: clock.round_trip as f64 / 1e6,
+        })
+        .collect()
+}
+
+/// By how much the latency of a sink may be wrong: it is from the clock of a source's host to that of the sink's.
+fn plus_minus(sink: &str, facts: &RunFacts, hosts: &[HostReport]) -> Option<f64> {
+    let of_worker =
+        |worker: &str| hosts.iter().find(|host| host.host == worker).map(|h| h.clock_plus_minus_ms);
+    let stages = &facts.program.plan.stages;
+    let own = stages.iter().find(|stage| stage.operator == sink)?.worker.as_str();
+    let sources = stages.iter().filter(|stage| facts.program.sources.contains_key(&stage.operator));
+    let others = sources.filter(|stage| stage.worker != own).filter_map(|stage| of_worker(&stage.worker));
+    Some(of_worker(own)? + others.reduce(f64::max)?)
+}
+
 fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
+    let hosts = hosts(facts);
     let sinks = facts.metrics.sinks.iter().map(|(id, metrics)| {
         // No lock: a sink that waits for its reader must not hold up the report.
         let (correct, scored) =
@@ -346,6 +391,7 @@ fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
             publication: metrics.publication.get().copied().unwrap_or(Publication::EachCheckpoint),
             latency: metrics.latency.summary(),
             arrival: metrics.arrival.summary(),
+            latency_plus_minus_ms: plus_minus(id, facts, &hosts),
             accuracy_percent: (scored > 0).then(|| correct as f64 * 100.0 / scored as f64),
             correct,
             scored,

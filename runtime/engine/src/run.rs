@@ -12,7 +12,7 @@ use crate::clock::{AdjustedClock, Clock, Nanoseconds, WallClock};
 use crate::coordinator::{
     Checkpoints, Coordinator, Event, Hands, Hosts, Orders, RemoteHosts, Shown, Workers,
 };
-use crate::emulation::{Emulation, Emulator};
+use crate::emulation::{Emulated, Emulation};
 use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
 use crate::faults::Faults;
@@ -152,10 +152,11 @@ impl Run {
             Some(adjusted) => Arc::clone(adjusted) as Arc<dyn Clock>,
             None => Arc::clone(&options.clock),
         };
-        let emulator = options.emulation.as_ref().map(|spec| Emulator::new(spec, &clock)).transpose()?;
-        let emulator = emulator.map(Arc::new);
+        let emulated = options.emulation.map(|spec| Emulated::new(spec, &clock, options.hosts.is_some()));
+        let emulated = emulated.transpose()?;
         let letters = Arc::new(Letters::new(options.letters));
         let epochs = Arc::new(EpochLogs::new(options.epochs));
+        let of_hosts = options.samples.clone().filter(|_| options.hosts.is_some());
         let sampler = options.samples.map(|samples| Arc::new(Sampler::new(samples)));
         let begin_at = past.as_ref().map_or(0, |past| past.epoch);
         letters.begin_at(past.as_ref().map_or(0, |past| past.letters.epoch));
@@ -176,6 +177,8 @@ impl Run {
             is_durable: keeper.is_some(),
             dilation: clock.dilation(),
             peers: BTreeMap::new(),
+            emulation: emulated.as_ref().and_then(Emulated::of_hosts),
+            samples: of_hosts,
         };
         let mut facts = RunFacts {
             metrics,
@@ -187,7 +190,9 @@ impl Run {
             ended: Mutex::new(None),
             program,
             slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
-            emulator,
+            emulated,
+            clocks: Mutex::default(),
+            hosts: Vec::new(),
             restarts: AtomicU64::new(0),
             promises,
         };
@@ -204,7 +209,7 @@ impl Run {
                     epochs: &epochs,
                     sampler: facts.sampler.as_ref(),
                     executors: &options.executors,
-                    emulator: facts.emulator.as_ref(),
+                    emulator: facts.emulated.as_ref().and_then(Emulated::here),
                     faults: options.faults.as_ref(),
                     keep_epochs: options.keep_epoch_log,
                     is_durable: keeper.is_some(),
@@ -217,6 +222,7 @@ impl Run {
                 let clock = Arc::clone(&facts.clock);
                 let shown = Shown { clock, letters, epochs: Arc::clone(&epochs) };
                 let workers = Workers::of(&facts.program, &graph)?;
+                facts.hosts.clone_from(&workers.names);
                 let remote = RemoteHosts::listen(hosts, workers, shown, event_sender.clone())?;
                 Hands::Remote(Box::new((remote, beginning)))
             }

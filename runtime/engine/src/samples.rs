@@ -5,18 +5,23 @@
 //! every record has the same chance, a replay keeps the same ones, and nothing grows with the run. Where a sink has
 //! ground truth, right and wrong answers are kept apart. What sources send is kept for a while (a number of bytes),
 //! so that a record that arrives finds what it came from.
+mod message;
+
+pub(crate) use message::{FoundSources, SampleMessage};
+
 use crate::clock::Nanoseconds;
 use arrow_array::{Array, RecordBatch, UInt32Array};
 use arrow_select::take::take_record_batch;
-use std::collections::{BTreeMap, VecDeque};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::GroundTruth;
 use tidemill_operators::ground_truth::{Verdict, judge};
 use tidemill_operators::record::{self, Metadata, RecordId, batch_bytes};
 
 /// Which records are kept; see [`crate::RunOptions::samples`].
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SampleOptions {
     /// Records of each sink that are right, or of which nothing is known.
     pub most: usize,
@@ -29,7 +34,7 @@ pub struct SampleOptions {
 }
 
 /// How a sink's record finds the record of a source that it came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceLink {
     /// Source id.
     pub source: String,
@@ -61,8 +66,13 @@ pub(crate) struct Sampler {
 struct SinkSamples {
     /// Hashes from here on are of no interest for any class.
     limit: AtomicU64,
-    classes: Mutex<[BTreeMap<u64, Sample>; 3]>,
+    classes: Mutex<Classes>,
+    /// Those that the coordinator was told.
+    told: Mutex<BTreeSet<u64>>,
 }
+
+/// Records by hash: those of which nothing is known, right ones, wrong ones.
+type Classes = [BTreeMap<u64, Sample>; 3];
 
 #[derive(Default)]
 struct Recent {
@@ -75,7 +85,8 @@ impl Sampler {
         let links = options.links.values().flatten();
         let recent = links.map(|link| (link.source.clone(), Mutex::default())).collect();
         let sink = |id: &String| {
-            (id.clone(), SinkSamples { limit: AtomicU64::new(u64::MAX), classes: Mutex::default() })
+            let limit = AtomicU64::new(u64::MAX);
+            (id.clone(), SinkSamples { limit, classes: Mutex::default(), told: Mutex::default() })
         };
         let sinks = options.links.keys().map(sink).collect();
         Self { options, sinks, recent }
@@ -112,30 +123,55 @@ impl Sampler {
                 continue;
             }
             let verdict = truth.and_then(|truth| judge(truth, batch, row)).unwrap_or(Verdict::Unknown);
-            let (class, most, right) = match verdict {
-                Verdict::Unknown => (0, self.options.most, None),
-                Verdict::Right => (1, self.options.most, Some(true)),
-                Verdict::Wrong => (2, self.options.most_wrong, Some(false)),
+            let right = match verdict {
+                Verdict::Unknown => None,
+                Verdict::Right => Some(true),
+                Verdict::Wrong => Some(false),
             };
-            let mut classes = samples.classes.lock().unwrap_or_else(PoisonError::into_inner);
-            let kept = &mut classes[class];
-            let last = kept.last_key_value().map(|(hash, _)| *hash);
-            if most == 0 || kept.contains_key(&hash) || (kept.len() >= most && last.is_some_and(|l| hash > l))
-            {
+            let mut classes = samples.lock();
+            let make = || {
+                let record = one_row(batch, row)?;
+                let latency = now - metadata.intended.value(row);
+                Some(Sample { record, latency, right, sources: self.sources_of(sink, batch, row) })
+            };
+            if !self.insert(&mut classes, hash, right, make) {
                 continue;
             }
-            let Some(record) = one_row(batch, row) else { continue };
-            let latency = now - metadata.intended.value(row);
-            let sources = self.sources_of(sink, batch, row);
-            kept.insert(hash, Sample { record, latency, right, sources });
-            if kept.len() > most {
-                kept.pop_last();
-            }
             // A sink with ground truth may always see its first wrong record; one without has one class only.
-            if truth.is_none() && classes[0].len() >= most {
+            if truth.is_none() && classes[0].len() >= self.options.most {
                 let last = classes[0].last_key_value().map_or(u64::MAX, |(hash, _)| *hash);
                 samples.limit.store(last, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Keeps a record if it is one of those with the lowest hashes of its class.
+    fn insert(
+        &self,
+        classes: &mut Classes,
+        hash: u64,
+        right: Option<bool>,
+        make: impl FnOnce() -> Option<Sample>,
+    ) -> bool {
+        let (class, most) = self.class(right);
+        let kept = &mut classes[class];
+        let last = kept.last_key_value().map(|(hash, _)| *hash);
+        if most == 0 || kept.contains_key(&hash) || (kept.len() >= most && last.is_some_and(|l| hash > l)) {
+            return false;
+        }
+        let Some(sample) = make() else { return false };
+        kept.insert(hash, sample);
+        if kept.len() > most {
+            kept.pop_last();
+        }
+        true
+    }
+
+    fn class(&self, right: Option<bool>) -> (usize, usize) {
+        match right {
+            None => (0, self.options.most),
+            Some(true) => (1, self.options.most),
+            Some(false) => (2, self.options.most_wrong),
         }
     }
 
@@ -151,8 +187,14 @@ impl Sampler {
     /// What was kept of a sink: wrong ones first, then right ones, then those of which nothing is known.
     pub(crate) fn of(&self, sink: &str) -> Vec<Sample> {
         let Some(samples) = self.sinks.get(sink) else { return Vec::new() };
-        let classes = samples.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        let classes = samples.lock();
         classes.iter().rev().flat_map(|class| class.values().cloned()).collect()
+    }
+}
+
+impl SinkSamples {
+    fn lock(&self) -> MutexGuard<'_, Classes> {
+        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,7 +259,7 @@ mod tests {
     use tidemill_spec::types::{Column, ColumnType, StreamType};
 
     /// Records `from .. to` of a source with a key and a picture.
-    fn batch(source: u32, from: u64, to: u64, size: usize) -> RecordBatch {
+    pub(super) fn batch(source: u32, from: u64, to: u64, size: usize) -> RecordBatch {
         let stream =
             StreamType::new([Column::new("key", ColumnType::Text), Column::new("image", ColumnType::Image)]);
         let n = (to - from) as usize;
@@ -237,7 +279,7 @@ mod tests {
         RecordBatch::try_new(record_schema(&stream), columns).expect("the columns of the stream")
     }
 
-    fn options(recent_bytes: usize) -> SampleOptions {
+    pub(super) fn options(recent_bytes: usize) -> SampleOptions {
         let link = |source: &str, columns: Option<(&str, &str)>| SourceLink {
             source: source.into(),
             columns: columns.map(|(a, b)| (a.into(), b.into())),
@@ -251,7 +293,7 @@ mod tests {
         }
     }
 
-    fn keys(samples: &[Sample]) -> Vec<String> {
+    pub(super) fn keys(samples: &[Sample]) -> Vec<String> {
         let key = |s: &Sample| record::text(s.record.column(7)).expect("a text").value(0).to_owned();
         samples.iter().map(key).collect()
     }

@@ -12,7 +12,7 @@ pub use codec::FrameBytes;
 pub use in_process::InProcess;
 pub use memfd::Memfd;
 
-use crate::frame::{Control, Frame};
+use crate::frame::{Control, Frame, Nanoseconds};
 use arrow_schema::SchemaRef;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -63,6 +63,16 @@ pub trait LinkReceiver: Send {
     /// # Errors
     /// [`LinkError::Lost`] when the sender is gone and all it sent was taken.
     fn receive(&mut self) -> Result<Option<Frame>, LinkError>;
+    /// Bytes that the last frame took on the carrier, headers included; 0 where frames pass as they are.
+    fn received_bytes(&self) -> u64 {
+        0
+    }
+    /// Called when the descriptor was readable, also by an owner that takes no frames now.
+    fn look(&mut self) {}
+    /// When the next frame may be taken, if one has come that is held back until then; its owner comes back by itself.
+    fn held_until(&self) -> Option<Nanoseconds> {
+        None
+    }
     /// Sends a control word.
     ///
     /// # Errors

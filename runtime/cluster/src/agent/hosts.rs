@@ -170,6 +170,7 @@ impl Hosts {
             run: assignment.secret.clone(),
             parent: std::process::id(),
             lock: None,
+            warm_ups: Default::default(),
             cluster: Some(ClusterPart {
                 certificates: texts(&self.certificates),
                 listen: (!self.options.only_dials).then_some(Address::Tcp(own)),

@@ -164,7 +164,7 @@ fn try_once(shared: &Arc<Shared>, name: &str) -> anyhow::Result<End> {
     let folder = shared.run_folder(name);
     let place = StatePlace::Folder(folder.join("state"));
     let habit = habit(&prepared);
-    let continued = match state::open(&place, &prepared, habit)? {
+    let continued = match state::open(&place, &mut prepared, habit)? {
         Begin::Complete(_) => return Ok(End::Over(RunState::Complete, None)),
         Begin::Continued(continued) => continued,
     };
@@ -196,7 +196,8 @@ fn habit(prepared: &Prepared) -> Habit {
     let interval =
         checkpoint.interval.as_ref().map_or(INTERVAL, |interval| Duration::from_nanos(interval.value.0));
     let keep = checkpoint.keep.as_ref().map_or(KEEP, |keep| keep.value as usize);
-    Habit { interval, keep }
+    // What workers read is not read here.
+    Habit { interval, keep, is_read_here: false }
 }
 
 /// Sink, worker of the plan, and path within the run's files.

@@ -1,5 +1,6 @@
 //! Hosts that are processes of their own: how they join, what they say, and how they are started again.
 use super::exchange::{Exchange, Routed};
+use super::samples::Questions;
 use super::{Event, Orders};
 use crate::alignment::Groups;
 use crate::clock::Clock;
@@ -9,6 +10,7 @@ use crate::letters::Letters;
 use crate::metrics::{Figures, Own};
 use crate::protocol::{Hello, Notice, Order};
 use crate::report::RunFacts;
+use crate::samples::SampleMessage;
 use crate::store::EpochLogs;
 use crate::wire;
 use crossbeam_channel::Sender;
@@ -128,6 +130,7 @@ struct Shared {
     /// By host: of processes that are gone, and of the present one.
     figures: Vec<Mutex<(Figures, Figures)>>,
     facts: OnceLock<Arc<RunFacts>>,
+    questions: Questions,
     processes: Mutex<BTreeMap<usize, u64>>,
     /// Hosts that join now may leave at once.
     is_over: AtomicBool,
@@ -171,6 +174,7 @@ impl RemoteHosts {
             epochs,
             figures,
             facts: OnceLock::new(),
+            questions: Questions::default(),
             processes: Mutex::default(),
             is_over: AtomicBool::new(false),
             writers: Mutex::new(Some(BTreeMap::new())),
@@ -235,6 +239,11 @@ impl RemoteHosts {
         let writers = self.shared.writers.lock().unwrap_or_else(PoisonError::into_inner).take();
         writers.iter().flatten().for_each(|(_, writer)| writer.close());
         self.door = None;
+    }
+
+    /// Waits until what was asked about records is answered.
+    pub(crate) fn wait_for_samples(&self) {
+        self.shared.questions.wait();
     }
 
     /// How long a host that is silent may come back.
@@ -323,6 +332,12 @@ fn listen_to(shared: &Shared, host: usize, writer: &MessageWriter, mut reader: M
             Notice::Letter { operator, epoch, letter } => drop(shared.letters.add(&operator, epoch, letter)),
             Notice::Epoch { source, entry } => shared.epochs.add(&source, entry),
             Notice::Figures(figures) => show(shared, host, *figures),
+            Notice::Sample(message) => sample(shared, host, *message),
+            Notice::SourcesFound { number, sources } => {
+                if let Some(sampler) = shared.facts.get().and_then(|facts| facts.sampler.as_ref()) {
+                    shared.questions.found(sampler, host, number, &sources);
+                }
+            }
             notice => drop(shared.events.send(Event::Notice { host, notice })),
         }
     };
@@ -330,6 +345,7 @@ fn listen_to(shared: &Shared, host: usize, writer: &MessageWriter, mut reader: M
     if let Some(writers) = shared.writers.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
         writers.remove(&(host, process));
     }
+    shared.questions.lost(host);
     let _ = shared.events.send(Event::HostLost { host, process, why });
 }
 
@@ -339,5 +355,30 @@ fn show(shared: &Shared, host: usize, figures: Figures) {
     let mut all = figures.clone();
     held.1 = figures;
     all.add(&held.0);
+    if let (Some(emulated), Some(report)) = (&facts.emulated, all.emulation.take()) {
+        emulated.show(host, report);
+    }
+    if let Some(clock) = all.clock.take() {
+        facts.clocks.lock().unwrap_or_else(PoisonError::into_inner).insert(host, clock);
+    }
     all.show(&facts.metrics, &facts.slots, &shared.workers.own[host]);
+}
+
+/// A host has kept a record: so does the coordinator, and asks others for what it came from.
+fn sample(shared: &Shared, host: usize, message: SampleMessage) {
+    let Some(facts) = shared.facts.get() else { return };
+    let Some(sampler) = &facts.sampler else { return };
+    let hosts = (host, &shared.workers.names[..]);
+    for (host, order) in shared.questions.heard(sampler, hosts, &facts.program, message) {
+        let writer = {
+            let writers = shared.writers.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_host =
+                writers.as_ref().and_then(|all| all.range((host, 0)..=(host, u64::MAX)).next_back());
+            of_host.map(|(_, writer)| writer.clone())
+        };
+        let sent = writer.and_then(|writer| writer.send(&wire::encode(&order).ok()?).ok());
+        if sent.is_none() {
+            shared.questions.lost(host);
+        }
+    }
 }

@@ -24,6 +24,41 @@ pub(crate) struct EdgeMeter {
     pub(super) data_bytes: AtomicU64,
 }
 
+/// What of a frame is counted.
+pub(super) enum Counted {
+    Data { records: u64, record_bytes: u64 },
+    Progress,
+}
+
+impl Counted {
+    pub(super) fn of(frame: &Frame) -> Self {
+        match &frame.content {
+            Content::Data { batch, .. } => {
+                Self::Data { records: batch.num_rows() as u64, record_bytes: batch_bytes(batch) as u64 }
+            }
+            Content::Frontier { .. } => Self::Progress,
+        }
+    }
+}
+
+impl EdgeMeter {
+    /// Counts a frame that travelled as so many bytes.
+    pub(super) fn count(&self, counted: Counted, bytes: u64, wire: &Wire) {
+        let add = |counter: &AtomicU64, more: u64| {
+            counter.fetch_add(more, Ordering::Relaxed);
+        };
+        match counted {
+            Counted::Data { records, record_bytes } => {
+                add(&wire.data_bytes, bytes);
+                add(&self.records, records);
+                add(&self.record_bytes, record_bytes);
+                add(&self.data_bytes, bytes);
+            }
+            Counted::Progress => add(&wire.progress_bytes, bytes),
+        }
+    }
+}
+
 /// Connects through another link and holds its frames back until a wire has carried them.
 pub struct EmulatedLink {
     inner: Arc<dyn Link>,
@@ -118,22 +153,11 @@ impl Sender {
 
 impl LinkSender for Sender {
     fn send(&mut self, frame: Frame) -> Result<u64, LinkError> {
-        let counts = match &frame.content {
-            Content::Data { batch, .. } => Some((batch.num_rows() as u64, batch_bytes(batch) as u64)),
-            Content::Frontier { .. } => None,
-        };
+        let counted = Counted::of(&frame);
         let Some(inner) = &mut self.inner else { return Err(LinkError::Lost) };
         let bytes = inner.send(frame)?;
-        match counts {
-            Some((records, record_bytes)) => {
-                self.wire.data_bytes.fetch_add(bytes, Ordering::Relaxed);
-                self.meter.records.fetch_add(records, Ordering::Relaxed);
-                self.meter.record_bytes.fetch_add(record_bytes, Ordering::Relaxed);
-                self.meter.data_bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
-            None => drop(self.wire.progress_bytes.fetch_add(bytes, Ordering::Relaxed)),
-        }
-        let arrival = self.wire.take(bytes, &*self.clock);
+        self.meter.count(counted, bytes, &self.wire);
+        let arrival = self.wire.take(bytes, &*self.clock)?;
         self.between.lock().arrivals.push_back(arrival);
         self.alarm.set(arrival, &self.between.waker);
         Ok(bytes)

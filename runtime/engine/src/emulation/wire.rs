@@ -1,16 +1,26 @@
 //! One direction between two places: a server that sends one frame after the other, first come, first served, at its
 //! bandwidth, and a delay that every frame then has. All edges between the two places share it.
 use super::WireSpec;
+use super::times::SharedTimes;
 use crate::clock::{Clock, Nanoseconds};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// When a wire has sent everything that was given to it.
+#[derive(Debug)]
+enum FreeAt {
+    /// Only this process uses it.
+    Own(Mutex<Nanoseconds>),
+    /// Others use it too; its number among all.
+    Shared(Arc<SharedTimes>, usize),
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Wire {
     spec: WireSpec,
-    /// When it has sent everything that was given to it.
-    free_at: Mutex<Nanoseconds>,
+    free_at: FreeAt,
     pub(super) data_bytes: AtomicU64,
     pub(super) progress_bytes: AtomicU64,
     /// Nanoseconds in which it sent.
@@ -19,9 +29,18 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(spec: WireSpec) -> Self {
+        Self::with(spec, FreeAt::Own(Mutex::new(Nanoseconds::MIN)))
+    }
+
+    /// The wire of this number, which other processes use too.
+    pub(super) fn shared(spec: WireSpec, times: &Arc<SharedTimes>, number: usize) -> Self {
+        Self::with(spec, FreeAt::Shared(Arc::clone(times), number))
+    }
+
+    fn with(spec: WireSpec, free_at: FreeAt) -> Self {
         Self {
             spec,
-            free_at: Mutex::new(Nanoseconds::MIN),
+            free_at,
             data_bytes: AtomicU64::new(0),
             progress_bytes: AtomicU64::new(0),
             busy: AtomicU64::new(0),
@@ -33,13 +52,23 @@ impl Wire {
     }
 
     /// Takes a frame of so many bytes now; when it arrives. Frames arrive in the order in which they were taken.
-    pub(super) fn take(&self, bytes: u64, clock: &dyn Clock) -> Nanoseconds {
+    ///
+    /// # Errors
+    /// What all processes share of it cannot be read or written.
+    pub(super) fn take(&self, bytes: u64, clock: &dyn Clock) -> io::Result<Nanoseconds> {
         let sending = self.sending(bytes);
-        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-        // Inside the lock: the order of the times is that of the frames.
-        *free_at = clock.now().max(*free_at).saturating_add(sending);
+        // Called inside the lock: the order of the times is that of the frames.
+        let send = |free_at: Nanoseconds| clock.now().max(free_at).saturating_add(sending);
+        let sent = match &self.free_at {
+            FreeAt::Own(free_at) => {
+                let mut free_at = free_at.lock().unwrap_or_else(PoisonError::into_inner);
+                *free_at = send(*free_at);
+                *free_at
+            }
+            FreeAt::Shared(times, number) => times.change(*number, send)?,
+        };
         self.busy.fetch_add(sending as u64, Ordering::Relaxed);
-        free_at.saturating_add(Nanoseconds::try_from(self.spec.delay).unwrap_or(Nanoseconds::MAX))
+        Ok(sent.saturating_add(Nanoseconds::try_from(self.spec.delay).unwrap_or(Nanoseconds::MAX)))
     }
 
     /// How long so many bytes take to send, rounded up to a nanosecond.
@@ -56,7 +85,15 @@ mod tests {
     use crate::clock::ManualClock;
 
     fn wire(bandwidth: Option<u64>, delay: u64) -> Wire {
-        Wire::new(WireSpec { from: "edge".into(), to: "cloud".into(), bandwidth, delay })
+        Wire::new(spec(bandwidth, delay))
+    }
+
+    fn spec(bandwidth: Option<u64>, delay: u64) -> WireSpec {
+        WireSpec { from: "edge".into(), to: "cloud".into(), bandwidth, delay }
+    }
+
+    fn take(wire: &Wire, bytes: u64, clock: &ManualClock) -> Nanoseconds {
+        wire.take(bytes, clock).expect("the times are there")
     }
 
     #[test]
@@ -64,25 +101,43 @@ mod tests {
         // 8 Mbit/s: a byte is a microsecond.
         let (wire, clock) = (wire(Some(8_000_000), 5_000_000), ManualClock::new());
         clock.advance(1_000);
-        assert_eq!(wire.take(100, &clock), 1_000 + 100_000 + 5_000_000);
-        assert_eq!(wire.take(50, &clock), 1_000 + 150_000 + 5_000_000, "behind the first, whoever sent it");
+        assert_eq!(take(&wire, 100, &clock), 1_000 + 100_000 + 5_000_000);
+        assert_eq!(take(&wire, 50, &clock), 1_000 + 150_000 + 5_000_000, "behind the first, whoever sent it");
         clock.advance(149_999);
-        assert_eq!(wire.take(1, &clock), 1_000 + 151_000 + 5_000_000, "one nanosecond of the second is left");
+        assert_eq!(
+            take(&wire, 1, &clock),
+            1_000 + 151_000 + 5_000_000,
+            "one nanosecond of the second is left"
+        );
         clock.advance(10_000_000);
-        assert_eq!(wire.take(1, &clock), 10_151_000 - 1 + 1_000 + 5_000_000, "idle meanwhile");
+        assert_eq!(take(&wire, 1, &clock), 10_151_000 - 1 + 1_000 + 5_000_000, "idle meanwhile");
         assert_eq!(wire.busy.load(Ordering::Relaxed), 152_000);
     }
 
     #[test]
     fn parts_of_nanoseconds_are_rounded_up() {
         let (wire, clock) = (wire(Some(3_000_000_000), 0), ManualClock::new());
-        assert_eq!(wire.take(1, &clock), 3, "8 bits at 3 Gbit/s are 2.67 ns");
+        assert_eq!(take(&wire, 1, &clock), 3, "8 bits at 3 Gbit/s are 2.67 ns");
     }
 
     #[test]
     fn without_bandwidth_only_the_delay_counts() {
         let (wire, clock) = (wire(None, 7), ManualClock::new());
-        assert_eq!((wire.take(1 << 40, &clock), wire.take(1, &clock)), (7, 7));
+        assert_eq!((take(&wire, 1 << 40, &clock), take(&wire, 1, &clock)), (7, 7));
         assert_eq!(wire.busy.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn frames_of_several_processes_wait_for_each_other() {
+        let times = Arc::new(SharedTimes::create(2).expect("memory"));
+        let opened = Arc::new(SharedTimes::open(&times.path()).expect("this process lives"));
+        let [own, other] = [&times, &opened].map(|times| Wire::shared(spec(Some(8_000_000), 5), times, 1));
+        let clock = ManualClock::new();
+        assert_eq!(take(&own, 100, &clock), 100_005);
+        assert_eq!(take(&other, 50, &clock), 150_005, "behind what another process has sent");
+        assert_eq!(take(&own, 1, &clock), 151_005);
+        assert_eq!((own.busy.load(Ordering::Relaxed), other.busy.load(Ordering::Relaxed)), (101_000, 50_000));
+        let unused = Wire::shared(spec(Some(8_000_000), 5), &times, 0);
+        assert_eq!(take(&unused, 1, &clock), 1_005, "the other wire is idle");
     }
 }

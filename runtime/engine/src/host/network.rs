@@ -4,6 +4,8 @@
 //! sender's host can be reached, else the sender. What was cut is taken up by the channel itself: its receiver says from which
 //! epoch on, and drops what it knows.
 use super::{HostEvent, Met};
+use crate::clock::Nanoseconds;
+use crate::emulation::WireEnd;
 use crate::frame::{Control, Frame};
 use crate::graph::ChannelId;
 use crate::link::{LinkError, LinkReceiver, LinkSender};
@@ -42,6 +44,8 @@ struct End {
     incarnation: u32,
     peer: String,
     schema: SchemaRef,
+    /// The emulated wire that its frames come over.
+    wire: Option<WireEnd>,
     /// Counts its connections, so that what is said of an older one is known as such.
     generation: u64,
     /// Tells the thread that dials that somebody else has connected.
@@ -93,7 +97,7 @@ impl Network {
         role: Role,
         incarnation: u32,
         peer: &str,
-        schema: &SchemaRef,
+        (schema, wire): (&SchemaRef, Option<&WireEnd>),
     ) -> Option<Command> {
         self.finished.remove(&channel);
         let before = self.ends.remove(&channel);
@@ -106,6 +110,7 @@ impl Network {
             incarnation,
             peer: peer.to_owned(),
             schema: Arc::clone(schema),
+            wire: wire.cloned(),
             generation,
             superseded: Arc::default(),
         };
@@ -217,6 +222,10 @@ impl Network {
                 .into_sender(schema)
                 .map(|inner| Command::AttachSender(channel, Box::new(WatchedSender { inner, tell }))),
             Role::Receiver => connection.into_receiver(schema).map(|inner| {
+                let inner = match &end.wire {
+                    Some(wire) => wire.held_back(inner),
+                    None => inner,
+                };
                 Command::AttachReceiver(channel, Box::new(WatchedReceiver { inner, tell }), of_peer)
             }),
         };
@@ -336,6 +345,18 @@ impl LinkReceiver for WatchedReceiver {
     fn receive(&mut self) -> Result<Option<Frame>, LinkError> {
         let frame = self.inner.receive();
         self.tell.check(frame)
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.inner.received_bytes()
+    }
+
+    fn look(&mut self) {
+        self.inner.look();
+    }
+
+    fn held_until(&self) -> Option<Nanoseconds> {
+        self.inner.held_until()
     }
 
     fn send_control(&mut self, control: Control) -> Result<(), LinkError> {

@@ -1,7 +1,7 @@
 //! A host that is a process of its own: joins the coordinator, opens what is its own of the plan, and serves until it may leave.
 use super::teller::{Facts, Met, Teller, say};
 use super::{HostEvent, Network, NetworkEvent, Notices, Setup};
-use crate::clock::{Clock, Nanoseconds, SharedClock, WallClock};
+use crate::clock::{Clock, ClockError, Nanoseconds, SharedClock, WallClock};
 use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
 use crate::graph::{Graph, MetricsTable, Program, build};
@@ -9,6 +9,7 @@ use crate::letters::Letters;
 use crate::metrics::{Figures, Own};
 use crate::protocol::{Beginning, Hello, Notice, Order};
 use crate::report::SlotFacts;
+use crate::samples::Sampler;
 use crate::store::EpochLogs;
 use crate::wire;
 use crossbeam_channel::unbounded;
@@ -38,6 +39,9 @@ pub struct HostOptions {
     /// How long it goes on when its coordinator is gone, and looks for it; zero: it ends at once. Only where the run keeps
     /// checkpoints.
     pub patience: Duration,
+    /// By how much the clock of this host is wrong; for tests.
+    #[doc(hidden)]
+    pub clock_error: ClockError,
 }
 
 impl HostOptions {
@@ -52,6 +56,7 @@ impl HostOptions {
             security: Security::none(),
             executors: Arc::new(LocalExecutors),
             patience: Duration::ZERO,
+            clock_error: ClockError::default(),
         }
     }
 }
@@ -62,7 +67,7 @@ const JOINING: Duration = Duration::from_secs(10);
 const PINGS: u64 = 16;
 /// How often a host that was left alone looks for its coordinator.
 const LOOKING: Duration = Duration::from_millis(200);
-/// How often a host tells its figures.
+/// How often a host tells its figures, and asks for the time.
 const FIGURES: Duration = Duration::from_millis(200);
 
 fn system(what: &str) -> impl Fn(String) -> RunError {
@@ -78,7 +83,8 @@ fn lost(error: impl std::fmt::Display) -> RunError {
 /// # Errors
 /// The coordinator cannot be reached or is lost, the host cannot open what is its own, or the plan is another one there.
 pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
-    let HostOptions { name, run, coordinator, listen, announce, security, executors, patience } = options;
+    let HostOptions { name, run, coordinator, listen, announce, security, executors, patience, clock_error } =
+        options;
     let graph = build(program)?;
     let (event_sender, events) = unbounded();
     let mut address = None;
@@ -112,8 +118,9 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         }
     };
     // Only now: a coordinator that takes over learns the time of the run from hosts that have gone on.
-    let Some((wall, anchor)) = coordinators_time(&writer, &mut reader)? else { return Ok(()) };
-    let shared_clock = Arc::new(SharedClock::new(wall, anchor, beginning.dilation));
+    let clock = SharedClock::new(WallClock::wrong(clock_error), beginning.dilation);
+    let Some(shared_clock) = clock_of_run(clock, &writer, &mut reader)? else { return Ok(()) };
+    let shared_clock = Arc::new(shared_clock);
     let met = Met::default();
     let network = Network::new(
         (run, 0),
@@ -155,30 +162,40 @@ fn hear(reader: &mut MessageReader) -> Result<Order, RunError> {
     wire::decode(&bytes).map_err(system("the coordinator speaks another language"))
 }
 
-/// A clock, and the same moment on it and on that of the coordinator, from the ping that took the shortest; none: the host is to
-/// leave.
-fn coordinators_time(
+/// The clock of the run, after the first questions to the coordinator; none: the host is to leave.
+fn clock_of_run(
+    clock: SharedClock,
     writer: &MessageWriter,
     reader: &mut MessageReader,
-) -> Result<Option<(WallClock, (Nanoseconds, Nanoseconds))>, RunError> {
-    let clock = WallClock::new();
-    let mut best = (Nanoseconds::MAX, (0, 0));
-    for ping in 0..PINGS {
-        let asked = clock.now();
-        say(writer, &Notice::Ping(ping))?;
-        let now = loop {
+) -> Result<Option<SharedClock>, RunError> {
+    for _ in 0..PINGS {
+        let asked = clock.ask();
+        say(writer, &Notice::Ping(asked))?;
+        loop {
             match hear(reader)? {
-                Order::Pong { number, now } if number == ping => break now,
+                Order::Pong { number, now } => {
+                    clock.heard(number, now);
+                    if number == asked {
+                        break;
+                    }
+                }
                 Order::Leave => return Ok(None),
                 _ => {}
             }
-        };
-        let took = clock.now() - asked;
-        best = best.min((took, (asked + took / 2, now)));
+        }
     }
-    let (took, anchor) = best;
-    tracing::debug!("the time of the coordinator is known to {} us", took / 2000);
-    Ok(Some((clock, anchor)))
+    clock.set();
+    Ok(Some(clock))
+}
+
+/// Tells what is new to be shown.
+fn tell_news(teller: &Teller, sampler: Option<&Sampler>, figures: Option<Figures>) {
+    for sample in sampler.iter().flat_map(|sampler| sampler.news()) {
+        teller.tell(&Notice::Sample(Box::new(sample)));
+    }
+    if let Some(figures) = figures {
+        teller.tell(&Notice::Figures(Box::new(figures)));
+    }
 }
 
 /// A host that has joined.
@@ -241,6 +258,17 @@ impl Joined<'_> {
         let letters = Arc::new(Letters::new(Some(Box::new(teller.clone()))));
         let epochs = Arc::new(EpochLogs::new(Some(Box::new(teller.clone()))));
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let sampler = beginning.samples.clone().map(|samples| Arc::new(Sampler::new(samples)));
+        let emulator = match &beginning.emulation {
+            None => None,
+            Some(emulation) => match emulation.emulator(self.name, &clock) {
+                Ok(emulator) => Some(Arc::new(emulator)),
+                Err(error) => {
+                    teller.tell(&Notice::Opened(Err(error.clone())));
+                    return Err(error);
+                }
+            },
+        };
         let setup = Setup {
             program: self.program,
             graph: self.graph,
@@ -248,27 +276,31 @@ impl Joined<'_> {
             clock: &clock,
             letters: &letters,
             epochs: &epochs,
-            sampler: None,
+            sampler: sampler.as_ref(),
             executors: &self.executors,
-            emulator: None,
+            emulator: emulator.as_ref(),
             faults: None,
             keep_epochs: false,
             is_durable: beginning.is_durable,
         };
         let own = Own::of(self.program, self.graph, self.name);
         let figures = Arc::new(Mutex::new(None::<(MetricsTable, Vec<SlotFacts>, Own)>));
-        let told = Arc::clone(&figures);
+        let (told, emulated, program) = (Arc::clone(&figures), emulator.clone(), self.program.clone());
+        let shown_clock = Arc::clone(&self.clock);
         let now = move || {
             let held = told.lock().unwrap_or_else(PoisonError::into_inner);
-            held.as_ref().map(|(metrics, slots, own)| Figures::of(metrics, slots, own))
+            let (metrics, slots, own) = held.as_ref()?;
+            let emulation = emulated.as_ref().map(|emulator| emulator.report_of(&program));
+            Some(Figures::of(metrics, slots, own).with(emulation, shown_clock.figures()))
         };
         let (of_notices, last, said) = (teller.clone(), now.clone(), Arc::clone(&letters));
+        let last_samples = sampler.clone();
         let notices: Notices = Arc::new(move |notice| {
             // What is told of an epoch comes after its letters.
             said.flush();
-            // The last figures come before the last word.
-            if let (Notice::Closed(_), Some(figures)) = (&notice, last()) {
-                of_notices.tell(&Notice::Figures(Box::new(figures)));
+            // The last figures and records come before the last word.
+            if let Notice::Closed(_) = &notice {
+                tell_news(&of_notices, last_samples.as_deref(), last());
             }
             of_notices.tell(&notice);
         });
@@ -288,14 +320,23 @@ impl Joined<'_> {
             host.with_network(network, self.graph.slots.iter().map(|slot| slot.worker.clone()).collect());
         teller.tell(&Notice::Opened(Ok(())));
         let no_thread = |error| RunError::System(format!("no thread for a host: {error}"));
-        let of_hearing = teller.clone();
+        let (of_hearing, clock, heard_samples) = (teller.clone(), Arc::clone(&self.clock), sampler.clone());
         let hearing = move || {
             loop {
                 while let Ok(order) = hear(&mut reader) {
+                    if let Order::Pong { number, now } = order {
+                        clock.heard(number, now);
+                        continue;
+                    }
                     of_hearing.heard(&order);
                     let _ = event_sender.send(HostEvent::Order(order));
                 }
                 of_hearing.deserted();
+                // Another coordinator has another clock, and knows no records.
+                clock.forget();
+                if let Some(sampler) = &heard_samples {
+                    sampler.forget_told();
+                }
                 match way_back.find(&of_hearing) {
                     Some(found) => reader = found,
                     None => return drop(event_sender.send(HostEvent::CoordinatorLost)),
@@ -304,13 +345,13 @@ impl Joined<'_> {
         };
         std::thread::Builder::new().name("tm-orders".into()).spawn(hearing).map_err(no_thread)?;
         let (ended, of_thread) = (Arc::new(AtomicBool::new(false)), teller);
-        let (until, flushed) = (Arc::clone(&ended), Arc::clone(&letters));
+        let (until, flushed, asking) = (Arc::clone(&ended), Arc::clone(&letters), Arc::clone(&self.clock));
         let telling = move || {
             while !until.load(Ordering::Acquire) {
                 flushed.flush();
-                if let Some(figures) = now() {
-                    of_thread.tell(&Notice::Figures(Box::new(figures)));
-                }
+                asking.follow();
+                of_thread.tell(&Notice::Ping(asking.ask()));
+                tell_news(&of_thread, sampler.as_deref(), now());
                 std::thread::park_timeout(FIGURES);
             }
         };

@@ -3,7 +3,7 @@ use crate::alignment::{Groups, Seat};
 use crate::checkpoint::Past;
 use crate::clock::{Clock, Nanoseconds};
 use crate::context::StageContext;
-use crate::emulation::Emulator;
+use crate::emulation::{Emulator, WireEnd};
 use crate::executor::{ExecutorFactory, ExecutorRequest, ModelExecutor};
 use crate::failure::{OnPanic, RunError, Suspects, operator_error};
 use crate::faults::Faults;
@@ -32,6 +32,8 @@ pub(crate) struct Channel {
     pub(crate) schema: SchemaRef,
     /// What connects its ends where both are on this host.
     pub(crate) link: Arc<dyn Link>,
+    /// The emulated wire that its frames come over where its sender is on another host.
+    pub(crate) wire: Option<WireEnd>,
     pub(crate) metrics: Arc<EdgeMetrics>,
 }
 
@@ -155,6 +157,7 @@ impl Opening<'_> {
                 to_slot: channel.to_slot,
                 schema: Arc::clone(&channel.schema),
                 link: self.carrier(edge),
+                wire: self.emulator.and_then(|emulator| emulator.wire_end(edge)),
                 metrics: self.metrics.edge(edge),
             });
         }

@@ -1,5 +1,7 @@
 //! All figures of a host as plain data, so that the coordinator of a run can show those of all its hosts.
 use super::{BatchSizes, ByReason, EdgeMetrics, Latencies, SinkMetrics, StageMetrics};
+use crate::clock::ClockFigures;
+use crate::emulation::EmulationReport;
 use crate::graph::{Graph, MetricsTable, Program};
 use crate::histogram::Histogram;
 use crate::report::SlotFacts;
@@ -20,6 +22,10 @@ pub(crate) struct Figures {
     sinks: BTreeMap<String, SinkFigures>,
     /// Nanoseconds of processor time, by slot.
     slots: BTreeMap<String, u64>,
+    /// What its worker and its ends of wires did, where they are emulated.
+    pub(crate) emulation: Option<EmulationReport>,
+    /// How its clock runs beside the coordinator's.
+    pub(crate) clock: Option<ClockFigures>,
 }
 
 /// What a host has of a plan.
@@ -137,7 +143,14 @@ impl Figures {
             edges: edges.map(|(key, edge)| (key.clone(), EdgeFigures::of(edge))).collect(),
             sinks: sinks.map(|(id, sink)| (id.clone(), SinkFigures::of(sink))).collect(),
             slots: slots.iter().map(|slot| (slot.name().to_owned(), slot.processor_nanoseconds())).collect(),
+            emulation: None,
+            clock: None,
         }
+    }
+
+    /// And what its worker and its ends of wires did, and how its clock runs.
+    pub(crate) fn with(self, emulation: Option<EmulationReport>, clock: ClockFigures) -> Self {
+        Self { emulation, clock: Some(clock), ..self }
     }
 
     /// Adds what a former process of the same host has counted.
@@ -156,6 +169,9 @@ impl Figures {
         }
         for (slot, processor) in &before.slots {
             *self.slots.entry(slot.clone()).or_default() += processor;
+        }
+        if let Some(before) = &before.emulation {
+            self.emulation.get_or_insert_default().add(before);
         }
     }
 

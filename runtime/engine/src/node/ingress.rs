@@ -79,6 +79,12 @@ impl Ingress {
         self.announce_durable();
     }
 
+    fn look(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.look();
+        }
+    }
+
     pub(crate) fn link(&self) -> Option<&dyn LinkReceiver> {
         self.link.as_deref()
     }
@@ -211,13 +217,19 @@ impl Node for IngressNode {
         let mut quota = QUOTA;
         let n = self.channels.len();
         self.turn = (self.turn + 1) % n.max(1);
+        self.channels.iter().for_each(|channel| channel.borrow_mut().look());
         for at in 0..n {
             let mut channel = self.channels[(self.turn + at) % n].borrow_mut();
             loop {
                 if !self.backpressure.may_take(self.slot.budget) {
                     return;
                 }
-                let Some((epoch, batch, bytes)) = channel.take() else { break };
+                let Some((epoch, batch, bytes)) = channel.take() else {
+                    if let Some(arrival) = channel.link().and_then(LinkReceiver::held_until) {
+                        self.slot.wake_at(arrival, self.index);
+                    }
+                    break;
+                };
                 out.give(epoch, batch);
                 quota = quota.saturating_sub(bytes.max(1));
                 if quota == 0 {

@@ -11,7 +11,7 @@ use tidemill_machine::thread_time;
 use tidemill_spec::plan::LinkKind;
 
 /// Computes for so much processor time.
-fn spin(wanted: Duration) {
+pub(crate) fn spin(wanted: Duration) {
     let begun = thread_time();
     while thread_time() - begun < wanted {}
 }

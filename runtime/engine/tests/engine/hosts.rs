@@ -11,8 +11,8 @@ use tidemill_spec::plan::LinkKind;
 
 pub(crate) const RUN: u128 = 0x5eed;
 
-type OneEnd = (String, Result<(), RunError>);
-type Ended = Arc<Mutex<Vec<OneEnd>>>;
+pub(crate) type OneEnd = (String, Result<(), RunError>);
+pub(crate) type Ended = Arc<Mutex<Vec<OneEnd>>>;
 
 /// Starts hosts as threads.
 struct Threads {
@@ -60,7 +60,7 @@ impl HostLauncher for Threads {
     }
 }
 
-fn with_hosts(program: &Program, listens: fn(&str) -> bool) -> (RunOptions, Ended) {
+pub(crate) fn with_hosts(program: &Program, listens: fn(&str) -> bool) -> (RunOptions, Ended) {
     let ended = Ended::default();
     let launcher = Threads {
         program: program.clone(),
@@ -104,7 +104,7 @@ fn joined(rows: usize) -> (Program, Arc<Mutex<Vec<String>>>) {
     (on_workers(b.program), collected)
 }
 
-fn finished(ended: &Ended) {
+pub(crate) fn finished(ended: &Ended) {
     for (worker, ended) in ended.lock().expect("not poisoned").iter() {
         assert_eq!(*ended, Ok(()), "{worker}");
     }

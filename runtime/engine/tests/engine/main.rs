@@ -5,6 +5,7 @@ mod carriers;
 mod conformance;
 mod continued;
 mod determinism;
+mod emulated_hosts;
 mod emulation;
 mod executors;
 mod failures;

@@ -51,6 +51,8 @@ struct Receiver {
     decoder: Decoder,
     descriptors: Reader<Descriptor>,
     control: Writer<Control>,
+    /// Bytes of the last frame.
+    received: u64,
 }
 
 impl Link for Memfd {
@@ -74,6 +76,7 @@ impl Link for Memfd {
                 decoder: Decoder::default(),
                 descriptors: descriptor_reader,
                 control: control_writer,
+                received: 0,
             }),
         ))
     }
@@ -194,6 +197,7 @@ impl Receiver {
 impl LinkReceiver for Receiver {
     fn receive(&mut self) -> Result<Option<Frame>, LinkError> {
         let Some(descriptor) = self.descriptors.pop()? else { return Ok(None) };
+        self.received = descriptor.length as u64;
         let bytes = match &descriptor.place {
             Place::Ring { offset, .. } => read_exactly(&self.ring.file, descriptor.length, *offset)?,
             Place::Own(file) => read_exactly(file, descriptor.length, 0)?,
@@ -202,6 +206,10 @@ impl LinkReceiver for Receiver {
             self.ring.released.store(release_to, Ordering::Release);
         }
         self.decode(bytes).map(Some)
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.received
     }
 
     fn send_control(&mut self, control: Control) -> Result<(), LinkError> {

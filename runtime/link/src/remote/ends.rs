@@ -321,6 +321,8 @@ pub(super) struct Receiver {
     /// That of the last records, which was compared with the one above.
     seen: Option<SchemaRef>,
     ahead: RefCell<Ahead>,
+    /// Bytes of the last frame, as they would travel to another host.
+    received: u64,
 }
 
 impl Receiver {
@@ -335,7 +337,14 @@ impl Receiver {
             frames: VecDeque::new(),
             bytes: 0,
         };
-        Self { socket, decoder: Decoder::default(), schema, seen: None, ahead: RefCell::new(ahead) }
+        Self {
+            socket,
+            decoder: Decoder::default(),
+            schema,
+            seen: None,
+            ahead: RefCell::new(ahead),
+            received: 0,
+        }
     }
 
     fn compare(&mut self, frame: Frame) -> Result<Frame, LinkError> {
@@ -372,6 +381,7 @@ impl LinkReceiver for Receiver {
             None => ahead.next(),
         };
         let Some((header, payload)) = next else { return ahead.wire.told().map(|()| None) };
+        self.received = HEADER_BYTES as u64 + header.length;
         // Arrow checks what it reads, but not everywhere: what it panics at is no record batch either.
         let decoded = catch_unwind(AssertUnwindSafe(|| self.decoder.decode(&header, payload)))
             .unwrap_or_else(|_| Err(LinkError::Damaged("Arrow cannot read a record batch".into())));
@@ -381,6 +391,10 @@ impl LinkReceiver for Receiver {
             ahead.bytes = 0;
             ahead.wire.end(error);
         })
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.received
     }
 
     fn send_control(&mut self, control: Control) -> Result<(), LinkError> {

@@ -1,0 +1,157 @@
+//! The receiving end of an emulated wire whose sender is on another host: what comes over the connection is held back until the
+//! wire has carried it.
+//!
+//! Everything is taken from the connection as it comes, so that frames of all edges are on the wire in the order in which they
+//! came; no more than the credit of the edge allows.
+use super::link::{Counted, EdgeMeter};
+use super::wire::Wire;
+use crate::clock::{Clock, Nanoseconds};
+use crate::frame::{Control, Frame};
+use crate::link::{LinkError, LinkReceiver};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Where an edge leaves its wire.
+#[derive(Clone)]
+pub(crate) struct WireEnd {
+    wire: Arc<Wire>,
+    meter: Arc<EdgeMeter>,
+    clock: Arc<dyn Clock>,
+}
+
+impl WireEnd {
+    pub(super) fn new(wire: Arc<Wire>, meter: Arc<EdgeMeter>, clock: Arc<dyn Clock>) -> Self {
+        Self { wire, meter, clock }
+    }
+
+    /// Has the frames of a connection come when the wire has carried them.
+    pub(crate) fn held_back(&self, inner: Box<dyn LinkReceiver>) -> Box<dyn LinkReceiver> {
+        Box::new(Receiver { inner, end: self.clone(), under_way: VecDeque::new(), ended: None, received: 0 })
+    }
+}
+
+/// A frame that has come over the connection and is still on the wire.
+struct UnderWay {
+    arrival: Nanoseconds,
+    frame: Frame,
+    bytes: u64,
+}
+
+struct Receiver {
+    inner: Box<dyn LinkReceiver>,
+    end: WireEnd,
+    under_way: VecDeque<UnderWay>,
+    /// Why nothing more comes; told when everything that came has been taken.
+    ended: Option<LinkError>,
+    received: u64,
+}
+
+impl Receiver {
+    /// Gives the wire what has come.
+    fn give(&mut self) -> Result<(), LinkError> {
+        while let Some(frame) = self.inner.receive()? {
+            let bytes = self.inner.received_bytes();
+            self.end.meter.count(Counted::of(&frame), bytes, &self.end.wire);
+            let arrival = self.end.wire.take(bytes, &*self.end.clock)?;
+            self.under_way.push_back(UnderWay { arrival, frame, bytes });
+        }
+        Ok(())
+    }
+}
+
+impl LinkReceiver for Receiver {
+    fn receive(&mut self) -> Result<Option<Frame>, LinkError> {
+        self.look();
+        match self.under_way.pop_front_if(|first| first.arrival <= self.end.clock.now()) {
+            Some(UnderWay { frame, bytes, .. }) => {
+                self.received = bytes;
+                Ok(Some(frame))
+            }
+            None if self.under_way.is_empty() => self.ended.take().map_or(Ok(None), |error| {
+                self.ended = Some(LinkError::Lost);
+                Err(error)
+            }),
+            None => Ok(None),
+        }
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.received
+    }
+
+    fn look(&mut self) {
+        if self.ended.is_none() {
+            self.ended = self.give().err();
+        }
+    }
+
+    fn held_until(&self) -> Option<Nanoseconds> {
+        self.under_way.front().map(|first| first.arrival)
+    }
+
+    fn send_control(&mut self, control: Control) -> Result<(), LinkError> {
+        self.inner.send_control(control)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inner.descriptor()
+    }
+
+    fn wants_writable(&self) -> bool {
+        self.inner.wants_writable()
+    }
+
+    fn clear(&self) -> bool {
+        self.inner.clear()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::emulation::WireSpec;
+    use crate::frame::{Content, Header};
+    use crate::link::{Link, Memfd};
+
+    fn progress(sequence: u64) -> Frame {
+        let header = Header { incarnation: 1, sequence, sent_at: 0, cost: 0 };
+        Frame { header, content: Content::Frontier { epoch: sequence, steps: Vec::new() } }
+    }
+
+    #[test]
+    fn what_comes_waits_for_its_wire_and_the_end_for_what_came() {
+        let clock = Arc::new(ManualClock::new());
+        // 8 Mbit/s: a byte is a microsecond. A frame without records is its header.
+        let spec = WireSpec {
+            from: "edge".into(),
+            to: "cloud".into(),
+            bandwidth: Some(8_000_000),
+            delay: 1_000_000,
+        };
+        let end =
+            WireEnd::new(Arc::new(Wire::new(spec)), Arc::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+        let connect = || Memfd.connect(Arc::new(arrow_schema::Schema::empty())).expect("descriptors");
+        let ((mut first, of_first), (mut second, of_second)) = (connect(), connect());
+        let (mut of_first, mut of_second) = (end.held_back(of_first), end.held_back(of_second));
+        assert_eq!(first.send(progress(0)).expect("open"), 64);
+        second.send(progress(7)).expect("open");
+        of_first.look();
+        of_second.look();
+        drop(first);
+        assert_eq!(of_first.held_until(), Some(1_064_000));
+        assert_eq!(of_second.held_until(), Some(1_128_000), "behind the other edge");
+        clock.advance(1_063_999);
+        assert!(of_first.receive().expect("not yet the end").is_none());
+        clock.advance(1);
+        assert_eq!(of_first.receive().expect("it came"), Some(progress(0)));
+        assert_eq!(of_first.received_bytes(), 64);
+        assert!(matches!(of_first.receive(), Err(LinkError::Lost)));
+        assert!(matches!(of_first.receive(), Err(LinkError::Lost)), "it stays so");
+        assert!(of_second.receive().expect("open").is_none());
+        clock.advance(64_000);
+        assert_eq!(of_second.receive().expect("it came"), Some(progress(7)));
+        assert_eq!((of_second.held_until(), of_second.receive().expect("open")), (None, None));
+    }
+}
