@@ -54,6 +54,14 @@ pub(super) fn judge(
         return Err(format!("these files were not sent: {}", missing.join(", ")));
     }
     let prepared = prepared(shared, name, bundle, plan).map_err(|error| in_words(&error))?;
+    if let Some(source) = prepared.program.sources.values().find(|source| source.stream.is_some()) {
+        let what = source.stream.as_deref().unwrap_or("a stream");
+        return Err(format!(
+            "source '{}' reads {what}: this version reads files only in a cluster; run it with `tidemill run --state`, which keeps a \
+             journal of streams",
+            source.id
+        ));
+    }
     let mut roles: BTreeMap<String, bool> = BTreeMap::new();
     for stage in &prepared.program.plan.stages {
         let writes = prepared.program.sinks.get(&stage.operator).is_some_and(|sink| !sink.files.is_empty());
