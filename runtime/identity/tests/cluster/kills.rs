@@ -63,12 +63,14 @@ fn what_was_said_is_so_after_a_kill() {
                 ("@token", Some(text), _) if text.parse::<JoinToken>().is_ok() => {
                     tokens.insert(text.to_owned(), false);
                 }
-                ("@used", Some(text), Some(_)) => drop(tokens.insert(text.to_owned(), true)),
+                ("@used", Some(text), Some(_)) if text.parse::<JoinToken>().is_ok() => {
+                    tokens.insert(text.to_owned(), true);
+                }
                 ("@revoked", Some(worker), _) => revoked.push(worker.to_owned()),
                 _ => {}
             }
             said += 1;
-            if said == 1 + round * 3 {
+            if said == 3 + round * 3 {
                 child.kill().unwrap();
             }
         }
