@@ -23,6 +23,7 @@ const ALL: &[&str] = &[
     "tidemill-engine",
     "tidemill-state",
     "tidemill-bucket",
+    "tidemill-identity",
     "tidemill-profiler",
     "tidemill-app",
     "tidemill",
@@ -46,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidemill-engine", &["tidemill-link", "tidemill-machine", "tidemill-spec", "tidemill-operators"]),
     ("tidemill-state", &[]),
     ("tidemill-bucket", &["tidemill-spec", "tidemill-state"]),
+    ("tidemill-identity", &["tidemill-link"]),
     ("tidemill-profiler", &["tidemill-machine", "tidemill-spec", "tidemill-operators", "tidemill-engine"]),
     (
         "tidemill-app",

@@ -333,7 +333,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_head_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(HTTP/1.1 [0-9]{3} \r\n)?[a-zA-Z: 0-9\r\n-]{0,80}\r\n\r\n") {
+        fn any_bytes_are_a_head_or_an_error(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            text in "(HTTP/1.1 [0-9]{3} \r\n)?[a-zA-Z: 0-9\r\n-]{0,80}\r\n\r\n",
+        ) {
             let _ = Head::read(&bytes);
             if let Ok(Some(head)) = Head::read(text.as_bytes()) {
                 prop_assert!(head.end <= text.len());

@@ -24,7 +24,8 @@ pub const TLS_NAME: &str = "tidemill";
 pub enum ControllerError {
     /// An authority was shown, and another one is meant.
     #[error(
-        "this is another cluster: the fingerprint of its authority is {shown}, and the address says {wanted}; copy the address again, and if it is right, somebody else answers there"
+        "this is another cluster: the fingerprint of its authority is {shown}, and the address says {wanted}; \
+         copy the address again, and if it is right, somebody else answers there"
     )]
     OtherCluster {
         /// The fingerprint that was shown.
@@ -34,7 +35,8 @@ pub enum ControllerError {
     },
     /// No authority was shown: it is something else that listens there.
     #[error(
-        "no certificate of an authority was shown: is it the controller of a cluster that listens there? The fingerprint {wanted} is wanted"
+        "no certificate of an authority was shown: is it the controller of a cluster that listens there? \
+         The fingerprint {wanted} is wanted"
     )]
     NoAuthority {
         /// The one of the address.

@@ -27,7 +27,8 @@ pub enum StoreError {
         holder: String,
     },
     /// Others on this machine could read the keys.
-    #[error("{path} is open to other users of this machine (mode {mode:03o}): chmod {wanted:03o} it, and if somebody may have read the keys, begin anew", path = path.display())]
+    #[error("{path} is open to other users of this machine (mode {mode:03o}): \
+         chmod {wanted:03o} it, and if somebody may have read the keys, begin anew", path = path.display())]
     Exposed {
         /// The file or folder.
         path: PathBuf,

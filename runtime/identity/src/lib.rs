@@ -1,4 +1,62 @@
 //! Who is who in a cluster: an authority with its certificates, join tokens for workers, access tokens for people.
+//!
+//! A cluster has a controller, workers on many machines, and people. The controller has the [`Authority`], a folder with a key and
+//! a register. A worker brings a one-time [`JoinToken`] and a request for a certificate to the [`JoinAddress`] of the
+//! controller, which has the fingerprint of the authority in it, so that nobody else can answer. From then on its certificate
+//! says who it is: see [`PeerIdentity`]. People show an [`AccessToken`], which has a [`Role`].
+//!
+//! This crate opens no port. What it gives to those that do:
+//!
+//! | | |
+//! |---|---|
+//! | the controller's HTTPS server | [`Authority::issue_controller`], of which [`Credentials`](tidemill_link::remote::Credentials) make a configuration of rustls; [`Authority::redeem`], [`Authority::renew`], [`Authority::authenticate`] behind it |
+//! | a worker | [`WorkerFolder`], [`fingerprint_config`] to join, [`worker_config`] from then on, [`Call`] to send a request |
+//! | links between workers | [`Security::with`](tidemill_link::remote::Security::with) the same credentials, and [`PeerIdentity::of_verified`] of the certificate that the other side showed |
+//! | people at a terminal | [`fingerprint_config`] and [`Call`] with a token |
+//!
+//! # What is sure
+//!
+//! - What a method of the authority returned is on the disk. A process that is killed, or a loss of power, leaves either what was
+//!   before a call or what is after it.
+//! - A token lets in as many workers as it was made for, however many come at the same time. An answer that was lost on the way
+//!   can be asked for again with the same key for [`ANSWER_KEPT`].
+//! - Of a request for a certificate nothing is used but its key, after its signature was verified. Of tokens only a hash is kept.
+//! - Nothing here asks what time it is: every call is told, and TLS asks the clock that it was given.
+//! - A [`Refusal`] has two texts, one for the log and one for the other side.
+//!
+//! # Example
+//!
+//! ```
+//! use tidemill_identity::{Action, Authority, JoinRequest, JoinTokenOptions, Lifetimes, NewKey, PeerIdentity};
+//! use tidemill_identity::Timestamp;
+//!
+//! # let temporary = tempfile::tempdir()?;
+//! # let folder = temporary.path().join("authority");
+//! # let now = Timestamp::from_unix(1_795_435_200);
+//! let authority = Authority::open_or_create(&folder, Lifetimes::default(), now)?;
+//! let address = authority.join_address("hub.example", 4100)?; // tidemill://hub.example:4100/3f0c…
+//! let admin = authority.first_admin(now)?.expect("it is the first start");
+//! let token = authority.create_join_token(&JoinTokenOptions::default(), "admin", now)?;
+//!
+//! // At the worker, which shows them to the controller:
+//! let key = NewKey::generate()?;
+//! let request = JoinRequest {
+//!     token: token.reveal().to_string(), // tmj_…
+//!     request_pem: key.request_pem().to_owned(),
+//!     name: Some("edge-1".parse()?),
+//!     location: None,
+//!     tier: None,
+//! };
+//!
+//! // At the controller:
+//! let issued = authority.redeem(&request, now)?;
+//! assert_eq!(issued.identity, PeerIdentity::Worker("edge-1".parse()?));
+//!
+//! // Somebody shows an access token and wants to start a run:
+//! let person = authority.authenticate(&admin.reveal(), now)?;
+//! person.require(Action::Submit)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 

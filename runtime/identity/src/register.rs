@@ -1,4 +1,5 @@
 //! What an authority remembers.
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,9 @@ use crate::token::{TokenHash, TokenId};
 pub const ANSWER_KEPT: Duration = Duration::from_secs(15 * 60);
 /// So long after their end tokens and certificates stay in the lists.
 const REMEMBERED: Duration = Duration::from_secs(90 * 86_400);
-/// Revoked ones for longer: should a clock be wrong, they must not be believed again.
-const REVOKED_REMEMBERED: Duration = Duration::from_secs(2 * 366 * 86_400);
+/// Those that were revoked for longer, and the last one of each worker: should the clock have been wrong for a while, the first must
+/// not be believed again, and the others must still be known.
+const LONG_REMEMBERED: Duration = Duration::from_secs(2 * 366 * 86_400);
 
 const FORMAT: u32 = 1;
 
@@ -208,9 +210,14 @@ impl Register {
                 certificate.answer = None;
             }
         }
-        self.certificates.retain(|certificate| match certificate.revoked {
-            Some(_) => now.since(certificate.expires) <= REVOKED_REMEMBERED,
-            None => !over(certificate.expires),
+        // In the order of their issue: what stays is the last one of each.
+        let last: HashMap<PeerIdentity, Serial> =
+            self.certificates.iter().map(|it| (it.identity.clone(), it.serial)).collect();
+        self.certificates.retain(|certificate| {
+            let is_last = last.get(&certificate.identity) == Some(&certificate.serial);
+            let is_long_remembered = is_last || certificate.revoked.is_some();
+            let remembered = if is_long_remembered { LONG_REMEMBERED } else { REMEMBERED };
+            now.since(certificate.expires) <= remembered
         });
         self.join_tokens.retain(|token| !over(token.expires));
         self.people.retain(|token| {
@@ -244,7 +251,8 @@ mod tests {
             answer: Some("PEM".to_owned()),
         };
         let mut register = Register::new(Fingerprint([7; 32]));
-        register.certificates = vec![certificate(1, None), certificate(2, Some(revocation))];
+        register.certificates =
+            vec![certificate(1, None), certificate(2, Some(revocation)), certificate(3, None)];
         register
     }
 
@@ -268,19 +276,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_over_is_forgotten_and_what_was_revoked_later() {
+    fn what_is_long_over_is_forgotten() {
         let mut register = register();
         register.prune(Timestamp::from_unix(10).after(ANSWER_KEPT));
         let answers: Vec<_> = register.certificates.iter().map(|it| it.answer.is_some()).collect();
-        assert_eq!(answers, [true, false]);
+        assert_eq!(answers, [true, false, true]);
         let end = Timestamp::from_unix(1_000).after(REMEMBERED);
         register.prune(end);
-        assert_eq!(register.certificates.len(), 2);
-        assert!(register.certificates[0].answer.is_none());
+        assert_eq!(register.certificates.len(), 3);
+        assert!(register.certificates.iter().all(|it| it.answer.is_none()));
         register.prune(end.after(Duration::from_secs(1)));
-        assert_eq!(register.certificates[0].serial, Serial([2; 16]));
-        assert_eq!(register.certificates.len(), 1);
-        register.prune(Timestamp::from_unix(1_001).after(REVOKED_REMEMBERED));
+        let serials: Vec<_> = register.certificates.iter().map(|it| it.serial).collect();
+        assert_eq!(serials, [Serial([2; 16]), Serial([3; 16])], "the one that was revoked, and the last one");
+        register.prune(Timestamp::from_unix(1_001).after(LONG_REMEMBERED));
         assert!(register.certificates.is_empty());
     }
 }

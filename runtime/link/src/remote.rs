@@ -14,6 +14,11 @@
 //! payloads have checksums (crc32c), and memory grows as bytes come. A connection that breaks, or on which something else
 //! arrives than was sent, is told as [`LinkError::Lost`] or [`LinkError::Damaged`] after everything that came whole.
 //!
+//! # Who a peer is
+//! With [`Security::mutual`] both sides show certificates, and [`Incoming::peer_certificate`] and
+//! [`Connection::peer_certificate`] give what the other one showed; its greeting is what it says of itself. [`Credentials`] let a
+//! certificate be renewed, and others be refused, while a listener goes on: new connections see it, those that exist go on.
+//!
 //! # A peer that is silent
 //! Over TCP, a host that is gone without a word is told as [`LinkError::Lost`] after [`PEER_TIMEOUT`]. The same happens to a
 //! host whose process takes nothing for so long while the kernel's buffers are full. An end reads ahead whenever its

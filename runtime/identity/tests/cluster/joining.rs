@@ -144,12 +144,7 @@ fn a_guessed_secret_is_refused() {
     let (cluster, mut other) = (Cluster::new(), Cluster::new());
     let token = cluster.token(&once(), NOON);
     let stranger = other.token(&once(), NOON);
-    // The register of the other one, with the id of this one's token: the same id, another secret.
-    let path = other.folder.path().join("register.json");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let json = text.lines().next().unwrap().replace(&stranger.id().to_string(), &token.id().to_string());
-    std::fs::write(&path, format!("{json}\n{}\n", Fingerprint::of(json.as_bytes()))).unwrap();
-    other.reopen();
+    other.rename_token(stranger.id(), token.id());
     let refused = refusal(other.authority().redeem(&join(&token, &NewKey::generate().unwrap()), NOON));
     assert_eq!(refused, Refusal::UnknownToken { id: token.id(), has_id: true });
     assert!(refused.to_string().contains("somebody may be guessing"));

@@ -59,6 +59,18 @@ fn nobody_is_told_little() {
     assert!(refused.contains("this is a join token (tmj_…); here an access token of a person"), "{refused}");
 }
 
+/// The id of a token without its secret.
+#[test]
+fn a_guessed_secret_is_refused() {
+    let (cluster, mut other) = (Cluster::new(), Cluster::new());
+    let token = cluster.authority().add_person("Ada", Role::Admin, None, NOON).unwrap();
+    let stranger = other.authority().add_person("Eve", Role::Admin, None, NOON).unwrap();
+    other.rename_token(stranger.id(), token.id());
+    let refused = other.authority().authenticate(&token.reveal(), NOON).unwrap_err();
+    assert_eq!(refused, Refusal::UnknownToken { id: token.id(), has_id: true });
+    assert!(cluster.authority().authenticate(&token.reveal(), NOON).is_ok());
+}
+
 #[test]
 fn tokens_of_people_are_revoked_for_good() {
     let mut cluster = Cluster::new();
