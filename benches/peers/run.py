@@ -355,6 +355,29 @@ def table(result):
     return "\n".join(rows) + "\n"
 
 
+def losses(result):
+    """Where Tidemill is behind, one line a peer."""
+    own = next((peer for peer in result["peers"] if peer["name"] == Tidemill.name and "plain" in peer), None)
+    said = []
+    for peer in result["peers"]:
+        if own is None or peer is own or "plain" not in peer:
+            continue
+        for kind, key, what, more in (
+            ("plain", "rows_per_s", "rows a second", True),
+            ("plain", "peak_mib", "memory", False),
+            ("durable", "rows_per_s", "rows a second, durable", True),
+            ("durable", "peak_mib", "memory, durable", False),
+            ("killed", "first_new_s", "the first new result after `kill -9`", False),
+        ):
+            ours, theirs = (
+                [run[key] for run in of[kind] if run.get(key) is not None] for of in (own, peer)
+            )
+            if ours and theirs and (statistics.median(theirs) > statistics.median(ours)) == more:
+                ratio = statistics.median(theirs) / statistics.median(ours)
+                said.append(f"- {peer['name']}: {what}, {ratio:.2f} times ours")
+    return "\n".join(said) or "- nowhere in this table"
+
+
 def page(result, arguments):
     facts = result["machine"]
     durable = "\n".join(f"- {p['name']}: {p['durability']}" for p in result["peers"] if "durability" in p)
@@ -365,7 +388,7 @@ def page(result, arguments):
         for run in p.get(kind, [])
         if errors(run) != "nothing"
     ]
-    quiet = "" if result["quiet"] else "**The machine was not quiet: other builds ran on its cores. Take the order of size only.**\n\n"
+    quiet = "" if result["quiet"] else "**The machine was not quiet: other work ran on its cores. Take the order of size only.**\n\n"
     return f"""# Beside other engines
 
 Written by `benches/peers/run.py --rows {arguments.rows} --rounds {arguments.rounds}`. {quiet}The job: {arguments.rows:,} rows of a CSV file
@@ -375,12 +398,17 @@ the whole machine, in turn, and is written as its guides say (`benches/peers`); 
 {table(result)}
 Rows a second are from the start of the process to its end, with what Python takes to start. Without anything happening, wrong results: {'; '.join(wrong) or 'none'}.
 
+Where we lose, by the medians:
+
+{losses(result)}
+
 What makes them durable:
 
 {durable}
 
 A run is killed with SIGKILL when a third of the result is there, and the same command is given at once. "none" for the first new result: there
-was none within {arguments.limit} s, or the run did not get so far.
+was none within {arguments.limit} s, or the run did not get so far. What is done within a second has no checkpoint to go on from and begins again, as what
+is not durable does: with a million rows that is Tidemill, too. Take 10 million or more for what a checkpoint is worth.
 
 | | |
 |---|---|
@@ -388,7 +416,7 @@ was none within {arguments.limit} s, or the run did not get so far.
 | system | {facts['system']} |
 | load | {facts['load']} at the start |
 | Python, Bytewax, Pathway | {facts['python']}, {facts['bytewax'] or 'none'}, {facts['pathway'] or 'none'} |
-| Tidemill | `{arguments.binary}` |
+| Tidemill | `{os.path.relpath(arguments.binary, ROOT)}` |
 """
 
 

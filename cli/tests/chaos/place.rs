@@ -1,8 +1,7 @@
 //! The workflow that faults happen to: two sources, stages that the routes choose from, a join and a window twice, and
 //! sinks of three kinds on three workers.
 use crate::command::{Place, tidemill};
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use std::path::Path;
+use crate::states::parquet_rows;
 
 const WORKFLOW: &str = "version: 1
 name: chaos
@@ -102,13 +101,6 @@ pub(super) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
         files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect();
     all.push(("out/counted.parquet", parquet_rows(&place.path("out/counted.parquet"))));
     all
-}
-
-/// Every row as text: how an array is shown leaves out its middle.
-fn parquet_rows(path: &Path) -> Vec<u8> {
-    let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
-    let rows = reader.get_row_iter(None).unwrap();
-    rows.map(|row| format!("{}\n", row.unwrap())).collect::<String>().into_bytes()
 }
 
 /// The outputs of the same plan and rows in one process that nothing happens to.
