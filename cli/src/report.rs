@@ -128,6 +128,16 @@ impl RunDocument<'_> {
         {
             writeln!(out, "{line}")?;
         }
+        for sink in &self.report.sinks {
+            if let Some(plus_minus) = sink.latency_plus_minus_ms {
+                writeln!(
+                    out,
+                    "{}: latency is known to ±{}, by the clocks of the processes that its records went through",
+                    sink.sink,
+                    milliseconds(plus_minus)
+                )?;
+            }
+        }
         let has_rate =
             self.report.sinks.iter().any(|sink| sink_rate(sink, self.report, self.program).is_some());
         if has_rate && is_short(self.report, self.program) {

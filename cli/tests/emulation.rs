@@ -163,6 +163,16 @@ fn workers_that_are_processes_are_emulated_as_in_one_process() {
     let busy = compared(&report, "utilization", "cloud-server-0")["measured"].as_f64().unwrap();
     assert!((10.0..100.0).contains(&busy), "about 40 %: {busy}");
     assert!(page.contains("Predicted and measured") && page.contains("id=\"emulation\""));
+    // Answers come from the cloud and their pictures and sounds from the edge.
+    assert!(page.contains("id=\"samples\"") && page.contains("src=\"data:image/"), "no pictures");
+    assert!(page.contains("src=\"data:audio/"), "no sounds");
+    // Latency goes from the clock of one process to that of another.
+    let hosts = report["hosts"].as_array().unwrap().iter();
+    let mut names: Vec<_> = hosts.map(|host| host["host"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["cloud-server-0", "device-edge", "edge-gateway-0"]);
+    assert!(report["sinks"][0]["latency_plus_minus_ms"].as_f64().unwrap() > 0.0);
+    assert!(once.get("hosts").is_none() && once["sinks"][0].get("latency_plus_minus_ms").is_none());
 }
 
 #[test]

@@ -212,6 +212,9 @@ impl Host {
                     (self.notices)(Notice::Ended { slot, incarnation, durable: resume_at, end });
                 }
             }
+            Order::Started { at, elapsed_before } => {
+                self.shared.begins.store(at - elapsed_before, Ordering::Release);
+            }
             Order::ReceiverFinished { channel } => {
                 self.command(self.channels[channel].from_slot, Command::ReceiverFinished(channel));
             }

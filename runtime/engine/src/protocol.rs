@@ -25,6 +25,9 @@ pub(crate) enum Order {
     Begin(Box<Beginning>),
     /// Where another host is reached from now on.
     Peer { host: String, address: Address },
+    /// All hosts are open: the run begins at this engine time. Comes before any slot is started; until then it is what
+    /// [`Beginning`] says.
+    Started { at: Nanoseconds, elapsed_before: Nanoseconds },
     /// Starts a slot, or starts it again. `resume_at`, by instance: everything before is durable behind it.
     Start { slot: usize, incarnation: u32, resume_at: Vec<Epoch>, new_executor: Option<String> },
     /// The receiver of a channel has ended well: everything is durable there.

@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use timely::communication::Allocator;
 use timely::communication::allocator::Thread;
@@ -69,6 +69,8 @@ pub(crate) struct SlotStart {
 pub(crate) struct SlotShared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) schedule: Schedule,
+    /// When schedules begin, engine time.
+    pub(crate) begins: AtomicI64,
     pub(crate) checkpoint_every: u64,
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) epochs: Arc<EpochLogs>,

@@ -36,7 +36,22 @@ impl Coordinator {
                 self.begin_host(host, past.as_ref());
             }
         }
-        self.wait_for_hosts(|phase| matches!(phase, Phase::Open))
+        self.wait_for_hosts(|phase| matches!(phase, Phase::Open))?;
+        self.begin_now();
+        Ok(())
+    }
+
+    /// The time of the run begins: until all hosts have opened what is their own, no source is late.
+    fn begin_now(&mut self) {
+        if self.hosts.iter().any(|host| host.has_stood) {
+            return;
+        }
+        let Some((_, beginning)) = &mut self.remote else { return };
+        let at = self.facts.clock.now();
+        beginning.started = at;
+        let elapsed_before = beginning.elapsed_before;
+        self.facts.started.store(at, Ordering::Release);
+        self.order_all(&Order::Started { at, elapsed_before });
     }
 
     fn wait_for_hosts(&mut self, are_so: impl Fn(&Phase) -> bool) -> Result<(), RunError> {

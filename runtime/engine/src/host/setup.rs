@@ -17,7 +17,7 @@ use crate::slot::SlotShared;
 use crate::store::{EpochLogs, SnapshotStore};
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 /// What a host is made of.
 pub(crate) struct Setup<'a> {
@@ -96,6 +96,7 @@ impl Setup<'_> {
         }
         Ok(SlotShared {
             clock: Arc::clone(self.clock),
+            begins: AtomicI64::new(beginning.started - beginning.elapsed_before),
             schedule: Schedule {
                 rate: None,
                 start: beginning.started - beginning.elapsed_before,

@@ -34,6 +34,8 @@ struct State {
     /// Of runs that can be taken over; by epoch, `None`: needed to the end.
     kept: Option<Vec<(Option<Epoch>, Notice)>>,
     slots: BTreeMap<usize, StandingSlot>,
+    /// When the run began, where that was told after the host had joined.
+    started: Option<Nanoseconds>,
     /// What came of closing the sinks.
     closed: Option<Result<(), RunError>>,
 }
@@ -52,7 +54,7 @@ impl Teller {
     /// Keeps what must be told again if `keeps`.
     pub(super) fn new(writer: MessageWriter, keeps: bool) -> Self {
         let kept = keeps.then(Vec::new);
-        let state = State { writer: Some(writer), kept, slots: BTreeMap::new(), closed: None };
+        let state = State { writer: Some(writer), kept, slots: BTreeMap::new(), started: None, closed: None };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -80,6 +82,7 @@ impl Teller {
                     StandingSlot { incarnation: *incarnation, durable: resume_at.clone(), end: None };
                 state.slots.insert(*slot, slot_now);
             }
+            Order::Started { at, .. } => state.started = Some(*at),
             Order::KeepFrom(epoch) => {
                 if let Some(kept) = &mut state.kept {
                     kept.retain(|(of, _)| of.is_none_or(|of| of >= *epoch));
@@ -112,7 +115,7 @@ impl Teller {
         }
         let met = facts.met.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let standing = Standing {
-            started: facts.started,
+            started: state.started.unwrap_or(facts.started),
             elapsed_before: facts.elapsed_before,
             now: facts.clock.now(),
             slots: state.slots.clone(),

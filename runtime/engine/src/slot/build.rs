@@ -169,7 +169,8 @@ impl Slot {
                     is_source: true,
                 });
                 self.sources.push(index);
-                let schedule = Schedule { rate: bound.rate_per_second, ..shared.schedule.clone() };
+                let start = shared.begins.load(std::sync::atomic::Ordering::Acquire);
+                let schedule = Schedule { rate: bound.rate_per_second, start, ..shared.schedule.clone() };
                 backpressure.can_wait.set(!schedule.is_open_loop() && !bound.live);
                 let settings = SourceSettings {
                     number: *number,

@@ -3,6 +3,7 @@ use crate::parts::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use tidemill_engine::clock::ClockError;
 use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{
     HostLauncher, HostOptions, Hosts, Listen, Program, Run, RunError, RunOptions, serve_host,
@@ -24,6 +25,8 @@ struct Threads {
     listens: fn(&str) -> bool,
     /// What cuts the connections to each.
     cutter: Option<Arc<Cutter>>,
+    /// By how much the clock of each is wrong.
+    clocks: fn(&str) -> ClockError,
 }
 
 impl HostLauncher for Threads {
@@ -36,6 +39,7 @@ impl HostLauncher for Threads {
             let (behind, in_front) = cutter.in_front();
             (options.listen, options.announce) = (Some(behind), Some(in_front));
         }
+        options.clock_error = (self.clocks)(worker);
         let program = self.program.clone();
         let thread = std::thread::spawn(move || serve_host(&program, options));
         self.started.insert(worker.to_owned(), thread);
@@ -61,6 +65,14 @@ impl HostLauncher for Threads {
 }
 
 pub(crate) fn with_hosts(program: &Program, listens: fn(&str) -> bool) -> (RunOptions, Ended) {
+    with_clocks(program, listens, |_| ClockError::default())
+}
+
+pub(crate) fn with_clocks(
+    program: &Program,
+    listens: fn(&str) -> bool,
+    clocks: fn(&str) -> ClockError,
+) -> (RunOptions, Ended) {
     let ended = Ended::default();
     let launcher = Threads {
         program: program.clone(),
@@ -68,6 +80,7 @@ pub(crate) fn with_hosts(program: &Program, listens: fn(&str) -> bool) -> (RunOp
         ended: Arc::clone(&ended),
         listens,
         cutter: None,
+        clocks,
     };
     let hosts = Hosts {
         launcher: Box::new(launcher),
@@ -86,7 +99,7 @@ pub(crate) fn on_workers(mut program: Program) -> Program {
 }
 
 /// Two sources that are joined, with two stages of each operator between.
-fn joined(rows: usize) -> (Program, Arc<Mutex<Vec<String>>>) {
+pub(crate) fn joined(rows: usize) -> (Program, Arc<Mutex<Vec<String>>>) {
     let mut b = Builder::new(LinkKind::Memfd, &[0.3, 0.7]);
     let (out, collected) = sink("out");
     b.source(rows_source("left", numbered(rows), None, Some(0), 256), "s");
@@ -155,6 +168,7 @@ fn a_coordinator_and_a_host_with_different_plans_do_not_run() {
             ended: Arc::clone(&ended),
             listens: |_| true,
             cutter: None,
+            clocks: |_| ClockError::default(),
         });
     }
     let run = Run::start(program, options).expect("starts");
@@ -302,6 +316,7 @@ fn connections_that_are_cut_change_nothing() {
             ended: Arc::clone(&ended),
             listens: |_| true,
             cutter: Some(Arc::clone(&cutter)),
+            clocks: |_| ClockError::default(),
         });
     }
     let run = Run::start(program, options).expect("starts");

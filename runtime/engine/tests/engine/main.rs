@@ -11,6 +11,7 @@ mod executors;
 mod failures;
 mod freshness;
 mod hosts;
+mod hosts_told;
 mod latency;
 mod mistakes;
 mod parts;
