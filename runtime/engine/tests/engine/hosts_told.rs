@@ -1,8 +1,8 @@
 //! What hosts tell beside their figures: records to be looked at, and how their clocks run.
 use crate::hosts::{finished, joined, with_clocks, with_hosts};
 use crate::parts::*;
-use std::collections::BTreeMap;
 use arrow_array::RecordBatch;
+use std::collections::BTreeMap;
 use tidemill_engine::clock::ClockError;
 use tidemill_engine::{Run, RunOptions, Sample, SampleOptions, SourceLink};
 
@@ -39,7 +39,8 @@ fn records_of_sinks_meet_those_of_sources_on_other_hosts() {
         let (mut program, collected) = joined(ROWS);
         // The sources on a worker of their own, away from the sink.
         for source in ["left", "right"] {
-            program.plan.stages.iter_mut().find(|stage| stage.id == source).expect("is there").worker = "far".into();
+            program.plan.stages.iter_mut().find(|stage| stage.id == source).expect("is there").worker =
+                "far".into();
         }
         let (plain, ended_hosts) = match hosts {
             true => with_hosts(&program, |_| true),
@@ -68,11 +69,15 @@ fn hosts_with_wrong_clocks_give_the_same_output() {
     const HOUR: i64 = 3_600_000_000_000;
     let (mut program, collected) = joined(ROWS);
     program.sources.values_mut().for_each(|source| source.rate_per_second = Some(1500.0));
-    let (options, ended_hosts) = with_clocks(&program, |_| true, |worker| match worker {
-        "a" => ClockError { ahead: HOUR, drift: 1e-3 },
-        "s" => ClockError { ahead: -HOUR, drift: -300e-6 },
-        _ => ClockError::default(),
-    });
+    let (options, ended_hosts) = with_clocks(
+        &program,
+        |_| true,
+        |worker| match worker {
+            "a" => ClockError { ahead: HOUR, drift: 1e-3 },
+            "s" => ClockError { ahead: -HOUR, drift: -300e-6 },
+            _ => ClockError::default(),
+        },
+    );
     let run = Run::start(program, options).expect("starts");
     let report = wait(&run);
     finished(&ended_hosts);
@@ -81,7 +86,8 @@ fn hosts_with_wrong_clocks_give_the_same_output() {
     assert!(report.seconds >= 3.99, "{} s", report.seconds);
     let names: Vec<_> = report.hosts.iter().map(|host| host.host.as_str()).collect();
     assert_eq!(names.len(), 4, "{names:?}");
-    let drift = |name: &str| report.hosts.iter().find(|host| host.host == name).expect("it told").clock_drift_ppm;
+    let drift =
+        |name: &str| report.hosts.iter().find(|host| host.host == name).expect("it told").clock_drift_ppm;
     // The coordinator's clock is slower than one that gains.
     assert!((drift("a") + 1000.0).abs() < 400.0, "{:?}", report.hosts);
     assert!((drift("s") - 300.0).abs() < 400.0, "{:?}", report.hosts);
@@ -106,8 +112,7 @@ fn latency_across_hosts_has_a_plus_minus() {
     sink.worker = "elsewhere".into();
     let (options, _) = with_hosts(&program, |_| true);
     let report = wait(&Run::start(program, options).expect("starts"));
-    let own = |name: &str| {
-        report.hosts.iter().find(|host| host.host == name).expect("it told").clock_plus_minus_ms
-    };
+    let own =
+        |name: &str| report.hosts.iter().find(|host| host.host == name).expect("it told").clock_plus_minus_ms;
     assert_eq!(report.sinks[0].latency_plus_minus_ms, Some(own("elsewhere") + own("s")));
 }
