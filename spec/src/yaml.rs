@@ -188,6 +188,14 @@ pub fn parse(source: &Arc<SourceFile>) -> Result<Value, Diagnostics> {
     }
 }
 
+/// A text of YAML as JSON, without places: for who looks for names in files of any kind.
+///
+/// # Errors
+/// It is no YAML, and why.
+pub fn to_json(text: &str) -> Result<serde_json::Value, String> {
+    serde_saphyr::from_str(text).map_err(|error: serde_saphyr::Error| error.to_string())
+}
+
 fn syntax_error(error: &serde_saphyr::Error, source: &Arc<SourceFile>) -> Diagnostic {
     let span = error.location().map_or_else(|| Span::new(source, 0, 0), |location| at(location, source));
     let mut error = error;

@@ -26,6 +26,7 @@ const ALL: &[&str] = &[
     "tidemill-identity",
     "tidemill-profiler",
     "tidemill-app",
+    "tidemill-cluster",
     "tidemill",
 ];
 
@@ -65,9 +66,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "tidemill-cluster",
+        &[
+            "tidemill-app",
+            "tidemill-engine",
+            "tidemill-identity",
+            "tidemill-link",
+            "tidemill-machine",
+            "tidemill-spec",
+        ],
+    ),
+    (
         "tidemill",
         &[
             "tidemill-app",
+            "tidemill-cluster",
+            "tidemill-identity",
             "tidemill-machine",
             "tidemill-drawing",
             "tidemill-spec",
@@ -107,6 +121,7 @@ const WRAPPED: &[(&str, &str)] = &[
     ("cel", "tidemill-operators"),
     ("clap", "tidemill"),
     ("object_store", "tidemill-bucket"),
+    ("axum", "tidemill-cluster"),
 ];
 
 struct Dependency {

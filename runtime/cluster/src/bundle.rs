@@ -75,7 +75,7 @@ fn named_in(path: &Path, is_workflow: bool) -> Result<Vec<PathBuf>, BundleError>
     let text = fs::read_to_string(path).map_err(system)?;
     let yaml = |reason: String| BundleError::Yaml { path: path.to_owned(), reason };
     let value: serde_json::Value =
-        serde_saphyr::from_str(&text).map_err(|error: serde_saphyr::Error| yaml(error.to_string()))?;
+        tidemill_spec::yaml::to_json(&text).map_err(yaml)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut named = Vec::new();
     let mut texts = Vec::new();
