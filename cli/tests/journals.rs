@@ -1,6 +1,6 @@
 //! Runs that keep their state and read streams: killed, and continued from their journals; through the built binary.
 use crate::command::{Place, command, tidemill};
-use crate::processes::{children, kill};
+use crate::processes::{children, gone, kill};
 use crate::states::parquet_rows;
 use rustix::fs::{CWD, FileType, OFlags, mknodat};
 use serde_json::Value;
@@ -273,11 +273,14 @@ fn processes_of_workers_read_journals_too() {
         match (index % 2, children(child.id()).first()) {
             (0, Some(worker)) => {
                 kill(*worker);
+                assert!(gone(*worker));
                 workers += 1;
             }
             _ => {
+                let found = children(child.id());
                 child.kill().unwrap();
                 child.wait().unwrap();
+                assert!(found.into_iter().all(gone), "they end with the process that started them");
                 child = start();
                 runs += 1;
             }

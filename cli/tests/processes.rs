@@ -122,7 +122,7 @@ pub(crate) fn kill(pid: u32) {
 }
 
 /// Waits until a process is gone, or nobody's child that is left to be reaped.
-fn gone(pid: u32) -> bool {
+pub(crate) fn gone(pid: u32) -> bool {
     (0..4000).any(|_| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         let ended =
