@@ -97,7 +97,7 @@ fn half_a_line_over_many_segments_is_cut_off() {
     let journal = open(&path);
     let (reader, mut writer) = pipe();
     journal.attach(|| Ok(reader)).unwrap();
-    let length = 2 * SEGMENT as usize + 100;
+    let length = 3 * SEGMENT as usize;
     let sender = std::thread::spawn(move || {
         writer.write_all(b"first\n").unwrap();
         writer.write_all(&vec![b'x'; length]).unwrap();
