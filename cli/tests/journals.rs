@@ -1,6 +1,6 @@
 //! Runs that keep their state and read streams: killed, and continued from their journals; through the built binary.
 use crate::command::{Place, command, tidemill};
-use crate::processes::{children, kill};
+use crate::processes::{children, gone, kill};
 use crate::states::parquet_rows;
 use rustix::fs::{CWD, FileType, OFlags, mknodat};
 use serde_json::Value;
@@ -133,7 +133,10 @@ fn until(child: &mut Child, what: &str, is_so: impl Fn() -> bool) {
         if is_so() {
             return;
         }
-        assert!(child.try_wait().unwrap().is_none(), "it ended before {what}");
+        if child.try_wait().unwrap().is_some() {
+            let told = child.stderr.take().map(std::io::read_to_string);
+            panic!("it ended before {what}: {told:?}");
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
     panic!("{what} does not come");
@@ -269,15 +272,21 @@ fn processes_of_workers_read_journals_too() {
     let mut child = start();
     let (mut workers, mut runs) = (0, 0);
     for (index, part) in text.as_bytes().chunks(150_001).enumerate() {
+        let had = journal_end(&place);
         feed(&place, &mut writer, part);
+        // A worker that dies while the run begins ends it.
+        until(&mut child, "bytes in the journal", || journal_end(&place) > had);
         match (index % 2, children(child.id()).first()) {
             (0, Some(worker)) => {
                 kill(*worker);
+                assert!(gone(*worker));
                 workers += 1;
             }
             _ => {
+                let found = children(child.id());
                 child.kill().unwrap();
                 child.wait().unwrap();
+                assert!(found.into_iter().all(gone), "they end with the process that started them");
                 child = start();
                 runs += 1;
             }
@@ -323,6 +332,7 @@ fn journals_are_shown_and_forgotten() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut child = start(&place, Stdio::from(reader.try_clone().unwrap()));
     writer.write_all(text.as_bytes()).unwrap();
+    until(&mut child, "all of it in the journal", || journal_bytes(&place) > text.len() as u64);
     until(&mut child, "a checkpoint", || checkpoint(&place) > 0);
     let show = |form| tidemill(&["state", "show", &place.argument("state"), "--output", form]).expect(0);
     let shown = show("table").stdout;

@@ -228,7 +228,7 @@ impl Input {
     fn of_journal(journal: Arc<Journal>) -> io::Result<Self> {
         let mut reader = JournalReader { journal, cursor: Cursor::default() };
         // What was looked at once need not be there any more.
-        if reader.journal.extent().first == 0 {
+        if !reader.journal.has_kept_beginning() {
             if let (_, Some(packed)) = beginning(&mut reader)? {
                 return Err(io::Error::new(
                     ErrorKind::Unsupported,

@@ -5,6 +5,7 @@ use crate::journal::Journal;
 use crate::segments::path_of;
 use crate::stream::read_exact_at;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// An open segment.
@@ -117,6 +118,18 @@ impl Cursor {
 
     /// Reads what the journal has; 0: nothing more.
     fn read_journal(&mut self, journal: &Journal, buffer: &mut [u8]) -> Result<usize, JournalError> {
+        match self.read_known(journal, buffer) {
+            // Another process may have released the segment since it was looked for.
+            Err(JournalError::Io { source, .. })
+                if source.kind() == ErrorKind::NotFound && journal.forget_released() =>
+            {
+                self.read_known(journal, buffer)
+            }
+            read => read,
+        }
+    }
+
+    fn read_known(&mut self, journal: &Journal, buffer: &mut [u8]) -> Result<usize, JournalError> {
         let (segment, limit) = {
             let known = journal.known();
             let offset = self.offset;

@@ -336,13 +336,16 @@ impl Journal {
         if self.is_held() {
             return false;
         }
+        let is_full = || lock(&self.known).bytes() + 2 * RECORD_LIMIT as u64 > self.size;
+        !is_full() || self.forget_released() && !is_full()
+    }
+
+    /// Learns which segments another process has released; whether there are any.
+    pub(crate) fn forget_released(&self) -> bool {
         let mut known = lock(&self.known);
-        let is_full = |known: &Known| known.bytes() + 2 * RECORD_LIMIT as u64 > self.size;
-        if is_full(&known) {
-            // Another process may have deleted the first ones.
-            known.segments.retain(|segment| segments::path_of(&self.folder, segment.first).exists());
-        }
-        !is_full(&known)
+        let before = known.segments.len();
+        known.segments.retain(|segment| segments::path_of(&self.folder, segment.first).exists());
+        known.segments.len() < before
     }
 
     /// Whether what is behind `offset` can be had without waiting for another program.
@@ -376,6 +379,11 @@ impl Journal {
         segments::write_beginning(&self.folder, &bytes)?;
         self.known().beginning = Some(bytes);
         Ok(())
+    }
+
+    /// Whether [`Journal::keep_beginning`] was called, by this process or one before.
+    pub fn has_kept_beginning(&self) -> bool {
+        self.known().beginning.is_some()
     }
 
     /// Whether the stream can be read from its first byte, at least what was [kept](Self::keep_beginning) of it.

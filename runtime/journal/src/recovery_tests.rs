@@ -97,7 +97,7 @@ fn half_a_line_over_many_segments_is_cut_off() {
     let journal = open(&path);
     let (reader, mut writer) = pipe();
     journal.attach(|| Ok(reader)).unwrap();
-    let length = 2 * SEGMENT as usize + 100;
+    let length = 3 * SEGMENT as usize;
     let sender = std::thread::spawn(move || {
         writer.write_all(b"first\n").unwrap();
         writer.write_all(&vec![b'x'; length]).unwrap();
@@ -151,7 +151,8 @@ fn what_is_released_is_deleted_and_the_beginning_stays() {
     assert!(read(&journal, &mut cursor, all.len() - 5) == all[5..]);
     sender.join().unwrap();
     let before = journal.extent();
-    let wanted = 2 * SEGMENT;
+    // In the second of three segments.
+    let wanted = 3 * SEGMENT / 2;
     journal.release(wanted).unwrap();
     let after = journal.extent();
     assert!(after.first > 0 && after.first <= wanted && after.bytes < before.bytes, "{after:?}");
@@ -163,9 +164,16 @@ fn what_is_released_is_deleted_and_the_beginning_stays() {
     assert_eq!(read(&journal, &mut Cursor::default(), 5), b"name\n");
     assert!(matches!(Cursor::default().seek(&journal, 5), Err(JournalError::NotThere { wanted: 5, .. })));
     assert!(Cursor::at(5).read(&journal, &mut [0; 5]).is_err(), "no gap is passed over");
-    // From another process: all but the last segment.
+    // From another process, which this one does not know of: all but the last segment.
+    let (before, mut cursor) = (journal.extent(), Cursor::default());
     Journal::release_in(&path, u64::MAX).unwrap();
     assert_eq!(segments::list(&path).unwrap().len(), 1);
+    assert_eq!(journal.extent(), before);
+    assert_eq!(read(&journal, &mut cursor, 5), b"name\n");
+    let wanted = before.first + 1;
+    let lost = Cursor::at(wanted).read(&journal, &mut [0; 5]);
+    assert!(matches!(lost, Err(JournalError::NotThere { wanted: found, .. }) if found == wanted), "{lost:?}");
+    assert_eq!(journal.extent().segments, 1);
 }
 
 #[test]
