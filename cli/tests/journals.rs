@@ -43,8 +43,8 @@ fn text(kind: &str) -> String {
     let mut random = Random::of_seed(11);
     let mut all = if kind == "csv" { "key,at,value\n".to_owned() } else { String::new() };
     for i in 0..ROWS {
-        let (key, at) = (i % 13, 1_700_000_000_000 + 3 * i - random.below(300) as usize);
-        let key = format!("k{key}{}", "y".repeat(random.below(12) as usize * usize::from(i % 5 == 0)));
+        let (key, at) = (i % 13, 1_700_000_000_000 + 3 * i - random.below(300));
+        let key = format!("k{key}{}", "y".repeat(random.below(12) * usize::from(i % 5 == 0)));
         let value = if i % 1000 == 998 { "none".to_owned() } else { i.to_string() };
         all += &match kind {
             "csv" => format!("{key},{at},{value}\n"),
@@ -170,7 +170,7 @@ fn killed_again_and_again(
     let (mut random, mut rest, mut kills) = (Random::of_seed(5), text.as_bytes(), 0);
     while !rest.is_empty() {
         let mut child = start(place, stdin());
-        let (part, more) = rest.split_at((20_000 + random.below(150_000) as usize).min(rest.len()));
+        let (part, more) = rest.split_at((20_000 + random.below(150_000)).min(rest.len()));
         rest = more;
         let had = journal_end(place);
         match kills % 3 {
