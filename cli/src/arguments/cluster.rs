@@ -49,10 +49,9 @@ pub(crate) struct ControllerArguments {
 /// `tidemill worker`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  tidemill worker --join tidemill://hub.example:7420/FINGERPRINT --token-file join.token --state worker
-  TIDEMILL_JOIN_TOKEN=tmj_... tidemill worker --join tidemill://... --state worker --name edge-1 --type jetson
+  tidemill worker --state worker --token-file join.token --join tidemill://hub.example:7420/0a4a64580d70e55492277f32af59ed7794cc0278f5ab9dc5f0f3f4fd502227b1
 
-A join token comes from `tidemill token` and is needed once: afterwards the worker has a certificate in its folder, which it
+The controller tells its address when it starts. A join token comes from `tidemill token` (a file, or TIDEMILL_JOIN_TOKEN) and is needed once: afterwards the worker has a certificate in its folder, which it
 renews by itself.")]
 pub(crate) struct WorkerArguments {
     /// The controller's address, as it tells it when it starts.
@@ -104,7 +103,7 @@ fn size(text: &str) -> Result<u64, String> {
 /// `tidemill login`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  tidemill login tidemill://hub.example:7420/FINGERPRINT --token-file admin.token
+  tidemill login --token-file admin.token tidemill://hub.example:7420/0a4a64580d70e55492277f32af59ed7794cc0278f5ab9dc5f0f3f4fd502227b1
 
 Keeps both in a file that nobody else can read, in your configuration folder.")]
 pub(crate) struct LoginArguments {

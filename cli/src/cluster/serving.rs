@@ -35,21 +35,20 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
         names,
     };
     let controller = Controller::start(&options).map_err(|error| unavailable(&error))?;
-    terminal.note(&format!("controller at {}", controller.address()));
-    if let Some(token) = controller.first_admin().map_err(|error| unavailable(&error))? {
-        let path = arguments.state.join("admin.token");
+    let admin = controller.first_admin().map_err(|error| unavailable(&error))?;
+    let path = arguments.state.join("admin.token");
+    if let Some(token) = &admin {
         keep(&path, &token.reveal()).map_err(|error| {
-            Failure::new(
-                Kind::Unavailable,
-                format!("the first access token cannot be kept in {}: {error}", path.display()),
-            )
+            let text = format!("the first access token cannot be kept in {}: {error}", path.display());
+            Failure::new(Kind::Unavailable, text)
         })?;
-        terminal.note(&format!("the access token of the first admin is in {}; use it with", path.display()));
-        terminal.note(&format!(
-            "    tidemill login {} --token-file {}",
-            controller.address(),
-            path.display()
-        ));
+    }
+    let address = controller.address();
+    terminal.note(&format!("controller at {address}"));
+    if admin.is_some() {
+        let path = path.display();
+        terminal.note(&format!("the access token of the first admin is in {path}; use it with"));
+        terminal.note(&format!("    tidemill login {address} --token-file {path}"));
     }
     interrupt.is_watched();
     while !interrupt.is_wanted() {

@@ -74,8 +74,7 @@ fn named_in(path: &Path, is_workflow: bool) -> Result<Vec<PathBuf>, BundleError>
     let system = |source| BundleError::System { path: path.to_owned(), source };
     let text = fs::read_to_string(path).map_err(system)?;
     let yaml = |reason: String| BundleError::Yaml { path: path.to_owned(), reason };
-    let value: serde_json::Value =
-        tidemill_spec::yaml::to_json(&text).map_err(yaml)?;
+    let value: serde_json::Value = tidemill_spec::yaml::to_json(&text).map_err(yaml)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut named = Vec::new();
     let mut texts = Vec::new();

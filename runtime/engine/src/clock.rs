@@ -7,9 +7,9 @@
 //! assert_eq!(clock.now(), 1_000);
 //! ```
 mod estimate;
-mod shared;
+mod following;
 
-pub(crate) use shared::{ClockFigures, SharedClock};
+pub(crate) use following::{ClockFigures, SharedClock};
 
 use crate::wake::Waker;
 use std::sync::atomic::{AtomicI64, Ordering};
