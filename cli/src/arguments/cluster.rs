@@ -119,7 +119,7 @@ pub(crate) struct LoginArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidemill token                             for one worker, within an hour
-  tidemill token --uses 20 --expires 1day
+  tidemill token --uses 20 --expires 1d
   tidemill token --name edge-1 --replaces    a machine that was set up anew
 
 Prints the token alone on stdout: it is told this once.")]

@@ -91,7 +91,7 @@ fn prepared(shared: &Shared, name: &str, bundle: &Bundle, plan: Option<Plan>) ->
 pub(super) fn begin(shared: &Arc<Shared>, name: &str) {
     let (of_thread, run) = (Arc::clone(shared), name.to_owned());
     let mut runs = locked(&shared.runs);
-    let live = runs.entry(name.to_owned()).or_insert_with(LiveRun::default);
+    let live = runs.entry(name.to_owned()).or_default();
     let thread = std::thread::Builder::new().name("tm-drive".into()).spawn(move || drive(&of_thread, &run));
     match thread {
         Ok(thread) => live.thread = Some(thread),

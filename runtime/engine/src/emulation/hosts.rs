@@ -272,7 +272,7 @@ mod tests {
         emulated.show(1, again);
         let Emulated::ByHosts(by_hosts) = &emulated else { panic!("there are hosts") };
         let mut all = EmulationReport::nothing(&by_hosts.spec);
-        by_hosts.reports.lock().unwrap().values().for_each(|report| all.add(report));
+        by_hosts.reports.lock().expect("not poisoned").values().for_each(|report| all.add(report));
         let busy: Vec<_> = all.workers.iter().map(|own| (own.worker.as_str(), own.busy_seconds)).collect();
         assert_eq!(busy, [("v", 1.0), ("w", 0.5)]);
         assert_eq!(
