@@ -60,7 +60,7 @@ pub(crate) fn token(arguments: &TokenArguments, terminal: &Terminal) -> anyhow::
 pub(crate) fn submit(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let workflow = load(&arguments.workflow, terminal)?;
     let client = client(&arguments.of)?;
-    let plan = arguments.plan.as_ref().map(|file| PlanFile::load(file)).transpose()?.map(|file| file.plan);
+    let plan = arguments.plan.as_ref().map(PlanFile::load).transpose()?.map(|file| file.plan);
     let gathered = bundle::gather(&arguments.workflow)
         .map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
     send(&client, &gathered, terminal)?;

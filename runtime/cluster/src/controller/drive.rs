@@ -1,7 +1,7 @@
 //! A run from its submission to its end: judged, coordinated, and gone on with after failures that another try may survive.
 use super::launcher::Launcher;
 use super::runs::{Job, figures};
-use super::{LiveRun, Shared, locked};
+use super::{Shared, locked};
 use crate::api::{Bundle, RunState};
 use crate::facts::LastFigures;
 use std::collections::BTreeMap;
