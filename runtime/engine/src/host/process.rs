@@ -119,7 +119,8 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
     };
     // Only now: a coordinator that takes over learns the time of the run from hosts that have gone on.
     let clock = SharedClock::new(WallClock::wrong(clock_error), beginning.dilation);
-    let Some(shared_clock) = clock_of_run(clock, &writer, &mut reader)? else { return Ok(()) };
+    let later = |order| drop(event_sender.send(HostEvent::Order(order)));
+    let Some(shared_clock) = clock_of_run(clock, &writer, &mut reader, later)? else { return Ok(()) };
     let shared_clock = Arc::new(shared_clock);
     let met = Met::default();
     let network = Network::new(
@@ -162,11 +163,13 @@ fn hear(reader: &mut MessageReader) -> Result<Order, RunError> {
     wire::decode(&bytes).map_err(system("the coordinator speaks another language"))
 }
 
-/// The clock of the run, after the first questions to the coordinator; none: the host is to leave.
+/// The clock of the run, after the first questions to the coordinator; none: the host is to leave. Orders between the answers are
+/// for later: where another host is reached now, for instance.
 fn clock_of_run(
     clock: SharedClock,
     writer: &MessageWriter,
     reader: &mut MessageReader,
+    later: impl Fn(Order),
 ) -> Result<Option<SharedClock>, RunError> {
     for _ in 0..PINGS {
         let asked = clock.ask();
@@ -180,7 +183,7 @@ fn clock_of_run(
                     }
                 }
                 Order::Leave => return Ok(None),
-                _ => {}
+                order => later(order),
             }
         }
     }
