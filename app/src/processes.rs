@@ -122,11 +122,7 @@ pub fn hosts(
     if let Some(lock) = &lock {
         wait_for_workers(lock)?;
     }
-    let mut secret = [0u8; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut secret))
-        .map_err(|error| unavailable("/dev/urandom", error))?;
-    let run = u128::from_le_bytes(secret);
+    let run = secret_number().map_err(|error| unavailable("/dev/urandom", error))?;
     let sources = &prepared.program.sources;
     let task = WorkerTask {
         workflow,
@@ -146,6 +142,16 @@ pub fn hosts(
         run,
         listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
     })
+}
+
+/// A number that nobody can guess: who knows that of a run may take part in it.
+///
+/// # Errors
+/// The system gives no random bytes.
+pub fn secret_number() -> std::io::Result<u128> {
+    let mut secret = [0u8; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    Ok(u128::from_le_bytes(secret))
 }
 
 /// Waits until no process of a run before has its workers' lock: the run may have been killed just now, and they end after it.

@@ -88,7 +88,7 @@ pub fn serve(
         Some(address) => address,
         None => own_address(&options.controller)?,
     };
-    let mut hosts = Hosts::new(options, address, &credentials, &client, &blobs, identity.certificates)?;
+    let mut hosts = Hosts::new(options, address, &client, &blobs, identity.certificates)?;
     let mut is_heard = true;
     let pause = Duration::from_millis(crate::api::HEARTBEAT_MILLISECONDS);
     while !end.load(Ordering::Acquire) {

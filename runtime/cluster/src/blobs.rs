@@ -37,7 +37,7 @@ pub enum BlobError {
 
 /// The digest of these bytes.
 pub fn digest(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
+    tidemill_spec::digest::sha256(bytes)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -155,8 +155,7 @@ impl Blobs {
         Ok(Some((bytes, size)))
     }
 
-    /// Lays out the files of a bundle in a folder, as links to what is kept where the file system can. What is there already and
-    /// is the same stays.
+    /// Lays out copies of the files of a bundle in a folder. What is there already and has the same length stays.
     ///
     /// # Errors
     /// A path would leave the folder, a blob is missing, or the system refuses.

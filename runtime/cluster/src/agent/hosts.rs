@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_app::processes::{CertificateTexts, ClusterPart, WorkerTask, in_words};
 use tidemill_engine::remote::Address;
-use tidemill_link::remote::{Certificates, Credentials};
+use tidemill_link::remote::Certificates;
 
 /// Lines of logs that wait for a heartbeat.
 const MOST_LINES: usize = 500;
@@ -69,7 +69,6 @@ impl Hosts {
     pub(super) fn new(
         options: &AgentOptions,
         address: IpAddr,
-        _credentials: &Credentials,
         client: &Arc<Client>,
         blobs: &Arc<Blobs>,
         certificates: Certificates,

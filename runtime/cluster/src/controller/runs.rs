@@ -97,9 +97,7 @@ impl Shared {
             None => {}
         }
         let judged = drive::judge(self, name, bundle, plan.clone()).map_err(SubmitError::Wrong)?;
-        let mut secret = [0u8; 16];
-        std::fs::File::open("/dev/urandom")
-            .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut secret))
+        let secret = tidemill_app::processes::secret_number()
             .map_err(|error| SubmitError::Wrong(format!("/dev/urandom: {error}")))?;
         let roles = judged.roles.iter().map(|(role, is_bound)| {
             (role.clone(), Role { worker: None, generation: 0, is_bound: *is_bound })
@@ -110,7 +108,7 @@ impl Shared {
             plan: judged.plan,
             records: *records,
             digest,
-            secret: format!("{:032x}", u128::from_le_bytes(secret)),
+            secret: format!("{secret:032x}"),
             submitted: tidemill_app::machine::now(),
             submitted_by: by.to_owned(),
             state: RunState::Starting,

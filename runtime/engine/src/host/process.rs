@@ -153,7 +153,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
     let teller = host.teller.clone();
     let result = host.serve(beginning, network, (reader, way_back), (event_sender, events));
     ended.store(true, Ordering::Release);
-    teller.close();
+    teller.deserted();
     drop(serving);
     result
 }

@@ -128,10 +128,6 @@ impl Teller {
         state.writer = Some(writer);
         Ok(())
     }
-
-    pub(super) fn close(&self) {
-        self.deserted();
-    }
 }
 
 impl State {
