@@ -2,7 +2,7 @@
 # once `make setup` has run.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long bench profiles lint book check-aarch64
+.PHONY: help setup demo demo-aicity demo-cluster image test test-long bench profiles lint book check-aarch64
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,6 +12,15 @@ setup: ## install what is missing on this machine (demo and test call it)
 
 demo: setup ## build, then answer spoken questions about pictures
 	@scripts/demo.sh
+
+demo-aicity: setup ## build, then follow vehicles across four cameras, with videos to look at
+	@scripts/demo_aicity.sh
+
+demo-cluster: setup ## the same on three tiers of containers (needs Docker and Compose)
+	@scripts/demo_cluster.sh
+
+image: setup ## the container image, from a release build; IMAGE="--dev --onnxruntime" for others
+	@scripts/image.sh $(IMAGE)
 
 test: setup ## format, clippy and all tests
 	@scripts/test.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A hundred kills and a hundred cuts of runs in several processes (cli/tests/chaos); writes docs/benchmarks/chaos.md.
+# A hundred kills and a hundred cuts of runs in several processes (cli/tests/chaos), and a million changed messages of each kind that
+# peers say; writes docs/benchmarks/chaos.md.
 #   scripts/chaos.sh            other faults each time, about ten minutes, eight of them waits
 #   scripts/chaos.sh 500        more of them
 #   scripts/chaos.sh 100 SEED   the faults of a run before; when they happen is still up to the machine
@@ -15,6 +16,9 @@ cargo test --locked -p tidemill --test cli -- --ignored --exact --nocapture chao
 storage=passed
 cargo test --locked -p tidemill --test cli -- --ignored storage:: buckets:: || storage='**failed**'
 [ -f "$rows" ] || stop "no result: the test did not run"
+mutated=target/chaos-mutated.txt
+export TIDEMILL_MUTATIONS=${TIDEMILL_MUTATIONS:-1000000}
+cargo test --locked --release -p tidemill-link -p tidemill-engine --lib -- --nocapture --test-threads 1 mutat | tee "$mutated"
 {
   cat <<HEAD
 # Runs that are disturbed
@@ -34,6 +38,17 @@ HEAD
   cat "$rows"
   echo
   echo "A disk that stays full for 30 s, and a bucket that is away for a minute and for good (\`storage\`, \`buckets\`, the long ones): $storage."
+  cat <<'CHANGED'
+
+What peers say is changed on its way, once or a few times: bits, bytes, what is missing, what is too much. Frames, messages and greetings have
+checksums: each is refused, or is what was sent (the change hit bytes that mean nothing). Of notices and orders the checksum was made
+anew, as somebody does who knows it: each is refused, or read as what it says now and then checked against the plan. Nothing
+panicked, and memory did not grow.
+
+| | changed | refused | taken |
+|---|--:|--:|---|
+CHANGED
+  sed -nE 's/^(.*test .*\.\.\. )?([a-z]+): ([0-9]+) changed, ([0-9]+) refused, ([0-9]+) (.*)$/| \2 | \3 | \4 | \5, \6 |/p' "$mutated"
   cat <<'TAIL'
 
 Time is from the fault to the first new row in the file of the `jsonl` sink after the longest pause that followed, so that rows that were on

@@ -47,3 +47,17 @@ tool() {
     cargo install --locked --quiet --root "$tools" "$1@$2" ||
     stop "$1 could not be installed" "the crates registry must be reachable the first time; make setup, demo and test do not need it"
 }
+
+# Runs a program that a Ctrl-C on the terminal does not reach, and waits for it also where one reaches this script meanwhile.
+sheltered() {
+  local child status
+  set -m # a process group of its own
+  "$@" </dev/null &
+  child=$!
+  set +m
+  while :; do
+    status=0
+    wait "$child" || status=$?
+    kill -0 "$child" 2>/dev/null || return "$status"
+  done
+}

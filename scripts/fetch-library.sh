@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Fetches a library that Tidemill loads when it needs it and that is not needed to run.
 #
-#   scripts/fetch-library.sh onnxruntime|highs [DIR]        default: .tidemill/lib of this repository
+#   scripts/fetch-library.sh onnxruntime|highs|ffmpeg [DIR]        default: .tidemill/lib of this repository
 #
-# onnxruntime runs models faster than the built-in backend `rten`; highs proves plans that the built-in solver leaves open.
+# onnxruntime runs models faster than the built-in backend `rten`; highs proves plans that the built-in solver leaves open;
+# ffmpeg is the program that reads and writes videos (a static build, under the GPL).
 # The libraries are those inside packages of the Python package index, because these are the only prebuilt ones that pip
 # mirrors carry too; Python itself is not needed afterwards. A second call does nothing.
 set -euo pipefail
@@ -28,7 +29,15 @@ case "${1:-}" in
     yourself="install HiGHS 1.7 or newer and set TIDEMILL_HIGHS to its library file"
     without="plans are made with microlp there"
     ;;
-  *) fail "which library? write 'onnxruntime' or 'highs'" ;;
+  ffmpeg)
+    package=imageio-ffmpeg version=0.6.0 megabytes=30
+    member=imageio_ffmpeg/binaries/ffmpeg-linux-$(uname -m)-v7.0.2
+    sha256_x86_64=e7e7fb30477f717e6f55f9180a70386c62677ef8a4d4d1a5d948f4098aa3eb99
+    sha256_aarch64=6bb182d0d75d23028db82e9e4f723ca69b853d055698486e6984ddb2c06fb8ce
+    yourself="install ffmpeg 5.1 or newer, or set TIDEMILL_FFMPEG to the program"
+    without="workflows with videos do not run there; apt-get install ffmpeg"
+    ;;
+  *) fail "which library? write 'onnxruntime', 'highs' or 'ffmpeg'" ;;
 esac
 # For scripts that want to know.
 if [ "${2:-}" = --file ]; then
@@ -43,8 +52,8 @@ library=$directory/$(basename "$member")
 
 [ "$(uname -s)" = Linux ] || fail "no recipe for $(uname -s): $yourself"
 case "$(uname -m)" in
-  x86_64) platform=manylinux_2_28_x86_64 expected=$sha256_x86_64 ;;
-  aarch64 | arm64) platform=manylinux_2_28_aarch64 expected=$sha256_aarch64 ;;
+  x86_64) platforms="manylinux_2_28_x86_64 manylinux2014_x86_64" expected=$sha256_x86_64 ;;
+  aarch64 | arm64) platforms="manylinux_2_28_aarch64 manylinux2014_aarch64" expected=$sha256_aarch64 ;;
   *) fail "no package for $(uname -m): $without" ;;
 esac
 
@@ -66,9 +75,11 @@ mkdir -p "$directory"
 work=$(mktemp -d "$directory/.fetch-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-say "downloading $package $version for $platform (about $megabytes MB)"
+platform_options=()
+for platform in $platforms; do platform_options+=(--platform "$platform"); done
+say "downloading $package $version for $(uname -m) (about $megabytes MB)"
 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-  --python-version 311 --implementation cp --abi cp311 --platform "$platform" \
+  --python-version 311 --implementation cp --abi cp311 "${platform_options[@]}" \
   --dest "$work" "$package==$version" ||
   fail "pip could not download $package $version; check the network and pip's index settings"
 
@@ -76,7 +87,7 @@ python3 - "$work" "$package" "$member" <<'PYTHON' || fail "the package does not 
 import pathlib, shutil, sys, zipfile
 
 work, package, member = pathlib.Path(sys.argv[1]), *sys.argv[2:]
-wheel, = work.glob(f"{package}-*.whl")
+wheel, = work.glob(f"{package.replace('-', '_')}-*.whl")
 with zipfile.ZipFile(wheel) as archive:
     with archive.open(member) as source, open(work / "library", "wb") as target:
         shutil.copyfileobj(source, target)
@@ -84,6 +95,6 @@ PYTHON
 
 is_right "$work/library" ||
   fail "the library's sha256 is $(sha256sum "$work/library" | cut -d' ' -f1), expected $expected: not installed"
-chmod 644 "$work/library"
+case $1 in ffmpeg) chmod 755 "$work/library" ;; *) chmod 644 "$work/library" ;; esac
 mv "$work/library" "$library"  # a rename, so that a half-written library is never found
 say "installed $library"

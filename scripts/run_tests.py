@@ -10,7 +10,8 @@ programs, asks these for their tests, and starts one process a test. A test func
 with `alone_` measures time or memory and runs while no other test does.
 
 Exits 0 when all tests passed, 1 when one failed, 2 when none ran. Results are JSON: a list of
-{"package", "name", "seconds", "passed"}.
+{"package", "name", "seconds", "passed", "skipped"}. A test that finds that the machine lacks what it needs prints a line
+`skipped: WHY` and ends well; it counts neither as passed nor as failed.
 """
 
 import argparse
@@ -28,6 +29,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 ALONE = re.compile(r"(^|::)alone_")
+SKIPPED = re.compile(r"^skipped: (.*)$", re.MULTILINE)
 RUNNING = set()  # the test processes of the moment, to be killed when the user interrupts
 
 
@@ -39,12 +41,19 @@ def has_nextest():
     return call.returncode == 0
 
 
+def at_a_time():
+    """Tests that run at a time: half as many again as there are cores, since many wait for something most of the time."""
+    cores = os.cpu_count()
+    return cores + cores // 2
+
+
 def run_nextest(pattern, limit):
     """Runs through nextest and reads the results from the JUnit file that it writes."""
     profile = "default" if limit <= 60 else "long"
     junit = ROOT / "target" / "nextest" / profile / "junit.xml"
     junit.unlink(missing_ok=True)
     command = [CARGO, "nextest", "run", "--workspace", "--locked", "--profile", profile]
+    command += ["--test-threads", str(at_a_time())]
     if pattern:
         command += ["-E", f"test(/{pattern}/)"]
     # nextest is silent about tests that pass and tells those that fail in full, at the end.
@@ -60,8 +69,15 @@ def run_nextest(pattern, limit):
                 "name": case.get("name"),
                 "seconds": float(case.get("time", 0)),
                 "passed": not failed,
+                "skipped": None if failed else why_skipped(case.findtext("system-err") or ""),
             })
     return results
+
+
+def why_skipped(output):
+    """What a test lacked; none: it was not skipped."""
+    found = SKIPPED.search(output)
+    return found.group(1) if found else None
 
 
 def test_programs():
@@ -127,13 +143,14 @@ def run_one(package, program, folder, name, limit):
     seconds = time.monotonic() - start
     if not passed:
         print(f"FAIL  {package} {name} ({seconds:.1f} s)\n{output.decode(errors='replace')}", flush=True)
-    return {"package": package, "name": name, "seconds": seconds, "passed": passed}
+    skipped = why_skipped(output.decode(errors="replace")) if passed else None
+    return {"package": package, "name": name, "seconds": seconds, "passed": passed, "skipped": skipped}
 
 
 def run_plain(pattern, limit):
-    """Runs every test in a process of its own, as many at a time as there are cores."""
+    """Runs every test in a process of its own, as many at a time as `at_a_time` says."""
     work = [
-        (package, program, folder, name, limit)
+        (package, program, folder, name, limit * (3 if name.startswith("deployment::") else 1))
         for package, program, folder in test_programs()
         for name in tests_of(program, folder)
         if not pattern or re.search(pattern, name)
@@ -141,7 +158,7 @@ def run_plain(pattern, limit):
     together = [test for test in work if not ALONE.search(test[3])]
     alone = [test for test in work if ALONE.search(test[3])]
     print(f"{len(work)} tests", flush=True)
-    pool = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count())  # no `with`: that waits at an interrupt
+    pool = concurrent.futures.ThreadPoolExecutor(max_workers=at_a_time())  # no `with`: that waits at an interrupt
     results = list(pool.map(lambda test: run_one(*test), together))
     return results + [run_one(*test) for test in alone]
 
@@ -152,6 +169,9 @@ def table(results):
     for test in slowest:
         mark = "" if test["passed"] else "   FAILED"
         print(f"{test['seconds']:8.2f} s  {test['package']}  {test['name']}{mark}", file=sys.stderr)
+    for why in sorted({test["skipped"] for test in results if test.get("skipped")}):
+        count = sum(test.get("skipped") == why for test in results)
+        print(f"{count:8} skipped: {why}", file=sys.stderr)
     total = sum(test["seconds"] for test in results)
     print(f"{total:8.2f} s  sum over all {len(results)} tests", file=sys.stderr)
 
@@ -167,8 +187,9 @@ def main():
     if arguments.table:
         results = json.loads(arguments.table.read_text())
         table(results)
-        passed = sum(test["passed"] for test in results)
-        print(passed, len(results) - passed)
+        failed = sum(not test["passed"] for test in results)
+        skipped = sum(bool(test.get("skipped")) for test in results)
+        print(len(results) - failed - skipped, failed)
         return 0
 
     run = run_nextest if has_nextest() else run_plain
@@ -177,7 +198,8 @@ def main():
         print("no test ran", file=sys.stderr)
         return 2
     failed = [test for test in results if not test["passed"]]
-    print(f"{len(results) - len(failed)} tests passed, {len(failed)} failed", flush=True)
+    skipped = sum(bool(test["skipped"]) for test in results)
+    print(f"{len(results) - len(failed) - skipped} tests passed, {len(failed)} failed, {skipped} skipped", flush=True)
     for test in failed:
         print(f"  FAILED  {test['package']} {test['name']}", flush=True)
     if arguments.results:

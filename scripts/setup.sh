@@ -20,6 +20,7 @@ rust_is_enough() { local v; v=$(rust_version) && [ -n "$v" ] && at_least "$v" "$
 # --- system packages, all in one go, so that sudo asks once at most
 onnxruntime=.tidemill/lib/$(scripts/fetch-library.sh onnxruntime --file)
 highs=.tidemill/lib/$(scripts/fetch-library.sh highs --file)
+ffmpeg=.tidemill/lib/$(scripts/fetch-library.sh ffmpeg --file)
 packages=()
 if can_compile; then
   line ok "C compiler and linker"
@@ -41,9 +42,9 @@ else
   packages+=(python3)
   line get "python3: unpacks libraries and runs the tests' table"
 fi
-if { [ ! -s "$onnxruntime" ] || [ ! -s "$highs" ]; } && ! has_pip; then
+if { [ ! -s "$onnxruntime" ] || [ ! -s "$highs" ] || [ ! -s "$ffmpeg" ]; } && ! has_pip; then
   packages+=(python3-pip)
-  line get "python3-pip: fetches the libraries of ONNX Runtime and HiGHS"
+  line get "python3-pip: fetches the libraries of ONNX Runtime and HiGHS, and ffmpeg"
 fi
 if [ ${#packages[@]} -gt 0 ]; then
   by_hand="install them yourself, then call make again: ${packages[*]}"
@@ -152,3 +153,5 @@ library onnxruntime "$onnxruntime" TIDEMILL_ONNXRUNTIME "runs the models faster 
   "models run on the built-in backend rten; the tests that compare the two backends need the library"
 library highs "$highs" TIDEMILL_HIGHS "proves plans that the built-in solver leaves open (5 MB)" \
   "plans are made with the built-in solver microlp; the tests that compare the two solvers need the library"
+library ffmpeg "$ffmpeg" TIDEMILL_FFMPEG "reads and writes videos (30 MB)" \
+  "workflows with videos are refused; the tests of videos need the program"

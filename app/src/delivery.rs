@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use tidemill_engine::{Observer, Program, Promise, RunReport};
 
 /// Reasons of drops that are no loss.
-const ON_PURPOSE: [&str; 2] = ["filtered", "unmatched"];
+pub const ON_PURPOSE: [&str; 2] = ["filtered", "unmatched"];
 
 /// Records at one place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

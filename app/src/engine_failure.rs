@@ -1,7 +1,9 @@
 //! Errors of the engine as failures: their kind, the place in the workflow that they are about, and what of the results is kept.
 use crate::failure::{Failure, Kind};
 use tidemill_engine::RunError;
+use tidemill_operators::journal::is_of_again;
 use tidemill_operators::kind::TypedSinkKind;
+use tidemill_operators::sinks::has_lost_rows;
 use tidemill_operators::sinks::parquet::Parquet;
 use tidemill_spec::span::Span;
 use tidemill_spec::workflow::Workflow;
@@ -10,6 +12,9 @@ use tidemill_spec::workflow::Workflow;
 pub fn not_started(error: &RunError, workflow: &Workflow) -> Failure {
     match error {
         RunError::System(_) => Failure::new(Kind::Unavailable, error.to_string()),
+        RunError::Operator { text, .. } if has_lost_rows(text) => {
+            Failure::new(Kind::Data, error.to_string()).at(place(error, workflow))
+        }
         _ => Failure::new(Kind::Configuration, error.to_string()).at(place(error, workflow)),
     }
 }
@@ -38,6 +43,12 @@ pub fn failed(error: &RunError, workflow: &Workflow) -> Failure {
         _ => "what was committed is kept",
     };
     let failure = match error {
+        RunError::NotOpened { .. } => Failure::new(Kind::Configuration, error.to_string()).with_help(kept),
+        RunError::Cut(_) => Failure::new(Kind::Unavailable, error.to_string())
+            .with_help(format!("{kept}; `when_cut: buffer` goes on while an edge is cut")),
+        RunError::Operator { text, .. } if has_lost_rows(text) || is_of_again(text) => {
+            Failure::new(Kind::Data, error.to_string()).with_help(kept)
+        }
         // A source or sink lost its file or its disk.
         RunError::Operator { .. } | RunError::System(_) => {
             Failure::new(Kind::Unavailable, error.to_string()).with_help(kept)

@@ -137,7 +137,7 @@ mod tests {
             EpochEntry::Cut { epoch: 2, cut: cut.clone() },
             EpochEntry::Cut { epoch: 4, cut: Cut { sequence: 20, ..cut } },
             EpochEntry::Emitted(24),
-            EpochEntry::End(End { sequence: 24, epoch: 5 }),
+            EpochEntry::End(End { sequence: 24, epoch: 5, limit: false }),
         ];
         let mut text = serde_json::to_string(&Header { epoch_log: 1, sources: vec!["a".into(), "b".into()] });
         for entry in entries {
@@ -152,7 +152,10 @@ mod tests {
         let text = log();
         let whole = parse(&text).unwrap();
         assert_eq!(whole["a"].cuts.len(), 2);
-        assert_eq!((whole["a"].emitted, whole["a"].stop()), (24, End { sequence: 24, epoch: 5 }));
+        assert_eq!(
+            (whole["a"].emitted, whole["a"].stop()),
+            (24, End { sequence: 24, epoch: 5, limit: false })
+        );
         assert_eq!(whole["b"], EpochLog::default());
         let first = text.find('\n').unwrap();
         for end in 0..text.len() {

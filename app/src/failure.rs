@@ -16,6 +16,10 @@ pub enum Kind {
     Defect,
     /// A file does not say what it should.
     Configuration,
+    /// What is read is not what was written: a state that is damaged, a source or an output that was replaced.
+    Data,
+    /// What is named is not there: a state, a checkpoint, a run.
+    Missing,
 }
 
 /// An error with its kind, and often the place in a file that it is about and how to fix it.

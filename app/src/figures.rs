@@ -1,5 +1,5 @@
 //! Numbers as people read them, with units.
-pub use tidemill_profiler::statistics::wilson_percent;
+pub use tidemill_profiler::statistics::{wilson_percent, wilson_percent_of};
 
 /// Milliseconds with three digits and a unit: `0.12 ms`, `840 ms`, `12.4 s`.
 pub fn milliseconds(value: f64) -> String {
@@ -61,6 +61,11 @@ fn scaled(mut value: f64, step: f64, suffixes: &[&str]) -> String {
     }
     let places = usize::from(at > 0 && value < 10.0);
     format!("{value:.places$}{}", suffixes[at])
+}
+
+/// `7.4850 $/h`.
+pub fn dollars(value: f64) -> String {
+    format!("{:.4} $/h", if value.abs() < 5e-5 { 0.0 } else { value })
 }
 
 #[cfg(test)]

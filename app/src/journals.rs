@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_engine::clock::Nanoseconds;
-use tidemill_engine::{EpochLog, Program};
-use tidemill_operators::api::{BoundSource, SourcePosition, SourcePromise};
+use tidemill_engine::{EpochLog, JournalOrder, Program};
+use tidemill_operators::api::{BoundSource, JournalledReading, SourcePosition, SourcePromise};
 use tidemill_operators::journal::{Extent, Journal, JournalError, SEGMENT};
 use tidemill_spec::units::Bytes;
 use tidemill_state::{Digest, JOURNALS};
@@ -36,11 +36,47 @@ pub fn read_through(
     is_here: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Arc<Journal>>, Failure> {
     let mut opened = BTreeMap::new();
+    for wanted in wanted(state, prepared, is_here)? {
+        let journal = wanted.open()?;
+        if let Some(source) = prepared.program.sources.get_mut(&wanted.source) {
+            source.make = (wanted.reading.make)(Arc::clone(&journal));
+        }
+        opened.insert(wanted.source, journal);
+    }
+    Ok(opened)
+}
+
+/// A journal that a source is to be read through.
+pub(crate) struct Wanted {
+    pub(crate) source: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) reading: JournalledReading,
+    /// Says what it is the journal of.
+    owner: u64,
+    size: u64,
+}
+
+impl Wanted {
+    pub(crate) fn open(&self) -> Result<Arc<Journal>, Failure> {
+        Journal::open(&self.folder, self.owner, self.size).map_err(|error| failure(&self.source, &error))
+    }
+}
+
+/// The journals of the sources that this process reads; nothing is opened yet.
+///
+/// # Errors
+/// One would be too small for the plan.
+pub(crate) fn wanted(
+    state: &Path,
+    prepared: &Prepared,
+    is_here: impl Fn(&str) -> bool,
+) -> Result<Vec<Wanted>, Failure> {
+    let mut found = Vec::new();
     let every = prepared.program.plan.checkpoint_every;
     let ids: Vec<String> = journalled(&prepared.program).map(|source| source.id.clone()).collect();
     for id in ids.into_iter().filter(|id| is_here(id)) {
         let written = prepared.workflow.sources.iter().find(|source| source.id.value == id);
-        let Some(source) = prepared.program.sources.get_mut(&id) else { continue };
+        let Some(source) = prepared.program.sources.get(&id) else { continue };
         let (Some(options), Some(reading)) = (&source.journal, &source.journalled) else { continue };
         let size = options.size();
         // What the source may be ahead of a checkpoint, and what a segment keeps longer than it is needed.
@@ -58,20 +94,28 @@ pub fn read_through(
             Digest::of(&serde_json::to_vec(&source).expect("a source is JSON"))
         });
         let owner = identity.map_or(0, |Digest(digest)| digest as u64);
-        let journal = Journal::open(&folder(state, &id), owner, size.0);
-        let journal = journal.map_err(|error| failure(&id, &error))?;
-        source.make = (reading.make)(Arc::clone(&journal));
-        opened.insert(id, journal);
+        let (folder, reading) = (folder(state, &id), reading.clone());
+        found.push(Wanted { source: id, folder, reading, owner, size: size.0 });
     }
-    Ok(opened)
+    Ok(found)
 }
 
 fn failure(source: &str, error: &JournalError) -> Failure {
     let kind = match error {
         JournalError::OfAnother { .. } => Kind::Configuration,
+        JournalError::Damaged { .. } | JournalError::NotThere { .. } => Kind::Data,
         _ => Kind::Unavailable,
     };
     Failure::new(kind, format!("source `{source}`: {error}"))
+}
+
+/// The sources whose streams had come to their end when a checkpoint with these logs was written: nothing more is read of them.
+pub(crate) fn ended(program: &Program, logs: &BTreeMap<String, EpochLog>) -> Vec<String> {
+    let has_ended = |source: &&BoundSource| {
+        let mut stages = program.plan.stages.iter().filter(|stage| stage.operator == source.id);
+        stages.any(|stage| logs.get(&stage.id).and_then(|log| log.end).is_some_and(|end| !end.limit))
+    };
+    journalled(program).filter(has_ended).map(|source| source.id.clone()).collect()
 }
 
 /// A journal can only be in a folder.
@@ -80,7 +124,7 @@ fn failure(source: &str, error: &JournalError) -> Failure {
 /// The state is in a bucket and a source wants a journal.
 pub fn check_place(place: &StatePlace, program: &Program) -> Result<(), Failure> {
     match (place, journalled(program).next()) {
-        (StatePlace::Bucket(_), Some(source)) => {
+        (StatePlace::Bucket(_) | StatePlace::Service(_), Some(source)) => {
             let stream = source.stream.as_deref().unwrap_or_default();
             let text = format!(
                 "source `{}` reads {stream} through a journal, which is a folder, and the state is in `{place}`",
@@ -140,6 +184,8 @@ struct Kept {
     place: fn(&SourcePosition) -> Option<u64>,
     /// Longest time without a checkpoint in which the stream is read on.
     keep: Nanoseconds,
+    /// Bytes that the journal may have.
+    size: u64,
     /// None: another process reads it.
     journal: Option<Arc<Journal>>,
 }
@@ -151,10 +197,14 @@ pub(crate) struct Keeper {
     kept: Vec<Kept>,
     /// Where the checkpoints that are kept begin, oldest first; by source, nothing is 0.
     begins: VecDeque<BTreeMap<String, u64>>,
+    /// Where the one begins that is kept however many follow it.
+    pinned: Option<BTreeMap<String, u64>>,
     /// Checkpoints that are kept.
     most: usize,
     /// Engine time of the first failure since the last checkpoint.
     failing_since: Option<Nanoseconds>,
+    /// Where the journals are on other machines: what these are to be told.
+    orders: Option<BTreeMap<String, JournalOrder>>,
 }
 
 impl Keeper {
@@ -167,18 +217,73 @@ impl Keeper {
     ) -> Self {
         let kept = journalled(program).filter_map(|source| {
             let stages = program.plan.stages.iter().filter(|stage| stage.operator == source.id);
-            let keep = source.journal.as_ref()?.keep().0;
+            let options = source.journal.as_ref()?;
+            let keep = options.keep().0;
             Some(Kept {
                 source: source.id.clone(),
                 folder: folder(state, &source.id),
                 stages: stages.map(|stage| stage.id.clone()).collect(),
                 place: source.journalled.as_ref()?.place,
                 keep: Nanoseconds::try_from(keep).unwrap_or(Nanoseconds::MAX),
+                size: options.size().0,
                 journal: opened.remove(&source.id),
             })
         });
         let begins = std::iter::repeat_n(BTreeMap::new(), known).collect();
-        Self { state: state.to_owned(), kept: kept.collect(), begins, most, failing_since: None }
+        Self {
+            state: state.to_owned(),
+            kept: kept.collect(),
+            begins,
+            pinned: None,
+            most,
+            failing_since: None,
+            orders: None,
+        }
+    }
+
+    /// For journals that are on other machines: nothing is done here, and what they are to be told is gathered.
+    pub(crate) fn elsewhere(mut self) -> Self {
+        self.orders = Some(BTreeMap::new());
+        self
+    }
+
+    /// What other machines are to be told since the last call.
+    pub(crate) fn orders(&mut self) -> BTreeMap<String, JournalOrder> {
+        self.orders.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// With what is known of the last checkpoint, and of the one that is kept however many follow it.
+    pub(crate) fn known(
+        mut self,
+        last: Option<&BTreeMap<String, EpochLog>>,
+        pinned: Option<&BTreeMap<String, EpochLog>>,
+    ) -> Self {
+        if let (Some(last), Some(place)) = (last.map(|logs| self.begins(logs)), self.begins.back_mut()) {
+            *place = last;
+        }
+        self.pinned = pinned.map(|logs| self.begins(logs));
+        self
+    }
+
+    /// The last checkpoint is kept however many follow it.
+    pub(crate) fn pin(&mut self) {
+        if self.pinned.is_none() {
+            self.pinned = Some(self.begins.back().cloned().unwrap_or_default());
+        }
+    }
+
+    /// Whether what the pinned checkpoint needs takes more than half of a journal, so that a stream would come to wait for it; then
+    /// it is given up.
+    pub(crate) fn gives_up_pinned(&mut self, now: &BTreeMap<String, u64>) -> bool {
+        let Some(pinned) = &self.pinned else { return false };
+        let is_far = self.kept.iter().any(|kept| {
+            let place = |begins: &BTreeMap<String, u64>| begins.get(&kept.source).copied().unwrap_or(0);
+            place(now).saturating_sub(place(pinned)) > kept.size / 2
+        });
+        if is_far {
+            self.pinned = None;
+        }
+        is_far
     }
 
     /// Where the sources are read again from a checkpoint with these logs.
@@ -201,9 +306,19 @@ impl Keeper {
         while self.begins.len() > self.most {
             self.begins.pop_front();
         }
+        // By hand a run of this machine can be gone back with to an older checkpoint, and one of a cluster cannot.
+        let is_last = self.begins.len() == 1 || self.orders.is_some();
+        let nobody_goes_back = is_complete && is_last && self.pinned.is_none();
         for kept in &self.kept {
-            let places = self.begins.iter().map(|begins| begins.get(&kept.source).copied().unwrap_or(0));
+            let begins = self.begins.iter().chain(&self.pinned);
+            let places = begins.map(|begins| begins.get(&kept.source).copied().unwrap_or(0));
             let before = places.min().unwrap_or(0);
+            if let Some(orders) = &mut self.orders {
+                let order =
+                    if nobody_goes_back { JournalOrder::Forget } else { JournalOrder::Release(before) };
+                orders.insert(kept.source.clone(), order);
+                continue;
+            }
             let released = match &kept.journal {
                 Some(journal) => {
                     journal.hold(false);
@@ -215,9 +330,8 @@ impl Keeper {
                 tracing::warn!("source `{}`: {error}", kept.source);
             }
         }
-        // Nobody goes back to where the streams would have to be read again.
-        if is_complete
-            && self.begins.len() == 1
+        if nobody_goes_back
+            && self.orders.is_none()
             && !self.kept.is_empty()
             && let Err(error) = forget(&self.state)
         {
@@ -231,6 +345,8 @@ impl Keeper {
         for kept in self.kept.iter().filter(|kept| now - since >= kept.keep) {
             if let Some(journal) = &kept.journal {
                 journal.hold(true);
+            } else if let Some(orders) = &mut self.orders {
+                orders.insert(kept.source.clone(), JournalOrder::Hold);
             }
         }
     }
@@ -262,10 +378,19 @@ mod tests {
             stages: vec!["s".into()],
             place: |position| position.0.parse().ok(),
             keep: 1000,
+            size: 4 * LEAST_SIZE,
             journal: journal.cloned(),
         };
         let begins = std::iter::repeat_n(BTreeMap::new(), known).collect();
-        Keeper { state: state.to_owned(), kept: vec![kept], begins, most, failing_since: None }
+        Keeper {
+            state: state.to_owned(),
+            kept: vec![kept],
+            begins,
+            pinned: None,
+            most,
+            failing_since: None,
+            orders: None,
+        }
     }
 
     fn logs(place: u64) -> BTreeMap<String, EpochLog> {
@@ -299,6 +424,46 @@ mod tests {
             keeper.written(begins.clone(), true);
             assert_eq!(state.path().join(JOURNALS).exists(), most > 1);
         }
+    }
+
+    #[test]
+    fn journals_of_other_machines_are_told_of_and_left_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let mut keeper = keeper(state.path(), None, 2, 0).elsewhere();
+        let told = |order| BTreeMap::from([("s".to_owned(), order)]);
+        keeper.written(BTreeMap::from([("s".to_owned(), 7)]), false);
+        keeper.written(BTreeMap::from([("s".to_owned(), 9)]), false);
+        assert_eq!(keeper.orders(), told(JournalOrder::Release(7)), "the older one is kept too");
+        assert!(keeper.orders().is_empty());
+        keeper.failed(0);
+        assert!(keeper.orders().is_empty(), "not for long yet");
+        keeper.failed(2000);
+        assert_eq!(keeper.orders(), told(JournalOrder::Hold));
+        keeper.written(BTreeMap::from([("s".to_owned(), 11)]), false);
+        assert_eq!(keeper.orders(), told(JournalOrder::Release(9)));
+        keeper.written(BTreeMap::from([("s".to_owned(), 12)]), true);
+        assert_eq!(keeper.orders(), told(JournalOrder::Forget));
+        assert!(!state.path().join(JOURNALS).exists());
+    }
+
+    #[test]
+    fn what_a_pinned_checkpoint_needs_is_kept_until_the_stream_would_wait_for_it() {
+        let state = tempfile::tempdir().unwrap();
+        let journal = journal(state.path());
+        let mut keeper = keeper(state.path(), Some(&journal), 1, 0);
+        let first = || Journal::look(&folder(state.path(), "s")).unwrap().unwrap().first;
+        keeper.written(keeper.begins(&logs(0)), false);
+        keeper.pin();
+        for is_complete in [false, true] {
+            let begins = keeper.begins(&logs(2 * SEGMENT));
+            assert!(!keeper.gives_up_pinned(&begins));
+            keeper.written(begins, is_complete);
+            assert_eq!(first(), 0, "whoever goes back reads it again");
+        }
+        let begins = keeper.begins(&logs(2 * LEAST_SIZE + 1));
+        assert!(keeper.gives_up_pinned(&begins) && !keeper.gives_up_pinned(&begins));
+        keeper.written(keeper.begins(&logs(2 * SEGMENT)), false);
+        assert!(first() > 0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Dead letters of a run: in the file that the workflow names, and how many there may be.
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,39 +19,119 @@ pub fn letter_writer(
     workflow: &Workflow,
     token: Option<&[u8]>,
 ) -> Result<Option<Box<dyn LetterWriter>>, Failure> {
-    let Some(path) = &workflow.run.dead_letters else { return Ok(None) };
-    let path = workflow.resolve(&path.value);
-    let writer = match token {
+    let named = workflow.run.dead_letters.as_ref().map(|path| path.value.clone());
+    let kept = token.and_then(|token| serde_json::from_slice::<Kept>(token).ok());
+    if let Some(kept) = kept.as_ref().filter(|kept| named.as_ref() != Some(&kept.path)) {
+        return Err(elsewhere(&kept.path, named.as_deref()));
+    }
+    let Some(named) = named else { return Ok(None) };
+    let path = workflow.resolve(&named);
+    let committed = kept.map(|kept| kept.committed.to_string().into_bytes());
+    // Versions before this one did not say which file it is.
+    let writer = match committed.as_deref().or(token) {
         Some(token) => DeadLetterWriter::resume(&path, token),
         None => DeadLetterWriter::create(&path),
     };
     let writer =
         writer.map_err(|error| Failure::new(Kind::Configuration, format!("dead letters: {error}")))?;
-    Ok(Some(Box::new(FileLetters(writer))))
+    Ok(Some(Box::new(FileLetters { writer, named })))
 }
 
-/// The engine's view of the file.
-struct FileLetters(DeadLetterWriter);
+/// What a state knows of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    /// As the workflow names it.
+    path: String,
+    /// How much of it is committed, in the words of the writer.
+    committed: Value,
+}
 
-impl LetterWriter for FileLetters {
+/// What a token of a state says of the file itself, in the words of its writer.
+pub(crate) fn of_file(token: &[u8]) -> Vec<u8> {
+    match serde_json::from_slice::<Kept>(token) {
+        Ok(kept) => kept.committed.to_string().into_bytes(),
+        Err(_) => token.to_vec(),
+    }
+}
+
+/// Called when the letters before a checkpoint are in the file: an error is one of the letters.
+pub type Share = Box<dyn FnMut() -> Result<(), String> + Send>;
+
+/// Writes as `inner` does, and has what is committed shared with whoever may go on elsewhere, before the checkpoint that counts on it.
+pub fn shared(inner: Box<dyn LetterWriter>, share: Share) -> Box<dyn LetterWriter> {
+    Box::new(SharedLetters { inner, share })
+}
+
+struct SharedLetters {
+    inner: Box<dyn LetterWriter>,
+    share: Share,
+}
+
+impl LetterWriter for SharedLetters {
     fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
-        self.0.write(operator, letter, epoch)
+        self.inner.write(operator, letter, epoch)
     }
 
     fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
-        self.0.commit(epoch)
+        self.inner.commit(epoch)
     }
 
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
-        self.0.token()
+        let token = self.inner.token()?;
+        (self.share)().map_err(|reason| OperatorError::new(format!("dead letters: {reason}")))?;
+        Ok(token)
     }
 
     fn suspend(&mut self) -> Result<(), OperatorError> {
-        self.0.suspend()
+        self.inner.suspend()
     }
 
     fn close(&mut self) -> Result<(), OperatorError> {
-        self.0.close()
+        self.inner.close()
+    }
+}
+
+/// The dead letters of a state are in another file than those of the workflow would be: going on would leave some in the one and cut
+/// the other.
+fn elsewhere(kept: &str, named: Option<&str>) -> Failure {
+    let now = named.map_or_else(|| "names none".to_owned(), |named| format!("names `{named}`"));
+    let text = format!(
+        "the dead letters of this state are in `{kept}`, and the workflow {now} as `run: dead_letters`"
+    );
+    let help = format!("write `dead_letters: {kept}`, or begin anew with `tidemill state reset`");
+    Failure::new(Kind::Configuration, text).with_help(help)
+}
+
+/// The engine's view of the file.
+struct FileLetters {
+    writer: DeadLetterWriter,
+    named: String,
+}
+
+impl LetterWriter for FileLetters {
+    fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
+        self.writer.write(operator, letter, epoch)
+    }
+
+    fn commit(&mut self, epoch: u64) -> Result<(), OperatorError> {
+        self.writer.commit(epoch)
+    }
+
+    fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        let Some(token) = self.writer.token()? else { return Ok(None) };
+        let told =
+            |error: serde_json::Error| OperatorError::new(format!("the state of dead letters: {error}"));
+        let committed = serde_json::from_slice(&token).map_err(told)?;
+        serde_json::to_vec(&Kept { path: self.named.clone(), committed }).map(Some).map_err(told)
+    }
+
+    fn suspend(&mut self) -> Result<(), OperatorError> {
+        self.writer.suspend()
+    }
+
+    fn close(&mut self) -> Result<(), OperatorError> {
+        self.writer.close()
     }
 }
 

@@ -62,7 +62,7 @@ pub fn settle(prepared: &mut Prepared, asked: Option<RateChoice>, listener: &dyn
         // As the planner has it: sources keep their ratios, those without a rate have the plan's.
         (None, Some(planned)) => {
             let factor = slowest.map_or(1.0, |slowest| planned / slowest);
-            for source in sources.values_mut().filter(|source| !source.live) {
+            for source in sources.values_mut().filter(|source| !source.live && !source.gives_what_comes()) {
                 source.rate_per_second =
                     Some(source.rate_per_second.map_or(planned, |own| scaled(own, factor)));
             }
@@ -163,6 +163,7 @@ mod tests {
             p50: None,
             p90: None,
             p99: None,
+            latency_at: None,
             latency_basis: Default::default(),
             cost: None,
             accuracy: Some(PredictedValue { value: Percent(accuracy), from: None, to: None }),

@@ -3,12 +3,13 @@
 //! | question | module |
 //! |---|---|
 //! | which model does an operator run? | [`choice`], [`default_plan`] |
-//! | what does the engine run? | [`preparation`], [`run_options`], [`open_files`], [`letters`], [`state`], [`epoch_file`], [`output_file`] |
-//! | how do its workers run in processes of their own? | [`processes`] |
-//! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`delivery`], [`publication`] |
-//! | what is there to plan, and what is a plan expected to do? | [`planning`], [`highs`], [`expectation`], [`weak_figures`] |
+//! | what does the engine run? | [`preparation`], [`run_options`], [`open_files`], [`letters`], [`state`], [`tally`], [`epoch_file`], [`output_file`] |
+//! | how do its workers run in processes of their own, and read streams? | [`processes`], [`streams`] |
+//! | which service levels count, are they kept, and why not? | [`judgement`], [`levels`], [`slo`], [`slo_watch`], [`measured`], [`delivery`], [`publication`] |
+//! | what is there to plan, and what is a plan expected to do? | [`planning`], [`planned`], [`service_level`], [`highs`], [`expectation`], [`waits`], [`relaxation`], [`weak_figures`] |
 //! | how is a plan emulated on this machine, and how near was the prediction? | [`emulation`] |
-//! | what does a monitoring system see? | [`metrics`] |
+//! | what does a monitoring system see? | [`metrics`], [`otlp`] |
+//! | what do records at the sinks look like? | [`samples`] |
 //! | what is this machine? | [`machine`] |
 //!
 //! Errors are a [`failure::Failure`] with its kind, or the findings of the files; what is no error is told to a
@@ -41,6 +42,7 @@
 //! # }
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+mod call_objects;
 pub mod choice;
 pub mod default_plan;
 pub mod delivery;
@@ -51,23 +53,43 @@ pub mod expectation;
 pub mod failure;
 pub mod figures;
 pub mod highs;
+mod inputs;
 pub mod journals;
 pub mod judgement;
 pub mod letters;
 pub mod levels;
 pub mod listener;
 pub mod machine;
+pub mod measured;
 pub mod metrics;
 pub mod open_files;
+pub mod otlp;
 pub mod output_file;
+pub mod planned;
 pub mod planning;
 pub mod preparation;
 pub mod processes;
 pub mod publication;
+pub mod relaxation;
+pub mod resumption;
 pub mod run_options;
+pub mod samples;
+pub mod service_level;
 pub mod skeleton;
 pub mod slo;
 pub mod slo_watch;
+mod stand_ins;
 pub mod state;
+pub mod state_change;
+pub mod state_definition;
+pub mod state_diff;
+pub mod state_fields;
 pub mod state_place;
+mod state_sharing;
+pub mod state_taking;
+pub mod streams;
+pub mod tally;
+pub mod waits;
+mod warm_start;
 pub mod weak_figures;
+mod worker_journals;

@@ -3,7 +3,7 @@ use crate::choice;
 use crate::failure::{Failure, Kind};
 use crate::highs;
 use crate::listener::Listener;
-use crate::preparation::load;
+use crate::preparation::{check, load};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidemill_optimizer::assemble::{Assembly, Inputs, Level, Model, Models, Options, assemble};
@@ -45,6 +45,7 @@ pub enum SolverName {
 }
 
 /// The files of a planning problem, and what the user decided.
+#[derive(Clone)]
 pub struct Case {
     /// The workflow.
     pub workflow: Workflow,
@@ -114,7 +115,12 @@ impl Case {
             (operator, models.collect())
         });
         let models = models.collect();
-        let options = asked.problem.clone();
+        let mut options = asked.problem.clone();
+        // Whoever runs it is told what is wrong with a source; a plan does not need its files.
+        if let Ok(bound) = check(&workflow, |_| {}) {
+            let several = bound.sources.iter().filter(|(_, source)| source.at_one_time > 1);
+            options.at_one_time.extend(several.map(|(id, source)| (id.clone(), source.at_one_time)));
+        }
         let solver = match asked.solver {
             SolverName::Auto => highs::unless_missing(Path::new("."), listener),
             SolverName::Microlp => Solver::Microlp,

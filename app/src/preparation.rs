@@ -2,6 +2,7 @@
 use crate::choice::{self, Candidate, Candidates, Chosen, Setting, Skipped};
 use crate::default_plan::default_plan;
 use crate::listener::Listener;
+use crate::stand_ins;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tidemill_engine::{OnPanic, Program};
@@ -9,13 +10,14 @@ use tidemill_inference::MlKind;
 use tidemill_inference::choice::Reason;
 use tidemill_inference::error::ModelError;
 use tidemill_operators::api::BoundSource;
-use tidemill_operators::bind::{BoundWorkflow, Choice, bind_workflow};
+use tidemill_operators::bind::{self, BoundWorkflow, Checked, Choice, Part, bind_workflow};
+use tidemill_operators::kind::Step;
 use tidemill_operators::registry::Registry;
 use tidemill_spec::backend::BackendChoice;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::plan::{Plan, PlanFile, Stage};
 use tidemill_spec::value::Step::{Index, Key};
-use tidemill_spec::workflow::{self, Workflow};
+use tidemill_spec::workflow::{self, Source, Workflow};
 
 /// All kinds of operators, sources and sinks.
 pub fn registry() -> Registry {
@@ -71,6 +73,22 @@ const INDEPENDENT: &[&str] = &["E0102", "E0103", "E0604", "E0609", "E0610"];
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostics> {
+    load_with(file, listener, |rest| check(rest, |_| {}).map(drop))
+}
+
+/// The same without a look at any file that the workflow names.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load_alone(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostics> {
+    load_with(file, listener, |rest| check_alone(rest).map(drop))
+}
+
+fn load_with(
+    file: &Path,
+    listener: &dyn Listener,
+    check_rest: impl Fn(&Workflow) -> Result<(), Diagnostics>,
+) -> Result<Workflow, Diagnostics> {
     match Workflow::load_or_rest(file) {
         Ok(workflow) => {
             listener.warnings(&workflow.check());
@@ -82,7 +100,7 @@ pub fn load(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostic
         }
         Err((mut found, Some(rest))) => {
             found.extend(tidemill_inference::backend::check_workflow(&rest));
-            let more = check(&rest, |_| {}).err().unwrap_or_default();
+            let more = check_rest(&rest).err().unwrap_or_default();
             found.extend(more.into_iter().filter(|finding| INDEPENDENT.contains(&finding.code)));
             found.sort();
             Err(found)
@@ -96,8 +114,20 @@ pub fn load(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostic
 /// Everything that is wrong with it.
 pub fn check(workflow: &Workflow, tell: impl FnMut(Skipped)) -> Result<BoundWorkflow, Diagnostics> {
     let candidates = choice::candidates(workflow)?;
+    stand_ins::check(workflow, &candidates)?;
     let pruned = choice::without_obstacles(workflow, &candidates, |_, _| false, tell);
     bind_workflow(&pruned, &registry(), |_| Choice::default())
+}
+
+/// Checks a workflow whose data and models lie elsewhere: by what its own file says, and the manifests of its models that are here.
+///
+/// # Errors
+/// Everything that is wrong with these.
+pub fn check_alone(workflow: &Workflow) -> Result<Checked, Diagnostics> {
+    if let Ok(candidates) = choice::candidates(workflow) {
+        stand_ins::check(workflow, &candidates)?;
+    }
+    bind::check(workflow, &registry(), |_| Choice::default())
 }
 
 /// What a source reads that cannot be looked at before the run, in words with the source's id.
@@ -124,6 +154,7 @@ pub fn prepare(
             (default_plan(&workflow, &chosen), chosen)
         }
     };
+    stand_ins::place(&mut plan, &workflow, &candidates)?;
     let tell = |skipped: Skipped| {
         if plan_file.is_none() {
             listener.skipped(&skipped);
@@ -134,37 +165,159 @@ pub fn prepare(
     let kind = MlKind::default();
     let bound = bind_workflow(&pruned, &registry_with(kind.clone()), |id| choice_of(&plan, id))?;
     let models = choose_backends(&workflow, &candidates, &mut plan, &reasons, &kind, |_| true)?;
-    for edge in &mut plan.edges {
-        let operator =
-            |id: &str| plan.stages.iter().find(|stage| stage.id == id).map(|stage| stage.operator.as_str());
-        if edge.freshness.is_none() {
-            edge.freshness = operator(&edge.to).and_then(|to| freshness(&workflow, to, edge.input as usize));
-        }
-    }
-    let program = program(&workflow, bound, plan)?;
+    add_freshness(&workflow, &mut plan);
+    let program = program(&workflow, bound, plan, |_| Step::Open)?;
     Ok(Prepared { workflow, program, models, is_planned: plan_file.is_some() })
 }
 
-/// The same for a worker's process, with a plan that was checked: loads the models of its stages alone.
+/// Who has judged a workflow before a worker opens what is its own of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judge {
+    /// Somebody who sees the same files as the worker.
+    OfThisMachine,
+    /// A controller, which sees the files that were sent, and has told what the workflow promises without a look at others.
+    Elsewhere,
+}
+
+/// A worker cannot open what is its own.
+pub struct NotOpened {
+    /// Why.
+    pub error: anyhow::Error,
+    /// The same, checked and not opened: enough to tell the coordinator why. None: not even that is right.
+    pub checked: Option<Box<Prepared>>,
+}
+
+impl std::fmt::Debug for NotOpened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NotOpened").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<E: Into<anyhow::Error>> From<E> for NotOpened {
+    fn from(error: E) -> Self {
+        Self { error: error.into(), checked: None }
+    }
+}
+
+/// The same for a worker's process, with a plan that was checked: opens what its own stages read, and loads their models alone.
 ///
 /// # Errors
-/// As [`prepare`]; the files have changed since.
+/// As [`prepare`]; the files have changed since, or lie only here and are not what they were taken for.
 pub fn prepare_worker(
     workflow_file: &Path,
     mut plan: Plan,
     worker: &str,
+    judge: Judge,
+    listener: &dyn Listener,
+) -> Result<Prepared, NotOpened> {
+    let workflow = load_alone(workflow_file, listener)?;
+    let candidates = choice::candidates(&workflow)?;
+    stand_ins::place(&mut plan, &workflow, &candidates)?;
+    let kind = MlKind::default();
+    let checked = checked(&workflow, &candidates, &plan, &kind)?;
+    let opened = open_own(&workflow, &candidates, &checked, &mut plan, (worker, judge), &kind);
+    let (error, plan) = match opened {
+        Ok((program, models)) => return Ok(Prepared { workflow, program, models, is_planned: true }),
+        Err(error) => (error.into(), plan),
+    };
+    let program = program(&workflow, checked.bound().clone(), plan, |_| Step::Check).ok();
+    let checked =
+        program.map(|program| Box::new(Prepared { workflow, program, models: Vec::new(), is_planned: true }));
+    Err(NotOpened { error, checked })
+}
+
+fn open_own(
+    workflow: &Workflow,
+    candidates: &Candidates,
+    checked: &Checked,
+    plan: &mut Plan,
+    (worker, judge): (&str, Judge),
+    kind: &MlKind,
+) -> Result<(Program, Vec<ChosenModel>), Diagnostics> {
+    let is_own = |stage: &Stage| stage.worker == worker;
+    let has = |id: &str| plan.stages.iter().any(|stage| stage.operator == *id && is_own(stage));
+    let bound = checked.open(|part| match part {
+        Part::Source(source) => has(&source.id),
+        Part::Sink(sink) | Part::GroundTruth(sink) => has(&sink.id),
+        // Stage by stage, each with its own variant.
+        Part::Operator(_) => false,
+    })?;
+    if judge == Judge::Elsewhere {
+        checked.compare(&bound)?;
+    }
+    let models = choose_backends(workflow, candidates, plan, &BTreeMap::new(), kind, is_own)?;
+    let step = |stage: &Stage| if is_own(stage) { Step::Open } else { Step::Check };
+    Ok((program(workflow, bound, plan.clone(), step)?, models))
+}
+
+/// A workflow and a plan for it, checked with the variants that the plan names.
+fn checked(
+    workflow: &Workflow,
+    candidates: &Candidates,
+    plan: &Plan,
+    kind: &MlKind,
+) -> Result<Checked, Diagnostics> {
+    let used = |operator: &str, candidate: &Candidate| uses(plan, operator, candidate);
+    let pruned = choice::without_obstacles(workflow, candidates, used, |_| {});
+    bind::check(&pruned, &registry_with(kind.clone()), |id| choice_of(plan, id))
+}
+
+/// Judges a workflow for workers of other machines, with a plan or the default plan: looks into the files that were sent with it, and
+/// leaves to the workers what lies there. A source or ground truth with an absolute path lies on the worker that has it; so
+/// may the model of a manifest.
+///
+/// # Errors
+/// Everything that is wrong with the files, the types and the plan, as far as that is known here.
+pub fn prepare_elsewhere(
+    workflow_file: &Path,
+    plan: Option<Plan>,
     listener: &dyn Listener,
 ) -> anyhow::Result<Prepared> {
-    let workflow = load(workflow_file, listener)?;
+    let workflow = load_alone(workflow_file, listener)?;
     let candidates = choice::candidates(&workflow)?;
-    let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
-    let pruned = choice::without_obstacles(&workflow, &candidates, used, |_| {});
+    let is_planned = plan.is_some();
+    let mut plan = match plan {
+        Some(plan) => plan,
+        None => default_plan(&workflow, &choice::choose(&workflow, &candidates, &[])?),
+    };
+    stand_ins::place(&mut plan, &workflow, &candidates)?;
     let kind = MlKind::default();
-    let bound = bind_workflow(&pruned, &registry_with(kind.clone()), |id| choice_of(&plan, id))?;
-    let is_own = |stage: &Stage| stage.worker == worker;
-    let models = choose_backends(&workflow, &candidates, &mut plan, &BTreeMap::new(), &kind, is_own)?;
-    let program = program(&workflow, bound, plan)?;
-    Ok(Prepared { workflow, program, models, is_planned: true })
+    let checked = checked(&workflow, &candidates, &plan, &kind)?;
+    let bound = checked.open(|part| match part {
+        Part::Source(source) => !is_of_worker(source),
+        Part::GroundTruth(sink) => {
+            sink.ground_truth.as_ref().is_none_or(|truth| Path::new(&truth.path.value).is_relative())
+        }
+        Part::Sink(_) => true,
+        Part::Operator(_) => false,
+    })?;
+    compare_models(&workflow, &candidates, &plan, &kind)?;
+    let program = program(&workflow, bound, plan, |_| Step::Check)?;
+    Ok(Prepared { workflow, program, models: Vec::new(), is_planned })
+}
+
+/// Whether a source reads a file of the worker that has it, and not one that is sent with the workflow.
+pub fn is_of_worker(source: &Source) -> bool {
+    let path = source.options.get("path").and_then(|path| path.as_str());
+    path.is_some_and(|path| Path::new(path).is_absolute())
+}
+
+/// Compares the manifests of models whose files are here with these.
+fn compare_models(
+    workflow: &Workflow,
+    candidates: &Candidates,
+    plan: &Plan,
+    kind: &MlKind,
+) -> Result<(), Diagnostics> {
+    let mut errors = Diagnostics::new();
+    for (operator, list) in candidates {
+        for candidate in list.iter().filter(|one| one.bytes.is_some() && uses(plan, operator, one)) {
+            if let Err(found) = kind.blueprint(&workflow.resolve(&candidate.written)) {
+                errors.append(ModelError::collect(found));
+            }
+        }
+    }
+    errors.into_result(())
 }
 
 /// Reads a plan and checks it against its workflow and the models that there are.
@@ -196,12 +349,24 @@ pub fn load_plan(file: &Path, workflow: &Workflow, candidates: &Candidates) -> R
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn check_plan(workflow: &Workflow, plan: Plan) -> Result<(), Diagnostics> {
+pub fn check_plan(workflow: &Workflow, mut plan: Plan) -> Result<(), Diagnostics> {
     let candidates = choice::candidates(workflow)?;
+    stand_ins::place(&mut plan, workflow, &candidates)?;
     let used = |operator: &str, candidate: &Candidate| uses(&plan, operator, candidate);
     let pruned = choice::without_obstacles(workflow, &candidates, used, |_| {});
     let bound = bind_workflow(&pruned, &registry(), |id| choice_of(&plan, id))?;
-    program(workflow, bound, plan).map(drop)
+    program(workflow, bound, plan, |_| Step::Open).map(drop)
+}
+
+/// The same without a look at any file but manifests.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn check_plan_alone(workflow: &Workflow, mut plan: Plan) -> Result<(), Diagnostics> {
+    let candidates = choice::candidates(workflow)?;
+    stand_ins::place(&mut plan, workflow, &candidates)?;
+    let checked = checked(workflow, &candidates, &plan, &MlKind::default())?;
+    program(workflow, checked.bound().clone(), plan, |_| Step::Check).map(drop)
 }
 
 fn uses(plan: &Plan, operator: &str, candidate: &Candidate) -> bool {
@@ -216,6 +381,15 @@ fn choice_of(plan: &Plan, operator: &str) -> Choice {
 
 fn stage_choice(stage: &Stage) -> Choice {
     Choice { variant: stage.variant.clone(), backend: stage.backend.clone() }
+}
+
+/// Gives the edges of a plan the freshness that the workflow wants, where the plan says nothing.
+fn add_freshness(workflow: &Workflow, plan: &mut Plan) {
+    let stages = &plan.stages;
+    for edge in plan.edges.iter_mut().filter(|edge| edge.freshness.is_none()) {
+        let to = stages.iter().find(|stage| stage.id == edge.to);
+        edge.freshness = to.and_then(|to| freshness(workflow, &to.operator, edge.input as usize));
+    }
 }
 
 fn freshness(workflow: &Workflow, to: &str, port: usize) -> Option<tidemill_spec::plan::Freshness> {
@@ -270,11 +444,16 @@ fn choose_backends(
     Ok(lines)
 }
 
-fn program(workflow: &Workflow, bound: BoundWorkflow, plan: Plan) -> Result<Program, Diagnostics> {
+fn program(
+    workflow: &Workflow,
+    bound: BoundWorkflow,
+    plan: Plan,
+    step: impl Fn(&Stage) -> Step,
+) -> Result<Program, Diagnostics> {
     let mut operators = BTreeMap::new();
     let mut errors = Diagnostics::new();
     for stage in plan.stages.iter().filter(|stage| bound.operators.contains_key(&stage.operator)) {
-        match bound.bind_operator(&stage.operator, &stage_choice(stage)) {
+        match bound.bind_operator(&stage.operator, &stage_choice(stage), step(stage)) {
             Ok(operator) => drop(operators.insert(stage.id.clone(), operator)),
             Err(found) => errors.append(found),
         }
@@ -287,7 +466,8 @@ fn program(workflow: &Workflow, bound: BoundWorkflow, plan: Plan) -> Result<Prog
         (operator.id.value.clone(), reaction)
     });
     let on_panic = on_panic.collect();
-    let program = Program { plan, sources: bound.sources, operators, sinks: bound.sinks, on_panic };
+    let when_cut = workflow.when_cut();
+    let program = Program { plan, sources: bound.sources, operators, sinks: bound.sinks, on_panic, when_cut };
     if !errors.has_errors()
         && let Err(error) = program.check_spread()
     {
@@ -295,3 +475,6 @@ fn program(workflow: &Workflow, bound: BoundWorkflow, plan: Plan) -> Result<Prog
     }
     errors.into_result(program)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,8 @@
 use crate::emulation::{WarmUps, warm_up};
 use crate::failure::{Failure, Kind};
 use crate::listener::Silent;
-use crate::preparation::{Prepared, prepare_worker};
+use crate::preparation::{Judge, NotOpened, Prepared, prepare_worker};
+use crate::worker_journals::WorkerJournals;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -19,7 +20,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_engine::remote::{Address, Certificates, Credentials, Security};
-use tidemill_engine::{HostLauncher, HostOptions, Hosts, Listen, serve_host};
+use tidemill_engine::{
+    HostLauncher, HostOptions, Hosts, Listen, RunError, Whereabouts, decline_host, serve_host,
+};
+use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
 
 /// How long a process that was told to leave may take.
@@ -31,8 +35,13 @@ const WAITING: Duration = Duration::from_secs(30);
 /// How often a process that should end is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// Characters of the reason why a worker cannot take part, at most.
+const MOST_TOLD: usize = 2000;
 /// Bytes of a task, at most.
 const MOST_BYTES: u64 = 1 << 30;
+
+/// The variable with a person's access token: no process of a run is given it, because code of operators runs there.
+pub const TOKEN_VARIABLE: &str = "TIDEMILL_TOKEN";
 
 /// What a worker's process is given on its standard input, as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,10 +54,13 @@ pub struct WorkerTask {
     pub rates: BTreeMap<String, Option<f64>>,
     /// The worker of the plan.
     pub worker: String,
-    /// Where the coordinator listens: `tcp://127.0.0.1:4100`.
+    /// Where the coordinator listens: `tcp://127.0.0.1:4100`, `unix://@tidemill-4711`.
     pub coordinator: Address,
     /// Secret number of the run, as hexadecimal digits.
     pub run: String,
+    /// Counts the plans of the run; default: 0, where it has only one.
+    #[serde(default)]
+    pub plan_version: u64,
     /// The process that started it: without that one it ends at once.
     pub parent: u32,
     /// Locked while it lives, where the run keeps a state: nobody continues the run before.
@@ -64,12 +76,30 @@ pub struct WorkerTask {
 /// What the process of a worker of a cluster is given besides.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPart {
-    /// What it shows, and whom it believes. New ones may follow on its standard input, a line each.
+    /// What it shows, and whom it believes. New ones may follow on its standard input, a line each, and so may [`Moved`].
     pub certificates: CertificateTexts,
+    /// Who the certificate of its coordinator must be of: `tidemill:controller`. None: whoever is believed.
+    #[serde(default)]
+    pub coordinator: Option<String>,
     /// Where it listens for other workers; none: it dials.
     pub listen: Option<Address>,
     /// How long it goes on without its coordinator.
     pub patience_seconds: u64,
+    /// The folder of what is kept of the run on this machine from one process to the next: journals of streams. Default: that of its
+    /// process.
+    #[serde(default)]
+    pub kept: PathBuf,
+    /// It is started beside a process of another plan of the run: its models compute before it stands ready.
+    #[serde(default)]
+    pub warms: bool,
+}
+
+/// The coordinator has begun anew elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moved {
+    /// Where it listens now.
+    pub coordinator: Address,
 }
 
 /// Certificates as PEM.
@@ -102,6 +132,24 @@ impl CertificateTexts {
 /// Says what a worker's process wrote to its standard error, line by line.
 pub type Tell = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
+/// Over what the processes of a run speak with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sockets {
+    /// Those of one machine, without files, over which large payloads go through shared memory.
+    Local,
+    /// TCP over the machine's own address: what is emulated is a network, and is to go through one.
+    Tcp,
+}
+
+impl Sockets {
+    fn address(self) -> Address {
+        match self {
+            Self::Local => Address::Abstract(String::new()),
+            Self::Tcp => Address::Tcp("127.0.0.1:0".to_owned()),
+        }
+    }
+}
+
 /// Starts a process for each worker with this command, which must call [`serve`].
 ///
 /// # Errors
@@ -109,7 +157,7 @@ pub type Tell = Arc<dyn Fn(&str, &str) + Send + Sync>;
 pub fn hosts(
     workflow: &Path,
     prepared: &Prepared,
-    warm_ups: WarmUps,
+    (sockets, warm_ups): (Sockets, WarmUps),
     lock: Option<PathBuf>,
     command: Vec<String>,
     tell: Tell,
@@ -129,8 +177,9 @@ pub fn hosts(
         plan: prepared.program.plan.clone(),
         rates: sources.iter().map(|(id, source)| (id.clone(), source.rate_per_second)).collect(),
         worker: String::new(),
-        coordinator: Address::Tcp(String::new()),
+        coordinator: sockets.address(),
         run: format!("{run:032x}"),
+        plan_version: 0,
         parent: std::process::id(),
         lock,
         cluster: None,
@@ -140,7 +189,8 @@ pub fn hosts(
     Ok(Hosts {
         launcher: Box::new(launcher),
         run,
-        listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
+        plan_version: 0,
+        listen: Listen::At(sockets.address(), Security::none()),
     })
 }
 
@@ -155,7 +205,7 @@ pub fn secret_number() -> std::io::Result<u128> {
 }
 
 /// Waits until no process of a run before has its workers' lock: the run may have been killed just now, and they end after it.
-fn wait_for_workers(lock: &Path) -> Result<(), Failure> {
+pub(crate) fn wait_for_workers(lock: &Path) -> Result<(), Failure> {
     let unavailable =
         |error: std::io::Error| Failure::new(Kind::Unavailable, format!("{}: {error}", lock.display()));
     let file = std::fs::File::create(lock).map_err(unavailable)?;
@@ -201,47 +251,124 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
     let _lock = belong_to(&task)?;
     let run = u128::from_str_radix(&task.run, 16)
         .map_err(|error| Failure::new(Kind::Configuration, format!("the number of the run: {error}")))?;
-    let mut prepared = prepare_worker(&task.workflow, task.plan, &task.worker, &Silent)?;
+    let mut options = HostOptions::local(&task.worker, run, task.coordinator);
+    options.plan_version = task.plan_version;
+    let credentials = task.cluster.as_ref().map(|cluster| join_as(cluster, &mut options)).transpose()?;
+    let judge = if task.cluster.is_some() { Judge::Elsewhere } else { Judge::OfThisMachine };
+    let prepared = prepare_worker(&task.workflow, task.plan, &task.worker, judge, &Silent);
+    let mut prepared = prepared.map_err(|not_opened| told(not_opened, &options))?;
     for (id, source) in &mut prepared.program.sources {
         if let Some(rate) = task.rates.get(id) {
             source.rate_per_second = *rate;
         }
     }
+    let plan = prepared.program.plan.clone();
+    let is_here = |source: &str| {
+        let mut stages = plan.stages.iter().filter(|stage| stage.operator == source);
+        stages.any(|stage| stage.worker == task.worker)
+    };
     if let Some(state) = task.lock.as_deref().and_then(Path::parent) {
-        let plan = prepared.program.plan.clone();
-        let is_here = |source: &str| {
-            let mut stages = plan.stages.iter().filter(|stage| stage.operator == source);
-            stages.any(|stage| stage.worker == task.worker)
-        };
         crate::journals::read_through(state, &mut prepared, is_here)?;
     }
     warm_up::apply(&mut prepared.program, &task.worker, &task.warm_ups);
     crate::open_files::reserve(&prepared.program, &Silent)?;
-    let mut options = HostOptions::local(&task.worker, run, task.coordinator);
-    if let Some(cluster) = task.cluster {
-        let certificates = |error: tidemill_engine::remote::RemoteError| {
-            Failure::new(Kind::Configuration, format!("the certificates of this worker: {error}"))
-        };
-        let credentials = Credentials::new(&cluster.certificates.certificates()).map_err(certificates)?;
-        options.security = Security::with(&credentials).map_err(certificates)?;
-        options.listen = cluster.listen;
-        options.patience = Duration::from_secs(cluster.patience_seconds);
-        renew(input, credentials)?;
+    if let Some((cluster, credentials)) = task.cluster.zip(credentials) {
+        options.journals = WorkerJournals::read_through(&cluster.kept, &mut prepared, is_here)?;
+        crate::warm_start::apply(&mut prepared.program, &task.worker, &cluster.kept, cluster.warms);
+        listen(input, credentials, options.coordinator.clone())?;
     }
-    serve_host(&prepared.program, options)?;
-    Ok(())
+    let plan = &prepared.program.plan;
+    let stages: Vec<&str> = plan
+        .stages
+        .iter()
+        .filter(|stage| stage.worker == task.worker)
+        .map(|stage| stage.id.as_str())
+        .collect();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        process = std::process::id(),
+        plan = plan.plan_version,
+        "begins with the stages {} of workflow {}",
+        stages.join(", "),
+        prepared.workflow.name.value
+    );
+    serve_host(&prepared.program, options)
+        .inspect(|_| tracing::info!("ends: its part of the run is over"))
+        .map_err(|error| crate::engine_failure::failed(&error, &prepared.workflow).into())
 }
 
-/// Shows the certificates that come, a line each, until nothing more does.
-fn renew(mut input: impl BufRead + Send + 'static, credentials: Credentials) -> Result<(), Failure> {
+/// Where and as whom the process of a worker of a cluster joins.
+fn join_as(cluster: &ClusterPart, options: &mut HostOptions) -> Result<Credentials, Failure> {
+    let certificates = |error: tidemill_engine::remote::RemoteError| {
+        Failure::new(Kind::Configuration, format!("the certificates of this worker: {error}"))
+    };
+    let credentials = Credentials::new(&cluster.certificates.certificates()).map_err(certificates)?;
+    options.security = Security::with(&credentials).map_err(certificates)?;
+    options.coordinator_identity.clone_from(&cluster.coordinator);
+    options.listen.clone_from(&cluster.listen);
+    options.patience = Duration::from_secs(cluster.patience_seconds);
+    // Its agent has started it in the folder of its run.
+    options.keep_in = PathBuf::from(".");
+    Ok(credentials)
+}
+
+/// Tells the coordinator why this worker cannot open what is its own, so that the run ends with that reason. Whatever becomes of
+/// that, the process ends with it too.
+fn told(not_opened: NotOpened, options: &HostOptions) -> anyhow::Error {
+    let NotOpened { error, checked } = not_opened;
+    let Some(checked) = checked else { return error };
+    let why = RunError::NotOpened { worker: options.name.clone(), text: in_a_line(&error) };
+    if let Err(lost) = decline_host(&checked.program, options, &why) {
+        tracing::debug!("nobody hears that this worker cannot open what it has: {lost}");
+    }
+    error
+}
+
+/// What is wrong and what to do about it, without the lines of the files that it is in.
+fn in_a_line(error: &anyhow::Error) -> String {
+    let text = match error.downcast_ref::<Diagnostics>() {
+        Some(findings) => {
+            let told = findings.iter().map(|finding| match &finding.help {
+                Some(help) => format!("{}: {help}", finding.message),
+                None => finding.message.clone(),
+            });
+            told.collect::<Vec<_>>().join("; ")
+        }
+        None => format!("{error:#}"),
+    };
+    text.chars().take(MOST_TOLD).collect()
+}
+
+/// What may come on the standard input of a worker's process.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum News {
+    Certificates(CertificateTexts),
+    Moved(Moved),
+}
+
+/// Shows the certificates that come, and looks for the coordinator where it is told to, a line each, until nothing more comes.
+fn listen(
+    mut input: impl BufRead + Send + 'static,
+    credentials: Credentials,
+    coordinator: Whereabouts,
+) -> Result<(), Failure> {
     let listen = move || {
         let mut line = String::new();
         while matches!((&mut input).take(1 << 20).read_line(&mut line), Ok(read) if read > 0) {
-            let new = serde_json::from_str::<CertificateTexts>(&line).map_err(|error| error.to_string());
-            let shown = new
-                .and_then(|new| credentials.replace(&new.certificates()).map_err(|error| error.to_string()));
-            if let Err(error) = shown {
-                tracing::error!("a new certificate cannot be shown: {error}");
+            let done = match serde_json::from_str::<News>(&line) {
+                Ok(News::Certificates(new)) => {
+                    credentials.replace(&new.certificates()).map_err(|error| error.to_string())
+                }
+                Ok(News::Moved(Moved { coordinator: to })) => {
+                    tracing::info!("the coordinator of the run is at {to} now");
+                    coordinator.moved(to);
+                    Ok(())
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = done {
+                tracing::error!("what its agent says cannot be followed: {error}");
             }
             line.clear();
         }
@@ -275,7 +402,10 @@ impl HostLauncher for Processes {
         };
         // A group of its own: Ctrl-C is for the process that coordinates, which ends the others in order.
         let mut child = Command::new(program)
+            // Its library writes a file about the session else, also where nothing is to be told to anybody.
+            .env("ORT_DISABLE_TELEMETRY", "1")
             .args(arguments)
+            .env_remove(TOKEN_VARIABLE)
             .process_group(0)
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())

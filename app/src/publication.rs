@@ -128,6 +128,8 @@ mod tests {
             accuracy_percent: None,
             correct: 0,
             scored: 0,
+            independent: 0,
+            tracks: None,
             without_truth: 0,
         }
     }

@@ -1,10 +1,11 @@
 //! Service levels: what was asked for, what was measured.
 use crate::delivery::{Delivery, losses_text};
-use crate::figures::{grouped, milliseconds, rate, wilson_percent};
+use crate::figures::{grouped, milliseconds, rate, wilson_percent, wilson_percent_of};
 use crate::levels::{Origin, SHORT_TICKS};
 use crate::publication::remedy;
 use serde::Serialize;
 use tidemill_engine::{Observer, Program, RunReport, SinkReport};
+use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::workflow::Slo;
 
 /// A rate counts as reached within this share: where a short run begins and ends cannot be told more exactly.
@@ -85,7 +86,7 @@ pub fn verdicts(slo: &Slo, report: &RunReport, program: &Program, observer: &Obs
                 worst.and_then(|sink| sink.accuracy_percent).is_some_and(|accuracy| accuracy >= wanted.0),
             ),
             wanted: format!("at least {}", wanted.value),
-            measured: worst.map(|sink| accuracy_text(sink.correct, sink.scored)),
+            measured: worst.map(sink_accuracy_text),
             remedy: None,
             of: None,
             windows: 0,
@@ -124,6 +125,28 @@ pub fn accuracy_text(correct: u64, scored: u64) -> String {
     let (low, high) = wilson_percent(correct, scored).unwrap_or_default();
     let share = correct as f64 * 100.0 / scored.max(1) as f64;
     format!("{share:.1} % ({low:.1} to {high:.1}, n = {})", grouped(scored))
+}
+
+/// The same of a sink: for tracks, n is the number of independent samples that are as uncertain as their boxes.
+pub fn sink_accuracy_text(sink: &SinkReport) -> String {
+    let (low, high) = wilson_percent_of(sink.correct, sink.scored, sink.independent).unwrap_or_default();
+    let share = sink.correct as f64 * 100.0 / sink.scored.max(1) as f64;
+    let n = grouped(sink.independent.min(sink.scored));
+    format!("{share:.1} % ({low:.1} to {high:.1}, n = {n})")
+}
+
+/// `IDP 61.0 %, IDR 49.1 %; MOTA 52.3 %, HOTA 48.7 % (DetA 51.2, AssA 46.9), 31 switches, of the tracks`.
+pub fn measures_text(measures: &TrackMeasures) -> String {
+    let TrackMeasures { idp_percent, idr_percent, mota_percent, hota_percent, .. } = measures;
+    let switches = match measures.switches {
+        1 => "1 switch".to_owned(),
+        count => format!("{} switches", grouped(count)),
+    };
+    format!(
+        "IDP {idp_percent:.1} %, IDR {idr_percent:.1} %; MOTA {mota_percent:.1} %, HOTA {hota_percent:.1} % \
+         (DetA {:.1}, AssA {:.1}), {switches}, of the tracks",
+        measures.deta_percent, measures.assa_percent
+    )
 }
 
 /// Records per second of the slowest source that came through to the sinks: what it gave, by when the results arrived,

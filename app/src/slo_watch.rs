@@ -1,7 +1,7 @@
 //! Service levels while a run goes on: how many windows of it missed them.
-use crate::delivery::Delivery;
+use crate::measured::{Counters, Measured};
 use crate::slo::{RATE_TOLERANCE, Verdict};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidemill_engine::{LatencyWindow, Observer, Program};
@@ -29,6 +29,14 @@ impl Windows {
 /// The windows by service level: `rate`, `accuracy`, `latency`, where the workflow has them.
 pub type Violations = Arc<BTreeMap<&'static str, Windows>>;
 
+/// Seconds that [`SloWatch::late`] covers.
+const LATE: f64 = 10.0;
+/// Fewer seconds say nothing of a rate: records come by ticks, and a run that begins is slower.
+const SHORTEST: f64 = 4.0;
+
+/// By sink: milliseconds and how many records, ascending.
+type Arrived = BTreeMap<String, Vec<(f64, u64)>>;
+
 /// Looks at a run, once a window.
 pub struct SloWatch {
     slo: Slo,
@@ -36,12 +44,12 @@ pub struct SloWatch {
     /// Seconds.
     window: f64,
     tick: f64,
-    begun: f64,
-    /// Records of each source at the beginning of the window.
-    sources: BTreeMap<String, u64>,
-    /// What had come and was lost until then.
-    delivery: Delivery,
+    /// At the end of the last window.
+    last: Counters,
+    /// Counters at the begin of the last windows, and what arrived in each.
+    windows: VecDeque<(Counters, Arrived)>,
     latencies: BTreeMap<String, LatencyWindow>,
+    late: Measured,
 }
 
 impl SloWatch {
@@ -60,11 +68,16 @@ impl SloWatch {
             violations: Arc::new(wanted.map(|(name, _)| (name, Windows::default())).collect()),
             window,
             tick: program.plan.tick.0 as f64 / 1e9,
-            begun: 0.0,
-            sources: program.sources.keys().map(|source| (source.clone(), 0)).collect(),
-            delivery: Delivery::default(),
+            last: Counters::default(),
+            windows: VecDeque::new(),
             latencies: program.sinks.keys().map(|sink| (sink.clone(), LatencyWindow::default())).collect(),
+            late: Measured::default(),
         }
+    }
+
+    /// The levels that are looked at.
+    pub fn levels(&self) -> &Slo {
+        &self.slo
     }
 
     /// The counts, which go on changing.
@@ -72,61 +85,64 @@ impl SloWatch {
         Arc::clone(&self.violations)
     }
 
+    /// What was measured in the windows of about the last ten seconds; nothing of a run that has just begun.
+    pub fn late(&self) -> &Measured {
+        &self.late
+    }
+
     /// Judges a window if one is over.
     pub fn look(&mut self, observer: &Observer, program: &Program) {
-        let now = observer.progress().seconds;
-        let length = now - self.begun;
-        if self.violations.is_empty() || length < self.window {
+        let length = observer.progress().seconds - self.last.seconds;
+        if (0.0..self.window).contains(&length) {
             return;
         }
-        self.begun = now;
-        let slowest = self.slowest_source(observer, program);
-        if let (Some(wanted), Some(windows), Some(records)) =
-            (&self.slo.rate, self.violations.get("rate"), slowest)
-        {
-            // Records come by ticks, so one tick's worth may fall into the next window.
-            let least = wanted.0 * (length - self.tick) * (1.0 - RATE_TOLERANCE);
-            let now = Delivery::so_far(observer, program);
-            let share =
-                now.since(&std::mem::replace(&mut self.delivery, now.clone())).share(program.sinks.keys());
-            windows.add(records as f64 * share < least.floor());
+        let now = Counters::now(observer, program);
+        if now.has_begun_again(&self.last) {
+            self.windows.clear();
+            self.last = now;
+            return;
         }
-        if let (Some(wanted), Some(windows)) = (&self.slo.accuracy, self.violations.get("accuracy")) {
-            let shares = program.sinks.keys().filter_map(|sink| {
-                let sink = observer.sink(sink)?;
-                let scored = sink.scored.load(Ordering::Relaxed);
-                (scored > 0).then(|| sink.correct.load(Ordering::Relaxed) as f64 * 100.0 / scored as f64)
-            });
-            if let Some(worst) = shares.min_by(f64::total_cmp) {
-                windows.add(worst < wanted.0);
-            }
+        let arrived: Arrived = self
+            .latencies
+            .iter_mut()
+            .filter_map(|(sink, window)| Some((sink.clone(), window.advance(&observer.sink(sink)?.latency))))
+            .collect();
+        let measured = Measured::between(&self.last, &now, &arrived, &self.slo, observer, program);
+        self.judge(&measured);
+        self.windows.push_back((std::mem::replace(&mut self.last, now), arrived));
+        let is_old = |begin: &Counters, last: &Counters| last.seconds - begin.seconds >= LATE;
+        while self.windows.get(1).is_some_and(|(begin, _)| is_old(begin, &self.last)) {
+            self.windows.pop_front();
         }
-        if let (Some(wanted), Some(windows)) = (&self.slo.latency, self.violations.get("latency")) {
-            let percentile = wanted.percentile.0;
-            let slowest = self.latencies.iter_mut().filter_map(|(sink, window)| {
-                let added = window.advance(&observer.sink(sink)?.latency);
-                percentile_of(&added, percentile)
-            });
-            if let Some(slowest) = slowest.max_by(f64::total_cmp) {
-                windows.add(slowest >= wanted.below.0 as f64 / 1e6);
+        self.late = self.since_a_while(observer, program);
+    }
+
+    /// Counts a window.
+    fn judge(&self, measured: &Measured) {
+        for level in measured.levels(&self.slo) {
+            let Some(windows) = self.violations.get(level.level) else { continue };
+            match (&self.slo.rate, level.level) {
+                (Some(wanted), "rate") => {
+                    let Some(rate) = level.value else { continue };
+                    // Records come by ticks, so one tick's worth may fall into the next window.
+                    let least = wanted.0 * (measured.seconds - self.tick) * (1.0 - RATE_TOLERANCE);
+                    windows.add(rate * measured.seconds + 1e-6 < least.floor());
+                }
+                _ => level.missed_by.into_iter().for_each(|by| windows.add(by > 0.0)),
             }
         }
     }
 
-    /// Records of the source that gave fewest in this window; sources that have ended owe none.
-    fn slowest_source(&mut self, observer: &Observer, program: &Program) -> Option<u64> {
-        let mut slowest: Option<u64> = None;
-        for (source, before) in &mut self.sources {
-            let stages = program.plan.stages.iter().filter(|stage| stage.operator == *source);
-            let metrics: Vec<_> = stages.filter_map(|stage| observer.stage(&stage.id)).collect();
-            let now: u64 = metrics.iter().map(|stage| stage.records_out.load(Ordering::Relaxed)).sum();
-            let ended = metrics.iter().all(|stage| stage.ended.load(Ordering::Acquire));
-            let records = now.saturating_sub(std::mem::replace(before, now));
-            if !ended {
-                slowest = Some(slowest.map_or(records, |least| least.min(records)));
-            }
+    fn since_a_while(&self, observer: &Observer, program: &Program) -> Measured {
+        let Some((begin, _)) = self.windows.front() else { return Measured::default() };
+        let mut arrived = Arrived::new();
+        for (sink, more) in self.windows.iter().flat_map(|(_, arrived)| arrived) {
+            arrived.entry(sink.clone()).or_default().extend(more);
         }
-        slowest
+        arrived.values_mut().for_each(|all| all.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        let mut late = Measured::between(begin, &self.last, &arrived, &self.slo, observer, program);
+        late.sources.retain(|_, source| source.has_begun && late.seconds >= SHORTEST);
+        late
     }
 }
 

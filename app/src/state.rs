@@ -1,30 +1,49 @@
 //! The state of a run: what a run continues from, and where its checkpoints go.
+use crate::call_objects::take_in;
 use crate::failure::{Failure, Kind};
 use crate::figures::grouped;
+use crate::inputs::Inputs;
 use crate::journals::{self, Keeper};
 use crate::machine;
 use crate::preparation::Prepared;
+use crate::processes;
+use crate::resumption;
+use crate::state_change::carried;
+use crate::state_definition::Definition;
+use crate::state_diff::{self, Changes};
 use crate::state_place::StatePlace;
+use crate::state_taking::{begin_anew, take_over};
+use crate::tally::Tally;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use tidemill_engine::{Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StagePast};
+use tidemill_engine::{
+    Checkpoint, CheckpointWriter, Durability, JournalOrder, LettersPast, Past, SinkPast, StagePast,
+};
+use tidemill_spec::plan::Plan;
 use tidemill_spec::workflow;
 use tidemill_state::{
     Content, Difference, Digest, Identity, Manifest, ObjectReference, SinkState, StageState, State,
-    StateError, StoreError, Token, WORKERS_LOCK, compare,
+    StateError, StoreError, Token, Totals, WORKERS_LOCK, compare,
 };
 
-/// Objects with calls of one stage; more are put together.
-const MOST_CALLS: usize = 32;
+pub use tidemill_state::Limits;
 
 /// What a run begins with.
 pub enum Begin {
     /// The run goes on from here, or begins.
     Continued(Continued),
     /// Nothing is left to do.
-    Complete(Manifest),
+    Complete(Complete),
+}
+
+/// A run that is complete.
+pub struct Complete {
+    /// Its last checkpoint.
+    pub manifest: Manifest,
+    /// What of its sources has changed since, in words.
+    pub notes: Vec<String>,
 }
 
 /// A run that keeps its state.
@@ -35,6 +54,14 @@ pub struct Continued {
     pub letters: Option<Vec<u8>>,
     /// The checkpoint that it goes on from, in words; none: it begins.
     pub from: Option<String>,
+    /// Sources whose streams had come to their end before, while others went on: nothing more is read of them.
+    pub ended: Vec<String>,
+    /// What is to be told of how it goes on.
+    pub notes: Vec<String>,
+    /// What the processes before had done.
+    pub before: Tally,
+    /// Where the state is.
+    pub place: StatePlace,
     /// Held by processes of workers as long as they live: nobody continues beside them.
     pub workers_lock: Option<PathBuf>,
 }
@@ -48,6 +75,10 @@ pub struct Habit {
     pub keep: usize,
     /// Whether this process reads the sources; else its workers' processes do.
     pub is_read_here: bool,
+    /// Whether the files that the sources read are on this machine.
+    pub sees_inputs: bool,
+    /// Where the run is to end before its sources do.
+    pub limits: Limits,
 }
 
 /// Opens the state at a place for a run, which writes its checkpoints there. Sources that want a journal are read through it
@@ -55,23 +86,113 @@ pub struct Habit {
 ///
 /// # Errors
 /// Another process has it, it is not of this workflow and plan, or it cannot be read. Nothing is touched then.
-pub fn open(place: &StatePlace, prepared: &mut Prepared, habit: Habit) -> Result<Begin, Failure> {
+pub fn open(
+    place: &StatePlace,
+    prepared: &mut Prepared,
+    habit: Habit,
+    taking: &Taking<'_>,
+) -> Result<Begin, Failure> {
+    open_as(place, prepared, habit, None, Some(taking))
+}
+
+/// What a run does with a state whose workflow or plan is not what it was.
+pub struct Taking<'a> {
+    /// Whether it may change what comes out; see [`Changes::wants_acceptance`].
+    pub accepts: bool,
+    /// Is told what becomes of each part, before anything is touched.
+    pub tell: &'a dyn Fn(&Changes),
+}
+
+/// What a run would make of a state; none where an older version wrote it, which did not say what its parts were.
+pub fn changes(manifest: &Manifest, prepared: &Prepared) -> Option<Changes> {
+    let old = Definition::read(&manifest.definition)?;
+    Some(state_diff::compare(manifest, &old, &Definition::of(prepared), &prepared.program))
+}
+
+/// The same where the run had another plan before: a state of that one goes on under this one, and is this one's from then on.
+///
+/// # Errors
+/// As [`open`]; the state cannot go on under this plan. Nothing is touched then.
+pub fn open_after(
+    place: &StatePlace,
+    prepared: &mut Prepared,
+    habit: Habit,
+    former: Option<&Plan>,
+) -> Result<Begin, Failure> {
+    open_as(place, prepared, habit, former, None)
+}
+
+fn open_as(
+    place: &StatePlace,
+    prepared: &mut Prepared,
+    habit: Habit,
+    former: Option<&Plan>,
+    taking: Option<&Taking<'_>>,
+) -> Result<Begin, Failure> {
+    resumption::check_program(prepared)?;
     journals::check_place(place, &prepared.program)?;
     let mut state = place.open().map_err(|error| failure(&error))?;
     state.keep(habit.keep);
     let workers_lock = match place {
         StatePlace::Folder(path) => Some(path.join(WORKERS_LOCK)),
-        StatePlace::Bucket(_) => None, // they end with the process that has its lease
+        StatePlace::Bucket(_) | StatePlace::Service(_) => None, // they end with the process that has its lease
     };
-    let identity = identity(prepared);
+    if let Some(lock) = workers_lock.as_deref().filter(|lock| lock.exists()) {
+        // They may still write the outputs, also where this run has no processes of its own.
+        processes::wait_for_workers(lock)?;
+    }
+    let (identity, definition) = (identity(prepared), Definition::of(prepared));
+    let mut notes = Vec::new();
+    let mut inputs = None;
     if let Some(manifest) = state.manifest() {
         let difference = compare(&manifest.identity, &identity);
-        if !difference.is_none() {
-            return Err(refused(place, &difference));
+        let is_of_former = |plan: &&Plan| {
+            let same = difference.same_operators() && difference.workflow_name.is_none();
+            same && manifest.identity.plan == plan_digest(plan)
+        };
+        let former = former.filter(is_of_former);
+        // Where nobody accepts it, who opens that file refuses.
+        let has_other_letters = Definition::read(&manifest.definition)
+            .is_some_and(|old| old.dead_letters != definition.dead_letters)
+            && taking.is_some_and(|taking| taking.accepts);
+        let is_other = !difference.is_none() || has_other_letters;
+        let beyond = resumption::beyond(&state, &habit.limits);
+        let taken = match taking.filter(|_| is_other && former.is_none()) {
+            Some(taking) => {
+                let from = beyond.unwrap_or(manifest);
+                Some(accepted(place, from, &definition, prepared, taking, &difference)?)
+            }
+            None if is_other && former.is_none() => return Err(refused(place, &difference, "")),
+            None => None,
+        };
+        if manifest.complete && beyond.is_none() {
+            let seen = |manifest: &Manifest| Inputs::changes(&prepared.program, &manifest.inputs);
+            let notes = if habit.sees_inputs { seen(manifest) } else { Vec::new() };
+            return Ok(Begin::Complete(Complete { manifest: manifest.clone(), notes }));
         }
-        if manifest.complete {
-            return Ok(Begin::Complete(manifest.clone()));
+        notes.extend(beyond.and(manifest.stopped_at.as_ref()).map(resumption::told_beyond));
+        if habit.sees_inputs {
+            let (watched, told) = resumption::inputs(place, prepared, beyond.or(Some(manifest)))?;
+            inputs = Some(watched);
+            notes.extend(told);
         }
+        // Before the other is given up.
+        beyond.map(|pinned| past(&state, pinned)).transpose().map_err(|error| failure(&error))?;
+        // From here on the state is changed.
+        let former = former.filter(|_| is_other);
+        if let Some(epoch) = beyond.map(|pinned| pinned.epoch) {
+            state.go_back(epoch).map_err(|error| failure(&error))?;
+        }
+        if let Some(former) = former {
+            carry(&mut state, former, prepared, &identity)?;
+        }
+        if let Some((old, changes)) = taken {
+            take_over(&mut state, (&old, &definition), &changes, prepared, identity.clone())?;
+        }
+        begin_anew(&mut state, &prepared.program)?;
+    }
+    if inputs.is_none() && habit.sees_inputs {
+        inputs = Some(resumption::inputs(place, prepared, None)?.0);
     }
     let past = match state.manifest() {
         Some(manifest) => Some(past(&state, manifest).map_err(|error| failure(&error))?),
@@ -79,20 +200,34 @@ pub fn open(place: &StatePlace, prepared: &mut Prepared, habit: Habit) -> Result
     };
     let letters = past.as_ref().and_then(|past| past.letters.token.clone());
     let from = state.manifest().map(described);
-    let known = state.manifest().map_or(0, |manifest| manifest.older.len() + 1);
+    let ended =
+        past.as_ref().map(|past| journals::ended(&prepared.program, &past.sources)).unwrap_or_default();
+    let before =
+        state.manifest().map(|manifest| Tally::of(manifest, &prepared.program.plan)).unwrap_or_default();
+    let is_pinned = usize::from(state.pinned().is_some());
+    let known = state.manifest().map_or(0, |manifest| manifest.older.len() + 1 - is_pinned);
     let journals = match place {
         StatePlace::Folder(path) => {
             let opened = match habit.is_read_here {
                 true => journals::read_through(path, prepared, |_| true)?,
                 false => BTreeMap::new(),
             };
-            Some(Keeper::new(path, &prepared.program, opened, (habit.keep, known)))
+            let keeper = Keeper::new(path, &prepared.program, opened, (habit.keep, known));
+            let pinned = state.pinned().map(resumption::logs);
+            let keeper = keeper.known(past.as_ref().map(|past| &past.sources), pinned.as_ref());
+            // Who reads the sources is on the machine that has what they read.
+            Some(if habit.sees_inputs { keeper } else { keeper.elsewhere() })
         }
-        StatePlace::Bucket(_) => None,
+        StatePlace::Bucket(_) | StatePlace::Service(_) => None,
     };
-    let writer = Box::new(Writer { state, identity, journals });
+    let mut totals = state.manifest().map(|manifest| manifest.totals).unwrap_or_default();
+    totals.processes += 1;
+    let definition = definition.value();
+    let limits = habit.limits;
+    let writer = Box::new(Writer { state, identity, definition, journals, inputs, limits, totals });
     let durability = Durability { writer, past, interval: habit.interval };
-    Ok(Begin::Continued(Continued { durability, letters, from, workers_lock }))
+    let place = place.clone();
+    Ok(Begin::Continued(Continued { durability, letters, from, ended, notes, before, place, workers_lock }))
 }
 
 /// Whose state a run would continue: its sources with their rates, operators, sinks and plan.
@@ -111,7 +246,11 @@ pub fn identity(prepared: &Prepared) -> Identity {
     for sink in &workflow.sinks {
         operators.insert(sink.id.value.clone(), digest(sink));
     }
-    let plan = &program.plan;
+    Identity { workflow_name: workflow.name.value.clone(), operators, plan: plan_digest(&program.plan) }
+}
+
+/// What of a plan makes its state.
+pub(crate) fn plan_digest(plan: &Plan) -> Digest {
     // Not where its stages run: they go on elsewhere.
     let stages = plan.stages.iter().map(|stage| {
         let models = (&stage.variant, &stage.backend, stage.max_batch);
@@ -119,8 +258,24 @@ pub fn identity(prepared: &Prepared) -> Identity {
     });
     let edges = plan.edges.iter().map(|edge| (&edge.from, &edge.to, edge.input, &edge.freshness));
     let (stages, edges): (Vec<_>, Vec<_>) = (stages.collect(), edges.collect());
-    let plan = digest(&(stages, edges, &plan.classes, &plan.tick, plan.checkpoint_every));
-    Identity { workflow_name: workflow.name.value.clone(), operators, plan }
+    digest(&(stages, edges, &plan.classes, &plan.tick, plan.checkpoint_every))
+}
+
+/// Has a state go on under another plan: the same checkpoint, with the names that its stages have now.
+fn carry(state: &mut State, former: &Plan, prepared: &Prepared, identity: &Identity) -> Result<(), Failure> {
+    let names = carried(former, &prepared.program)
+        .map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
+    let Some(manifest) = state.manifest() else { return Ok(()) };
+    let definition = Definition::of(prepared).value();
+    let mut next = Manifest { identity: identity.clone(), definition, ..manifest.clone() };
+    next.checkpoint += 1;
+    next.written_at = machine::now();
+    let stages = names.iter().filter_map(|(new, old)| Some((new.clone(), manifest.stages.get(old)?.clone())));
+    next.stages = stages.collect();
+    let sources =
+        names.iter().filter_map(|(new, old)| Some((new.clone(), manifest.sources.get(old)?.clone())));
+    next.sources = sources.collect();
+    state.commit(next, Vec::new()).map_err(|error| failure(&error))
 }
 
 /// The digest of a part of a workflow or plan, by what it says.
@@ -142,24 +297,45 @@ pub fn described(manifest: &Manifest) -> String {
 /// An error of the state as one of the application.
 pub fn failure(error: &StateError) -> Failure {
     let kind = match error {
-        StateError::Store(
-            StoreError::Foreign { .. } | StoreError::NoState { .. } | StoreError::Denied { .. },
-        )
-        | StateError::NotKept { .. }
+        StateError::Store(StoreError::NoState { .. }) | StateError::NotKept { .. } => Kind::Missing,
+        StateError::Store(StoreError::Foreign { .. } | StoreError::Denied { .. })
         | StateError::Format { .. } => Kind::Configuration,
+        StateError::Manifest { .. } | StateError::Corrupted { .. } => Kind::Data,
         StateError::Refused(_) => Kind::Defect,
-        StateError::Store(_) | StateError::Manifest { .. } | StateError::Corrupted { .. } => {
-            Kind::Unavailable
-        }
+        StateError::Store(_) => Kind::Unavailable,
     };
     Failure::new(kind, error.to_string())
 }
 
-fn refused(place: &StatePlace, difference: &Difference) -> Failure {
+fn refused(place: &StatePlace, difference: &Difference, accept: &str) -> Failure {
     Failure::new(Kind::Configuration, format!("the state in `{place}` is of another run: {difference}"))
         .with_help(format!(
-            "undo the change, name another place, or begin anew with `tidemill state reset {place}`"
+            "{accept}undo the change, name another place, or begin anew with `tidemill state reset {place}`"
         ))
+}
+
+/// Whether a run may go on from the state of a workflow or plan that was another one; what that one was, and what changes.
+fn accepted(
+    place: &StatePlace,
+    manifest: &Manifest,
+    definition: &Definition,
+    prepared: &Prepared,
+    taking: &Taking<'_>,
+    difference: &Difference,
+) -> Result<(Definition, Changes), Failure> {
+    let Some(old) = Definition::read(&manifest.definition) else {
+        return Err(refused(place, difference, ""));
+    };
+    let changes = state_diff::compare(manifest, &old, definition, &prepared.program);
+    (taking.tell)(&changes);
+    if changes.is_refused() {
+        return Err(refused(place, difference, ""));
+    }
+    if changes.wants_acceptance() && !taking.accepts {
+        let accept = "add `--accept-changes` to go on from the checkpoint with these changes, ";
+        return Err(refused(place, difference, accept));
+    }
+    Ok((old, changes))
 }
 
 /// Forgets a state, also one that this program cannot read.
@@ -193,16 +369,8 @@ pub fn go_back(place: &StatePlace, epoch: u64) -> Result<Option<Manifest>, State
 fn past(state: &State, manifest: &Manifest) -> Result<Past, StateError> {
     let mut past =
         Past { epoch: manifest.epoch, elapsed: (manifest.seconds * 1e9) as i64, ..Past::default() };
-    for (stage, StageState { objects }) in &manifest.stages {
-        let mut of = StagePast::default();
-        for object in objects {
-            let bytes = state.object(object)?;
-            match object.content {
-                Content::Snapshot { epoch } => of.snapshot = (epoch, bytes),
-                Content::Calls { .. } => of.calls.push(bytes),
-            }
-        }
-        past.stages.insert(stage.clone(), of);
+    for (stage, kept) in &manifest.stages {
+        past.stages.insert(stage.clone(), stage_past(state, kept)?);
     }
     for (source, log) in &manifest.sources {
         past.sources.insert(source.clone(), parsed(state, log)?);
@@ -215,7 +383,20 @@ fn past(state: &State, manifest: &Manifest) -> Result<Past, StateError> {
     Ok(past)
 }
 
-fn parsed<T: DeserializeOwned>(state: &State, value: &serde_json::Value) -> Result<T, StateError> {
+/// Reads what one stage continues from.
+pub(crate) fn stage_past(state: &State, kept: &StageState) -> Result<StagePast, StateError> {
+    let mut past = StagePast::default();
+    for object in &kept.objects {
+        let bytes = state.object(object)?;
+        match object.content {
+            Content::Snapshot { epoch } => past.snapshot = (epoch, bytes),
+            Content::Calls { .. } => past.calls.push(bytes),
+        }
+    }
+    Ok(past)
+}
+
+pub(crate) fn parsed<T: DeserializeOwned>(state: &State, value: &serde_json::Value) -> Result<T, StateError> {
     let damaged =
         |error: serde_json::Error| StateError::Manifest { place: state.place(), reason: error.to_string() };
     serde_json::from_value(value.clone()).map_err(damaged)
@@ -225,8 +406,15 @@ fn parsed<T: DeserializeOwned>(state: &State, value: &serde_json::Value) -> Resu
 struct Writer {
     state: State,
     identity: Identity,
+    /// See [`Manifest::definition`].
+    definition: serde_json::Value,
     /// None where there can be none.
     journals: Option<Keeper>,
+    /// None where they are on other machines.
+    inputs: Option<Inputs>,
+    limits: Limits,
+    /// With this process, and what it began with.
+    totals: Totals,
 }
 
 impl CheckpointWriter for Writer {
@@ -243,6 +431,10 @@ impl CheckpointWriter for Writer {
         committed.map_err(|error| error.to_string())
     }
 
+    fn journals(&mut self) -> BTreeMap<String, JournalOrder> {
+        self.journals.as_mut().map(Keeper::orders).unwrap_or_default()
+    }
+
     fn past(&mut self) -> Result<Past, String> {
         let manifest = self.state.manifest().ok_or("there is no checkpoint yet")?;
         past(&self.state, manifest).map_err(|error| error.to_string())
@@ -251,13 +443,31 @@ impl CheckpointWriter for Writer {
 
 impl Writer {
     fn commit(&mut self, checkpoint: Checkpoint) -> Result<(), StateError> {
-        let Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters } = checkpoint;
+        let Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters, restarts } =
+            checkpoint;
         let mut next = Manifest::new(self.identity.clone());
         (next.epoch, next.seconds, next.complete) = (epoch, elapsed as f64 / 1e9, is_complete);
         next.checkpoint = self.state.manifest().map_or(0, |manifest| manifest.checkpoint) + 1;
         next.written_at = machine::now();
+        next.definition = self.definition.clone();
         next.letters = value::<LettersPast>(&letters);
         next.sources = sources.iter().map(|(source, log)| (source.clone(), value(log))).collect();
+        next.inputs = self.inputs.as_mut().map(|inputs| inputs.look(&sources)).unwrap_or_default();
+        next.totals =
+            Totals { restarts: self.totals.restarts + restarts, dead_letters: letters.count, ..self.totals };
+        if sources.values().any(|log| log.end.is_some_and(|end| end.limit)) {
+            let last = self.state.manifest();
+            next.stopped_at = last.and_then(|last| last.stopped_at).or(Some(self.limits));
+            next.pinned = last.and_then(|last| match last.stopped_at {
+                Some(_) => last.pinned,
+                None => Some(last.checkpoint),
+            });
+            if let Some(journals) = self.journals.as_mut().filter(|_| next.pinned.is_some()) {
+                journals.pin();
+                let begins = journals.begins(&sources);
+                next.pinned = next.pinned.filter(|_| !journals.gives_up_pinned(&begins));
+            }
+        }
         for (sink, SinkPast { committed, rows, token }) in sinks {
             next.sinks.insert(sink, SinkState { committed, rows, token: token.map(Token) });
         }
@@ -274,19 +484,15 @@ impl Writer {
             if let Some((epoch, state)) = change.snapshot {
                 of.objects = vec![add(Content::Snapshot { epoch }, state.to_vec())];
             }
-            let (mut calls, mut from) = (change.calls, change.from);
-            if of.objects.len() > MOST_CALLS {
-                let mut all = Vec::new();
-                for object in of.objects.drain(1..) {
-                    all.extend(self.state.object(&object)?);
+            if !change.calls.is_empty() {
+                let (mut calls, mut from) = (Vec::new(), change.from);
+                for object in take_in(&mut of.objects, change.calls.len() as u64) {
+                    calls.extend(self.state.object(&object)?);
                     if let Content::Calls { from: first, .. } = object.content {
                         from = from.min(first);
                     }
                 }
-                all.append(&mut calls);
-                calls = all;
-            }
-            if !calls.is_empty() {
+                calls.extend(change.calls);
                 of.objects.push(add(Content::Calls { from, to: change.upto }, calls));
             }
             next.stages.insert(stage, of);
@@ -295,6 +501,6 @@ impl Writer {
     }
 }
 
-fn value<T: serde::Serialize>(of: &T) -> serde_json::Value {
+pub(crate) fn value<T: serde::Serialize>(of: &T) -> serde_json::Value {
     serde_json::to_value(of).expect("a checkpoint is JSON")
 }

@@ -1,18 +1,55 @@
-//! Where the state of a run is: in a folder or in a bucket.
+//! Where the state of a run is: in a folder, in a bucket, or where whoever uses this library keeps it.
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tidemill_bucket::{Address, AddressError, Bucket, Settings};
 use tidemill_spec::workflow::Workflow;
-use tidemill_state::{Folder, State, StateError, Store};
+use tidemill_state::{Folder, State, StateError, Store, StoreError};
 
-/// A folder of this machine, or a bucket.
+/// Keeps states where whoever uses this library says.
+pub trait StateService: Send + Sync {
+    /// What people call the place.
+    fn place(&self) -> String;
+    /// What keeps the state, which nobody else has then.
+    ///
+    /// # Errors
+    /// Somebody has it, or it cannot be reached.
+    fn store(&self) -> Result<Box<dyn Store>, StoreError>;
+    /// The same, to be looked at while somebody else may have it.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be reached.
+    fn look(&self) -> Result<Box<dyn Store>, StoreError>;
+}
+
+/// See [`StateService`]; two of one place are equal.
+#[derive(Clone)]
+pub struct Service(pub Arc<dyn StateService>);
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Service({})", self.0.place())
+    }
+}
+
+impl PartialEq for Service {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.place() == other.0.place()
+    }
+}
+
+impl Eq for Service {}
+
+/// A folder of this machine, a bucket, or a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatePlace {
     /// A folder.
     Folder(PathBuf),
     /// A part of a bucket; how to reach the service is in the environment (`AWS_*`).
     Bucket(Address),
+    /// Where whoever uses this library keeps it.
+    Service(Service),
 }
 
 impl StatePlace {
@@ -35,7 +72,7 @@ impl StatePlace {
         let text = workflow.checkpoint.state.as_ref()?;
         Some(Self::new(text.value.clone().into()).map(|place| match place {
             Self::Folder(path) => Self::Folder(workflow.resolve(path)),
-            place @ Self::Bucket(_) => place,
+            place => place,
         }))
     }
 
@@ -52,6 +89,7 @@ impl StatePlace {
         Ok(match self {
             Self::Folder(path) => Box::new(Folder::open(path)?),
             Self::Bucket(address) => Box::new(Bucket::open(address, &Settings::of_environment())?),
+            Self::Service(Service(service)) => service.store()?,
         })
     }
 
@@ -67,6 +105,7 @@ impl StatePlace {
         Ok(match self {
             Self::Folder(path) => Box::new(Folder::look(path)?),
             Self::Bucket(address) => Box::new(Bucket::look(address, &Settings::of_environment())?),
+            Self::Service(Service(service)) => service.look()?,
         })
     }
 }
@@ -76,6 +115,7 @@ impl fmt::Display for StatePlace {
         match self {
             Self::Folder(path) => path.display().fmt(f),
             Self::Bucket(address) => address.fmt(f),
+            Self::Service(Service(service)) => f.write_str(&service.place()),
         }
     }
 }

@@ -60,8 +60,12 @@ class Peer:
 
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
+        self.rows = arguments.rows_of.get(self.name.split(",")[0].lower(), arguments.rows)
         self.output = folder / f"{type(self).__name__}.csv"
         self.state = folder / f"{type(self).__name__}.state"
+
+    def input(self):
+        return self.folder / f"rows-{self.rows}.csv"
 
     def missing(self):
         """Why it cannot be measured here."""
@@ -74,7 +78,7 @@ class Peer:
         raise NotImplementedError
 
     def variables(self):
-        return {"PEER_INPUT": str(self.folder / "rows.csv"), "PEER_OUTPUT": str(self.output)}
+        return {"PEER_INPUT": str(self.input()), "PEER_OUTPUT": str(self.output)}
 
     def start(self, durable):
         log = open(self.folder / f"{type(self).__name__}.log", "a")
@@ -117,6 +121,7 @@ class Tidemill(Peer):
 
     def command(self, durable):
         text = (HERE / "workflow.yaml").read_text().replace("path: out.csv", f"path: {self.output.name}")
+        text = text.replace("path: rows.csv", f"path: {self.input().name}")
         (self.folder / "workflow.yaml").write_text(text)
         command = [str(self.arguments.binary), "run", "workflow.yaml", "--rate", "max", "--quiet"]
         return command + (["--state", str(self.state)] if durable else [])
@@ -132,8 +137,10 @@ class Bytewax(Peer):
     def missing(self):
         return absent("bytewax")
 
+    workers = 1
+
     def command(self, durable):
-        command = [sys.executable, "-m", "bytewax.run", f"{HERE / 'bytewax_count.py'}:flow"]
+        command = [sys.executable, "-m", "bytewax.run", f"{HERE / 'bytewax_count.py'}:flow", "-w", str(self.workers)]
         return command + (["-r", str(self.state), "-s", "1", "-b", "0"] if durable else [])
 
     def reset(self):
@@ -141,6 +148,10 @@ class Bytewax(Peer):
         self.state.mkdir()
         # Snapshots go to SQLite databases that are made before.
         subprocess.run([sys.executable, "-m", "bytewax.recovery", str(self.state), "1"], check=True)
+
+
+class BytewaxTwo(Bytewax):
+    name, workers = "Bytewax, two workers", 2
 
 
 class Pathway(Peer):
@@ -153,7 +164,7 @@ class Pathway(Peer):
         return [sys.executable, str(HERE / "pathway_count.py")] + ([str(self.state)] if durable else [])
 
     def variables(self):
-        return {**super().variables(), "PATHWAY_THREADS": "1"}
+        return {**super().variables(), "PATHWAY_THREADS": str(os.cpu_count())}
 
     def take(self, found, row):
         sensor, start, n, _, diff = row
@@ -174,7 +185,7 @@ class Timely(Peer):
             return f"{self.arguments.timely} is not built"
 
     def command(self, durable):
-        return [str(self.arguments.timely), str(self.folder / "rows.csv"), str(self.output)]
+        return [str(self.arguments.timely), str(self.input()), str(self.output)]
 
 
 class TimelyTwo(Timely):
@@ -257,7 +268,7 @@ def undisturbed(peer, durable, expected, arguments):
         return {"limit_s": arguments.limit, "peak_mib": peak, **wrong}
     if peer.ends(durable) and process.returncode != 0:
         return {"exit_code": process.returncode, **wrong}
-    return {"rows_per_s": arguments.rows / took, "seconds": took, "peak_mib": peak, **wrong}
+    return {"rows_per_s": peer.rows / took, "seconds": took, "peak_mib": peak, **wrong}
 
 
 def judged(peer, expected):
@@ -333,17 +344,18 @@ def errors(run):
 
 def table(result):
     rows = [
-        "| | rows/s | peak memory | rows/s, durable | peak memory, durable | first new result after `kill -9` | lost, doubled, wrong after it |",
-        "|---|--:|--:|--:|--:|--:|---|",
+        "| | rows | rows/s | peak memory | rows/s, durable | peak memory, durable | first new result after `kill -9` | lost, doubled, wrong after it |",
+        "|---|--:|--:|--:|--:|--:|--:|---|",
     ]
     for peer in result["peers"]:
         if "missing" in peer:
-            rows.append(f"| {peer['name']} | not measured: {peer['missing']} | | | | | |")
+            rows.append(f"| {peer['name']} | not measured: {peer['missing']} | | | | | | |")
             continue
         rate, mib = (lambda v: f"{v:,.0f}".replace(",", " ")), (lambda v: f"{v:.0f} MiB")
         after = sorted({errors(run) if "lost" in run else run["said"] for run in peer["killed"]})
         cells = [
             peer["name"],
+            f"{peer['rows'] / 1e6:g} M",
             cell(peer["plain"], "rows_per_s", rate),
             cell(peer["plain"], "peak_mib", mib),
             cell(peer["durable"], "rows_per_s", rate) if peer["durability"] != "none" else "has no such thing",
@@ -388,11 +400,13 @@ def page(result, arguments):
         for run in p.get(kind, [])
         if errors(run) != "nothing"
     ]
+    fewer = "; slow peers get fewer rows, as the table says" if arguments.rows_of else ""
+    command = f"--rows {arguments.rows} --rounds {arguments.rounds}" + "".join(f" --rows-of {n}={k}" for n, k in arguments.rows_of.items())
     quiet = "" if result["quiet"] else "**The machine was not quiet: other work ran on its cores. Take the order of size only.**\n\n"
     return f"""# Beside other engines
 
-Written by `benches/peers/run.py --rows {arguments.rows} --rounds {arguments.rounds}`. {quiet}The job: {arguments.rows:,} rows of a CSV file
-(key and time, a row a millisecond, {arguments.keys} keys), counted by key in tumbling windows of a minute, to a CSV file: {result['results']:,} results. Every peer gets
+Written by `benches/peers/run.py {command}`. {quiet}The job: {arguments.rows:,} rows of a CSV file
+(key and time, a row a millisecond, {arguments.keys} keys), counted by key in tumbling windows of a minute, to a CSV file: {result['results']:,} results{fewer}. Every peer gets
 the whole machine, in turn, and is written as its guides say (`benches/peers`); the one by hand was written to be quick. Medians of {arguments.rounds}.
 
 {table(result)}
@@ -408,7 +422,7 @@ What makes them durable:
 
 A run is killed with SIGKILL when a third of the result is there, and the same command is given at once. "none" for the first new result: there
 was none within {arguments.limit} s, or the run did not get so far. What is done within a second has no checkpoint to go on from and begins again, as what
-is not durable does: with a million rows that is Tidemill, too. Take 10 million or more for what a checkpoint is worth.
+is not durable does.
 
 | | |
 |---|---|
@@ -424,6 +438,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--rows-of", action="append", default=[], metavar="PEER=ROWS", help="another number of rows for a slow peer")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--limit", type=float, default=300, help="seconds that a run may take")
     parser.add_argument("--only", default="", help="part of a peer's name")
@@ -432,13 +447,15 @@ def main():
     parser.add_argument("--timely", type=pathlib.Path, default=ROOT / "target/release/examples/timely_count")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target")
     arguments = parser.parse_args()
+    arguments.rows_of = {name.lower(): int(rows) for name, rows in (of.split("=") for of in arguments.rows_of)}
     arguments.binary, arguments.timely = arguments.binary.absolute(), arguments.timely.absolute()
     result = {"schema": 1, "rows": arguments.rows, "machine": machine(), "quiet": arguments.quiet_machine, "peers": []}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        expected = write_rows(folder / "rows.csv", arguments.rows, arguments.keys)
-        result["results"] = len(expected)
-        for kind in (Tidemill, Bytewax, Pathway, Timely, TimelyTwo):
+        numbers = {arguments.rows, *arguments.rows_of.values()}
+        right = {rows: write_rows(folder / f"rows-{rows}.csv", rows, arguments.keys) for rows in numbers}
+        result["results"] = len(right[arguments.rows])
+        for kind in (Tidemill, Bytewax, BytewaxTwo, Pathway, Timely, TimelyTwo):
             if arguments.only.lower() not in kind.name.lower():
                 continue
             peer = kind(arguments, folder)
@@ -446,7 +463,8 @@ def main():
             if missing:
                 result["peers"].append({"name": peer.name, "missing": missing})
                 continue
-            found = {"name": peer.name, "durability": peer.durability, "plain": [], "durable": [], "killed": []}
+            expected = right[peer.rows]
+            found = {"name": peer.name, "rows": peer.rows, "durability": peer.durability, "plain": [], "durable": [], "killed": []}
             for _ in range(arguments.rounds):
                 found["plain"].append(undisturbed(peer, False, expected, arguments))
                 if peer.durability != "none":

@@ -1,38 +1,50 @@
 //! Answers one question a file, each with a baseline in the same run; results are JSON files of one schema
 //! (`result.rs`) with the machine's facts inside.
+mod association;
 mod checkpointing;
+mod cluster_scale;
+mod cluster_soak;
+mod cluster_truth;
+mod contestant;
+mod fit;
 mod link_throughput;
 mod load_moves;
 mod machine;
+mod model_stage;
+mod network;
 mod operator_overhead;
+mod panels;
 mod parts;
+mod placed;
 mod planning_time;
 mod plot;
 mod relational;
 mod remote_links;
+mod replanning;
 mod result;
 mod setups;
 mod simulation_time;
 mod slot_to_slot;
 mod start_up;
+mod vehicle_loop;
 mod vqa_loop;
 
 use clap::Parser;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Runs benchmarks and writes their results.
 #[derive(Parser)]
 struct Arguments {
-    /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, vqa-loop, planning-time,
-    /// setups, simulation-time, load-moves, checkpointing, or all.
+    /// operator-overhead, slot-to-slot, link-throughput, remote-links, start-up, relational, association, vqa-loop, vehicle-loop, planning-time,
+    /// setups, simulation-time, load-moves, replanning, checkpointing, cluster-scale, cluster-truth, cluster-soak, or all but replanning, which takes long, and cluster-*, which want root.
     question: String,
     /// Folder for the result files.
     #[arg(long, default_value = "docs/benchmarks")]
     out: PathBuf,
-    /// The tidemill binary, for start-up and load-moves.
+    /// The tidemill binary, for start-up and load-moves; for operator-overhead and cluster-* where there is no release build.
     #[arg(long, default_value = "target/debug/tidemill")]
     binary: PathBuf,
-    /// What the other process of remote-links is to do; the benchmark calls itself with it.
+    /// What the other process of remote-links or cluster-scale is to do; the benchmark calls itself with it.
     #[arg(long, hide = true)]
     far_end: Option<String>,
     #[command(flatten)]
@@ -48,9 +60,32 @@ struct Arguments {
     #[command(flatten)]
     load_moves: load_moves::Options,
     #[command(flatten)]
+    replanning: replanning::Options,
+    #[command(flatten)]
     checkpointing: checkpointing::Options,
     #[command(flatten)]
+    operator_overhead: operator_overhead::Options,
+    #[command(flatten)]
+    cluster_scale: cluster_scale::Options,
+    #[command(flatten)]
+    cluster_truth: cluster_truth::Options,
+    #[command(flatten)]
+    cluster_soak: cluster_soak::Options,
+    #[command(flatten)]
     rival: vqa_loop::RivalOptions,
+    #[command(flatten)]
+    vehicle_loop: vehicle_loop::Options,
+    /// What the hand-written loop of vehicle-loop is to do; the benchmark calls itself with it.
+    #[arg(long, hide = true)]
+    vehicle_task: Option<String>,
+}
+
+impl Arguments {
+    /// The release build where there is one.
+    fn built(&self) -> &Path {
+        let release = &self.vqa_loop.release_binary;
+        if release.exists() { release } else { &self.binary }
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -58,15 +93,20 @@ fn main() -> anyhow::Result<()> {
     if arguments.question == "vqa-rival" {
         return vqa_loop::run_rival(&arguments.rival);
     }
+    if let ("vehicle-rival", Some(task)) = (arguments.question.as_str(), &arguments.vehicle_task) {
+        return vehicle_loop::run_rival(task);
+    }
     match (arguments.question.as_str(), &arguments.far_end) {
         ("remote-links-far-end", Some(task)) => return remote_links::serve_far_end(task),
         ("timely-far-end", Some(task)) => return remote_links::serve_timely_end(task),
+        ("cluster-scale-workers", Some(task)) => return cluster_scale::serve_workers(task),
         _ => {}
     }
     let asked = |name: &str| arguments.question == "all" || arguments.question == name;
     let mut results = Vec::new();
     if asked("operator-overhead") {
-        results.push(operator_overhead::run()?);
+        let (options, binary) = (&arguments.operator_overhead, arguments.built());
+        results.push(operator_overhead::run(options, binary, &arguments.out)?);
     }
     if asked("slot-to-slot") {
         results.push(slot_to_slot::run()?);
@@ -86,8 +126,14 @@ fn main() -> anyhow::Result<()> {
     if asked("relational") {
         results.push(relational::run(&arguments.relational, &arguments.vqa_loop.release_binary)?);
     }
+    if asked("association") {
+        results.push(association::run()?);
+    }
     if asked("vqa-loop") {
         results.push(vqa_loop::run(&arguments.vqa_loop)?);
+    }
+    if asked("vehicle-loop") {
+        results.push(vehicle_loop::run(&arguments.vehicle_loop, &arguments.vqa_loop.release_binary)?);
     }
     if asked("planning-time") {
         results.push(planning_time::run(&arguments.planning_time, &arguments.out)?);
@@ -106,6 +152,18 @@ fn main() -> anyhow::Result<()> {
         if arguments.question == "load-moves" {
             return Ok(());
         }
+    }
+    if arguments.question == "replanning" {
+        return replanning::run(&arguments.replanning, &arguments.out);
+    }
+    if arguments.question == "cluster-scale" {
+        results.push(cluster_scale::run(&arguments.cluster_scale, arguments.built(), &arguments.out)?);
+    }
+    if arguments.question == "cluster-truth" {
+        results.push(cluster_truth::run(&arguments.cluster_truth, arguments.built())?);
+    }
+    if arguments.question == "cluster-soak" {
+        results.push(cluster_soak::run(&arguments.cluster_soak, arguments.built(), &arguments.out)?);
     }
     anyhow::ensure!(!results.is_empty(), "no such benchmark: {}", arguments.question);
     for result in results {

@@ -1,7 +1,14 @@
 //! How much processor time does the engine add per record and operator? Chains of operators that do nothing, with
-//! and without them; the difference, divided by records and operators.
+//! and without them; the difference, divided by records and operators. And what do engine and channels add to the bare call of
+//! each model of the example, in one process, across processes and across network namespaces?
+mod example;
+mod table;
+
 use crate::parts::{Middle, chain, cpu_microseconds, payload};
 use crate::result::{Answer, Measurement};
+pub(crate) use example::Options;
+use std::path::Path;
+use std::time::Instant;
 use tidemill_engine::{Run, RunOptions};
 
 const REPETITIONS: usize = 11;
@@ -16,9 +23,15 @@ fn cpu_of(rows: usize, batches: usize, middle: Middle) -> anyhow::Result<f64> {
     Ok(used / (rows * batches) as f64)
 }
 
-pub(crate) fn run() -> anyhow::Result<Answer> {
+#[expect(clippy::disallowed_methods, reason = "what a bare call takes is real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+pub(crate) fn run(options: &Options, binary: &Path, folder: &Path) -> anyhow::Result<Answer> {
     let mut measurements = Vec::new();
-    for (rows, batches, goal) in [(1, 40_000, 5.0), (64, 8_000, 0.5)] {
+    let chains = [(1, 40_000, 5.0), (64, 8_000, 0.5)];
+    for (rows, batches, goal) in chains.into_iter().filter(|_| !options.overhead_of_models) {
         let (mut bare, mut operators, mut models) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..REPETITIONS {
             // Interleaved, so that a busy moment of the machine meets all three.
@@ -36,6 +49,9 @@ pub(crate) fn run() -> anyhow::Result<Answer> {
             .push(Measurement::new(name("added by one operator in the slot"), per, operators).goal(goal));
         measurements.push(Measurement::new(name("added by one model on its executor"), per, models));
     }
+    let (of_example, rows) = example::measure(options, binary)?;
+    table::write(folder, &rows)?;
+    measurements.extend(of_example);
     Ok(Answer::new(
         "operator-overhead",
         "How much processor time does the engine add per record and operator?",

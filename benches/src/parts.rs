@@ -117,6 +117,7 @@ pub(crate) fn chain(
         max_batch: rows as u32,
         batching_budget: TimeSpan(0),
         byte_budget: Bytes(64 << 20),
+        stands_in_for: None,
     };
     let source = BoundSource {
         id: "source".into(),
@@ -127,8 +128,10 @@ pub(crate) fn chain(
         out_of_order_microseconds: 0,
         live: false,
         has_event_times: false,
+        at_one_time: 1,
         stream: None,
         journalled: None,
+        input: None,
         journal: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: batches }))),
     };
@@ -183,6 +186,7 @@ pub(crate) fn chain(
         operators,
         sinks: BTreeMap::from([("sink".into(), sink)]),
         on_panic: BTreeMap::new(),
+        when_cut: BTreeMap::new(),
     }
 }
 

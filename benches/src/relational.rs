@@ -87,13 +87,12 @@ fn bind_source(folder: &Path) -> anyhow::Result<BoundSource> {
     let options = yaml::parse(&SourceFile::new("workflow.yaml", SOURCE)).map_err(|e| anyhow!("{e}"))?;
     let registry = Registry::builtin();
     let kind = registry.source("csv").context("there is a source `csv`")?;
-    kind.bind(&EndContext { id: &id, base: folder }, &options).map_err(|e| anyhow!("{e}"))
+    kind.bind(&EndContext::new(&id, folder), &options).map_err(|e| anyhow!("{e}"))
 }
 
 fn bind_operator(kind: &str, input: &StreamType, options: &str) -> anyhow::Result<BoundOperator> {
     let id = kind.into();
-    let context =
-        OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+    let context = OperatorContext::new(&id, Path::new("."));
     let port = InputPort { from: "readings".into(), stream: input.clone(), span: Span::nowhere() };
     let options = yaml::parse(&SourceFile::new("workflow.yaml", options)).map_err(|e| anyhow!("{e}"))?;
     let registry = Registry::builtin();

@@ -61,7 +61,7 @@ fn frame(sequence: u64, batch: &RecordBatch) -> Frame {
 }
 
 /// A host with a certificate, and the authority it believes.
-fn certificates() -> anyhow::Result<Certificates> {
+pub(crate) fn certificates() -> anyhow::Result<Certificates> {
     let mut parameters = CertificateParams::new(Vec::new())?;
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate()?;

@@ -14,8 +14,11 @@ pub(crate) struct Measurement {
     /// Number of samples.
     samples: usize,
     median: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p90: Option<f64>,
     p99: f64,
-    min: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min: Option<f64>,
     max: f64,
     /// What the project aims at, in the same unit; the benchmark never fails on it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,9 +36,31 @@ impl Measurement {
             unit,
             samples: samples.len(),
             median: at(0.5),
+            p90: Some(at(0.9)),
             p99: at(0.99),
-            min: at(0.0),
+            min: Some(at(0.0)),
             max: at(1.0),
+            goal: None,
+            baseline: false,
+        }
+    }
+
+    /// Of values that somebody else has summed up: median, p90, p99 and the largest.
+    pub(crate) fn summed_up(
+        name: impl Into<String>,
+        unit: &'static str,
+        samples: usize,
+        [median, p90, p99, max]: [f64; 4],
+    ) -> Self {
+        Self {
+            name: name.into(),
+            unit,
+            samples,
+            median,
+            p90: Some(p90),
+            p99,
+            min: None,
+            max,
             goal: None,
             baseline: false,
         }
@@ -76,9 +101,10 @@ impl Answer {
         for m in &self.measurements {
             let goal = m.goal.map_or(String::new(), |goal| format!("   goal {goal}"));
             let role = if m.baseline { "   (baseline)" } else { "" };
+            let min = m.min.map_or_else(|| "?".to_owned(), |min| format!("{min:.3}"));
             println!(
-                "  {:<58} median {:>10.3}  p99 {:>10.3}  ({:.3} to {:.3}) {}{goal}{role}",
-                m.name, m.median, m.p99, m.min, m.max, m.unit
+                "  {:<58} median {:>10.3}  p99 {:>10.3}  ({min} to {:.3}) {}{goal}{role}",
+                m.name, m.median, m.p99, m.max, m.unit
             );
         }
     }

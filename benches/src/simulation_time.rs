@@ -53,6 +53,8 @@ fn plan(sources: usize) -> (Problem, Solution) {
         variants: vec![Variant { id: id.to_owned(), modes: mode(location, 0.7 * count as f64 / rate) }],
         weightless: false,
         stateful: false,
+        follows_event_time: false,
+        on_one_worker: false,
         fused: Vec::new(),
     };
     let class = |location, count: usize| WorkerClass {
@@ -74,8 +76,12 @@ fn plan(sources: usize) -> (Problem, Solution) {
         rate: rate / 2.0,
         bytes: vec![10_000.0],
     });
-    let source =
-        |number: usize| Source { id: format!("camera-{number}"), rate: RATE, locations: vec![(0, 1.0)] };
+    let source = |number: usize| Source {
+        id: format!("camera-{number}"),
+        rate: RATE,
+        locations: vec![(0, 1.0)],
+        at_one_time: 1,
+    };
     let problem = Problem {
         name: format!("{sources} sources, {workers} workers"),
         operators: vec![operator("detect", rate, 0, edge), operator("classify", rate / 2.0, 1, cloud)],
@@ -86,6 +92,7 @@ fn plan(sources: usize) -> (Problem, Solution) {
             .to_vec(),
         worker_classes: vec![class(0, edge), class(1, cloud)],
         routes: vec![vec![free, Some(link)], vec![None, free]],
+        rates: None,
         accuracy: AccuracyModel::None,
         limits: Limits::default(),
     };

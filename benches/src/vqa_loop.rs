@@ -5,13 +5,12 @@
 //! Rates are of the running time that each tells itself, models loaded before. Processor time is that of the whole
 //! process less that of a run of two pairs, which is the start.
 mod combination;
-mod contestant;
 pub(crate) mod rival;
 
+use crate::contestant::{Cost, run_pinned};
 use crate::result::{Answer, Measurement};
 use anyhow::{Context, ensure};
 use clap::Args;
-use contestant::{Cost, run_pinned};
 use rival::{BatchSizes, Models, Outcome, SIZES};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

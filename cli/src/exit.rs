@@ -15,6 +15,10 @@ pub(crate) enum Exit {
     No,
     /// Wrong arguments.
     Usage,
+    /// What is read is not what was written: a state, a source or an output was damaged or replaced.
+    Data,
+    /// What was named is not there: a state, a checkpoint, a run.
+    Missing,
     /// Something outside is in the way: a port in use.
     Unavailable,
     /// A defect, or the panic of an operator.
@@ -32,6 +36,8 @@ impl Exit {
             Exit::Success => 0,
             Exit::No => 1,
             Exit::Usage => 2,
+            Exit::Data => 65,
+            Exit::Missing => 66,
             Exit::Unavailable => 69,
             Exit::Bug => 70,
             Exit::Configuration => 78,
@@ -48,6 +54,8 @@ impl From<Kind> for Exit {
             Kind::Unavailable => Exit::Unavailable,
             Kind::Defect => Exit::Bug,
             Kind::Configuration => Exit::Configuration,
+            Kind::Data => Exit::Data,
+            Kind::Missing => Exit::Missing,
         }
     }
 }

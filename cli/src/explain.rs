@@ -1,6 +1,5 @@
 //! `tidemill explain`: why a plan is as it is.
 mod given;
-mod waits;
 
 use crate::arguments::{ExplainArguments, OutputForm};
 use crate::exit::Exit;
@@ -15,9 +14,9 @@ use tidemill_app::expectation::{FIRST_SEED, expectation};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::milliseconds;
 use tidemill_app::planning::{Case, failed, tell};
+use tidemill_app::waits::{is_of_latency, violations, with_least_waits};
 use tidemill_app::weak_figures::{WeakFigure, weak_figures, weak_lines, weak_value};
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
-use tidemill_optimizer::check::{Violation, check};
 use tidemill_optimizer::explain::{
     Binding, Explanation, LevelChange, LevelPrice, Reason, Rejected, explain as explained,
 };
@@ -28,7 +27,6 @@ use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Hosting, Outcome, RouteClass, Solution};
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::units::Percentile;
-use waits::with_least_waits;
 
 /// Percentiles under which the problem is planned again.
 const PERCENTILES: [f64; 2] = [50.0, 90.0];
@@ -56,7 +54,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
     let case = Case::load(&arguments.workflow, &arguments.planning.options(), terminal)?;
     let mut assembly = case.assemble()?;
     tell(&assembly.notes, terminal);
-    let best = crate::plan::planned(&case, &mut assembly, &Exact, terminal)?;
+    let best = tidemill_app::planned::planned(&case, &mut assembly, &Exact, terminal)?;
     let problem = &assembly.problem;
     let given = match &arguments.plan {
         None => None,
@@ -77,7 +75,7 @@ pub(crate) fn explain(arguments: &ExplainArguments, terminal: &Terminal) -> anyh
             // A plan does not say what waits it allows: those that its workers keep count.
             let solution = with_least_waits(&own.problem, &solution);
             let planned = Planned::new(&case, &own, &solution)?;
-            let mut violations = judged(&own.problem, &planned);
+            let mut violations = violations(&own.problem, &planned);
             let basis = file.plan.predicted.as_ref().map(|predicted| predicted.latency_basis);
             let expected = basis.filter(|basis| !basis.is_guaranteed()).map(|_| {
                 violations.retain(|violation| !is_of_latency(violation));
@@ -136,30 +134,6 @@ fn is_same(a: &Solution, b: &Solution) -> bool {
         && is_as_long
         && a.hostings.iter().zip(&b.hostings).all(hosts_alike)
         && a.classes.iter().zip(&b.classes).all(routes_alike)
-}
-
-/// What a plan does not keep. A wait that nothing bounds says nothing more than the load that is the reason for it.
-fn judged(problem: &Problem, planned: &Planned) -> Vec<Violation> {
-    let mut found = check(problem, &planned.solution);
-    if let Some(worker) = planned.solution.workers.iter().enumerate().position(|(worker, _)| {
-        let mut here = planned.solution.hostings.iter().filter(|hosting| hosting.worker == Some(worker));
-        !problem.limits.latency.is_empty() && here.any(|hosting| hosting.wait_seconds.is_none())
-    }) {
-        found.retain(
-            |violation| !matches!(violation, Violation::Shape(text) if text.ends_with("has no bounded wait")),
-        );
-        found.push(Violation::Wait { worker, load: planned.summary.workers[worker].utilization });
-    }
-    found
-}
-
-/// Whether a bound on latency is not kept, or there is none.
-fn is_of_latency(violation: &Violation) -> bool {
-    match violation {
-        Violation::Latency { .. } | Violation::Wait { .. } => true,
-        Violation::Shape(text) => text.ends_with("has no bounded wait"),
-        _ => false,
-    }
 }
 
 /// Cost of the best plan when another percentile is guaranteed.

@@ -4,12 +4,16 @@ mod account;
 mod answer;
 mod arguments;
 mod cluster;
+mod deploy;
+mod deployment;
 mod doctor;
 mod drawing;
+mod elastic;
 mod exit;
 mod explain;
 mod fetch;
 mod graph;
+mod health;
 mod html_table;
 mod init;
 mod interrupt;
@@ -59,12 +63,26 @@ fn main() -> ! {
         Verb::Token(arguments) => cluster::token(&arguments, &terminal),
         Verb::Submit(arguments) => cluster::submit(&arguments, &terminal),
         Verb::List(arguments) => cluster::list(&arguments),
+        Verb::Replan(arguments) => cluster::replan(&arguments, &terminal),
         Verb::Status(arguments) => cluster::status(&arguments),
         Verb::Logs(arguments) => cluster::logs(&arguments),
-        Verb::Cancel(arguments) => cluster::cancel(&arguments),
-        Verb::Workers(arguments) => cluster::workers(&arguments),
+        Verb::Cancel(arguments) => cluster::cancel(&arguments, &terminal),
+        Verb::Change(arguments) => cluster::change(&arguments, &terminal),
+        Verb::Results(arguments) => cluster::results(&arguments, &terminal),
+        Verb::Remove(arguments) => cluster::remove(&arguments, &terminal),
+        Verb::Revoke(arguments) => cluster::revoke(&arguments, &terminal),
+        Verb::People(arguments) => cluster::people(&arguments, &terminal),
+        Verb::Workers(arguments) => cluster::workers(&arguments, &terminal),
         Verb::Drain(arguments) => cluster::drain(&arguments, &terminal),
         Verb::Events(arguments) => cluster::events(&arguments),
+        Verb::Elastic { verb } => elastic::elastic(&verb, &terminal),
+        Verb::Top(arguments) => cluster::top(&arguments, &terminal),
+        Verb::Deploy(arguments) => deploy::deploy(&arguments, &terminal),
+        Verb::Health(arguments) => health::health(&arguments),
+        Verb::Up(arguments) => deployment::up(&arguments, &terminal),
+        Verb::Down(arguments) => deployment::down(&arguments, &terminal),
+        Verb::Ps(arguments) => deployment::ps(&arguments, &terminal),
+        Verb::Deployment { verb } => deployment::deployment(&verb, &terminal),
         Verb::Version(arguments) => version::version(&arguments),
         Verb::Init(arguments) => init::init(&arguments),
         Verb::Profile(arguments) => profile::profile(&arguments, &terminal),

@@ -1,5 +1,5 @@
 //! `tidemill plan`: the cheapest way to keep the service levels.
-mod diff;
+pub(crate) mod diff;
 mod document;
 mod expected;
 mod front;
@@ -10,53 +10,27 @@ mod surface;
 mod table;
 
 pub(crate) use table::rate;
+pub(crate) use tidemill_app::figures::dollars;
+pub(crate) use tidemill_app::planned::Planned;
 
 use crate::arguments::{Front, LatencyChoice, PlanArguments, PlanOutput, PlanVerb};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
-use expected::{Found, Nearest};
+use expected::Nearest;
 use relaxed::{GiveWay, give_way};
 use std::io::Write;
-use tidemill_app::expectation::{Contradiction, Expectation, FIRST_SEED, expectation};
+use tidemill_app::expectation::{Contradiction, Expectation};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
 use tidemill_app::output_file::OutputFile;
-use tidemill_app::planning::{Case, failed, tell};
+use tidemill_app::planned::{Found, guaranteed, planned};
+use tidemill_app::planning::{Case, tell};
 use tidemill_app::preparation::check_plan;
-use tidemill_optimizer::assemble::{Assembly, Options, assemble};
-use tidemill_optimizer::physical::{physical, worker_names};
-use tidemill_optimizer::planner::Planner;
-use tidemill_optimizer::solution::{Outcome, Solution, Status};
-use tidemill_optimizer::summary::Summary;
-use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_optimizer::assemble::Assembly;
+use tidemill_optimizer::planners::obstacle::{Obstacle, obstacle};
+use tidemill_optimizer::solution::{Outcome, Status};
 use tidemill_spec::plan::{LatencyBasis, Plan};
 use tidemill_spec::profile::How;
-
-/// A plan with all that is said of it.
-pub(crate) struct Planned {
-    /// What the planner found.
-    pub(crate) solution: Solution,
-    /// The plan.
-    pub(crate) plan: Plan,
-    /// Ids of the workers in use, as in the solution.
-    pub(crate) workers: Vec<String>,
-    /// Loads, traffic, latencies.
-    pub(crate) summary: Summary,
-}
-
-impl Planned {
-    /// Of a solution.
-    ///
-    /// # Errors
-    /// A solution that is no plan is a defect.
-    pub(crate) fn new(case: &Case, assembly: &Assembly, solution: &Solution) -> Result<Self, Failure> {
-        let bug = |error: String| Failure::new(Kind::Defect, format!("the solution is no plan: {error}"));
-        let plan = physical(&case.inputs(), assembly, solution, case.digests.clone())
-            .map_err(|error| bug(error.to_string()))?;
-        let summary = Summary::new(&assembly.problem, solution).map_err(|error| bug(error.to_string()))?;
-        Ok(Self { solution: solution.clone(), plan, workers: worker_names(assembly, solution), summary })
-    }
-}
 
 /// A time that a plan rests on and that nobody has measured.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -118,6 +92,12 @@ pub(crate) struct Simulated {
 }
 
 impl Answer<'_> {
+    /// What is in the way of a planner that found no plan and proves nothing.
+    fn obstacle(&self) -> Option<Obstacle> {
+        let is_open = self.planned.is_none() && self.give_way.is_none();
+        is_open.then(|| obstacle(&self.outcome.planner, &self.assembly.problem)).flatten()
+    }
+
     /// By what the plan keeps the level on latency.
     fn basis(&self) -> LatencyBasis {
         let predicted = self.planned.and_then(|planned| planned.plan.predicted.as_ref());
@@ -132,8 +112,10 @@ impl Answer<'_> {
 
 /// Plans.
 pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    if let Some(PlanVerb::Diff { old, new, output }) = &arguments.verb {
-        return diff::diff(old, new, *output);
+    match &arguments.verb {
+        Some(PlanVerb::Diff { old, new, output }) => return diff::diff(old, new, *output),
+        Some(PlanVerb::Apply(apply)) => return crate::cluster::replan(&apply.as_replan(), terminal),
+        None => {}
     }
     let Some(workflow) = &arguments.workflow else {
         return Err(Failure::new(Kind::Usage, "no workflow").with_help("name its file").into());
@@ -166,7 +148,7 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
             (outcome, found, None)
         }
     };
-    let (planned, expectation) = found.map(|found| (found.planned, found.expectation)).unzip();
+    let (planned, expectation) = found.map(|Found { planned, expectation }| (planned, expectation)).unzip();
     if let Some(planned) = &planned
         && case.runs_here(&planned.plan)
     {
@@ -204,58 +186,6 @@ pub(crate) fn plan(arguments: &PlanArguments, terminal: &Terminal) -> anyhow::Re
         terminal.note(&format!("the plan is in {}", path.display()));
     }
     Ok(if planned.is_some() { Exit::Success } else { Exit::No })
-}
-
-/// The plan that is guaranteed; where there is none, that of the problem with a checkpoint every tick, which then takes the
-/// place of `assembly`.
-///
-/// # Errors
-/// Those of the planner.
-pub(crate) fn planned(
-    case: &Case,
-    assembly: &mut Assembly,
-    planner: &dyn Planner,
-    terminal: &Terminal,
-) -> anyhow::Result<Outcome> {
-    let outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
-    if outcome.status != Status::Infeasible {
-        return Ok(outcome);
-    }
-    let Some(sooner) = with_most_checkpoints(case, assembly)? else { return Ok(outcome) };
-    let asked = std::mem::replace(assembly, sooner).checkpoint_every;
-    // A plan of the first problem is one of this: what is proven here, or not, is what counts.
-    let outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
-    if outcome.solution.is_some() {
-        terminal.note(&format!(
-            "no plan keeps the levels with a checkpoint every {asked} ticks; with one every tick this does"
-        ));
-    }
-    Ok(outcome)
-}
-
-/// The problem with a checkpoint every tick, where that leaves paths more of the latency that is allowed.
-fn with_most_checkpoints(case: &Case, assembly: &Assembly) -> Result<Option<Assembly>, Diagnostics> {
-    if assembly.problem.limits.latency.is_empty() || assembly.checkpoint_every <= 1 {
-        return Ok(None);
-    }
-    let options = Options { checkpoint_every: Some(1), ..case.options.clone() };
-    let sooner = assemble(&case.inputs(), &options)?;
-    let seconds = |assembly: &Assembly| assembly.problem.limits.publication_seconds;
-    Ok((seconds(&sooner) < seconds(assembly)).then_some(sooner))
-}
-
-/// The plan of an outcome, with what is expected of it.
-fn guaranteed(case: &Case, assembly: &Assembly, outcome: &Outcome) -> Result<Option<Found>, Failure> {
-    let Some(solution) = &outcome.solution else { return Ok(None) };
-    let mut planned = Planned::new(case, assembly, solution)?;
-    let expectation = expectation(case, assembly, &planned.solution, &planned.plan, FIRST_SEED);
-    expectation.write_into(&mut planned.plan);
-    Ok(Some(Found { planned, expectation }))
-}
-
-/// `7.4850 $/h`.
-pub(crate) fn dollars(value: f64) -> String {
-    format!("{:.4} $/h", if value.abs() < 5e-5 { 0.0 } else { value })
 }
 
 /// The word for a status.

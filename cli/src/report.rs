@@ -1,23 +1,28 @@
 //! What a run did, for people and for programs.
 mod curves;
+mod kept;
+mod objects;
 pub(crate) mod page;
 mod processor;
 pub(crate) mod records;
 mod sections;
 pub(crate) mod series;
+mod windows;
+mod written;
 
 use crate::account::Account;
 use crate::table::{Side, Table};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_app::delivery::promise_lines;
-use tidemill_app::figures::{grouped, milliseconds, rate, seconds, wilson_percent};
+use tidemill_app::figures::{grouped, milliseconds, rate, seconds, wilson_percent_of};
 use tidemill_app::letters::{LetterVerdict, spoilt};
 use tidemill_app::levels::Origin;
 use tidemill_app::levels::SHORT_TICKS;
 use tidemill_app::publication::told;
-use tidemill_app::slo::{Verdict, accuracy_text, is_short, sink_rate};
-use tidemill_engine::{LatencySummary, LetterSample, Program, RunReport, StageReport};
+use tidemill_app::slo::{Verdict, is_short, measures_text, sink_accuracy_text, sink_rate};
+use tidemill_app::tally::Left;
+use tidemill_engine::{Guarantee, LatencySummary, LetterSample, Program, RunReport, StageReport};
 
 /// Everything that is reported of a run.
 pub(crate) struct RunDocument<'a> {
@@ -37,6 +42,8 @@ pub(crate) struct RunDocument<'a> {
     pub(crate) letters: Option<LetterVerdict>,
     /// What was emulated.
     pub(crate) emulation: Option<&'a Account<'a>>,
+    /// What is in the state, where the run keeps one.
+    pub(crate) left: Option<&'a Left>,
 }
 
 impl RunDocument<'_> {
@@ -59,12 +66,16 @@ impl RunDocument<'_> {
         if let Some(account) = self.emulation {
             document["emulation"] = account.json(self.report);
         }
+        if let Some(left) = self.left {
+            document["state"] = json!(left);
+        }
         if let Some(letters) = &self.letters {
             document["max_dead_letters"] = letters.json();
         }
         for (sink, report) in list(&mut document, "sinks").iter_mut().zip(&self.report.sinks) {
             sink["rate_per_second"] = json!(sink_rate(report, self.report, self.program));
-            sink["accuracy_interval_percent"] = json!(wilson_percent(report.correct, report.scored));
+            sink["accuracy_interval_percent"] =
+                json!(wilson_percent_of(report.correct, report.scored, report.independent));
         }
         for (stage, planned) in list(&mut document, "stages").iter_mut().zip(&self.program.plan.stages) {
             stage["backend"] = json!(planned.backend);
@@ -78,10 +89,12 @@ impl RunDocument<'_> {
     /// # Errors
     /// Those of `out`.
     pub(crate) fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
-        let end = match (self.report.complete, self.interrupted) {
-            (true, _) => "complete",
-            (false, true) => "interrupted; what was committed stays",
-            (false, false) => "not complete",
+        let end = match (self.report.complete, self.interrupted, self.left) {
+            (true, ..) if self.left.is_some_and(|left| left.stopped_at.is_some()) => "stopped at its limit",
+            (true, ..) => "complete",
+            (false, true, Some(_)) => "interrupted; the same command goes on",
+            (false, true, None) => "interrupted; what was committed stays",
+            (false, false, _) => "not complete",
         };
         let restarts = match self.report.restarts {
             0 => String::new(),
@@ -97,6 +110,11 @@ impl RunDocument<'_> {
         self.stages(out)?;
         self.losses(out)?;
         self.levels(out)?;
+        let takes_back = |sink: &str| {
+            let mut sinks = self.report.sinks.iter();
+            sinks.any(|known| known.sink == sink && known.promise.guarantee == Guarantee::ExactlyOnce)
+        };
+        self.left.map_or(Ok(()), |left| kept::write(left, takes_back, out))?;
         self.emulation.map_or(Ok(()), |account| account.write(out))
     }
 
@@ -119,7 +137,7 @@ impl RunDocument<'_> {
                 time(sink.latency.p50_ms),
                 time(sink.latency.p95_ms),
                 time(sink.latency.p99_ms),
-                if sink.scored > 0 { accuracy_text(sink.correct, sink.scored) } else { String::new() },
+                if sink.scored > 0 { sink_accuracy_text(sink) } else { String::new() },
             ]);
         }
         table.write(out)?;
@@ -148,6 +166,11 @@ impl RunDocument<'_> {
                 "rate: records by the {length} of the run, which is shorter than {SHORT_TICKS} ticks ({ticks})"
             )?;
         }
+        for sink in &self.report.sinks {
+            if let Some(measures) = &sink.tracks {
+                writeln!(out, "{}: {}", sink.sink, measures_text(measures))?;
+            }
+        }
         for sink in self.report.sinks.iter().filter(|sink| sink.reader_gone) {
             writeln!(
                 out,
@@ -156,12 +179,33 @@ impl RunDocument<'_> {
                 grouped(sink.records)
             )?;
         }
+        self.answers(out)?;
         for line in self.promises() {
             writeln!(out, "{line}")?;
         }
         for sink in self.report.sinks.iter().filter(|sink| sink.without_truth > 0) {
             let records = grouped(sink.without_truth);
             writeln!(out, "{}: {records} records have a key without ground truth", sink.sink)?;
+        }
+        Ok(())
+    }
+
+    /// Who has answered while an edge was cut.
+    fn answers(&self, out: &mut dyn Write) -> io::Result<()> {
+        for edge in &self.report.edges {
+            let Some(answered) = edge.answered.filter(|answered| answered.here > 0) else { continue };
+            let stages = &self.program.plan.stages;
+            let stand_in = stages.iter().find(|stage| stage.stands_in_for.as_ref() == Some(&edge.to));
+            let variant = stand_in.and_then(|stage| stage.variant.as_deref()).unwrap_or("another variant");
+            writeln!(
+                out,
+                "{}: `{variant}` answered {} of {} records while the edge {} -> {} was cut",
+                edge.to,
+                grouped(answered.here),
+                grouped(answered.here + answered.there),
+                edge.from,
+                edge.to
+            )?;
         }
         Ok(())
     }

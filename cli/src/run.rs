@@ -26,21 +26,27 @@ use crate::report::series::Recorder;
 use crate::terminal::Terminal;
 use keeping::Kept;
 use outputs::Outputs;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
 use tidemill_app::emulation::Emulated;
 use tidemill_app::engine_failure::{failed, not_started};
-use tidemill_app::failure::Failure;
+use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::judgement::{Judgement, Levels};
 use tidemill_app::levels::{self, RateChoice};
 use tidemill_app::listener::Listener;
 use tidemill_app::machine::{self, Usage};
-use tidemill_app::metrics::MetricsPort;
+use tidemill_app::metrics::{self, MetricsPort, ObservedRun, RunsCollector};
 use tidemill_app::open_files;
+use tidemill_app::otlp::Exporter;
 use tidemill_app::preparation::{Prepared, prepare, streams};
+use tidemill_app::processes::secret_number;
 use tidemill_app::run_options::run_options;
 use tidemill_app::slo_watch::SloWatch;
 use tidemill_app::state::Continued;
-use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport};
+use tidemill_app::tally::Left;
+use tidemill_engine::{EpochWriter, Observer, Run, RunError, RunOptions, RunReport, TraceOptions};
 use watching::{Ends, Watchers, watch};
 
 /// Runs a workflow to its end and reports.
@@ -48,6 +54,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let interrupt = Interrupt::listen()?;
     let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &arguments.set, terminal)?;
     let (slo, rate_of) = levels::settle(&mut prepared, arguments.rate, terminal);
+    keeping::check(arguments, &prepared)?;
     let mut outputs = Outputs::open(arguments, &prepared)?;
     announce(&prepared, terminal);
     let emulation = arguments.emulation();
@@ -58,6 +65,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
         Kept::Not => None,
         Kept::Continued(state) => Some(*state),
     };
+    let before = state.as_ref().map(|state| (state.place.clone(), state.before.clone()));
     let lock = state.as_ref().and_then(|state| state.workers_lock.clone());
     let mut options = options(arguments, &prepared, &mut outputs, emulated.as_ref(), state)?;
     if arguments.processes {
@@ -66,23 +74,32 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     }
     let begun = machine::now();
     let metrics = outputs.metrics.take();
+    let exporter = arguments.traces.exporter()?;
+    if exporter.is_some() {
+        let seed = secret_number()
+            .map_err(|error| Failure::new(Kind::Unavailable, format!("/dev/urandom: {error}")))?;
+        options.traces = Some(TraceOptions::new(arguments.traces.trace_share, seed as u64));
+    }
     let ran = start_and_watch(
         arguments,
         &prepared,
         options,
         Levels { slo, rate_of },
-        metrics,
+        (metrics, exporter.as_ref()),
         &interrupt,
         terminal,
     )?;
     // From here on there is nothing to end in order.
     let interrupted = interrupt.is_wanted();
     interrupt.is_over();
+    let left =
+        before.and_then(|(place, before)| keeping::left(&ran.report, &place, &before, &prepared, terminal));
     let judgement = ran.judged(arguments, &prepared, emulated.as_ref());
     let account = emulated.as_ref().zip(judgement.comparison.as_ref());
     let account = account.map(|(emulated, comparison)| Account::of(emulated, comparison));
     let judged = (&judgement, account.as_ref());
-    let unwritten = tell(&ran, judged, arguments, &prepared, outputs, (interrupted, begun), terminal)?;
+    let unwritten =
+        tell(&ran, judged, arguments, &prepared, outputs, (interrupted, begun, left.as_ref()), terminal)?;
     warnings::warn(&judgement, account.as_ref(), &ran.report, &prepared, terminal);
     let failure = ran.failure.as_ref();
     let failure = failure.map(|error| anyhow::Error::from(failed(error, &prepared.workflow)));
@@ -150,7 +167,7 @@ fn start_and_watch(
     prepared: &Prepared,
     options: RunOptions,
     levels: Levels,
-    metrics: Option<MetricsPort>,
+    (metrics, exporter): (Option<MetricsPort>, Option<&Exporter>),
     interrupt: &Interrupt,
     terminal: &Terminal,
 ) -> anyhow::Result<Ran> {
@@ -167,12 +184,30 @@ fn start_and_watch(
         slo: SloWatch::new(&levels.slo, program),
         recorder: records_curves.then(|| Recorder::new(program)),
     };
+    if let (Some(exporter), Some(traces)) = (exporter, observer.traces()) {
+        let workflow = &prepared.workflow.name.value;
+        exporter.follow(workflow, workflow, traces);
+    }
     if let Some(port) = metrics {
         if let Some(address) = port.address() {
             terminal.note(&format!("metrics at http://{address}/metrics"));
         }
-        let name = prepared.workflow.name.value.clone();
-        port.serve(name, program.plan.clone(), run.observer(), watchers.slo.violations())?;
+        let workflow = prepared.workflow.name.value.clone();
+        let (observer, levels) = (run.observer(), levels.slo.clone());
+        let violations = watchers.slo.violations();
+        let observed = move || {
+            vec![ObservedRun {
+                workflow: workflow.clone(),
+                run: None,
+                observer: observer.clone(),
+                levels: levels.clone(),
+                violations: Arc::clone(&violations),
+                places: BTreeMap::new(),
+            }]
+        };
+        port.serve(move || {
+            metrics::text([Box::new(RunsCollector(observed.clone())) as Box<dyn metrics::Collector>])
+        })?;
     }
     let line = ProgressLine::new(*terminal, Expected::later(program, arguments.records, arguments.duration));
     let ends = Ends { interrupt, letters: arguments.max_dead_letters, terminal };
@@ -212,7 +247,7 @@ fn tell(
     arguments: &RunArguments,
     prepared: &Prepared,
     outputs: Outputs,
-    (interrupted, begun): (bool, String),
+    (interrupted, begun, left): (bool, String, Option<&Left>),
     terminal: &Terminal,
 ) -> io::Result<Vec<Failure>> {
     let mut unwritten: Vec<Failure> = outputs.epochs.and_then(|file| file.failure()).into_iter().collect();
@@ -225,11 +260,13 @@ fn tell(
         slo: &judgement.verdicts,
         processor_seconds: ran.processor_seconds,
         emulation: account,
+        left,
     };
     if let (Some(file), Some(recorder)) = (outputs.page, &ran.watchers.recorder) {
         let (end, options) = (ran.end(), told_options(arguments));
         let (document, observer) = (&document, &ran.observer);
-        let page = Page { document, prepared, observer, recorder, end, begun, options }.html();
+        let place = arguments.report.as_deref().unwrap_or(Path::new(""));
+        let page = Page { document, prepared, observer, recorder, end, begun, place, options }.html();
         unwritten.extend(file.write(|out| out.write_all(page.as_bytes())).err());
     }
     if ran.failure.is_none() {

@@ -131,6 +131,26 @@ pub(crate) fn paragraph(out: &mut dyn Write, text: &str) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
+/// Writes a text behind a beginning; on a terminal its further lines stand below its first.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn hanging(out: &mut dyn Write, beginning: &str, text: &str) -> io::Result<()> {
+    hanging_within(out, beginning, text, columns())
+}
+
+fn hanging_within(out: &mut dyn Write, beginning: &str, text: &str, most: Option<usize>) -> io::Result<()> {
+    let indent = beginning.chars().count();
+    // Where the beginning takes most of it, a terminal breaks better.
+    let room = most.map(|most| most.saturating_sub(indent)).filter(|room| *room >= 2 * NARROW);
+    let lines = wrapped(text, room.unwrap_or(usize::MAX));
+    for (number, line) in lines.iter().enumerate() {
+        let beginning = if number == 0 { beginning } else { "" };
+        writeln!(out, "{beginning:<indent$}{line}")?;
+    }
+    Ok(())
+}
+
 /// The text in lines of so many characters, broken at spaces, but not between a number and its unit; longer words stay whole.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -185,6 +205,18 @@ mod tests {
         let mut text = Vec::new();
         table.write(&mut text).unwrap();
         assert_eq!(String::from_utf8(text).unwrap(), "name        n\na         100\nlong one    7\n");
+    }
+
+    #[test]
+    fn further_lines_stand_below_the_first() {
+        let text_of = |most: Option<usize>, beginning: &str| {
+            let mut text = Vec::new();
+            hanging_within(&mut text, beginning, "one two three four five six seven", most).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(text_of(Some(30), "ok  "), "ok  one two three four five\n    six seven\n");
+        let whole = "ok  one two three four five six seven\n";
+        assert_eq!((text_of(None, "ok  ").as_str(), text_of(Some(10), "ok  ").as_str()), (whole, whole));
     }
 
     fn lines(table: &Table, most: usize) -> Vec<String> {

@@ -32,6 +32,11 @@ impl Terminal {
         self.interactive && !self.quiet
     }
 
+    /// True if there may be colour.
+    pub(crate) fn paints(&self) -> bool {
+        self.colour
+    }
+
     /// True if nothing but errors is wanted.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet

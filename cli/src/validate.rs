@@ -7,10 +7,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use tidemill_app::choice;
 use tidemill_app::listener::Listener;
-use tidemill_app::preparation::{check, check_plan, load, load_plan, streams};
+use tidemill_app::preparation::{
+    check, check_alone, check_plan, check_plan_alone, load, load_alone, load_plan, streams,
+};
+use tidemill_app::resumption::check_sources;
 use tidemill_inference::blueprint::Blueprint;
 use tidemill_inference::error::ModelError;
 use tidemill_inference::{load_manifest, location};
+use tidemill_operators::bind::{BoundWorkflow, Unopened};
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::PlanFile;
@@ -67,15 +71,23 @@ pub(crate) fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> an
     let mut out = crate::answer::out();
     for (file, kind) in &kinds {
         let result = match kind {
-            Ok(kind) => check_file(file, *kind, &workflows, terminal).map(|summary| (*kind, summary)),
+            Ok(kind) => {
+                let looks = !arguments.without_files;
+                check_file(file, *kind, &workflows, looks, terminal).map(|found| (*kind, found))
+            }
             Err(findings) => Err(findings.clone()),
         };
         match (result, arguments.output) {
-            (Ok((kind, summary)), OutputForm::Table) => {
+            (Ok((kind, Right { summary, unopened })), OutputForm::Table) => {
+                unopened.iter().for_each(|one| terminal.note(&one.text));
                 writeln!(out, "{}: {} ok{summary}", file.display(), kind.name())?;
             }
-            (Ok((kind, _)), OutputForm::Json) => {
-                listed.push(json!({"file": file, "kind": kind.name(), "ok": true, "findings": []}));
+            (Ok((kind, Right { unopened, .. })), OutputForm::Json) => {
+                let mut document = json!({"file": file, "kind": kind.name(), "ok": true, "findings": []});
+                if arguments.without_files {
+                    document["unopened"] = json!(unopened);
+                }
+                listed.push(document);
             }
             (Err(findings), form) => {
                 listed.push(json!({"file": file, "ok": false, "findings": findings}));
@@ -105,71 +117,125 @@ fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
     Ok(all.into_iter().find(has).unwrap_or(FileKind::Workflow))
 }
 
+/// What is told of a file that is right.
+#[derive(Default)]
+struct Right {
+    summary: String,
+    /// What was not looked at.
+    unopened: Vec<Unopened>,
+}
+
+impl From<String> for Right {
+    fn from(summary: String) -> Self {
+        Self { summary, unopened: Vec::new() }
+    }
+}
+
+/// `looks`: at data and models too.
 fn check_file(
     file: &Path,
     kind: FileKind,
     workflows: &[&Path],
+    looks: bool,
     terminal: &Terminal,
-) -> Result<String, Diagnostics> {
+) -> Result<Right, Diagnostics> {
     match kind {
-        FileKind::Workflow => {
-            let workflow = load(file, terminal)?;
-            let bound = check(&workflow, |skipped| terminal.skipped(&skipped))?;
-            for stream in streams(&bound.sources) {
-                terminal.note(&format!("{stream}: what is in it is checked when the run starts"));
+        FileKind::Workflow => check_workflow(file, looks, terminal),
+        FileKind::Plan => check_plan_file(file, workflows, looks).map(Right::from),
+        FileKind::Profile => check_profile(file, workflows, terminal).map(Right::from),
+        FileKind::Infrastructure => Infrastructure::load(file).map(|_| Right::default()),
+        FileKind::Model => check_model(file, looks).map(Right::from),
+    }
+}
+
+fn check_workflow(file: &Path, looks: bool, terminal: &Terminal) -> Result<Right, Diagnostics> {
+    if looks {
+        let workflow = load(file, terminal)?;
+        let bound = check(&workflow, |skipped| terminal.skipped(&skipped))?;
+        check_streams(&workflow, &bound, terminal)?;
+        return Ok(summary_of(&workflow, "").into());
+    }
+    let workflow = load_alone(file, terminal)?;
+    let checked = check_alone(&workflow)?;
+    check_streams(&workflow, checked.bound(), terminal)?;
+    let unopened = checked.unopened().to_vec();
+    let what = match unopened.iter().any(|one| one.hides_types) {
+        true => "; judged in part",
+        false if !unopened.is_empty() => "; files not looked at",
+        false => "",
+    };
+    Ok(Right { summary: summary_of(&workflow, what), unopened })
+}
+
+fn check_streams(workflow: &Workflow, bound: &BoundWorkflow, terminal: &Terminal) -> Result<(), Diagnostics> {
+    for stream in streams(&bound.sources) {
+        terminal.note(&format!("{stream}: what is in it is checked when the run starts"));
+    }
+    match workflow.checkpoint.state {
+        Some(_) => check_sources(workflow, &bound.sources),
+        None => Ok(()),
+    }
+}
+
+fn summary_of(workflow: &Workflow, what: &str) -> String {
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    format!(
+        " ({}, {}, {}{what})",
+        count(workflow.sources.len(), "source"),
+        count(workflow.operators.len(), "operator"),
+        count(workflow.sinks.len(), "sink")
+    )
+}
+
+fn check_plan_file(file: &Path, workflows: &[&Path], looks: bool) -> Result<String, Diagnostics> {
+    let plan = PlanFile::load(file)?.plan;
+    for workflow in workflows {
+        let Ok(workflow) = Workflow::load(workflow) else { continue };
+        // With one workflow it is clear which one is meant, whatever its name.
+        if workflow.name == *plan.workflow.name || workflows.len() == 1 {
+            let candidates = choice::candidates(&workflow)?;
+            let plan = load_plan(file, &workflow, &candidates)?;
+            match looks {
+                true => check_plan(&workflow, plan)?,
+                false => check_plan_alone(&workflow, plan)?,
             }
-            let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-            Ok(format!(
-                " ({}, {}, {})",
-                count(workflow.sources.len(), "source"),
-                count(workflow.operators.len(), "operator"),
-                count(workflow.sinks.len(), "sink")
-            ))
-        }
-        FileKind::Plan => {
-            let plan = PlanFile::load(file)?.plan;
-            for workflow in workflows {
-                let Ok(workflow) = Workflow::load(workflow) else { continue };
-                // With one workflow it is clear which one is meant, whatever its name.
-                if workflow.name == *plan.workflow.name || workflows.len() == 1 {
-                    let candidates = choice::candidates(&workflow)?;
-                    let plan = load_plan(file, &workflow, &candidates)?;
-                    check_plan(&workflow, plan)?;
-                    return Ok(format!(" (for the workflow `{}`)", workflow.name));
-                }
-            }
-            Ok(format!(" (alone; name its workflow `{}` too to check it against that)", plan.workflow.name))
-        }
-        FileKind::Profile => {
-            let file = ProfileFile::load(file)?;
-            let name = &file.profile.workflow.name;
-            for workflow in workflows {
-                let Ok(workflow) = Workflow::load(workflow) else { continue };
-                if workflow.name == name.as_str() {
-                    let found = file.validate_against(&workflow);
-                    let warnings = found.clone();
-                    found.into_result(())?;
-                    terminal.warnings(&warnings);
-                    return Ok(format!(" (of the workflow `{name}`)"));
-                }
-            }
-            Ok(format!(" (alone; name its workflow `{name}` too to check it against that)"))
-        }
-        FileKind::Infrastructure => Infrastructure::load(file).map(|_| String::new()),
-        FileKind::Model => {
-            let manifest = load_manifest(file)?;
-            if let Some(command) = location::command(&manifest)
-                && location::bytes(&manifest, file).is_none()
-            {
-                return Ok(format!(
-                    " ({}; its files were not compared: not {}, {command})",
-                    manifest.id,
-                    location::obtained(&manifest).unwrap_or("here")
-                ));
-            }
-            Blueprint::check(manifest, file)
-                .map(|blueprint| format!(" ({})", blueprint.manifest.id))
-                .map_err(ModelError::collect)
+            return Ok(format!(" (for the workflow `{}`)", workflow.name));
         }
     }
+    Ok(format!(" (alone; name its workflow `{}` too to check it against that)", plan.workflow.name))
+}
+
+fn check_profile(file: &Path, workflows: &[&Path], terminal: &Terminal) -> Result<String, Diagnostics> {
+    let file = ProfileFile::load(file)?;
+    let name = &file.profile.workflow.name;
+    for workflow in workflows {
+        let Ok(workflow) = Workflow::load(workflow) else { continue };
+        if workflow.name == name.as_str() {
+            let found = file.validate_against(&workflow);
+            let warnings = found.clone();
+            found.into_result(())?;
+            terminal.warnings(&warnings);
+            return Ok(format!(" (of the workflow `{name}`)"));
+        }
+    }
+    Ok(format!(" (alone; name its workflow `{name}` too to check it against that)"))
+}
+
+fn check_model(file: &Path, looks: bool) -> Result<String, Diagnostics> {
+    let manifest = load_manifest(file)?;
+    if !looks {
+        return Ok(format!(" ({}; its files were not looked at)", manifest.id));
+    }
+    if let Some(command) = location::command(&manifest)
+        && location::bytes(&manifest, file).is_none()
+    {
+        return Ok(format!(
+            " ({}; its files were not compared: not {}, {command})",
+            manifest.id,
+            location::obtained(&manifest).unwrap_or("here")
+        ));
+    }
+    Blueprint::check(manifest, file)
+        .map(|blueprint| format!(" ({})", blueprint.manifest.id))
+        .map_err(ModelError::collect)
 }

@@ -88,7 +88,7 @@ fn a_run_with_its_state_in_a_bucket_is_continued_after_kills_and_failures() {
 fn two_runs_do_not_share_a_bucket() {
     let (server, place) = (Server::start(), place());
     let workflow = place.argument("workflow.yaml");
-    let none = tidemill(&server, &["state", "show", STATE]).expect(78).stderr;
+    let none = tidemill(&server, &["state", "show", STATE]).expect(66).stderr;
     assert!(none.contains("no state"), "{none}");
     let mut child = start(&server, &place);
     assert!(waits(&server, &mut child, 2));
@@ -102,7 +102,7 @@ fn two_runs_do_not_share_a_bucket() {
     tidemill(&server, &["state", "diff", STATE, &workflow]).expect(0);
     // The lease of a process of this machine that was killed holds nobody up.
     tidemill(&server, &["state", "reset", STATE]).expect(0);
-    assert!(tidemill(&server, &["state", "show", STATE]).expect(78).stderr.contains("no state"));
+    assert!(tidemill(&server, &["state", "show", STATE]).expect(66).stderr.contains("no state"));
 }
 
 #[test]

@@ -95,10 +95,12 @@ fn many_faults_change_nothing() {
     let findings = campaign.run();
     let (kills, cuts) = (findings.count(Fault::is_kill), findings.count(Fault::is_cut));
     let text = format!(
-        "{}\n{kills} kills, and {cuts} cuts of {} connections, with seed {seed} in {:.0} s. {} times the run gave up, said \
+        "{}\n{kills} kills, and {cuts} cuts of {} connections, {} of them when all rows were there and the run was not over, with seed \
+         {seed} in {:.0} s. {} times the run gave up, said \
          so, and was continued by the same command:\n\n{}",
         table(&findings),
         findings.connections,
+        findings.at_end,
         begin.elapsed().as_secs_f64(),
         findings.gave_up.len(),
         findings.gave_up.iter().map(|said| format!("- `{said}`\n")).collect::<String>()

@@ -1,18 +1,40 @@
 //! A controller and three workers, as a user starts them; through the built binary.
-use crate::command::{Outcome, Place, command, tidemill};
+use crate::command::{Outcome, Place, command, root, tidemill};
 use crate::processes::{children, gone, kill, outputs, place, same};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Processes that end with the test.
-struct Cluster {
-    place: Place,
-    address: String,
+pub(crate) struct Cluster {
+    pub(crate) place: Place,
+    pub(crate) address: String,
     ports: [String; 2],
-    controller: Option<Child>,
-    workers: Vec<(String, Child)>,
+    /// Files that the controller may open; none: as many as this process.
+    files: Option<u32>,
+    /// More arguments of the controller.
+    pub(crate) options: Vec<String>,
+    pub(crate) controller: Option<Child>,
+    /// What the controller said since it told its address.
+    pub(crate) said: Arc<Mutex<String>>,
+    pub(crate) workers: Vec<(String, Child)>,
+}
+
+/// The same program, which may open so many files.
+fn limited(command: &Command, files: u32) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(command.get_program());
+    limited.args(command.get_args()).current_dir(root());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    limited
 }
 
 impl Drop for Cluster {
@@ -27,33 +49,70 @@ impl Drop for Cluster {
 
 impl Cluster {
     /// A controller and workers of these names, all of which have joined.
-    fn start(workers: &[&str]) -> Self {
-        let mut cluster = Self {
-            place: place(),
-            address: String::new(),
-            ports: ["127.0.0.1:0".to_owned(), free()],
-            controller: None,
-            workers: Vec::new(),
-        };
-        slow_down(&cluster.place);
-        cluster.start_controller();
-        let token = cluster.ask(&["token", "--uses", "9"]).expect(0).stdout;
-        cluster.place.write("join.token", token);
+    pub(crate) fn start(workers: &[&str]) -> Self {
+        Self::start_with(workers, &[])
+    }
+
+    /// The same with more arguments of the controller.
+    pub(crate) fn start_with(workers: &[&str], options: &[&str]) -> Self {
+        let place = place();
+        slow_down(&place);
+        Self::start_at(place, workers, options)
+    }
+
+    /// The same with other files.
+    pub(crate) fn start_in(place: Place, workers: &[&str]) -> Self {
+        Self::start_at(place, workers, &[])
+    }
+
+    fn start_at(place: Place, workers: &[&str], options: &[&str]) -> Self {
+        let mut cluster = Self::without_workers(place, options);
         for worker in workers {
             cluster.start_worker(worker);
         }
-        cluster.until("all workers are there", |cluster| {
-            let found = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
-            let alive = found["workers"].as_array().unwrap().iter().filter(|one| one["is_alive"] == true);
-            alive.count() == workers.len()
-        });
+        cluster.until_joined(workers.len());
         cluster
     }
 
-    fn start_controller(&mut self) {
+    /// A controller, in a folder with files.
+    pub(crate) fn without_workers(place: Place, options: &[&str]) -> Self {
+        Self::without_workers_limited(place, options, None)
+    }
+
+    /// A controller that may open so many files.
+    pub(crate) fn start_limited(files: u32) -> Self {
+        Self::without_workers_limited(place(), &[], Some(files))
+    }
+
+    fn without_workers_limited(place: Place, options: &[&str], files: Option<u32>) -> Self {
+        let mut cluster = Self {
+            place,
+            files,
+            address: String::new(),
+            ports: ["127.0.0.1:0".to_owned(), free()],
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+            controller: None,
+            said: Arc::default(),
+            workers: Vec::new(),
+        };
+        cluster.start_controller();
+        let token = cluster.ask(&["token", "--uses", "9"]).expect(0).stdout;
+        cluster.place.write("join.token", token);
+        cluster
+    }
+
+    pub(crate) fn until_joined(&self, count: usize) {
+        self.until("all workers are there", |cluster| {
+            let found = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
+            let alive = found["workers"].as_array().unwrap().iter().filter(|one| one["is_alive"] == true);
+            alive.count() == count
+        });
+    }
+
+    pub(crate) fn start_controller(&mut self) {
         let state = self.place.argument("controller");
         let [listen, hosts] = self.ports.clone();
-        let mut child = command(&[
+        let mut controller = command(&[
             "controller",
             "--state",
             &state,
@@ -63,9 +122,12 @@ impl Cluster {
             &hosts,
             "--name",
             "localhost",
-        ])
-        .spawn()
-        .unwrap();
+        ]);
+        controller.args(&self.options);
+        let mut child = match self.files {
+            Some(files) => limited(&controller, files).spawn().unwrap(),
+            None => controller.spawn().unwrap(),
+        };
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.find_map(|line| {
             line.unwrap().split_once("controller at ").map(|(_, address)| address.to_owned())
@@ -73,13 +135,25 @@ impl Cluster {
         self.address = line.expect("it tells its address");
         let port = self.address.rsplit_once(':').unwrap().1.split('/').next().unwrap();
         self.ports[0] = format!("127.0.0.1:{port}");
-        std::thread::spawn(move || lines.for_each(drop));
+        let said = Arc::clone(&self.said);
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| said.lock().unwrap().push_str(&(line + "\n")));
+        });
         self.controller = Some(child);
     }
 
-    fn start_worker(&mut self, name: &str) {
+    pub(crate) fn start_worker(&mut self, name: &str) {
+        self.start_worker_with(name, &["--tier", name]);
+    }
+
+    pub(crate) fn start_worker_with(&mut self, name: &str, more: &[&str]) {
+        self.start_worker_where(name, more, &[]);
+    }
+
+    /// The same with other variables.
+    pub(crate) fn start_worker_where(&mut self, name: &str, more: &[&str], variables: &[(&str, &str)]) {
         let (state, token) = (self.place.argument(&format!("w-{name}")), self.place.argument("join.token"));
-        let child = command(&[
+        let own = [
             "worker",
             "--join",
             &self.address,
@@ -89,21 +163,19 @@ impl Cluster {
             &token,
             "--name",
             name,
-            "--tier",
-            name,
             "--quiet",
-        ])
-        .spawn()
-        .unwrap();
+        ];
+        let mut command = command(&[&own, more].concat());
+        let child = command.envs(variables.iter().copied()).spawn().unwrap();
         self.workers.push((name.to_owned(), child));
     }
 
-    fn ask(&self, arguments: &[&str]) -> Outcome {
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Outcome {
         let token = std::fs::read_to_string(self.place.path("controller/admin.token")).unwrap();
         self.ask_as(token.trim(), arguments)
     }
 
-    fn ask_as(&self, token: &str, arguments: &[&str]) -> Outcome {
+    pub(crate) fn ask_as(&self, token: &str, arguments: &[&str]) -> Outcome {
         let mut command = command(arguments);
         command.env("TIDEMILL_CONTROLLER", &self.address).env("TIDEMILL_TOKEN", token);
         let Output { status, stdout, stderr } = command.output().unwrap();
@@ -111,12 +183,16 @@ impl Cluster {
         Outcome { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
 
-    fn run(&self) -> Value {
-        self.ask(&["status", "spread", "--output", "json"]).expect(0).json()["run"].clone()
+    pub(crate) fn run(&self) -> Value {
+        self.run_of("spread")
+    }
+
+    pub(crate) fn run_of(&self, name: &str) -> Value {
+        self.ask(&["status", name, "--output", "json"]).expect(0).json()["run"].clone()
     }
 
     #[track_caller]
-    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         for _ in 0..600 {
             if is_so(self) {
                 return;
@@ -127,19 +203,19 @@ impl Cluster {
         panic!("{what}: not within a minute\n{told}");
     }
 
-    fn submit(&self) -> Outcome {
+    pub(crate) fn submit(&self) -> Outcome {
         let (workflow, plan) = (self.place.argument("workflow.yaml"), self.place.argument("plan.yaml"));
         self.ask(&["submit", &workflow, "--plan", &plan, "--output", "json"])
     }
 
-    fn until_arrived(&self, records: u64) {
+    pub(crate) fn until_arrived(&self, records: u64) {
         self.until(&format!("{records} records"), |cluster| {
             let run = cluster.run();
             run["arrived"].as_u64().unwrap() >= records || run["state"] == "complete"
         });
     }
 
-    fn outputs(&self) -> Vec<(&'static str, Vec<u8>)> {
+    pub(crate) fn outputs(&self) -> Vec<(&'static str, Vec<u8>)> {
         let files = [
             ("out/pairs.jsonl", "w-hub/runs/spread/hub"),
             ("out/counted.csv", "w-cloud/runs/spread/cloud"),
@@ -150,13 +226,13 @@ impl Cluster {
     }
 }
 
-fn slow_down(place: &Place) {
+pub(crate) fn slow_down(place: &Place) {
     place.change("workflow.yaml", "4000/s", "1000/s");
     place.change("workflow.yaml", "2000/s", "500/s");
 }
 
 /// What one process gives.
-fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn undisturbed() -> Vec<(&'static str, Vec<u8>)> {
     let place = place();
     slow_down(&place);
     tidemill(&["run", &place.argument("workflow.yaml"), "--quiet"]).expect(0);
@@ -182,6 +258,11 @@ fn a_run_survives_all_that_it_runs_on() {
     let of_hub = children(cluster.workers[1].1.id());
     assert_eq!(of_hub.len(), 1, "{of_hub:?}");
     assert!(kill(of_hub[0]));
+    // What it had written may be more than that already: another one must be there.
+    cluster.until("the hub has a process again", |cluster| {
+        let now = children(cluster.workers[1].1.id());
+        !now.is_empty() && now != of_hub
+    });
     cluster.until_arrived(1200);
     let mut controller = cluster.controller.take().unwrap();
     controller.kill().unwrap();

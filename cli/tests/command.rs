@@ -161,3 +161,17 @@ pub(crate) fn rows(text: &str) -> Vec<Value> {
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect()
 }
+
+/// Whether these programs are on this machine; says so where not, with Debian's packages of them.
+pub(crate) fn are_there(programs: &[&str], packages: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there =
+        |program: &&&str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    match programs.iter().find(|program| !is_there(program)) {
+        None => true,
+        Some(missing) => {
+            eprintln!("skipped: {missing} is not on this machine: apt-get install {packages}");
+            false
+        }
+    }
+}

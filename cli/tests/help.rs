@@ -26,6 +26,17 @@ fn every_verb_has_help_with_examples() {
         &["doctor"],
         &["completions"],
         &["man"],
+        &["top"],
+        &["up"],
+        &["down"],
+        &["ps"],
+        &["deployment"],
+        &["deployment", "logs"],
+        &["deployment", "upgrade"],
+        &["elastic"],
+        &["elastic", "attach"],
+        &["elastic", "show"],
+        &["elastic", "restore"],
     ] {
         let outcome = tidemill(&[verb, &["--help"]].concat()).expect(0);
         assert!(outcome.stdout.contains("Examples:\n  tidemill "), "{verb:?}: {}", outcome.stdout);

@@ -5,10 +5,10 @@ use crate::states::parquet_rows;
 use rustix::fs::{CWD, FileType, OFlags, mknodat};
 use serde_json::Value;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tidemill_random::Random;
 
@@ -39,7 +39,7 @@ fn place(kind: &str, path: &str, journal: &str) -> Place {
 const ROWS: usize = 40_000;
 
 /// Lines of irregular length, out of order by less than is allowed, some of which cannot be read.
-fn text(kind: &str) -> String {
+pub(crate) fn text(kind: &str) -> String {
     let mut random = Random::of_seed(11);
     let mut all = if kind == "csv" { "key,at,value\n".to_owned() } else { String::new() };
     for i in 0..ROWS {
@@ -326,6 +326,98 @@ fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
     same(&outputs(&place), &undisturbed("csv", &text));
 }
 
+/// The producer dies, and the process before all has come through: that the stream had ended was not for good.
+#[test]
+fn a_stream_whose_producer_died_first_is_read_on() {
+    let (place, text) = (place("jsonl", "'-'", "journal: {}"), text("jsonl"));
+    let slow =
+        "  - {id: slow, kind: jsonl, input: some, options: {path: slow.pipe, metadata: true}}\nrun: {tick";
+    place.change("workflow.yaml", "run: {tick", slow);
+    let plan = PLAN
+        .replace("classes:\n", "  - {id: slow, operator: slow, worker: hub}\nclasses:\n")
+        .replace("columns: columns}", "columns: columns, slow: slow}");
+    place.write("plan.yaml", plan + "  - {from: some, to: slow}\n");
+    let pipe = place.path("slow.pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let taken = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
+    let take = || (&taken).read(&mut [0; 1 << 14]).unwrap_or(0);
+    let start = || {
+        let [workflow, plan, state] =
+            ["workflow.yaml", "plan.yaml", "state"].map(|name| place.argument(name));
+        let arguments = ["run", &workflow, "--plan", &plan, "--state", &state, "--quiet"];
+        let mut command = command(&[&arguments[..], &["--checkpoint-interval", "20ms"]].concat());
+        command.stdin(Stdio::piped()).spawn().unwrap()
+    };
+    let end = text.match_indices('\n').nth(ROWS / 2).unwrap().0 + 1;
+    let first = text[..end].to_owned();
+    let rows = (0..=ROWS / 2).filter(|i| i % 1000 != 998 && i % 7 != 3).count();
+    let mut child = start();
+    let mut stdin = child.stdin.take().unwrap();
+    let producer = std::thread::spawn(move || stdin.write_all(first.as_bytes()).unwrap());
+    // Those of the last epoch come when no more can.
+    until(&mut child, "the end of the stream", || {
+        take();
+        std::fs::read(place.path("out/rows.jsonl"))
+            .is_ok_and(|all| all.split(|byte| *byte == b'\n').count() > rows)
+    });
+    producer.join().unwrap();
+    // What comes through now, and not all of it, makes checkpoints due.
+    for _ in 0..3 {
+        take();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(child.try_wait().unwrap().is_none(), "it had come to its end");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(checkpoint(&place) > 1);
+    // Taken until the test ends.
+    std::thread::spawn(move || {
+        for _ in 0..1_000_000 {
+            if (&taken).read(&mut [0; 1 << 16]).is_err() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let mut child = start();
+    child.stdin.take().unwrap().write_all(&text.as_bytes()[end..]).unwrap();
+    succeeds(child);
+    same(&outputs(&place), &undisturbed("jsonl", &text));
+}
+
+/// A process was killed before it had written all of a record, and there is no space for those that go on.
+#[test]
+fn bytes_that_cannot_be_taken_over_are_not_lost() {
+    let (place, text) = (place("jsonl", "'-'", "journal: {}"), text("jsonl"));
+    let (first, rest) = text.as_bytes().split_at(50_000);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(first).unwrap();
+    let mut child = start(&place, Stdio::from(reader.try_clone().unwrap()));
+    until(&mut child, "a whole record", || journal_bytes(&place) >= first.len() as u64 + 112);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (segment, bytes) = journal_end(&place).unwrap();
+    let segment = place.path("state/journals/events").join(segment);
+    OpenOptions::new().write(true).open(segment).unwrap().set_len(bytes - 4).unwrap();
+    for _ in 0..2 {
+        let [workflow, state] = ["workflow.yaml", "state"].map(|name| place.argument(name));
+        let run = command(&["run", &workflow, "--state", &state, "--quiet"]);
+        // Files of a few KiB can be written, and none of more; the system would end the process at once (SIGXFSZ).
+        let limit = "trap '' 25; ulimit -f 16; exec \"$@\"";
+        let mut limited = Command::new("sh");
+        limited.args(["-c", limit, "sh"]).arg(run.get_program()).args(run.get_args());
+        let output = limited.stdin(Stdio::from(reader.try_clone().unwrap())).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(69), "{told}");
+        assert!(told.contains("journals/events"), "{told}");
+    }
+    let child = start(&place, Stdio::from(reader));
+    writer.write_all(rest).unwrap();
+    drop(writer);
+    succeeds(child);
+    same(&outputs(&place), &undisturbed("jsonl", &text));
+}
+
 #[test]
 fn journals_are_shown_and_forgotten() {
     let (place, text) = (place("csv", "'-'", "journal: {}"), text("csv"));
@@ -368,7 +460,7 @@ fn a_stream_without_a_journal_is_refused_with_what_to_write() {
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(
-        told.contains("source 'events' reads standard input") && told.contains("`journal: {}`"),
+        told.contains("source `events` reads standard input") && told.contains("`journal: {}`"),
         "{told}"
     );
 }
@@ -444,4 +536,35 @@ fn the_report_says_what_is_promised() {
     let told = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
     let line = "rows: at least once: sink `rows` writes to standard output, which takes nothing back";
     assert_eq!(told.matches(line).count(), 2, "when it begins and in the report: {told}");
+}
+
+/// A producer that comes back and sends everything again would have it counted twice.
+#[test]
+fn a_stream_that_begins_again_is_refused() {
+    let (place, text) = (place("jsonl", "'-'", "journal: {}"), text("jsonl"));
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut child = start(&place, Stdio::from(reader));
+    writer.write_all(&text.as_bytes()[..300_007]).unwrap();
+    until(&mut child, "all of it in the journal", || journal_bytes(&place) > 300_007);
+    until(&mut child, "a checkpoint", || checkpoint(&place) > 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(writer);
+    let write = |mut child: Child, from: usize| {
+        let (mut stdin, text) = (child.stdin.take().unwrap(), text.clone());
+        let producer = std::thread::spawn(move || drop(stdin.write_all(&text.as_bytes()[from..])));
+        let output = child.wait_with_output().unwrap();
+        producer.join().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, told) = write(start(&place, Stdio::piped()), 0);
+    assert_eq!(code, Some(65), "{told}");
+    assert!(told.contains("sends everything again") && told.contains("state reset"), "{told}");
+    let show = ["state", "show", &place.argument("state"), "--output", "json"];
+    let end = tidemill(&show).expect(0).json()["journals"]["events"]["end_byte"].as_u64().unwrap();
+    assert!(told.contains(&format!("go on behind byte {end}")), "{end}: {told}");
+    // One that does as it was told.
+    let (code, told) = write(start(&place, Stdio::piped()), end as usize);
+    assert_eq!(code, Some(0), "{told}");
+    same(&outputs(&place), &undisturbed("jsonl", &text));
 }

@@ -7,7 +7,7 @@ use std::process::Child;
 use std::time::Duration;
 
 /// A run that would take minutes and writes all the time.
-fn endless() -> Place {
+pub(crate) fn endless() -> Place {
     let place = Place::empty("live");
     let lines: String = (0..20_000).map(|n| format!("{n},{}\n", n % 7)).collect();
     place.write("numbers.csv", format!("n,rest\n{lines}"));
@@ -45,7 +45,7 @@ pub(crate) fn until(holds: impl Fn() -> bool) {
 }
 
 /// Waits for the first committed line.
-fn until_committed(place: &Place) {
+pub(crate) fn until_committed(place: &Place) {
     until(|| std::fs::metadata(place.path("out/numbers.jsonl")).is_ok_and(|file| file.len() > 0));
 }
 
@@ -148,7 +148,7 @@ fn batch_sizes_and_missed_levels_are_metrics() {
     clippy::zombie_processes,
     reason = "the caller waits for it; where the test fails, its end takes all along"
 )]
-fn serving(place: &Place) -> (Child, String) {
+pub(crate) fn serving(place: &Place) -> (Child, String) {
     let arguments = ["run", &place.argument("workflow.yaml"), "--metrics", "127.0.0.1:0"];
     let mut child = command(&arguments).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -165,7 +165,7 @@ fn serving(place: &Place) -> (Child, String) {
     }
 }
 
-fn get(address: &str, path: &str) -> String {
+pub(crate) fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
     let mut answer = String::new();

@@ -230,3 +230,56 @@ fn a_worker_that_is_killed_without_a_state_ends_the_run() {
     assert!(found.iter().all(|pid| gone(*pid)), "a worker outlives its run");
     assert!(!Path::new(&place.path("out/.pairs.jsonl.lock")).exists());
 }
+
+/// What the descriptors of a process are of: `socket:[4711]`, `/memfd:tidemill-ring (deleted)`.
+fn descriptors(pid: u32) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let targets = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    targets.map(|target| target.display().to_string()).collect()
+}
+
+/// The lines of this table of the system that are of sockets of these processes.
+fn sockets_in(table: &str, pids: &[u32]) -> Vec<String> {
+    let text = std::fs::read_to_string(table).unwrap_or_default();
+    let own: Vec<String> = pids.iter().flat_map(|pid| descriptors(*pid)).collect();
+    let inode = |line: &str| line.split_whitespace().nth(9).map(|inode| format!("socket:[{inode}]"));
+    let lines = text.lines().skip(1).filter(|line| inode(line).is_some_and(|inode| own.contains(&inode)));
+    lines.map(str::to_owned).collect()
+}
+
+/// Sockets without files, and memory that they share; nothing of them is left, although nobody could clear it away.
+#[test]
+fn processes_of_one_machine_share_memory_and_leave_no_sockets() {
+    let place = place();
+    let (workflow, plan) = (place.argument("workflow.yaml"), place.argument("plan.yaml"));
+    let arguments = ["run", &workflow, "--plan", &plan, "--processes", "--quiet", "--rate", "100/s"];
+    let mut child = command(&arguments).spawn().unwrap();
+    let workers = started(&mut child);
+    let has_ring = |pid: &u32| descriptors(*pid).iter().any(|of| of.contains("memfd:tidemill-ring"));
+    while !workers.iter().all(has_ring) {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let all: Vec<u32> = workers.iter().copied().chain([child.id()]).collect();
+    let named = |pid: &u32| {
+        let table = std::fs::read_to_string("/proc/net/unix").unwrap();
+        table.lines().filter(|line| line.contains(&format!(" @tidemill-{pid}-"))).count()
+    };
+    assert!(all.iter().all(|pid| named(pid) > 0), "somebody does not listen");
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        assert_eq!(sockets_in(table, &all), Vec::<String>::new(), "{table}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(workers.iter().all(|pid| gone(*pid)), "a worker outlives its run");
+    // The kernel lets go of the sockets of a process a moment after it is gone.
+    let is_free = |pid: &u32| {
+        (0..1000).any(|_| {
+            named(pid) == 0 || {
+                std::thread::sleep(Duration::from_millis(10));
+                false
+            }
+        })
+    };
+    assert!(all.iter().all(is_free), "a socket outlives its run");
+}

@@ -121,9 +121,9 @@ fn a_new_project_is_profiled() {
         }
     }
     // The file has 201 readings, some of which are not valid.
-    let ratio = profile.output_per_input("valid", None);
+    let ratio = profile.output_per_input("valid", &Default::default());
     assert!(ratio > 0.8 && ratio < 1.0, "{ratio}");
-    assert!(profile.output_per_input("per_sensor", None) < 0.5);
+    assert!(profile.output_per_input("per_sensor", &Default::default()) < 0.5);
     assert!(profile.bytes_per_record("readings", "valid", &Default::default()).unwrap().0 > 50);
     let files =
         ["workflow.yaml", "infrastructure.yaml", "profile/profile.yaml"].map(|file| project.argument(file));

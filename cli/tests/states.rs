@@ -183,7 +183,7 @@ fn two_runs_do_not_share_a_state() {
     child.wait().unwrap();
     // Nothing is left of the lock.
     tidemill(&["state", "reset", &state]).expect(0);
-    assert!(tidemill(&["state", "show", &state]).expect(78).stderr.contains("no state"));
+    assert!(tidemill(&["state", "show", &state]).expect(66).stderr.contains("no state"));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_changed_workflow_is_refused_before_anything_is_touched() {
     let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
     assert!(refused.contains("changed: counted") && refused.contains("state reset"), "{refused}");
     let told = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
-    assert!(told.contains("changed: counted"), "{told}");
+    assert!(told.contains("options.size: 5s -> 4s") && told.contains("begins anew"), "{told}");
     assert_eq!((std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place)), before);
 }
 
@@ -215,7 +215,7 @@ fn an_output_that_lost_rows_is_not_continued() {
     let refused = tidemill(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
     let told = refused.stderr.clone();
     assert!(
-        refused.code != Some(0) && told.contains("pairs.jsonl") && told.contains("state reset"),
+        refused.code == Some(65) && told.contains("pairs.jsonl") && told.contains("state reset"),
         "{told}"
     );
     assert_eq!(place.read("out/pairs.jsonl"), "{}\n");
@@ -228,4 +228,16 @@ fn what_is_read_only_once_has_no_state() {
     let refused = tidemill(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
     assert!(refused.stderr.contains("cannot be read again"), "{}", refused.stderr);
     assert_eq!(refused.code, Some(78));
+    assert!(
+        refused.stderr.contains("E0614") && refused.stderr.contains("`journal: {}`"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!place.path("state").exists() && !place.path("out").exists(), "nothing is left");
+    // Where the workflow itself has the state, looking at it is enough.
+    tidemill(&["validate", &place.argument("workflow.yaml")]).expect(0);
+    place.change("workflow.yaml", "run: {tick", "checkpoint: {state: state}\nrun: {tick");
+    let told = tidemill(&["validate", &place.argument("workflow.yaml")]).expect(78).stderr;
+    assert!(told.contains("E0614") && told.contains("path: \"-\""), "{told}");
+    assert!(!place.path("state").exists(), "nothing is left");
 }

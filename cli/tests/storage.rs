@@ -195,7 +195,7 @@ fn a_state_that_is_damaged_is_refused_and_goes_on_from_a_copy() {
             let refused = tidemill(&arguments);
             assert_eq!(
                 refused.code,
-                Some(69),
+                Some(65),
                 "{name}, {:?} of {} bytes",
                 change.as_ref().map(Vec::len),
                 content.len()
@@ -240,7 +240,7 @@ fn a_bucket_with_a_damaged_object_is_refused_and_goes_on_from_a_copy() {
                 Some(bytes) => server.put(&name, bytes),
                 None => server.remove(&name),
             }
-            let told = buckets::tidemill(&server, &arguments).expect(69).stderr;
+            let told = buckets::tidemill(&server, &arguments).expect(65).stderr;
             assert!(told.contains(name.rsplit('/').next().unwrap()), "{name}: {told}");
             assert_eq!(server.object(&name), change, "{name} was touched");
             server.put(&name, &content);

@@ -17,7 +17,7 @@ pub enum Scale {
 pub struct Curve {
     /// Points from left to right.
     pub points: Vec<(f64, f64)>,
-    /// Number of the page's colour, 1 to 4.
+    /// Number of the page's colour, 1 to 8.
     pub colour: usize,
     /// Whether the room below is filled.
     pub filled: bool,

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::digest::sha256;
-use tidemill_spec::manifest::{self, Initial, Manifest, OriginKind, OutputType};
-use tidemill_spec::span::Span;
+use tidemill_spec::manifest::{
+    self, Initial, Manifest, ModelInput, ModelOutput, OriginKind, OutputType, Postprocess,
+};
+use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, ElementType};
 
 /// Where the values of one input of the file come from.
@@ -74,6 +76,29 @@ impl Blueprint {
     pub fn read(manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
         let manifest = load_manifest(manifest_path).map_err(|errors| vec![ModelError::Manifest(errors)])?;
         Self::check(manifest, manifest_path)
+    }
+
+    /// Reads a manifest alone, whatever is known of its file: types can be checked with it, and [`crate::choice::load`] refuses it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the manifest itself, its steps included.
+    pub fn read_manifest(manifest_path: &Path) -> Result<Arc<Self>, Vec<ModelError>> {
+        let manifest = load_manifest(manifest_path).map_err(|errors| vec![ModelError::Manifest(errors)])?;
+        let mut errors = Vec::new();
+        // Published figures come without what a run needs.
+        if manifest.origin.kind != OriginKind::Published {
+            manifest.inputs.iter().for_each(|input| errors.extend(wrong_input_steps(input)));
+            let is_whole = |output: &&ModelOutput| !reads_metadata(output);
+            manifest
+                .outputs
+                .iter()
+                .filter(is_whole)
+                .for_each(|output| errors.extend(wrong_output_steps(output)));
+        }
+        match errors.is_empty() {
+            true => Ok(Arc::new(Self::on_paper(manifest, manifest_path))),
+            false => Err(errors),
+        }
     }
 
     /// The same for a manifest that was read already; `manifest_path` says where its file lies.
@@ -141,7 +166,7 @@ impl Blueprint {
         }))
     }
 
-    /// A model that is not here: what its manifest says is all that is known. Types can be checked with it, and
+    /// A model that is not looked at: what its manifest says is all that is known. Types can be checked with it, and
     /// [`crate::choice::load`] refuses it.
     fn on_paper(manifest: Manifest, manifest_path: &Path) -> Self {
         Self {
@@ -162,7 +187,10 @@ impl Blueprint {
         let outputs = self.manifest.outputs.iter().zip(&self.output_rows).map(|(output, row)| {
             let column_type = match output.output_type {
                 OutputType::Text => ColumnType::Text,
-                OutputType::Tensor => ColumnType::Tensor { element: output.dtype, shape: row.clone() },
+                OutputType::Tensor => {
+                    let (element, shape) = OutputSteps::column_shape(output, row);
+                    ColumnType::Tensor { element, shape }
+                }
             };
             Column::new(output.column.value.clone(), column_type)
         });
@@ -222,14 +250,7 @@ impl<'a> Comparison<'a> {
                 &input.shape,
                 &input.shape.span,
             );
-            if let Err(error) = InputSteps::new(input, &row) {
-                self.errors.push(ModelError::Steps {
-                    role: Role::Input,
-                    name: input.name.to_string(),
-                    message: error.message,
-                    span: input.preprocess.first().map_or(&input.shape.span, |step| &step.span).clone(),
-                });
-            }
+            self.errors.extend(wrong_input_steps(input));
             rows.0.push(row);
         }
         for output in &manifest.outputs {
@@ -242,14 +263,7 @@ impl<'a> Comparison<'a> {
                 &output.shape,
                 &output.shape.span,
             );
-            if let Err(error) = OutputSteps::new(output, &row) {
-                self.errors.push(ModelError::Steps {
-                    role: Role::Output,
-                    name: output.name.to_string(),
-                    message: error.message,
-                    span: output.postprocess.first().map_or(&output.shape.span, |step| &step.span).clone(),
-                });
-            }
+            self.errors.extend(wrong_output_steps(output));
             rows.1.push(row);
         }
         rows
@@ -418,6 +432,36 @@ impl<'a> Comparison<'a> {
     fn wrong_loop(&mut self, message: impl Into<String>, span: &Span) {
         self.errors.push(ModelError::Loop { message: message.into(), span: span.clone() });
     }
+}
+
+/// What is wrong with the steps in front of the model.
+fn wrong_input_steps(input: &ModelInput) -> Option<ModelError> {
+    let error = InputSteps::new(input, &row_shape(&input.shape)).err()?;
+    Some(ModelError::Steps {
+        role: Role::Input,
+        name: input.name.to_string(),
+        message: error.message,
+        span: input.preprocess.first().map_or(&input.shape.span, |step| &step.span).clone(),
+    })
+}
+
+/// What is wrong with those behind it.
+fn wrong_output_steps(output: &ModelOutput) -> Option<ModelError> {
+    let error = OutputSteps::new(output, &row_shape(&output.shape)).err()?;
+    Some(ModelError::Steps {
+        role: Role::Output,
+        name: output.name.to_string(),
+        message: error.message,
+        span: output.postprocess.first().map_or(&output.shape.span, |step| &step.span).clone(),
+    })
+}
+
+/// Whether a step takes something from the model file.
+fn reads_metadata(output: &ModelOutput) -> bool {
+    let reads = |step: &Located<Postprocess>| {
+        matches!(step.value, Postprocess::CtcDecode { alphabet_metadata: Some(_), .. })
+    };
+    output.postprocess.iter().any(reads)
 }
 
 /// The shape without the batch dimension.

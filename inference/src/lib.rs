@@ -14,6 +14,7 @@ pub mod facts;
 pub mod location;
 mod ml;
 pub mod model;
+mod output_steps;
 pub mod postprocess;
 pub mod prepared;
 pub mod preprocess;

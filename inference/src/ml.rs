@@ -6,8 +6,9 @@
 //!   inputs: [images]
 //!   variants: [models/scene-features-small.yaml, models/scene-features-large.yaml]
 //!   backend: auto          # auto | rten | ort
+//!   options: {keep: [image]}
 //! ```
-//! Columns that the manifest reads as image, sound or tensor are consumed; text stays. A record that cannot
+//! Columns that the manifest reads as image, sound or tensor are consumed unless `keep` names them; text stays. A record that cannot
 //! be used becomes a dead letter (`image_truncated`, `audio_empty`, ...) and the others of its batch go on.
 use crate::blueprint::Blueprint;
 use crate::choice;
@@ -32,11 +33,12 @@ use std::time::Duration;
 use tidemill_operators::api::{
     BoundOperator, Computation, DeadLetter, Inference, Instance, OperatorError, Output, Spread,
 };
-use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind};
+use tidemill_operators::kind::{InputPort, OperatorContext, OperatorKind, Step};
 use tidemill_operators::record::{METADATA_COLUMNS, derive_metadata, operator_number, record_schema};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::manifest::{InputType, Manifest, ModelInput};
-use tidemill_spec::types::{ColumnType, StreamType};
+use tidemill_spec::span::Located;
+use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::Value;
 
 /// The kind `ml`; see the module. Clones share what was read and loaded: each manifest and its file are read once, and a
@@ -50,6 +52,8 @@ pub struct MlKind {
 struct Models {
     /// What manifests and files say, by path of the manifest.
     blueprints: Mutex<HashMap<PathBuf, Arc<Blueprint>>>,
+    /// What manifests say alone.
+    on_paper: Mutex<HashMap<PathBuf, Arc<Blueprint>>>,
     /// Models that wait for the stage that runs them.
     loaded: Mutex<Vec<Model>>,
 }
@@ -65,6 +69,21 @@ impl MlKind {
             return Ok(Arc::clone(blueprint));
         }
         let blueprint = Blueprint::read(path)?;
+        known.insert(path.to_owned(), Arc::clone(&blueprint));
+        Ok(blueprint)
+    }
+
+    /// The manifest at this path, whose file is not looked at; it is read at the first call only. Types can be checked with it,
+    /// and nothing can be loaded.
+    ///
+    /// # Errors
+    /// As for [`Blueprint::read_manifest`].
+    pub fn on_paper(&self, path: &Path) -> Result<Arc<Blueprint>, Vec<ModelError>> {
+        let mut known = self.models.on_paper.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(blueprint) = known.get(path) {
+            return Ok(Arc::clone(blueprint));
+        }
+        let blueprint = Blueprint::read_manifest(path)?;
         known.insert(path.to_owned(), Arc::clone(&blueprint));
         Ok(blueprint)
     }
@@ -95,10 +114,19 @@ impl Models {
     }
 }
 
-/// Options of `ml`: none; the manifest says everything about the model.
-#[derive(Debug, Deserialize, JsonSchema)]
+/// Options of `ml`; the manifest says everything about the model.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Options {}
+struct Options {
+    /// Columns that the model reads and that stay in what it gives, such as the picture in which it found something.
+    /// Default: none; text always stays.
+    #[serde(default)]
+    keep: Vec<Located<String>>,
+    /// A text column with the id of the variant that gave the answer, for where several may: while an edge is cut (`when_cut:
+    /// degrade`), or a plan changes. Default: none.
+    #[serde(default)]
+    variant_column: Option<Located<String>>,
+}
 
 impl OperatorKind for MlKind {
     fn kind(&self) -> &'static str {
@@ -123,23 +151,34 @@ impl OperatorKind for MlKind {
         inputs: &[InputPort],
         options: &Value,
     ) -> Result<BoundOperator, Diagnostics> {
-        if !options.is_null() {
-            let Options {} = options.deserialize_into()?;
-        }
+        let options: Options =
+            if options.is_null() { Options::default() } else { options.deserialize_into()? };
         let path = variant(context)?;
-        let blueprint = self.blueprint(&path).map_err(ModelError::collect)?;
+        let blueprint = match context.step {
+            Step::Check => self.on_paper(&path),
+            Step::Open => self.blueprint(&path),
+        };
+        let blueprint = blueprint.map_err(ModelError::collect)?;
         let backend = context.backend.unwrap_or("auto").to_owned();
         available(&blueprint, &backend, context)?;
-        let (output, columns) = output_type(context, &inputs[0], &blueprint)?;
+        let manifest = &blueprint.manifest;
+        kept_are_read(context, &options.keep, manifest)?;
+        let keep: Vec<&str> = options.keep.iter().map(|name| name.value.as_str()).collect();
+        let kept: Vec<usize> = kept_columns(&inputs[0].stream, manifest, &keep).collect();
+        let (mut output, columns) = output_type(context, &inputs[0], &blueprint, &kept)?;
+        let answers = output.columns.len() - kept.len();
+        if let Some(name) = &options.variant_column {
+            add_variant_column(context, &mut output, name)?;
+        }
         let (id, base) = (context.id.value.clone(), context.base.to_owned());
         let models = Arc::clone(&self.models);
         let plan = Arc::new(Plan {
             operator: operator_number(&id),
             schema: record_schema(&output),
-            kept: kept_columns(&inputs[0].stream, &blueprint.manifest)
-                .map(|i| METADATA_COLUMNS + i)
-                .collect(),
+            kept: kept.into_iter().map(|i| METADATA_COLUMNS + i).collect(),
             consumed: columns.into_iter().map(|i| METADATA_COLUMNS + i).collect(),
+            answers,
+            variant: options.variant_column.is_some().then(|| manifest.id.value.clone()),
         });
         Ok(BoundOperator {
             id,
@@ -195,7 +234,7 @@ fn variant(context: &OperatorContext<'_>) -> Result<PathBuf, Diagnostics> {
         .into())
 }
 
-/// Says early if no backend can run the model.
+/// Says early if no backend can run the model, as far as this machine counts.
 fn available(blueprint: &Blueprint, backend: &str, context: &OperatorContext<'_>) -> Result<(), Diagnostics> {
     let located = |error: ModelError| -> Diagnostics {
         error
@@ -206,6 +245,9 @@ fn available(blueprint: &Blueprint, backend: &str, context: &OperatorContext<'_>
             .collect()
     };
     choice::not_allowed(blueprint, backend).map_err(located)?;
+    if context.step == Step::Check {
+        return Ok(()); // that of another machine counts
+    }
     let names: Vec<String> = match backend {
         "auto" => blueprint.manifest.backends.iter().map(ToString::to_string).collect(),
         one => vec![one.to_owned()],
@@ -228,6 +270,7 @@ fn output_type(
     context: &OperatorContext<'_>,
     port: &InputPort,
     blueprint: &Blueprint,
+    kept: &[usize],
 ) -> Result<(StreamType, Vec<usize>), Diagnostics> {
     let mut errors = Diagnostics::new();
     let mut columns = Vec::new();
@@ -239,7 +282,7 @@ fn output_type(
             Err(error) => errors.push(error),
         }
     }
-    let kept = kept_columns(&port.stream, &blueprint.manifest).map(|i| port.stream.columns[i].clone());
+    let kept = kept.iter().map(|i| port.stream.columns[*i].clone());
     let mut output = StreamType::new(kept);
     for column in blueprint.output_columns() {
         if output.column(&column.name).is_some() {
@@ -274,12 +317,61 @@ fn column_type(input: &ModelInput, row: &[usize]) -> ColumnType {
     }
 }
 
-/// Columns of the input that stay: all but those that the model reads as something else than text.
-fn kept_columns<'a>(stream: &'a StreamType, manifest: &'a Manifest) -> impl Iterator<Item = usize> + 'a {
-    (0..stream.columns.len()).filter(|i| {
+/// Columns of the input that stay: all but those that the model reads as something else than text, and those as well
+/// that are in `keep`.
+fn kept_columns<'a>(
+    stream: &'a StreamType,
+    manifest: &'a Manifest,
+    keep: &'a [&'a str],
+) -> impl Iterator<Item = usize> + 'a {
+    (0..stream.columns.len()).filter(move |i| {
         let name = stream.columns[*i].name.as_str();
-        !manifest.inputs.iter().any(|input| input.input_type != InputType::Text && input.column == name)
+        keep.contains(&name)
+            || !manifest
+                .inputs
+                .iter()
+                .any(|input| input.input_type != InputType::Text && input.column == name)
     })
+}
+
+/// Refuses to keep what the model does not read: it stays anyway, or is not there.
+fn kept_are_read(
+    context: &OperatorContext<'_>,
+    keep: &[Located<String>],
+    manifest: &Manifest,
+) -> Result<(), Diagnostics> {
+    let read: Vec<&str> = manifest.inputs.iter().map(|input| input.column.as_str()).collect();
+    let mut errors = Diagnostics::new();
+    for name in keep.iter().filter(|name| !read.contains(&name.value.as_str())) {
+        let help = tidemill_spec::diagnostic::suggestion(
+            name,
+            read.iter().copied(),
+            &format!("columns that `{}` reads", manifest.id),
+        );
+        let text = format!("`{}` keeps the column `{name}`, which its model does not read", context.id);
+        errors.push(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help));
+    }
+    errors.into_result(())
+}
+
+/// Adds the column that says which variant has answered.
+fn add_variant_column(
+    context: &OperatorContext<'_>,
+    output: &mut StreamType,
+    name: &Located<String>,
+) -> Result<(), Diagnostics> {
+    if output.column(name).is_some() {
+        let text = format!("`{}` has a column `{name}` already", context.id);
+        let help = "write another name at `variant_column`";
+        return Err(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help).into());
+    }
+    if name.is_empty() || name.starts_with('_') {
+        let text = format!("`{name}` is no name for a column of a workflow");
+        let help = "write one that does not begin with `_`, such as `answered_by`";
+        return Err(Diagnostic::error("E0559", text).at(name.span.clone()).with_help(help).into());
+    }
+    output.columns.push(Column::new(name.value.clone(), ColumnType::Text));
+    Ok(())
 }
 
 /// What all instances of one operator share.
@@ -290,6 +382,10 @@ struct Plan {
     kept: Vec<usize>,
     /// Columns of the input batch that the model's inputs read.
     consumed: Vec<usize>,
+    /// How many columns the model gives.
+    answers: usize,
+    /// What the last column says, where the workflow wants one.
+    variant: Option<String>,
 }
 
 /// One loaded model.
@@ -403,7 +499,7 @@ impl MlInstance {
     /// What the model gave, as the last columns of the output.
     fn columns(&self, results: Vec<OutputColumn>) -> Result<Vec<ArrayRef>, OperatorError> {
         let first = METADATA_COLUMNS + self.plan.kept.len();
-        let fields = self.plan.schema.fields().iter().skip(first);
+        let fields = self.plan.schema.fields().iter().skip(first).take(self.plan.answers);
         let columns = results.into_iter().zip(fields).map(|(column, field)| array(column, field.data_type()));
         columns.collect::<Result<_, _>>().map_err(arrow)
     }
@@ -426,6 +522,9 @@ impl MlInstance {
         let mut arrays = derive_metadata(batch, self.plan.operator);
         arrays.extend(self.plan.kept.iter().map(|i| batch.column(*i).clone()));
         arrays.extend(columns);
+        if let Some(variant) = &self.plan.variant {
+            arrays.push(Arc::new(StringArray::from(vec![variant.as_str(); rows.len()])));
+        }
         RecordBatch::try_new(self.plan.schema.clone(), arrays).map_err(arrow)
     }
 }

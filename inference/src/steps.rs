@@ -1,6 +1,4 @@
-//! The steps of a manifest, checked against the declared shapes and made ready to run.
-use crate::postprocess::ctc::CtcDecoder;
-use crate::postprocess::scores;
+//! The steps of a manifest before a model, checked against the declared shapes and made ready to run.
 use crate::preprocess::characters::Characters;
 use crate::preprocess::fit::FitSteps;
 use crate::preprocess::mel::{LogMel, MelSettings};
@@ -8,10 +6,10 @@ use crate::preprocess::resample::Resampler;
 use crate::preprocess::{Rejected, image, signal, wav};
 use crate::tensor::TensorData;
 use half::f16;
-use tidemill_spec::manifest::{
-    Dimension, InputType, ModelInput, ModelOutput, OutputType, Postprocess, Preprocess,
-};
+use tidemill_spec::manifest::{Dimension, InputType, ModelInput, Preprocess};
 use tidemill_spec::types::ElementType;
+
+pub use crate::output_steps::{OutputColumn, OutputSteps};
 
 /// One value of a record, as it comes out of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +36,7 @@ pub struct StepsError {
     pub message: String,
 }
 
-fn wrong<T>(message: impl Into<String>) -> Result<T, StepsError> {
+pub(crate) fn wrong<T>(message: impl Into<String>) -> Result<T, StepsError> {
     Err(StepsError { message: message.into() })
 }
 
@@ -467,121 +465,5 @@ fn step_name(step: &Preprocess) -> &'static str {
         Preprocess::Standardize {} => "standardize",
         Preprocess::Transpose {} => "transpose",
         Preprocess::Characters { .. } => "characters",
-    }
-}
-
-/// The values of one output column, one for each row.
-#[derive(Debug, Clone, PartialEq)]
-pub enum OutputColumn {
-    /// Texts.
-    Text(Vec<String>),
-    /// The values of all rows, one after another.
-    Tensor(TensorData),
-}
-
-/// The way from one model output to one column.
-pub struct OutputSteps {
-    width: usize,
-    row: usize,
-    scores: Vec<ScoreStep>,
-    text: Option<TextStep>,
-}
-
-#[derive(Clone, Copy)]
-enum ScoreStep {
-    Softmax,
-    L2Norm,
-}
-
-enum TextStep {
-    Labels(Vec<String>),
-    Ctc(CtcDecoder),
-}
-
-impl OutputSteps {
-    /// Prepares the steps of `output`. `shape`: the shape of one row, without the batch.
-    ///
-    /// # Errors
-    /// [`StepsError`] if the steps do not fit each other, the shape or the column's type.
-    pub fn new(output: &ModelOutput, shape: &[usize]) -> Result<Self, StepsError> {
-        let floats = matches!(output.dtype, ElementType::Float32 | ElementType::Float16);
-        if !output.postprocess.is_empty() && !floats {
-            return wrong(format!("steps need float32 or float16 values, the output is {}", output.dtype));
-        }
-        let width = shape.last().copied().unwrap_or(1);
-        let (mut scores, mut text) = (Vec::new(), None);
-        for step in &output.postprocess {
-            if text.is_some() {
-                return wrong("argmax and ctc_decode give text: no step can follow");
-            }
-            match &step.value {
-                Postprocess::Softmax {} => scores.push(ScoreStep::Softmax),
-                Postprocess::L2Norm {} => scores.push(ScoreStep::L2Norm),
-                Postprocess::Argmax { labels } => {
-                    if shape != [labels.len()] {
-                        return wrong(format!(
-                            "argmax has {} labels, the shape says {shape:?}",
-                            labels.len()
-                        ));
-                    }
-                    text = Some(TextStep::Labels(labels.clone()));
-                }
-                Postprocess::CtcDecode { alphabet, blank, .. } => {
-                    let decoder = CtcDecoder::new(alphabet, *blank as usize, width);
-                    let Some(decoder) = decoder.filter(|_| shape.len() == 2) else {
-                        return wrong(format!(
-                            "ctc_decode of {} characters and blank {blank} reads [steps, characters + 1] values, \
-                             the shape says {shape:?}",
-                            alphabet.chars().count()
-                        ));
-                    };
-                    text = Some(TextStep::Ctc(decoder));
-                }
-            }
-        }
-        match (output.output_type, text.is_some()) {
-            (OutputType::Text, false) => wrong("a text column needs argmax or ctc_decode as its last step"),
-            (OutputType::Tensor, true) => wrong("argmax and ctc_decode give text, the column is a tensor"),
-            _ => Ok(Self { width, row: shape.iter().product(), scores, text }),
-        }
-    }
-
-    /// Whether a text would be chosen among scores that are not numbers (NaN): then none of them is the largest.
-    pub fn is_undecided(&self, data: &TensorData) -> bool {
-        match data {
-            TensorData::Float32(values) => self.text.is_some() && values.iter().any(|value| value.is_nan()),
-            TensorData::Float16(values) => self.text.is_some() && values.iter().any(|value| value.is_nan()),
-            _ => false,
-        }
-    }
-
-    /// The column of the values of all rows.
-    pub fn apply(&self, data: TensorData) -> OutputColumn {
-        let element = data.element();
-        let mut data = if self.scores.is_empty() && self.text.is_none() { data } else { data.widened() };
-        if let TensorData::Float32(values) = &mut data {
-            for step in &self.scores {
-                match step {
-                    ScoreStep::Softmax => scores::softmax(values, self.width),
-                    ScoreStep::L2Norm => scores::l2_norm(values, self.width),
-                }
-            }
-        }
-        match (&self.text, &data) {
-            (Some(TextStep::Labels(labels)), TensorData::Float32(values)) => OutputColumn::Text(
-                values
-                    .chunks_exact(self.row.max(1))
-                    .map(|row| labels.get(scores::argmax(row)).cloned().unwrap_or_default())
-                    .collect(),
-            ),
-            (Some(TextStep::Ctc(decoder)), TensorData::Float32(values)) => OutputColumn::Text(
-                values.chunks_exact(self.row.max(1)).map(|row| decoder.decode(row)).collect(),
-            ),
-            (None, TensorData::Float32(values)) if element == ElementType::Float16 => {
-                let narrow = values.iter().map(|value| f16::from_f32(*value)).collect();
-                OutputColumn::Tensor(TensorData::Float16(narrow))
-            }
-            _ => OutputColumn::Tensor(data),
-        }
     }
 }

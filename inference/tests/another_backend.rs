@@ -95,7 +95,14 @@ fn a_registered_backend_runs_a_workflow() {
     let bound = bind_workflow(&workflow, &registry, |_| Choice::default()).unwrap();
     let plan = Plan::parse(PLAN, "plan.yaml").unwrap();
     let (sources, operators, sinks) = (bound.sources, bound.operators, bound.sinks);
-    let program = Program { plan, sources, operators, sinks, on_panic: Default::default() };
+    let program = Program {
+        plan,
+        sources,
+        operators,
+        sinks,
+        on_panic: Default::default(),
+        when_cut: Default::default(),
+    };
     let run = Run::start(program, RunOptions::default()).unwrap();
     let report = run.wait_for(Duration::from_secs(50)).expect("does not hang").unwrap();
     assert!(report.complete);

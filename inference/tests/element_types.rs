@@ -127,13 +127,8 @@ fn results(
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let backends = registered().filter(|backend| backend.name != without && (backend.open)(here).is_ok());
     let result = |name| {
-        let context = OperatorContext {
-            id: &id,
-            base: folder,
-            variants: &variants,
-            variant: None,
-            backend: Some(name),
-        };
+        let context =
+            OperatorContext { variants: &variants, backend: Some(name), ..OperatorContext::new(&id, folder) };
         let stream = StreamType::new([column.clone()]);
         let port = InputPort { from: "records".into(), stream, span: Span::nowhere() };
         let bound = MlKind::default().bind(&context, &[port], &Value::from(Node::Null));

@@ -93,6 +93,7 @@ fn steps_that_do_not_fit_are_found() {
         ("ctc", "seconds: 75ms", "seconds: 175ms"),
         ("ctc", "alphabet: \"lh\"", "alphabet: \"lhxy\""),
         ("text_sum", "length: 6", "length: 7"),
+        ("image_means", "shape: [batch, 3]}", "shape: [batch, 3], postprocess: [text_boxes: {}]}"),
     ] {
         let Err(errors) = changed(name, &[(from, to)]) else { panic!("{name}: {to} passed") };
         let codes: Vec<&str> = errors.iter().map(ModelError::code).collect();
@@ -121,4 +122,34 @@ fn loops_that_do_not_fit_are_found() {
         let Err(errors) = changed("counter", &[(from, to)]) else { panic!("{to} passed") };
         assert!(errors.iter().all(|e| ["E0501", "E0553", "E0556"].contains(&e.code())), "{to}: {errors:?}");
     }
+}
+
+/// Who judges a workflow without its models has the types that they have where they are.
+#[test]
+fn the_manifest_alone_gives_the_types_of_the_model() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut compared = 0;
+    for folder in
+        ["testdata", "../models/vqa", "../models/standard", "../models/aicity", "../models/third_party"]
+    {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap().flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|extension| extension != "yaml") {
+                continue;
+            }
+            // Other YAML files, and models that are not here.
+            let Ok(full) = Blueprint::read(&path) else { continue };
+            let alone =
+                Blueprint::read_manifest(&path).unwrap_or_else(|errors| panic!("{path:?}: {errors:?}"));
+            assert_eq!(alone.output_columns(), full.output_columns(), "{path:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 20, "{compared} models");
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(root.join("testdata/image_means.yaml")).unwrap();
+    let path = folder.path().join("m.yaml");
+    std::fs::write(&path, text.replace("width: 8, height: 8", "width: 20000, height: 20000")).unwrap();
+    let errors = Blueprint::read_manifest(&path).unwrap_err();
+    assert!(format!("{errors:?}").contains("the steps give [batch, 3, 20000, 20000]"), "{errors:?}");
 }

@@ -1,5 +1,6 @@
 //! The operator kind `ml`, from encoded records to result rows and dead letters.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, RecordBatch, StringArray};
 use arrow_array::{FixedSizeBinaryArray, Int8Array, Int64Array, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field};
@@ -13,21 +14,26 @@ use tidemill_operators::record::{
     METADATA_COLUMNS, Metadata, derive_id, operator_number, record_schema, source_id, tensor_f32, text,
 };
 use tidemill_spec::diagnostic::Diagnostics;
-use tidemill_spec::span::Span;
+use tidemill_spec::span::{SourceFile, Span};
 use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
 use tidemill_spec::value::{Node, Value};
+use tidemill_spec::yaml;
 
 fn tensor_type(width: usize) -> ColumnType {
     ColumnType::Tensor { element: ElementType::Float32, shape: vec![width] }
 }
 
 fn bind(manifest: &str, columns: Vec<Column>) -> Result<BoundOperator, Diagnostics> {
+    bind_with(manifest, columns, &Value::from(Node::Null))
+}
+
+fn bind_with(manifest: &str, columns: Vec<Column>, options: &Value) -> Result<BoundOperator, Diagnostics> {
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let (id, variants) = ("model".into(), [manifest.into()]);
     let context =
-        OperatorContext { id: &id, base: &base, variants: &variants, variant: None, backend: Some("rten") };
+        OperatorContext { variants: &variants, backend: Some("rten"), ..OperatorContext::new(&id, &base) };
     let port = InputPort { from: "records".into(), stream: StreamType::new(columns), span: Span::nowhere() };
-    MlKind::default().bind(&context, &[port], &Value::from(Node::Null))
+    MlKind::default().bind(&context, &[port], options)
 }
 
 /// Record i has the identity of number i of source 0 and event time i seconds.
@@ -95,6 +101,23 @@ fn bad_images_become_dead_letters_and_the_others_go_on() {
     assert_eq!(width, 3);
     // 0 becomes (0 - 0.5) / 0.25, 255 becomes (1 - 0.5) / 0.25.
     assert!(values.values().iter().zip([-2.0, -2.0, 2.0].iter().cycle()).all(|(a, b)| (a - b).abs() < 1e-5));
+}
+
+#[test]
+fn a_picture_stays_where_it_is_kept() {
+    let columns = vec![Column::new("image", ColumnType::Image)];
+    let options = |yaml: &str| yaml::parse(&SourceFile::new("workflow.yaml", yaml)).unwrap();
+    let operator = bind_with("image_means.yaml", columns.clone(), &options("keep: [image]")).unwrap();
+    assert_eq!(operator.output.to_string(), "{image: image, features: tensor<float32>[3]}");
+    let input = batch(columns.clone(), vec![Arc::new(BinaryArray::from(vec![&png(0)[..], &png(9)]))]);
+    let output = run(&operator, &input);
+    let pictures =
+        |batch: &RecordBatch| batch.column_by_name("image").unwrap().as_binary::<i32>().value_data().as_ptr();
+    assert_eq!(pictures(&output.batches[0]), pictures(&input), "it is not copied");
+    let error = bind_with("image_means.yaml", columns, &options("keep: [imag]")).err().unwrap();
+    let error = error.iter().next().unwrap();
+    assert_eq!((error.code, error.line(), error.column()), ("E0559", Some(1), Some(8)));
+    assert_eq!(error.help.as_deref(), Some("did you mean `image`?"));
 }
 
 #[test]
@@ -227,7 +250,7 @@ fn variants_are_found_by_path_and_by_id() {
     let id = "model".into();
     let variants = ["identity.yaml".into(), "linear.yaml".into()];
     let bind = |variant: Option<&str>, backend: Option<&str>, variants: &[_]| {
-        let context = OperatorContext { id: &id, base: &base, variants, variant, backend };
+        let context = OperatorContext { variants, variant, backend, ..OperatorContext::new(&id, &base) };
         let stream = StreamType::new([Column::new("x", tensor_type(4))]);
         let port = InputPort { from: "records".into(), stream, span: Span::nowhere() };
         MlKind::default()
@@ -258,7 +281,7 @@ fn a_model_is_read_and_loaded_once() {
     let (id, variants) = ("model".into(), ["linear.yaml".into()]);
     let base = folder.path();
     let context =
-        OperatorContext { id: &id, base, variants: &variants, variant: None, backend: Some("rten") };
+        OperatorContext { variants: &variants, backend: Some("rten"), ..OperatorContext::new(&id, base) };
     let columns = vec![Column::new("x", tensor_type(4))];
     let stream = StreamType::new(columns.clone());
     let port = InputPort { from: "records".into(), stream, span: Span::nowhere() };

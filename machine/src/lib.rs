@@ -6,6 +6,8 @@
 //! let sum: u64 = (0..1000u64).sum();
 //! assert!(sum > 0 && tidemill_machine::process_time() >= before);
 //! ```
+pub mod places;
+
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::path::PathBuf;

@@ -97,7 +97,10 @@ def backbone(graph, state, name, side):
 
 
 def save(graph, name, side, outputs, target):
-    inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, side, side])]
+    write(graph, name, [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, side, side])], outputs, target)
+
+
+def write(graph, name, inputs, outputs, target):
     outputs = [helper.make_tensor_value_info(o, TensorProto.FLOAT, ["batch", *s]) for o, s in outputs]
     model = helper.make_model(
         helper.make_graph(graph.nodes, name, inputs, outputs, graph.weights),
@@ -142,3 +145,18 @@ def convert(state, name, head_file, target):
     x = graph.node("Concat", parts, "head.probabilities", axis=2)
     graph.node("Reshape", [x, graph.weight("features_shape", np.array([0, 16 * len(last)]))], "features")
     save(graph, name, side, [("features", [16 * len(last)])], target)
+
+
+def convert_to_embedding(state, name, side, target):
+    """Writes the network without any head as `target`: bytes in, the mean of its last features out, of length 1."""
+    graph = Graph()
+    x = graph.node("Cast", ["bytes"], "bytes.float", to=TensorProto.FLOAT)
+    x = graph.node("Sub", [x, graph.weight("mean", np.float32(127))], "bytes.centred")
+    graph.node("Div", [x, graph.weight("deviation", np.float32(128))], "image")
+    x, _, channels = backbone(graph, state, name, side)["deep"]
+    x = graph.node("GlobalAveragePool", [x], "pooled")
+    x = graph.node("Flatten", [x], "flat")
+    length = graph.node("ReduceL2", [x], "length", axes=[1], keepdims=1)
+    graph.node("Div", [x, length], "embedding")
+    inputs = [helper.make_tensor_value_info("bytes", TensorProto.UINT8, ["batch", 3, side, side])]
+    write(graph, name, inputs, [("embedding", [channels])], target)

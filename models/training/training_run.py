@@ -134,10 +134,10 @@ def count_flops(model, example):
     return int(counter.get_total_flops())
 
 
-def export(model, example, name, inputs, outputs):
-    """Writes models/vqa/NAME.onnx with a free batch dimension; returns facts for the manifest."""
+def export(model, example, name, inputs, outputs, folder=MODELS):
+    """Writes NAME.onnx with a free batch dimension; returns facts for the manifest."""
     model.eval()
-    path = MODELS / f"{name}.onnx"
+    path = folder / f"{name}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
     axes = {n: {0: "batch"} for n in inputs + outputs}
     torch.onnx.export(model, example, str(path), input_names=inputs, output_names=outputs,
@@ -203,7 +203,7 @@ def commit():
     return last.stdout.strip()
 
 
-def write_manifest(name, description, facts, script, seed, inputs, outputs, metric, note=None):
+def write_manifest(name, description, facts, script, seed, inputs, outputs, metric, note=None, folder=MODELS):
     origin = {"kind": "trained", "script": f"models/training/{script}", "commit": commit(),
               "seed": seed}
     if note:
@@ -220,12 +220,15 @@ def write_manifest(name, description, facts, script, seed, inputs, outputs, metr
         "backends": _Flow(["rten", "ort"]),
         "inputs": ports(inputs), "outputs": ports(outputs),
     }
-    previous = MODELS / f"{name}.yaml"
     manifest["metric"] = metric
     text = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
-    previous.write_text(
+    (folder / f"{name}.yaml").write_text(
         "# yaml-language-server: $schema=../../spec/schemas/model.schema.json\n" + text
     )
+
+
+def measured(name, value, interval, samples):
+    return {"name": name, "value": value, "interval": _Flow(interval), "samples": samples, "higher_is_better": True}
 
 
 def pending(name):

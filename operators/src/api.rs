@@ -9,12 +9,16 @@
 //! | [`Stateful`] | when the epoch is complete, rows in a fixed order; joins before | snapshot at checkpoints |
 //! | [`Inference`] | in batches chosen by the engine, on an executor thread | none |
 //!
+//! All of them may give any number of rows for a row, none too: [`unfold_metadata`](crate::record::unfold_metadata) makes
+//! their identities. A row of which nothing comes although nothing is wrong with it is neither a drop nor a dead letter.
+//!
 //! See `filter.rs`, `join.rs` for small examples of the first two.
 use crate::record::{EventTime, Metadata, RecordId};
 use crate::values::{Values, row_values};
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,16 +147,52 @@ pub trait Stateful: Send {
     }
     /// The whole state.
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError>;
+    /// What writes the whole state as it is now: on another thread, while this operator goes on. It gives what
+    /// [`Stateful::snapshot`] would give now. For operators with much state, which can hand out what they keep sooner than write it.
+    ///
+    /// # Errors
+    /// Those of [`Stateful::snapshot`].
+    fn capture(&mut self) -> Result<WriteSnapshot, OperatorError> {
+        let bytes = self.snapshot()?;
+        Ok(Box::new(move || Ok(bytes)))
+    }
     /// Replaces the state by a snapshot of the same operator.
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), OperatorError>;
+    /// Whether what it keeps can be divided by keys: see [`Stateful::take_in`].
+    fn is_divisible(&self) -> bool {
+        false
+    }
+    /// Adds what a snapshot of the same operator has of some keys, of which this one has nothing yet. All that are taken in are of
+    /// the same epoch. So a state that several stages kept can be kept by more or fewer.
+    ///
+    /// # Errors
+    /// It cannot be divided, the snapshot cannot be read, or it has not come as far as those that were taken in before.
+    fn take_in(&mut self, snapshot: &[u8], takes: &TakesKeys<'_>) -> Result<(), OperatorError> {
+        let _ = (snapshot, takes);
+        Err(OperatorError::new("what this operator keeps cannot be divided"))
+    }
     /// Bytes of state, for accounting.
     fn state_bytes(&self) -> usize {
         0
     }
 }
 
-/// A model: a batch in, a batch out, on an executor thread of the engine. Row i of the outputs belongs to
-/// one input row; rows may be missing (then they are dead letters). Stateless between calls.
+/// Writes a state that was captured: see [`Stateful::capture`].
+pub type WriteSnapshot = Box<dyn FnOnce() -> Result<Vec<u8>, OperatorError> + Send>;
+
+/// The keys of rows in a state.
+pub struct StateKeys<'a> {
+    /// What the source said of each row: its class and its place in that.
+    pub classes: &'a UInt32Array,
+    /// The values of the column that [`Spread::Column`] names, where there is one.
+    pub first: Option<&'a ArrayRef>,
+}
+
+/// Says which rows of a state are taken.
+pub type TakesKeys<'a> = dyn Fn(&StateKeys<'_>) -> BooleanArray + 'a;
+
+/// A model: a batch in, a batch out, on an executor thread of the engine. Each row of the outputs comes from one input row
+/// and has its source and sequence; a row may give several or none. Stateless between calls.
 pub trait Inference: Send {
     /// Runs the model on one batch (1 ..= max batch rows).
     fn infer(&mut self, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError>;
@@ -303,6 +343,41 @@ pub struct JournalledReading {
     pub place: fn(&SourcePosition) -> Option<u64>,
 }
 
+/// Gives the names of the files of a folder in the order in which they are read.
+pub type ListFiles = Arc<dyn Fn() -> std::io::Result<Vec<OsString>> + Send + Sync>;
+
+/// What a source reads that can be looked at without it: whether it is still the same.
+#[derive(Clone)]
+pub enum SourceInput {
+    /// One file.
+    File {
+        /// Its path, relative to this process.
+        path: PathBuf,
+        /// Whether records that are added at its end are read as if they had always been there.
+        may_grow: bool,
+    },
+    /// Files of a folder; each is a record.
+    Folder {
+        /// Its path, relative to this process.
+        path: PathBuf,
+        /// Those that are there now.
+        names: ListFiles,
+        /// Whether files that are added behind the last one are read as if they had always been there.
+        may_grow: bool,
+    },
+}
+
+impl SourceInput {
+    /// The same, read again and again: what is added comes in the middle of what is read.
+    #[must_use]
+    pub fn repeated(self) -> Self {
+        match self {
+            Self::File { path, .. } => Self::File { path, may_grow: false },
+            Self::Folder { path, names, .. } => Self::Folder { path, names, may_grow: false },
+        }
+    }
+}
+
 /// A source with checked options.
 #[derive(Clone)]
 pub struct BoundSource {
@@ -323,11 +398,16 @@ pub struct BoundSource {
     /// Whether its records have event times of their own that go on to its end: not those of a source that repeats. Sources
     /// without a rate that meet are read side by side by these times.
     pub has_event_times: bool,
+    /// Records that follow each other with the same event time, such as the frames of several cameras; 1 where that is not
+    /// known. What follows event time takes them when the last of them has come.
+    pub at_one_time: u32,
     /// What it reads, in words, where that can be read only once (standard input, a pipe, a device); the same for two
     /// sources that would take each other's records. `None`: every reader that is made begins at the start.
     pub stream: Option<String>,
     /// How it can read what `stream` tells through a journal, if it can.
     pub journalled: Option<JournalledReading>,
+    /// The files that it reads; none: it reads none, or what it reads cannot be looked at beside it.
+    pub input: Option<SourceInput>,
     /// The journal that the workflow wants for it.
     pub journal: Option<JournalOptions>,
     /// Makes one reader.
@@ -335,6 +415,11 @@ pub struct BoundSource {
 }
 
 impl BoundSource {
+    /// Whether it gives records when they come, and has no schedule: what it gives is the load then.
+    pub fn gives_what_comes(&self) -> bool {
+        self.rate_per_second.is_none() && (self.live || self.stream.is_some())
+    }
+
     /// What it promises.
     pub fn promise(&self) -> SourcePromise {
         if self.stream.is_none() && !self.live {
@@ -423,6 +508,11 @@ pub struct GroundTruth {
     /// Whether each key counts once, at its first result: a source before the sink starts again at its end, and the
     /// same record again says nothing new.
     pub once: bool,
+    /// Truth of tracks: then `key` is the column of the camera, `prediction` that of the identity, and what is right is
+    /// counted in boxes, so that the share is IDF1.
+    pub tracks: Option<Arc<crate::track_truth::TrackTruth>>,
+    /// Right texts, compared character by character: what is right is counted in characters.
+    pub texts: Option<Arc<crate::text_truth::TextTruth>>,
 }
 
 /// A sink with checked options.

@@ -1,6 +1,10 @@
 //! From a workflow to operators that can run: every kind is looked up, every option checked, the types of all
 //! connected ports compared. All errors are found in one go; what stands behind a broken operator is not blamed.
 //!
+//! There are two steps. [`check`] judges by what the workflow's own files say, the manifests of its models among them: all types,
+//! what sources and sinks promise, and what only opening shows. [`Checked::open`] looks into what is opened on this host: files
+//! of data, models, programs. [`bind_workflow`] is both at once, of all parts, on the one machine that has everything.
+//!
 //! | code | meaning |
 //! |---|---|
 //! | `E0601` | the type of an output does not fit the input it is connected to |
@@ -17,6 +21,8 @@
 //! | `E0612` | both inputs of a join send a column of the same name |
 //! | `E0613` | `variants`, `backend` or `batching` on an operator that runs no model |
 //! | `E0614` | a source that can be read only once, where it would be read again |
+//! | `E0616` | opening found something else than was checked |
+//! | `E0620` | rows that may be taken back, at an operator or sink that only adds |
 //!
 //! ```
 //! use tidemill_operators::{bind::{Choice, bind_workflow}, registry::Registry};
@@ -37,22 +43,27 @@
 //! assert_eq!(bound.operators["high"].output.to_string(), "{v: float64}");
 //! assert_eq!(bound.inputs["out"], ["high"]);
 //! ```
+mod ends;
 pub mod files;
 mod rest;
 mod streams;
+mod truth;
+mod unopened;
+mod variants;
 
-use crate::api::{BoundOperator, BoundSink, BoundSource, GroundTruth};
-use crate::ground_truth;
-use crate::kind::{EndContext, InputPort, OperatorContext};
+pub use unopened::Unopened;
+
+use crate::api::{BoundOperator, BoundSink, BoundSource};
+use crate::kind::{InputPort, Step};
 use crate::registry::Registry;
-use crate::sources::repeat::repeated;
+use ends::{bind_sink, bind_source};
 use files::Files;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
-use tidemill_spec::span::Located;
-use tidemill_spec::types::{ColumnType, StreamType};
+use tidemill_spec::types::StreamType;
 use tidemill_spec::workflow::{Input, Operator, Sink, Source, Workflow};
+use unopened::Findings;
+use variants::{bind_one, bind_variants, other_type};
 
 /// Which model and backend an operator is bound with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,6 +72,19 @@ pub struct Choice {
     pub variant: Option<String>,
     /// Backend; `None`: the workflow's, else the kind decides.
     pub backend: Option<String>,
+}
+
+/// A part of a workflow, which is opened where it runs.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// What a source reads.
+    Source(&'a Source),
+    /// The models of an operator, all of its variants.
+    Operator(&'a Operator),
+    /// What a sink reads beside its rows.
+    Sink(&'a Sink),
+    /// The right answers of a sink.
+    GroundTruth(&'a Sink),
 }
 
 /// A workflow whose kinds, options and types fit.
@@ -82,17 +106,29 @@ pub struct BoundWorkflow {
 }
 
 impl BoundWorkflow {
+    fn of(workflow: &Workflow, registry: &Registry) -> Self {
+        Self {
+            workflow: workflow.clone(),
+            sources: BTreeMap::new(),
+            operators: BTreeMap::new(),
+            sinks: BTreeMap::new(),
+            order: Vec::new(),
+            inputs: BTreeMap::new(),
+            registry: registry.clone(),
+        }
+    }
+
     /// Type of what a source or operator sends.
     pub fn output(&self, id: &str) -> Option<&StreamType> {
         self.sources.get(id).map(|s| &s.output).or_else(|| self.operators.get(id).map(|o| &o.output))
     }
 
-    /// The same operator with another variant or backend; several may run at once.
+    /// The same operator with another variant or backend, opened or only checked; several may run at once.
     ///
     /// # Errors
     /// `E0608` for an unknown operator, `E0602` if this variant sends another type than the one bound first, and
     /// whatever is wrong with the variant itself.
-    pub fn bind_operator(&self, id: &str, choice: &Choice) -> Result<BoundOperator, Diagnostics> {
+    pub fn bind_operator(&self, id: &str, choice: &Choice, step: Step) -> Result<BoundOperator, Diagnostics> {
         let Some(operator) = self.workflow.operators.iter().find(|o| o.id.value == id) else {
             let names = self.workflow.operators.iter().map(|o| o.id.value.as_str());
             return Err(Diagnostic::error("E0608", format!("there is no operator `{id}`"))
@@ -104,7 +140,7 @@ impl BoundWorkflow {
             .iter()
             .filter_map(|input| Some(port(input, self.output(&input.from)?.clone())))
             .collect::<Vec<_>>();
-        let bound = bind_one(operator, &self.registry, &self.workflow, &ports, choice)?;
+        let bound = bind_one(operator, &self.registry, &self.workflow, &ports, choice, step)?;
         match self.operators.get(id) {
             Some(first) if first.output != bound.output => {
                 let name = choice.variant.as_deref().unwrap_or("its first variant");
@@ -113,6 +149,83 @@ impl BoundWorkflow {
             _ => Ok(bound),
         }
     }
+}
+
+/// A workflow that is right as far as its own files tell.
+#[derive(Clone)]
+pub struct Checked {
+    bound: BoundWorkflow,
+    choices: BTreeMap<String, Choice>,
+    unopened: Vec<Unopened>,
+}
+
+impl Checked {
+    /// Its types and promises. Operators whose manifests are not here, and what stands behind them, are left out.
+    pub fn bound(&self) -> &BoundWorkflow {
+        &self.bound
+    }
+
+    /// What only opening shows.
+    pub fn unopened(&self) -> &[Unopened] {
+        &self.unopened
+    }
+
+    /// Looks into what is opened on this host.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn open(&self, is_here: impl Fn(Part<'_>) -> bool) -> Result<BoundWorkflow, Diagnostics> {
+        let bound = &self.bound;
+        let choose = |id: &str| self.choices.get(id).cloned().unwrap_or_default();
+        bind(&bound.workflow, &bound.registry, choose, is_here).map(|(bound, _)| bound)
+    }
+
+    /// Compares what was found on opening with what was checked, where somebody else has judged the workflow without a look at
+    /// the files, and has told what it promises.
+    ///
+    /// # Errors
+    /// `E0616` for each source that is something else than it was taken for.
+    pub fn compare(&self, opened: &BoundWorkflow) -> Result<(), Diagnostics> {
+        let mut errors = Diagnostics::new();
+        for source in &self.bound.workflow.sources {
+            let both = self.bound.sources.get(&source.id.value).zip(opened.sources.get(&source.id.value));
+            let Some((checked, opened)) = both else { continue };
+            let place = source.options.get("path").map_or(&source.id.span, |path| &path.span);
+            if checked.output != opened.output {
+                let (found, expected) = (&opened.output, &checked.output);
+                let text = format!("source `{}` sends {found}, and was checked as {expected}", source.id);
+                let help = "give all machines the same version of this program and the same workflow";
+                errors.push(Diagnostic::error("E0616", text).at(place.clone()).with_help(help));
+            } else if checked.promise() != opened.promise() {
+                let found = opened.stream.as_deref().unwrap_or("a file");
+                let text = format!(
+                    "source `{}` was taken for a file that can be read again, and reads {found}",
+                    source.id
+                );
+                let help = "write `stream: until_end` (or `forever`) beside its path and `journal: {}` beside its options, or \
+                            write the path of a file";
+                errors.push(Diagnostic::error("E0616", text).at(place.clone()).with_help(help));
+            }
+        }
+        errors.into_result(())
+    }
+}
+
+/// Checks every source, operator and sink of a workflow by what its own files say, as [`bind_workflow`] without a look at
+/// files of data, models and programs.
+///
+/// # Errors
+/// Everything that is wrong with the kinds, options, connected types and manifests, each at its place.
+pub fn check(
+    workflow: &Workflow,
+    registry: &Registry,
+    choose: impl Fn(&str) -> Choice,
+) -> Result<Checked, Diagnostics> {
+    let ids = workflow.operators.iter().map(|operator| operator.id.value.clone());
+    let choices: BTreeMap<String, Choice> = ids.map(|id| (id.clone(), choose(&id))).collect();
+    let chosen = |id: &str| choices.get(id).cloned().unwrap_or_default();
+    let (bound, unopened) = bind(workflow, registry, chosen, |_| false)?;
+    Ok(Checked { bound, choices, unopened })
 }
 
 /// Binds every source, operator and sink of a workflow. `choose` says which variant and backend an operator (by id)
@@ -125,19 +238,29 @@ pub fn bind_workflow(
     registry: &Registry,
     choose: impl Fn(&str) -> Choice,
 ) -> Result<BoundWorkflow, Diagnostics> {
+    bind(workflow, registry, choose, |_| true).map(|(bound, _)| bound)
+}
+
+/// Binds all parts, and opens those for which `is_here` holds.
+fn bind(
+    workflow: &Workflow,
+    registry: &Registry,
+    choose: impl Fn(&str) -> Choice,
+    is_here: impl Fn(Part<'_>) -> bool,
+) -> Result<(BoundWorkflow, Vec<Unopened>), Diagnostics> {
+    let step = |part: Part<'_>| if is_here(part) { Step::Open } else { Step::Check };
     let mut errors = Diagnostics::new();
-    let mut bound = BoundWorkflow {
-        workflow: workflow.clone(),
-        sources: BTreeMap::new(),
-        operators: BTreeMap::new(),
-        sinks: BTreeMap::new(),
-        order: Vec::new(),
-        inputs: BTreeMap::new(),
-        registry: registry.clone(),
-    };
+    let mut bound = BoundWorkflow::of(workflow, registry);
+    let mut findings = Findings::new(workflow, registry);
     for source in &workflow.sources {
-        match bind_source(source, registry, workflow) {
-            Ok(source) => drop(bound.sources.insert(source.id.clone(), source)),
+        let step = step(Part::Source(source));
+        match bind_source(source, registry, workflow, step) {
+            Ok(bound_source) => {
+                if step == Step::Check {
+                    findings.source(source, &bound_source);
+                }
+                bound.sources.insert(bound_source.id.clone(), bound_source);
+            }
             Err(found) => errors.append(found),
         }
     }
@@ -153,8 +276,16 @@ pub fn bind_workflow(
             .map(|input| Some(port(input, bound.output(&input.from)?.clone())))
             .collect();
         // Without the type of an input nothing can be said; its own error is reported already.
-        let Some(ports) = ports else { continue };
-        match bind_variants(operator, registry, workflow, &ports, &choose(&operator.id)) {
+        let Some(ports) = ports else {
+            findings.behind(&operator.id, operator.inputs.iter());
+            continue;
+        };
+        let step = step(Part::Operator(operator));
+        let (mut operator, mut choice) = (operator.clone(), choose(&operator.id));
+        if step == Step::Check && !findings.manifests(&mut operator, &mut choice) {
+            continue;
+        }
+        match bind_variants(&operator, registry, workflow, &ports, &choice, step) {
             Ok(operator) => drop(bound.operators.insert(operator.id.clone(), operator)),
             Err(found) => errors.append(found),
         }
@@ -162,9 +293,14 @@ pub fn bind_workflow(
     let mut files = Files::of(workflow);
     for sink in &workflow.sinks {
         bound.inputs.insert(sink.id.value.clone(), vec![sink.input.from.value.clone()]);
-        let Some(stream) = bound.output(&sink.input.from).cloned() else { continue };
-        match bind_sink(sink, registry, workflow, stream) {
+        let Some(stream) = bound.output(&sink.input.from).cloned() else {
+            findings.behind(&sink.id, [&sink.input]);
+            continue;
+        };
+        let steps = (step(Part::Sink(sink)), step(Part::GroundTruth(sink)));
+        match bind_sink(sink, registry, workflow, stream, steps) {
             Ok(sink_bound) => {
+                findings.sink(sink, steps);
                 for file in &sink_bound.files {
                     files.write(file, &format!("sink `{}`", sink.id), &sink.id.span, &mut errors);
                 }
@@ -177,223 +313,11 @@ pub fn bind_workflow(
         files.write(&workflow.resolve(&path.value), "`dead_letters`", &path.span, &mut errors);
     }
     errors.sort();
-    errors.into_result(bound)
+    errors.into_result((bound, findings.into_all()))
 }
 
 fn port(input: &Input, stream: StreamType) -> InputPort {
     InputPort { from: input.from.value.clone(), stream, span: input.from.span.clone() }
-}
-
-fn unknown_kind<'a>(
-    what: &str,
-    kind: &Located<String>,
-    registry: &'a Registry,
-    role: crate::registry::Role,
-) -> Diagnostics {
-    let kinds: Vec<&'a str> = registry.kinds().iter().filter(|k| k.role == role).map(|k| k.kind).collect();
-    Diagnostic::error("E0604", format!("there is no {what} kind `{kind}`"))
-        .at(kind.span.clone())
-        .with_help(suggestion(kind, kinds, &format!("{what} kinds")))
-        .into()
-}
-
-fn bind_source(
-    source: &Source,
-    registry: &Registry,
-    workflow: &Workflow,
-) -> Result<BoundSource, Diagnostics> {
-    let Some(kind) = registry.source(&source.kind) else {
-        return Err(unknown_kind("source", &source.kind, registry, crate::registry::Role::Source));
-    };
-    let context = EndContext { id: &source.id, base: &workflow.directory.0 };
-    let mut bound = rest::bind(&source.options, |options| kind.bind(&context, options))?;
-    if let Some(key) = &source.key {
-        check_key(&source.id, key, &bound.output)?;
-        bound.key = Some(key.value.clone());
-    }
-    bound.rate_per_second = source.rate.as_ref().map(|rate| rate.0);
-    bound.journal.clone_from(&source.journal);
-    if source.repeat {
-        bound.make = repeated(Arc::clone(&bound.make));
-        bound.has_event_times = false; // they begin again with each lap
-    }
-    Ok(bound)
-}
-
-fn check_key(source: &str, key: &Located<String>, output: &StreamType) -> Result<(), Diagnostic> {
-    let names = output.columns.iter().map(|c| c.name.as_str());
-    match output.column(key).map(|c| &c.column_type) {
-        Some(ColumnType::Text | ColumnType::Int64 | ColumnType::Bool) => Ok(()),
-        Some(other) => Err(Diagnostic::error(
-            "E0601",
-            format!("the key `{key}` of `{source}` is {other}, expected text, int64 or bool"),
-        )
-        .at(key.span.clone())
-        .with_help("leave `key` out, then the records are spread by their number")),
-        None => Err(Diagnostic::error("E0605", format!("source `{source}` has no column `{key}`"))
-            .at(key.span.clone())
-            .with_help(suggestion(key, names, "columns of the source"))),
-    }
-}
-
-fn bind_variants(
-    operator: &Operator,
-    registry: &Registry,
-    workflow: &Workflow,
-    ports: &[InputPort],
-    choice: &Choice,
-) -> Result<BoundOperator, Diagnostics> {
-    let bound = bind_one(operator, registry, workflow, ports, choice)?;
-    let mut errors = Diagnostics::new();
-    // The chosen one may be named by the manifest's id, so all are bound: reading a manifest is cheap.
-    for variant in operator.variants.iter().filter(|v| Some(&v.value) != choice.variant.as_ref()) {
-        // The backend was chosen for the one that runs; another variant may not have it.
-        let other = Choice { variant: Some(variant.value.clone()), backend: None };
-        match bind_one(operator, registry, workflow, ports, &other) {
-            Ok(other) if other.output != bound.output => {
-                errors.push(
-                    other_type(operator, variant, &other.output, &bound.output).at(variant.span.clone()),
-                );
-            }
-            Ok(_) => {}
-            Err(found) => errors.append(found),
-        }
-    }
-    errors.into_result(bound)
-}
-
-fn other_type(operator: &Operator, variant: &str, found: &StreamType, expected: &StreamType) -> Diagnostic {
-    Diagnostic::error(
-        "E0602",
-        format!("variant `{variant}` of `{}` sends {found}, another one sends {expected}", operator.id),
-    )
-    .at(operator.id.span.clone())
-    .with_help(
-        "all variants of one operator must have the same outputs, in the same order: change the manifest",
-    )
-}
-
-fn bind_one(
-    operator: &Operator,
-    registry: &Registry,
-    workflow: &Workflow,
-    ports: &[InputPort],
-    choice: &Choice,
-) -> Result<BoundOperator, Diagnostics> {
-    let Some(kind) = registry.operator(&operator.kind) else {
-        return Err(unknown_kind("operator", &operator.kind, registry, crate::registry::Role::Operator));
-    };
-    let inputs = kind.inputs();
-    if !inputs.contains(&ports.len()) {
-        let expected = match (inputs.start(), inputs.end()) {
-            (low, high) if low == high => format!("{low}"),
-            (low, high) => format!("{low} to {high}"),
-        };
-        return Err(Diagnostic::error(
-            "E0603",
-            format!(
-                "`{}` has {} input{}, kind `{}` needs {expected}",
-                operator.id,
-                ports.len(),
-                if ports.len() == 1 { "" } else { "s" },
-                operator.kind
-            ),
-        )
-        .at(operator.id.span.clone())
-        .with_help("list them as `inputs: [first, second]`")
-        .into());
-    }
-    if !kind.runs_models() {
-        without_models(operator)?;
-    }
-    let context = OperatorContext {
-        id: &operator.id,
-        base: &workflow.directory.0,
-        variants: &operator.variants,
-        variant: choice.variant.as_deref(),
-        backend: choice.backend.as_deref().or_else(|| operator.named_backend()),
-    };
-    rest::bind(&operator.options, |options| kind.bind(&context, ports, options))
-}
-
-/// Refuses what only an operator with models makes use of: it would be without any effect.
-fn without_models(operator: &Operator) -> Result<(), Diagnostics> {
-    let places = [
-        ("variants", operator.variants.first().map(|variant| &variant.span)),
-        ("backend", operator.backend.as_ref().map(|backend| &backend.span)),
-        ("batching", operator.batching.as_ref().map(|batching| &batching.max_batch.span)),
-    ];
-    let mut errors = Diagnostics::new();
-    for (key, place) in places.into_iter().filter_map(|(key, place)| Some((key, place?))) {
-        // A `batching` without `max_batch` has no place of its own.
-        let place = if place.source().is_some() { place } else { &operator.id.span };
-        let message =
-            format!("`{}` runs no model: `{key}` has no effect on kind `{}`", operator.id, operator.kind);
-        errors.push(
-            Diagnostic::error("E0613", message)
-                .at(place.clone())
-                .with_help(format!("take `{key}` out, or write `kind: ml`")),
-        );
-    }
-    errors.into_result(())
-}
-
-fn bind_sink(
-    sink: &Sink,
-    registry: &Registry,
-    workflow: &Workflow,
-    stream: StreamType,
-) -> Result<BoundSink, Diagnostics> {
-    let Some(kind) = registry.sink(&sink.kind) else {
-        return Err(unknown_kind("sink", &sink.kind, registry, crate::registry::Role::Sink));
-    };
-    let context = EndContext { id: &sink.id, base: &workflow.directory.0 };
-    let port = port(&sink.input, stream);
-    let mut bound = rest::bind(&sink.options, |options| kind.bind(&context, &port, options))?;
-    if let Some(truth) = &sink.ground_truth {
-        let mut errors = Diagnostics::new();
-        let scored = |t: &ColumnType| matches!(t, ColumnType::Text | ColumnType::Int64 | ColumnType::Bool);
-        for column in [&truth.key, &truth.prediction] {
-            if let Err(error) = port.column(&sink.id, 0, column, "text, int64 or bool", scored) {
-                errors.push(error);
-            }
-        }
-        let path = context.path(&truth.path);
-        match ground_truth::load(&path, &truth.key, &truth.truth) {
-            Ok(answers) => {
-                bound.ground_truth = Some(GroundTruth {
-                    key: truth.key.value.clone(),
-                    prediction: truth.prediction.value.clone(),
-                    answers: Arc::new(answers),
-                    once: repeats(workflow, &sink.input.from),
-                });
-            }
-            Err(error) => errors.push(
-                Diagnostic::error("E0610", format!("ground truth of `{}`: {error}", sink.id))
-                    .at(truth.path.span.clone())
-                    .with_help(error.help()),
-            ),
-        }
-        errors.into_result(())?;
-    }
-    Ok(bound)
-}
-
-/// Whether a source that starts again at its end sends to `id`, itself or through operators.
-fn repeats(workflow: &Workflow, id: &str) -> bool {
-    let mut waiting = vec![id];
-    let mut seen = BTreeSet::new();
-    while let Some(id) = waiting.pop() {
-        if !seen.insert(id) {
-            continue;
-        }
-        if workflow.sources.iter().any(|source| source.id.value == id && source.repeat) {
-            return true;
-        }
-        let operators = workflow.operators.iter().filter(|operator| operator.id.value == id);
-        waiting.extend(operators.flat_map(|o| o.inputs.iter().map(|input| input.from.value.as_str())));
-    }
-    false
 }
 
 /// Reports inputs that are no source or operator.

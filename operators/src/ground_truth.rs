@@ -9,6 +9,8 @@
 //! ```
 use crate::api::GroundTruth;
 use crate::record;
+use crate::text_truth::TextTally;
+use crate::track_truth::{TrackMeasures, TrackTally};
 use arrow_array::{Array, RecordBatch};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -128,6 +130,9 @@ pub enum Verdict {
 
 /// Compares a row with ground truth; `None` where it has no key.
 pub fn judge(truth: &GroundTruth, batch: &RecordBatch, row: usize) -> Option<Verdict> {
+    if truth.tracks.is_some() || truth.texts.is_some() {
+        return None; // a track or a line of a text alone is neither right nor wrong
+    }
     let schema = batch.schema_ref();
     let (key, prediction) = (schema.index_of(&truth.key).ok()?, schema.index_of(&truth.prediction).ok()?);
     let key = cell_text(batch, key, row)?;
@@ -145,13 +150,30 @@ pub struct Score {
     pub scored: u64,
     /// Records whose key has no ground truth.
     pub unknown: u64,
+    /// How many independent samples are as uncertain as this share: as many as were scored, but for tracks and texts, whose
+    /// boxes and characters depend on each other.
+    pub independent: u64,
     /// Keys that were scored, where each counts once; never more than there are answers.
     keys: HashSet<String>,
+    /// Where tracks are judged.
+    tracks: Option<TrackTally>,
+    /// Where texts are judged by their characters.
+    texts: Option<TextTally>,
 }
 
 impl Score {
     /// Judges the rows of a batch; with [`GroundTruth::once`] without keys that were scored here or in `before`.
     pub fn judge(&mut self, truth: &GroundTruth, batch: &RecordBatch, before: &Self) {
+        if let Some(tracks) = &truth.tracks {
+            let tally = self.tracks.get_or_insert_with(|| TrackTally::new(tracks));
+            self.unknown += tally.read(batch, &truth.key, &truth.prediction);
+            return;
+        }
+        if let Some(texts) = &truth.texts {
+            let tally = self.texts.get_or_insert_with(|| TextTally::new(texts));
+            self.unknown += tally.read(batch, &truth.key, &truth.prediction);
+            return;
+        }
         let key_column = batch.schema_ref().index_of(&truth.key).ok();
         for row in 0..batch.num_rows() {
             let verdict = match judge(truth, batch, row) {
@@ -169,6 +191,7 @@ impl Score {
                 continue;
             }
             self.scored += 1;
+            self.independent += 1;
             self.correct += u64::from(verdict == Verdict::Right);
         }
     }
@@ -177,8 +200,45 @@ impl Score {
     pub fn add(&mut self, later: Self) {
         self.correct += later.correct;
         self.scored += later.scored;
+        self.independent += later.independent;
         self.unknown += later.unknown;
         self.keys.extend(later.keys);
+        if let Some(later) = later.tracks {
+            match &mut self.tracks {
+                Some(tally) => tally.add(later),
+                None => self.tracks = Some(later),
+            }
+            self.settle();
+        }
+        if let Some(later) = later.texts {
+            match &mut self.texts {
+                Some(tally) => tally.add(later),
+                None => self.texts = Some(later),
+            }
+            self.settle();
+        }
+    }
+
+    /// What is measured of tracks beside IDF1; takes long, so it is for the end.
+    pub fn track_measures(&self) -> Option<TrackMeasures> {
+        self.tracks.as_ref().map(TrackTally::measures)
+    }
+
+    /// Counts tracks, which can be judged only together: `correct` of `scored` is IDF1 then, in boxes (twice those that agree,
+    /// of the true and the found ones). Texts too: `correct` are the characters without the errors. [`Score::add`] does that
+    /// itself.
+    pub fn settle(&mut self) {
+        if let Some(tally) = &self.tracks {
+            let found = tally.identities();
+            let total = found.total();
+            (self.correct, self.scored) = (2 * total.agreeing, total.truth + total.found);
+            self.independent = crate::track_truth::independent(&found);
+        }
+        if let Some(tally) = &mut self.texts {
+            let found = tally.errors();
+            (self.correct, self.scored) = (found.characters.saturating_sub(found.errors), found.characters);
+            self.independent = found.independent;
+        }
     }
 }
 

@@ -11,6 +11,16 @@ use tidemill_spec::span::{Located, Span};
 use tidemill_spec::types::{Column, ColumnType, StreamType};
 use tidemill_spec::value::Value;
 
+/// The two steps of binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Judged by what the workflow's own files say: the workflow, and the manifests of its models. No file of data, no model and
+    /// no program is looked at. What is bound so has its types and promises, and cannot run.
+    Check,
+    /// Judged and opened on the host that runs it, with all that it reads.
+    Open,
+}
+
 /// What an operator kind knows about the operator that is bound.
 #[derive(Debug, Clone, Copy)]
 pub struct OperatorContext<'a> {
@@ -24,6 +34,15 @@ pub struct OperatorContext<'a> {
     pub variant: Option<&'a str>,
     /// Which backend to bind, or `auto`; `None` leaves it to the kind.
     pub backend: Option<&'a str>,
+    /// Whether its model may be looked at.
+    pub step: Step,
+}
+
+impl<'a> OperatorContext<'a> {
+    /// That of an operator without models, which is opened.
+    pub fn new(id: &'a Located<String>, base: &'a Path) -> Self {
+        Self { id, base, variants: &[], variant: None, backend: None, step: Step::Open }
+    }
 }
 
 /// What a source or sink kind knows about the source or sink that is bound.
@@ -33,9 +52,21 @@ pub struct EndContext<'a> {
     pub id: &'a Located<String>,
     /// Folder of the workflow file; relative paths in the options start there.
     pub base: &'a Path,
+    /// Whether what it reads may be looked at.
+    pub step: Step,
 }
 
-impl EndContext<'_> {
+impl<'a> EndContext<'a> {
+    /// That of a source or sink that is opened.
+    pub fn new(id: &'a Located<String>, base: &'a Path) -> Self {
+        Self { id, base, step: Step::Open }
+    }
+
+    /// Whether what it reads may be looked at.
+    pub fn opens(&self) -> bool {
+        self.step == Step::Open
+    }
+
     /// A path from the options, relative to the workflow file.
     pub fn path(&self, path: &str) -> PathBuf {
         self.base.join(path)
@@ -122,6 +153,20 @@ impl InputPort {
         if option.source().is_some() { option.clone() } else { self.span.clone() }
     }
 
+    /// Refuses a stream whose rows may be taken back.
+    ///
+    /// # Errors
+    /// `E0620`, at the input.
+    pub(crate) fn only_adds(&self, receiver: &str, kind: &str) -> Result<(), Diagnostic> {
+        if !self.stream.revised {
+            return Ok(());
+        }
+        let message =
+            format!("`{}` may take rows back, and `{receiver}` (kind `{kind}`) only adds them up", self.from);
+        let help = "connect it to an operator or sink that takes corrections: filter, map, distinct, jsonl, csv, parquet, stdout, video";
+        Err(Diagnostic::error("E0620", message).at(self.span.clone()).with_help(help))
+    }
+
     fn conversion_help(
         &self,
         receiver: &str,
@@ -174,11 +219,16 @@ pub trait OperatorKind: Send + Sync {
     fn inputs(&self) -> RangeInclusive<usize> {
         1..=1
     }
+    /// Whether its inputs may take back rows ([`StreamType::revised`]). Those that add up what comes say no.
+    fn accepts_revisions(&self) -> bool {
+        false
+    }
     /// Whether it runs models: only then `variants`, `backend` and `batching` mean something.
     fn runs_models(&self) -> bool {
         false
     }
-    /// Checks options and input types. `inputs` has a length that [`OperatorKind::inputs`] allows.
+    /// Checks options and input types. `inputs` has a length that [`OperatorKind::inputs`] allows. The type of the output is the same
+    /// in both [steps](Step): it follows from the options and, of a model, from its manifest.
     ///
     /// # Errors
     /// Everything that is wrong with the options or the inputs, each at its place in the workflow.
@@ -200,6 +250,8 @@ pub trait TypedOperatorKind: Send + Sync {
     const SUMMARY: &'static str;
     /// See [`OperatorKind::inputs`].
     const INPUTS: RangeInclusive<usize> = 1..=1;
+    /// See [`OperatorKind::accepts_revisions`].
+    const ACCEPTS_REVISIONS: bool = false;
     /// See [`OperatorKind::bind`]; the options come with their place in the file.
     ///
     /// # Errors
@@ -229,6 +281,10 @@ impl<T: TypedOperatorKind> OperatorKind for T {
         T::INPUTS
     }
 
+    fn accepts_revisions(&self) -> bool {
+        T::ACCEPTS_REVISIONS
+    }
+
     fn bind(
         &self,
         context: &OperatorContext<'_>,
@@ -247,7 +303,12 @@ pub trait SourceKind: Send + Sync {
     fn summary(&self) -> &'static str;
     /// Schema of the options, for editors and documentation.
     fn options_schema(&self) -> schemars::Schema;
-    /// Checks the options; `key`, `rate_per_second` of the result are not set.
+    /// What only opening shows of the file or folder that the options name as `path`, behind "whether it".
+    fn shown_by_opening(&self) -> &'static str {
+        "is there and can be read"
+    }
+    /// Checks the options, and what they name where the context says that it [opens](Step::Open); `key`, `rate_per_second` of the
+    /// result are not set. The type of the output is the same in both steps: it follows from the options.
     ///
     /// # Errors
     /// Everything that is wrong with the options, each at its place in the workflow.
@@ -262,6 +323,10 @@ pub trait SinkKind: Send + Sync {
     fn summary(&self) -> &'static str;
     /// Schema of the options, for editors and documentation.
     fn options_schema(&self) -> schemars::Schema;
+    /// Whether it can write rows that take back others. Default: no.
+    fn accepts_revisions(&self) -> bool {
+        false
+    }
     /// Checks the options and the type of the input; writes nothing.
     ///
     /// # Errors
@@ -282,6 +347,8 @@ pub trait TypedSinkKind: Send + Sync {
     const KIND: &'static str;
     /// See [`SinkKind::summary`].
     const SUMMARY: &'static str;
+    /// See [`SinkKind::accepts_revisions`].
+    const ACCEPTS_REVISIONS: bool = false;
     /// See [`SinkKind::bind`].
     ///
     /// # Errors
@@ -305,6 +372,10 @@ impl<T: TypedSinkKind> SinkKind for T {
 
     fn options_schema(&self) -> schemars::Schema {
         schemars::schema_for!(T::Options)
+    }
+
+    fn accepts_revisions(&self) -> bool {
+        T::ACCEPTS_REVISIONS
     }
 
     fn bind(

@@ -8,6 +8,7 @@ pub mod dead_letters;
 pub mod ground_truth;
 pub use tidemill_journal as journal;
 pub mod kind;
+pub mod raw_image;
 pub mod record;
 pub mod registry;
 pub mod relational;
@@ -15,7 +16,11 @@ pub mod sinks;
 pub mod sources;
 #[cfg(test)]
 mod testing;
+pub mod text_truth;
+pub mod track_truth;
 pub mod values;
+pub mod video;
+pub mod vision;
 
 /// The page of the book about operators; its code is a documentation test.
 #[cfg(doctest)]

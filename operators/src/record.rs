@@ -203,6 +203,54 @@ pub fn derive_metadata(batch: &RecordBatch, operator: u64) -> Vec<ArrayRef> {
     arrays
 }
 
+/// The seven metadata arrays of an operator that gives any number of rows for a row: row i of the result comes from row
+/// `rows[i]` of `batch` and is number `indices[i]` of what that row gives, so its id is `derive_id(operator, [old id],
+/// indices[i])`; everything else is as in the row it comes from. An index must follow from its row alone, and no two rows of
+/// one have the same: then ids are the same after every replay, however batches are cut.
+///
+/// ```
+/// use tidemill_operators::record::{Metadata, derive_id, record_schema, unfold_metadata};
+/// # use arrow_array::*;
+/// # use std::sync::Arc;
+/// # let schema = record_schema(&tidemill_spec::types::StreamType::default());
+/// # let ids = FixedSizeBinaryArray::try_from_iter([[1u8; 16], [2; 16]].into_iter()).unwrap();
+/// # let columns: Vec<ArrayRef> = vec![Arc::new(ids), Arc::new(UInt32Array::from(vec![0, 0])), Arc::new(UInt64Array::from(vec![8, 9])),
+/// #     Arc::new(Int64Array::from(vec![80, 90])), Arc::new(Int64Array::from(vec![0, 0])), Arc::new(UInt32Array::from(vec![0, 0])), Arc::new(Int8Array::from(vec![1, 1]))];
+/// # let frames = RecordBatch::try_new(schema.clone(), columns).unwrap();
+/// // Two boxes in the second frame, none in the first.
+/// let boxes = RecordBatch::try_new(schema, unfold_metadata(&frames, &[1, 1], &[0, 1], 42)?).unwrap();
+/// let metadata = Metadata::of(&boxes);
+/// assert_eq!((metadata.sequences.values(), metadata.times.values()), (&vec![9, 9].into(), &vec![90, 90].into()));
+/// assert_eq!(metadata.id(1), derive_id(42, &[[2; 16]], 1));
+/// # Ok::<(), arrow_schema::ArrowError>(())
+/// ```
+///
+/// # Errors
+/// A row that `batch` does not have.
+pub fn unfold_metadata(
+    batch: &RecordBatch,
+    rows: &[u32],
+    indices: &[u32],
+    operator: u64,
+) -> Result<Vec<ArrayRef>, arrow_schema::ArrowError> {
+    let metadata = Metadata::of(batch);
+    if let Some(row) = rows.iter().find(|row| **row as usize >= batch.num_rows()) {
+        let message = format!("row {row} of a batch of {}", batch.num_rows());
+        return Err(arrow_schema::ArrowError::InvalidArgumentError(message));
+    }
+    let mut bytes = Vec::with_capacity(rows.len() * size_of::<RecordId>());
+    for (row, index) in rows.iter().zip(indices) {
+        bytes.extend_from_slice(&derive_id(operator, &[metadata.id(*row as usize)], *index));
+    }
+    let ids = FixedSizeBinaryArray::try_new(16, bytes.into(), None)?;
+    let mut arrays: Vec<ArrayRef> = vec![Arc::new(ids)];
+    let rows = UInt32Array::from(rows.to_vec());
+    for column in &batch.columns()[1..METADATA_COLUMNS] {
+        arrays.push(arrow_select::take::take(column, &rows, None)?);
+    }
+    Ok(arrays)
+}
+
 /// A text column; `None` if the column has another type.
 pub fn text(array: &ArrayRef) -> Option<&StringArray> {
     array.as_any().downcast_ref()

@@ -70,15 +70,22 @@ impl Registry {
         let mut registry = Self::empty();
         registry.register_source(crate::sources::image_directory::ImageDirectory);
         registry.register_source(crate::sources::wav_directory::WavDirectory);
+        registry.register_source(crate::sources::video::Video);
         registry.register_source(crate::sources::csv::Csv);
         registry.register_source(crate::sources::jsonl::Jsonl);
+        registry.register_source(crate::sources::tcp::Tcp);
         registry.register_operator(crate::relational::filter::Filter);
         registry.register_operator(crate::relational::map::Map);
         registry.register_operator(crate::relational::join::Join);
         registry.register_operator(crate::relational::window::Window);
+        registry.register_operator(crate::relational::distinct::Distinct);
+        registry.register_operator(crate::vision::crop::Crop);
+        registry.register_operator(crate::vision::track::Track);
+        registry.register_operator(crate::vision::associate::Associate);
         registry.register_sink(crate::sinks::jsonl::Jsonl);
         registry.register_sink(crate::sinks::csv::Csv);
         registry.register_sink(crate::sinks::parquet::Parquet);
+        registry.register_sink(crate::sinks::video::Video);
         registry.register_sink(crate::sinks::stdout::Stdout);
         registry
     }
@@ -144,7 +151,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_summary_and_a_schema_without_unknown_keys() {
         let kinds = Registry::builtin().kinds();
-        assert_eq!(kinds.len(), 12);
+        assert_eq!(kinds.len(), 19);
         for kind in kinds {
             assert!(kind.summary.ends_with('.'), "{}", kind.kind);
             let schema = kind.options.as_value();

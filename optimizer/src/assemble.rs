@@ -4,7 +4,8 @@
 //! | step | module |
 //! |---|---|
 //! | tiers, sites, machines, links | `machines` |
-//! | rates, fused operators, streams and sizes of messages | `streams` |
+//! | records per second by the models chosen | `rates` |
+//! | fused operators, streams and sizes of messages | `streams` |
 //! | service times of variants on machines | `services` |
 //! | rows of accuracy | `accuracy` |
 //! | what the links cut off | `reach` |
@@ -15,11 +16,14 @@
 mod accuracy;
 mod machines;
 mod publication;
+mod rates;
 mod reach;
 mod services;
 mod streams;
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub(crate) use rates::outputs_of;
 
 use crate::problem::{LatencyLimit, Limits, Problem, ReturnTraffic};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +83,8 @@ pub struct Options {
     pub percentile: Percentile,
     /// Ticks between checkpoints; none: the workflow's, or fewer where a bound on latency leaves no time for so many.
     pub checkpoint_every: Option<u64>,
+    /// Records that a source gives with the same event time, by source, where that is not 1: what the sources themselves say.
+    pub at_one_time: BTreeMap<String, u32>,
 }
 
 impl Default for Options {
@@ -94,6 +100,7 @@ impl Default for Options {
             one_operator_per_worker: limits.one_operator_per_worker,
             percentile: default_percentile(),
             checkpoint_every: None,
+            at_one_time: BTreeMap::new(),
         }
     }
 }
@@ -128,14 +135,30 @@ pub struct Assembly {
     pub rate: f64,
     /// Operator of the problem by operator of the workflow: its own, or the one that it is fused into.
     pub hosts: BTreeMap<String, usize>,
-    /// Records per second that leave each source and operator of the workflow.
-    pub outputs: BTreeMap<String, f64>,
     /// Ticks between checkpoints.
     pub checkpoint_every: u64,
     /// Sites, by position of the problem's locations.
     pub sites: Vec<Site>,
+    /// Names of the machines, by worker class; empty: they are numbered.
+    pub names: Vec<Vec<String>>,
+    /// Part of its time that something else takes of each machine, by worker class.
+    pub busy: Vec<f64>,
     /// What was left out or taken for granted, a line each.
     pub notes: Vec<String>,
+}
+
+impl Assembly {
+    /// How many times as long everything takes on machines of a class, because something else takes a part of their time.
+    pub fn slowdown(&self, class: usize) -> f64 {
+        let busy = self.busy.get(class).copied().unwrap_or(0.0);
+        slowdown(busy, self.problem.limits.max_utilization).unwrap_or(1.0)
+    }
+}
+
+/// How many times as long everything takes on a machine of which something else takes a part: so many times that what is
+/// left of `most`, the largest part that may be taken, is full where the machine is. None: nothing is left.
+fn slowdown(busy: f64, most: f64) -> Option<f64> {
+    (busy < most).then(|| most / (most - busy))
 }
 
 /// Where a location of the problem is in the infrastructure.
@@ -184,9 +207,11 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
         locations: machines.locations,
         worker_classes: machines.classes,
         routes: machines.routes,
+        rates: None,
         accuracy,
         limits,
-    };
+    }
+    .with_variant_rates(streams.rates);
     reach::check(inputs, &problem, &mut found);
     if !found.has_errors()
         && let Err(error) = problem.check()
@@ -199,9 +224,10 @@ pub fn assemble(inputs: &Inputs<'_>, options: &Options) -> Result<Assembly, Diag
         problem,
         rate,
         hosts: streams.hosts,
-        outputs: streams.outputs,
         checkpoint_every,
         sites: machines.sites,
+        names: machines.names,
+        busy: machines.busy,
         notes,
     })
 }

@@ -56,6 +56,14 @@ pub enum Violation {
         /// Operators on it.
         count: usize,
     },
+    /// Several workers run an operator whose records must all meet on one.
+    #[error("{count} workers run {operator}, all whose records must meet on one")]
+    Spread {
+        /// The operator's id.
+        operator: String,
+        /// Workers that run it.
+        count: usize,
+    },
     /// Records would go where no route leads.
     #[error("no route leads from {from} to {to}")]
     Unreachable {
@@ -105,6 +113,7 @@ pub fn check(problem: &Problem, solution: &Solution) -> Vec<Violation> {
     if !found.is_empty() {
         return found; // the rest needs positions that name something
     }
+    let problem = &*problem.at(&solution.variants);
     workers(problem, solution, &mut found);
     routes(problem, solution, &mut found);
     latency::check(problem, solution, &mut found);
@@ -119,6 +128,7 @@ pub fn check(problem: &Problem, solution: &Solution) -> Vec<Violation> {
 
 /// Total cost in $/h, computed from the route classes edge by edge.
 pub fn recomputed_cost(problem: &Problem, solution: &Solution) -> f64 {
+    let problem = &*problem.at(&solution.variants);
     let compute: f64 = solution.workers.iter().map(|worker| problem.worker_classes[worker.class].price).sum();
     let mut network = 0.0;
     for edge in &problem.edges {
@@ -265,6 +275,12 @@ fn workers(problem: &Problem, solution: &Solution, found: &mut Vec<Violation>) {
         loads[worker] += operator.rate * hosting.share * mode.seconds_per_record;
         memory[worker] += mode.memory_bytes;
         operators[worker].insert(hosting.operator);
+    }
+    for (index, operator) in problem.operators.iter().enumerate() {
+        let count = operators.iter().filter(|of| of.contains(&index)).count();
+        if operator.on_one_worker && count > 1 {
+            found.push(Violation::Spread { operator: operator.id.clone(), count });
+        }
     }
     let allowed = problem.limits.max_utilization;
     for (worker, used) in solution.workers.iter().enumerate() {

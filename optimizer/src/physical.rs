@@ -1,6 +1,6 @@
 //! From numbers to a plan that can run: a [`Solution`] becomes a [`Plan`].
 //!
-//! - A worker in use is `tier[-site]-type-number`, such as `edge-cpu-1-0`.
+//! - A worker in use has the name that the infrastructure gives it, else `tier[-site]-type-number`, such as `edge-cpu-1-0`.
 //! - Sources run on devices of their own, `device-tier[-site]` of the type [`SOURCE_DEVICE`]: cameras and microphones,
 //!   which cost nothing.
 //! - A weightless operator of its own runs on a worker in use at its location, else on the device there. Fused
@@ -14,7 +14,7 @@ mod tests;
 
 pub use read::{ReadError, solution_of};
 
-use crate::assemble::{Assembly, Inputs, message_bytes_of};
+use crate::assemble::{Assembly, Inputs, message_bytes_of, outputs_of};
 use crate::cost::{CostError, cost};
 use crate::solution::Solution;
 use crate::summary::headroom;
@@ -74,6 +74,7 @@ pub fn physical(
         p50: None,
         p90: None,
         p99: None,
+        latency_at: None,
         latency_basis: LatencyBasis::Guaranteed,
         cost: Some(PredictedValue { value: HourlyPrice(rounded(cost.total())), from: None, to: None }),
         accuracy: problem.accuracy_of(&solution.variants).map(|accuracy| {
@@ -244,6 +245,7 @@ fn edges(
         );
     }
     connections.extend(workflow.sinks.iter().map(|s| (s.input.from.value.as_str(), s.id.value.as_str(), 0)));
+    let outputs = outputs_of(inputs, &assembly.problem.sources, variants);
     let is_sink = |id: &str| workflow.sinks.iter().any(|sink| sink.id.value == id);
     let mut edges: Vec<PlanEdge> = Vec::new();
     for (from, to, input) in connections {
@@ -263,7 +265,7 @@ fn edges(
             edges.push(PlanEdge {
                 link: if a.worker == b.worker { LinkKind::InProcess } else { LinkKind::Memfd },
                 bytes_per_record: bytes.map(|bytes| Bytes(bytes as u64)),
-                rate: assembly.outputs.get(from).map(|rate| Rate(rounded(rate * share))),
+                rate: outputs.get(from).map(|rate| Rate(rounded(rate * share))),
                 price: (price > 0.0).then_some(TransferPrice(price)),
                 ..PlanEdge::new(sender, receiver, input)
             });

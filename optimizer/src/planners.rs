@@ -8,5 +8,7 @@ pub mod edge_only;
 pub mod exact;
 pub mod exhaustive;
 pub mod first_fit;
+pub mod obstacle;
+mod one_worker;
 mod selection;
 mod worker_search;

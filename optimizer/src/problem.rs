@@ -13,9 +13,11 @@
 //! lists with equal [`Source::locations`] are one origin (see [`Problem::origins`]).
 mod accuracy;
 mod check;
+mod rates;
 
 pub use accuracy::{ACCURACY_TOLERANCE, AccuracyModel, AccuracyRow, ResponseRow};
 pub use check::ProblemError;
+pub use rates::{Case, RateCase, Rates};
 
 /// A planning problem. Make one, then call [`Problem::check`] once.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +37,8 @@ pub struct Problem {
     /// `routes[from][to]`: how traffic gets from a location to another; none: not at all. From a location to
     /// itself it usually is free. Ask [`Problem::route`], which knows of [`ReturnTraffic`].
     pub routes: Vec<Vec<Option<Route>>>,
+    /// Rates of operators and edges where they depend on variants; none: they do not. See [`Rates`].
+    pub rates: Option<Rates>,
     /// What is known of accuracy.
     pub accuracy: AccuracyModel,
     /// What a plan has to keep.
@@ -46,7 +50,7 @@ pub struct Problem {
 pub struct Operator {
     /// Id in the workflow.
     pub id: String,
-    /// Records per second that it has to serve (of a join: pairs).
+    /// Records per second that it has to serve (of a join: pairs); the most of any joint variants, see [`Problem::rates`].
     pub rate: f64,
     /// Candidate models, at least one; an operator without models has one variant.
     pub variants: Vec<Variant>,
@@ -54,6 +58,11 @@ pub struct Operator {
     pub weightless: bool,
     /// Closes windows on ticks: a record waits up to one tick more.
     pub stateful: bool,
+    /// Takes records when all of their event time have come: those that a source gives at one event time wait for the last of
+    /// them, see [`Source::at_one_time`].
+    pub follows_event_time: bool,
+    /// All its records must meet, so one worker runs it; a weightless one is where its input is.
+    pub on_one_worker: bool,
     /// Ids of weightless operators that run in the same stage, in order of the stream.
     pub fused: Vec<String>,
 }
@@ -125,7 +134,7 @@ pub struct Edge {
     pub to: usize,
     /// Which input of that operator, from 0.
     pub input: usize,
-    /// Records per second.
+    /// Records per second; the most of any joint variants, see [`Problem::rates`].
     pub rate: f64,
     /// Bytes of one record by variant of the producing operator; one value for a source.
     pub bytes: Vec<f64>,
@@ -140,6 +149,8 @@ pub struct Source {
     pub rate: f64,
     /// Locations with their share of the records; the shares add up to 1.
     pub locations: Vec<(usize, f64)>,
+    /// Records that follow each other with the same event time, at least 1: frames of so many cameras.
+    pub at_one_time: u32,
 }
 
 /// A site of a tier.
@@ -300,12 +311,25 @@ impl Problem {
 
     /// Bytes per second that an edge carries with these variants (one per operator).
     pub fn edge_bytes_per_second(&self, edge: usize, variants: &[usize]) -> f64 {
+        let rate = self.edge_rate(edge, variants);
         let edge = &self.edges[edge];
         let variant = match edge.from {
             Producer::Source(_) => 0,
             Producer::Operator(operator) => variants[operator],
         };
-        edge.rate * edge.bytes[variant]
+        rate * edge.bytes[variant]
+    }
+
+    /// Seconds that a record waits at most in an operator until it is taken: a tick where it is stateful, and until the last
+    /// record of its event time is due where it goes by that.
+    pub fn held_seconds(&self, operator: usize) -> f64 {
+        let operator = &self.operators[operator];
+        let until_last = |source: &Source| f64::from(source.at_one_time.max(1) - 1) / source.rate;
+        let together = match operator.follows_event_time {
+            true => self.sources.iter().map(until_last).fold(0.0, f64::max),
+            false => 0.0,
+        };
+        together + if operator.stateful { self.limits.tick_seconds } else { 0.0 }
     }
 
     /// Number of joint variants: the product of the numbers of variants, saturating.

@@ -124,6 +124,7 @@ impl Summary {
 
 /// Load of every worker in use.
 pub fn workers(problem: &Problem, solution: &Solution) -> Vec<WorkerLoad> {
+    let problem = &*problem.at(&solution.variants);
     let loads = solution.workers.iter().enumerate().map(|(position, used)| {
         let mut load = WorkerLoad {
             class: used.class,
@@ -218,9 +219,7 @@ fn from_source(
         at[operator] = latest.map(|mut path| {
             let of = &problem.operators[operator];
             path.operators.push(operator);
-            if of.stateful {
-                path.ticks += problem.limits.tick_seconds;
-            }
+            path.ticks += problem.held_seconds(operator);
             let mode = hosting.worker.and_then(|worker| {
                 let modes =
                     of.variants[solution.variants[operator]].modes.get(solution.workers[worker].class)?;

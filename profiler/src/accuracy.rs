@@ -1,7 +1,7 @@
 //! Accuracy of the whole workflow with every choice of models, scored as the engine's sinks do.
 use crate::error::ProfileError;
 use crate::flow::Flow;
-use crate::statistics::wilson_percent;
+use crate::statistics::wilson_percent_of;
 use crate::subject::{Choice, Model, Subject};
 use std::collections::BTreeMap;
 use tidemill_operators::ground_truth::Score;
@@ -32,6 +32,11 @@ pub fn measure(
         };
         return Ok((!empty.models.is_empty()).then_some(empty));
     };
+    let metric = match &sink.ground_truth {
+        Some(truth) if truth.tracks.is_some() => "IDF1 over all cameras",
+        Some(truth) if truth.texts.is_some() => "1 less the character error rate",
+        _ => METRIC,
+    };
     let mut rows = Vec::new();
     for choice in choices {
         let (mut score, none) = (Score::default(), Score::default());
@@ -39,17 +44,18 @@ pub fn measure(
             let Some(truth) = &sink.ground_truth else { continue };
             score.judge(truth, &batch, &none);
         }
-        let (right, all) = (score.correct, score.scored);
+        score.settle();
+        let (right, all, independent) = (score.correct, score.scored, score.independent);
         each();
         // An operator that the sink does not hear of makes no difference to it.
         let variants = subject.relevant(&sink.id, choice);
         if all > 0 && !rows.iter().any(|row: &AccuracyRow| row.variants == variants) {
-            rows.push(row(variants, right, all));
+            rows.push(row_of(variants, right, all, independent));
         }
     }
     let samples = rows.iter().filter_map(|row| row.samples).max();
     Ok(Some(Accuracy {
-        metric: METRIC.to_owned(),
+        metric: metric.to_owned(),
         sink: Some(sink.id.clone()),
         samples,
         scored_on: None,
@@ -61,13 +67,13 @@ pub fn measure(
 
 const METRIC: &str = "share of answers that equal the truth";
 
-fn row(variants: Choice, right: u64, all: u64) -> AccuracyRow {
-    let (low, high) = wilson_percent(right, all).unwrap_or_default();
+fn row_of(variants: Choice, right: u64, all: u64, independent: u64) -> AccuracyRow {
+    let (low, high) = wilson_percent_of(right, all, independent).unwrap_or_default();
     let short = |percent: f64| Percent((percent * 100.0).round() / 100.0);
     let accuracy = short(100.0 * right as f64 / all as f64);
     // Rounding must not push the value out of its interval.
     let interval = (Percent(short(low).0.min(accuracy.0)), Percent(short(high).0.max(accuracy.0)));
-    AccuracyRow { variants, accuracy, interval: Some(interval), samples: Some(all) }
+    AccuracyRow { variants, accuracy, interval: Some(interval), samples: Some(all.min(independent)) }
 }
 
 /// The manifests' metrics.
@@ -142,6 +148,10 @@ fn alone(subject: &Subject, operator: &str, model: &Model, rows: &[AccuracyRow])
 mod tests {
     use super::*;
     use crate::subject::tests::subject;
+
+    fn row(variants: Choice, right: u64, all: u64) -> AccuracyRow {
+        row_of(variants, right, all, all)
+    }
 
     #[test]
     fn responses_follow_from_the_rows() {

@@ -10,6 +10,7 @@ use arrow_select::concat::concat_batches;
 use std::collections::{BTreeMap, HashMap};
 use tidemill_operators::api::{Inference, Instance, OperatorError, Output};
 use tidemill_operators::bind::{self, BoundWorkflow, bind_workflow};
+use tidemill_operators::kind::Step;
 use tidemill_operators::record::{EventTime, record_schema};
 
 /// Rows that a model gets at once; also the grain of the cache.
@@ -125,7 +126,7 @@ impl<'a> Flow<'a> {
         let key = (id.to_owned(), variant.to_owned());
         if !self.models.contains_key(&key) {
             let choice = bind::Choice { variant: Some(variant.to_owned()), backend: None };
-            let operator = self.bound.bind_operator(id, &choice)?;
+            let operator = self.bound.bind_operator(id, &choice, Step::Open)?;
             let Instance::Inference(model) = (operator.make)().map_err(ProfileError::operator(id))? else {
                 return Err(ProfileError::operator(id)(OperatorError::new("it runs no model")));
             };

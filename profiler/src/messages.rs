@@ -103,36 +103,50 @@ fn reduced(mut sizes: BTreeMap<Choice, f64>) -> BTreeMap<Choice, f64> {
     sizes
 }
 
-/// Output records per input record of every operator, by variant where that makes a difference.
+/// Output records per input record of every operator: one entry where the models do not matter, else one for each choice
+/// of those that do, its own or those of operators before it. (Of models that were not chosen together nothing is known, so
+/// there is one for the usual choice too.)
 ///
 /// # Errors
 /// An operator fails; [`ProfileError::Interrupted`].
-pub fn ratios(subject: &Subject, flow: &mut Flow<'_>) -> Result<Vec<Ratio>, ProfileError> {
+pub fn ratios(
+    subject: &Subject,
+    flow: &mut Flow<'_>,
+    choices: &[Choice],
+) -> Result<Vec<Ratio>, ProfileError> {
     let reference = subject.reference();
     let mut all = Vec::new();
     for operator in &subject.workflow.operators {
         let id = operator.id.value.as_str();
-        let mut ratio = |choice: &Choice| -> Result<Option<(f64, u64)>, ProfileError> {
+        let mut ratios: BTreeMap<Choice, f64> = BTreeMap::new();
+        let mut usual = None;
+        for choice in std::iter::once(&reference).chain(choices) {
+            let relevant = subject.relevant(id, choice);
+            if ratios.contains_key(&relevant) {
+                continue;
+            }
             let inputs = flow.inputs(id, choice)?;
             let rows = inputs.iter().map(RecordBatch::num_rows).min().unwrap_or(0);
             let out = flow.output(id, choice)?.num_rows();
-            Ok((rows > 0).then(|| (out as f64 / rows as f64, rows as u64)))
-        };
-        let Some((usual, samples)) = ratio(&reference)? else { continue };
-        let entry = |variant: Option<&str>, output_per_input| Ratio {
+            if rows > 0 {
+                let ratio = out as f64 / rows as f64;
+                usual = usual.or(Some((ratio, rows as u64)));
+                ratios.insert(relevant, ratio);
+            }
+        }
+        let Some((usual, samples)) = usual else { continue };
+        let entry = |variants: Choice, output_per_input| Ratio {
             operator: id.to_owned(),
-            variant: variant.map(str::to_owned),
+            variant: None,
+            variants,
             output_per_input,
             samples: Some(samples),
         };
-        all.push(entry(None, usual));
-        for model in subject.models.get(id).into_iter().flatten() {
-            let mut choice = reference.clone();
-            choice.insert(id.to_owned(), model.id().to_owned());
-            if let Some((other, _)) = ratio(&choice)?.filter(|(other, _)| (other - usual).abs() > 1e-9) {
-                all.push(entry(Some(model.id()), other));
-            }
+        let ratios = reduced(ratios);
+        if !ratios.contains_key(&Choice::new()) {
+            all.push(entry(Choice::new(), usual));
         }
+        all.extend(ratios.into_iter().map(|(variants, ratio)| entry(variants, ratio)));
     }
     Ok(all)
 }

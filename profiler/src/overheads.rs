@@ -119,8 +119,10 @@ fn program(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Prog
         out_of_order_microseconds: 0,
         live: false,
         has_event_times: false,
+        at_one_time: 1,
         stream: None,
         journalled: None,
+        input: None,
         journal: None,
         make: Arc::new(move || Ok(Box::new(Repeat { payload: payload.clone(), left: RECORDS }))),
     };
@@ -165,6 +167,7 @@ fn program(characters: usize, with_model: bool, apart: Option<LinkKind>) -> Prog
         operators: with_model.then(|| ("model".to_owned(), model)).into_iter().collect(),
         sinks: BTreeMap::from([("sink".into(), sink)]),
         on_panic: BTreeMap::new(),
+        when_cut: BTreeMap::new(),
     }
 }
 

@@ -130,7 +130,7 @@ pub fn profile(
             name: subject.workflow.name.value.clone(),
             digest: Some(subject.workflow.digest()),
         },
-        ratios: messages::ratios(subject, &mut flow)?,
+        ratios: messages::ratios(subject, &mut flow, &choices)?,
         messages: messages::sizes(subject, &mut flow, &choices)?,
         accuracy,
         ..Profile::empty("")

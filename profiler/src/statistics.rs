@@ -68,12 +68,23 @@ pub fn wilson_percent(right: u64, all: u64) -> Option<(f64, f64)> {
     if all == 0 {
         return None;
     }
-    let n = all as f64;
-    let share = right as f64 / n;
+    Some(wilson(right as f64 / all as f64, all as f64))
+}
+
+fn wilson(share: f64, n: f64) -> (f64, f64) {
     let middle = share + Z * Z / (2.0 * n);
     let half = Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
     let scale = 100.0 / (1.0 + Z * Z / n);
-    Some((((middle - half) * scale).max(0.0), ((middle + half) * scale).min(100.0)))
+    (((middle - half) * scale).max(0.0), ((middle + half) * scale).min(100.0))
+}
+
+/// The same where a share of so many is as uncertain as one of `independent` samples: those that were counted depend on each
+/// other, as the boxes of a track do.
+pub fn wilson_percent_of(right: u64, all: u64, independent: u64) -> Option<(f64, f64)> {
+    if all == 0 || independent >= all {
+        return wilson_percent(right, all);
+    }
+    Some(wilson(right as f64 / all as f64, independent.max(1) as f64))
 }
 
 /// A number of nanoseconds with four digits: more are noise, and a file with them is hard to read.

@@ -190,7 +190,9 @@ impl Subject {
         let rates = self.workflow.sources.iter().filter_map(|source| Some(source.rate.as_ref()?.value.0));
         let rate =
             rates.fold(0.0, f64::max).max(self.workflow.slo.rate.as_ref().map_or(0.0, |rate| rate.value.0));
-        let is_window = |operator: &&Operator| operator.id == *id && operator.kind.value == "window";
+        let is_window = |operator: &&Operator| {
+            operator.id == *id && matches!(operator.kind.value.as_str(), "window" | "distinct")
+        };
         let together = match self.workflow.operators.iter().find(is_window) {
             Some(_) => self.workflow.run.tick.value.0 as f64 / 1e9,
             None => TOGETHER_SECONDS,

@@ -15,6 +15,7 @@ use tidemill_operators::api::{
     BoundOperator, BoundSource, Instance, OperatorError, Output, Source, SourceRead,
 };
 use tidemill_operators::bind::{Choice, bind_workflow};
+use tidemill_operators::kind::Step;
 use tidemill_operators::record::{EventTime, Metadata};
 use tidemill_operators::registry::Registry;
 use tidemill_spec::workflow::Workflow;
@@ -190,7 +191,9 @@ impl Bench {
             inputs.push(batch);
         }
         let stopwatch = Stopwatch::start();
-        let bound = workflow.bind_operator(&load.operator, &choice).map_err(|found| found.render(false))?;
+        let bound = workflow
+            .bind_operator(&load.operator, &choice, Step::Open)
+            .map_err(|found| found.render(false))?;
         let instance = (bound.make)().map_err(|error| error.to_string())?;
         let mut bench = Self::Operator { bound, instance, inputs, next: 0, warm: BTreeSet::new() };
         bench.once(1).map_err(|error| error.to_string())?;

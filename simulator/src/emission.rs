@@ -100,18 +100,37 @@ impl Group {
         }
     }
 
-    /// Works out when the next record of a source (position in the group) is due; not at or after `end`.
-    pub(crate) fn plan_next(&mut self, position: usize, arrivals: &Arrivals, end: Nanoseconds) {
-        let emitter = &mut self.sources[position];
-        let (nominal, key) = self.schedule.nominal(emitter.number, emitter.rate, arrivals.spacing);
+    /// When record `number` of a source (position in the group) is due, and its key.
+    fn due(&mut self, position: usize, number: u64, arrivals: &Arrivals) -> (Nanoseconds, u64) {
+        let rate = self.sources[position].rate;
+        let (nominal, key) = self.schedule.nominal(number, rate, arrivals.spacing);
         let due = match (&arrivals.trace, arrivals.spacing) {
             (None, Spacing::Constant) => {
-                let due = offset(emitter.number, emitter.rate);
-                due.saturating_add(nanoseconds(self.schedule.phase))
+                offset(number, rate).saturating_add(nanoseconds(self.schedule.phase))
             }
             (None, Spacing::Poisson) => nanoseconds(nominal),
             (Some(trace), _) => nanoseconds(trace.time_of(nominal)),
         };
+        (due, key)
+    }
+
+    /// When the last of the records is due that have the event time of the next one, where `together` follow each other with
+    /// the same; none: it is the last one itself.
+    pub(crate) fn last_of_time(
+        &mut self,
+        position: usize,
+        together: u32,
+        arrivals: &Arrivals,
+    ) -> Option<Nanoseconds> {
+        let (next, together) = (self.sources[position].number, u64::from(together.max(1)));
+        let last = next - next % together + (together - 1);
+        (last > next).then(|| self.due(position, last, arrivals).0)
+    }
+
+    /// Works out when the next record of a source (position in the group) is due; not at or after `end`.
+    pub(crate) fn plan_next(&mut self, position: usize, arrivals: &Arrivals, end: Nanoseconds) {
+        let (due, key) = self.due(position, self.sources[position].number, arrivals);
+        let emitter = &mut self.sources[position];
         emitter.due = (due < end).then_some(due);
         emitter.key = key;
         let least = self.sources.iter().map(|emitter| emitter.key).min().unwrap_or(0);

@@ -120,6 +120,10 @@ pub fn simulate_watched(
     if !(options.seconds > 0.0 && options.seconds.is_finite()) {
         return Err(SimulationError::Time);
     }
+    if solution.variants.len() != problem.operators.len() {
+        return Err(SimulationError::Position("the list of variants"));
+    }
+    let problem = &*problem.at(&solution.variants);
     let network = Network::new(problem, solution, times, options)?;
     let mut world = World::new(problem, solution, &network, arrivals, options);
     let mut look_at = 0;

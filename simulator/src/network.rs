@@ -47,6 +47,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) budget: Nanoseconds,
     /// Records wait until their epoch is complete.
     pub(crate) is_stateful: bool,
+    /// They also wait for the last record of their event time.
+    pub(crate) follows_event_time: bool,
     /// Number of inputs of a join; 0 for everything else.
     pub(crate) joins: usize,
     /// Records that are served per record that comes in (of a join: per group of partners).
@@ -95,6 +97,8 @@ pub(crate) enum Way {
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) rate: f64,
+    /// Records with the same event time.
+    pub(crate) at_one_time: u32,
     pub(crate) outs: Vec<Out>,
 }
 
@@ -171,6 +175,7 @@ impl<'a> Network<'a> {
                 max_batch: mode.map_or(1, |mode| mode.batch.max(1) as usize),
                 budget: mode.map_or(0, |mode| nanoseconds(mode.fill_seconds)),
                 is_stateful: operator.stateful || is_join,
+                follows_event_time: operator.follows_event_time && !is_join,
                 joins: if is_join { inputs.len() } else { 0 },
                 gain: if arriving > 0.0 { operator.rate / arriving } else { 1.0 },
                 outs: outs[hosting.operator].clone(),
@@ -183,6 +188,7 @@ impl<'a> Network<'a> {
             .enumerate()
             .map(|(index, source)| Source {
                 rate: source.rate,
+                at_one_time: source.at_one_time.max(1),
                 outs: outs_of(Producer::Source(index), source.rate, 0),
             })
             .collect();

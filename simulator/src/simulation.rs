@@ -1,11 +1,14 @@
 //! What a simulation has found.
-use crate::network::{Nanoseconds, nanoseconds};
+use crate::network::{Nanoseconds, is_join, nanoseconds};
 use crate::statistics::Distributed;
 use crate::world::World;
 use tidemill_optimizer::cost::{Cost, CostError, cost};
-use tidemill_optimizer::problem::{LatencyLimit, Problem};
+use tidemill_optimizer::problem::{LatencyLimit, Problem, Producer};
 use tidemill_optimizer::solution::Solution;
 use tidemill_spec::publication::Publication;
+
+/// A number of records that lies further from the expected one, in standard deviations, is not explained by chance.
+const MOST_DEVIATIONS: f64 = 4.0;
 
 /// What a simulation has found. All times are plan time, in seconds.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,6 +81,9 @@ pub struct SinkOutcome {
     pub rate: f64,
     /// Records per second of the counted time that would have come if everything that was due had come at once.
     pub due_rate: f64,
+    /// Standard deviation of the number of records by chance alone, as a part of those that were due: 0 where each record gives as
+    /// many as any other, otherwise that of a Poisson number, `1 / sqrt(due)`.
+    pub sampling: f64,
     /// From when a record was due at its source until readers of the sink can see it; of pairs, since the latest of its
     /// records was due. Of a sink that publishes at the end of the run there are none.
     pub latency: Latency,
@@ -184,7 +190,9 @@ pub struct LinkOutcome {
 }
 
 impl Simulation {
-    /// The records per second that came, as a part of those that were due, at the sink where it is least.
+    /// The records per second that came, as a part of those that were due, at the sink where it is least. Where chance decides how
+    /// many records an operator gives, those that were drawn are those that were due, unless that number is further from the
+    /// expected one than chance explains (four standard deviations of a Poisson number, [`SinkOutcome::sampling`]).
     pub fn achieved(&self) -> f64 {
         let parts =
             self.sinks.iter().filter(|sink| sink.due_rate > 0.0).map(|sink| sink.rate / sink.due_rate);
@@ -246,6 +254,16 @@ impl Simulation {
             let before = |time: Nanoseconds| {
                 arrivals.nominal_seconds(time.saturating_sub(nanoseconds(natural)), time) * rate
             };
+            let sampling = match is_drawn(problem, sink.operator) && due > 0.0 {
+                true => 1.0 / due.sqrt(),
+                false => 0.0,
+            };
+            // As many records as were drawn are due: how many that is says nothing of the plan. A number that chance does not
+            // explain does.
+            let came = counts.arrival.count() as f64;
+            let drawn = if missing < 1.0 { came / (1.0 - missing) } else { due };
+            let is_chance = (drawn - due).abs() <= MOST_DEVIATIONS * sampling * due;
+            let due = if ended == Ended::Complete && came > 0.0 && is_chance { drawn } else { due };
             let to_come = due + before(from) - before(end).min(due);
             // Where everything may still be on the way, what the sources could not send is all that is known to be missing.
             let part = if to_come > 0.0 { counts.records as f64 / to_come } else { 1.0 - missing };
@@ -265,6 +283,7 @@ impl Simulation {
                 in_time: counts.records,
                 rate: rate * load * part,
                 due_rate: rate * load,
+                sampling,
                 latency: latency(&counts.visible),
                 arrival: latency(&counts.arrival),
                 classes: classes.filter_map(|(class, of)| Some((class, latency(of.as_ref()?)))).collect(),
@@ -322,6 +341,25 @@ impl Simulation {
             most_on_the_way: world.most_on_the_way,
         })
     }
+}
+
+/// Whether chance decides how many records come behind an operator: somewhere before it a record gives one or more, or none.
+fn is_drawn(problem: &Problem, operator: usize) -> bool {
+    let is_whole = |ratio: f64| (ratio - ratio.round()).abs() < 1e-9;
+    let mut arriving = 0.0;
+    for edge in problem.inputs_of(operator) {
+        let edge = &problem.edges[edge];
+        arriving += edge.rate;
+        let given = match edge.from {
+            Producer::Source(source) => problem.sources[source].rate,
+            Producer::Operator(before) if is_drawn(problem, before) => return true,
+            Producer::Operator(before) => problem.operators[before].rate,
+        };
+        if given > 0.0 && !is_whole(edge.rate / given) {
+            return true;
+        }
+    }
+    !is_join(problem, operator) && arriving > 0.0 && !is_whole(problem.operators[operator].rate / arriving)
 }
 
 fn latency(counts: &Distributed) -> Latency {

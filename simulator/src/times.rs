@@ -63,7 +63,8 @@ impl Times {
         let problem = &assembly.problem;
         let of = |hosting: &Hosting| {
             let (_, mode) = modes_of(problem, solution, hosting)?;
-            let class = &problem.worker_classes[solution.workers[hosting.worker?].class];
+            let number = solution.workers[hosting.worker?].class;
+            let class = &problem.worker_classes[number];
             let operator = &problem.operators[hosting.operator];
             let with_model = inputs.models.contains_key(&operator.id);
             let variant =
@@ -71,7 +72,10 @@ impl Times {
             let backend = mode.backend.as_deref();
             let known =
                 inputs.profile.service_times(&operator.id, variant, backend, &class.worker_type, mode.batch);
-            known.or_else(|| Some(ServiceTimes::of_any_batch(of_mode(mode))))
+            match known {
+                Some(known) => Some(known.slowed(assembly.slowdown(number))),
+                None => Some(ServiceTimes::of_any_batch(of_mode(mode))), // slowed as all modes there
+            }
         };
         let engine = |hosting: &Hosting| {
             let class = &problem.worker_classes[solution.workers[slot_of(problem, solution, hosting)?].class];

@@ -33,6 +33,8 @@ pub(crate) struct Record {
     /// A random number, from which follows whether an operator makes records of it: two operators that see the same
     /// record and make as many records make them of the same ones, so that these can meet again.
     chance: u32,
+    /// In how many epochs the last record of its event time comes.
+    ahead: u32,
 }
 
 /// Records on a way that takes time, or on their way through the engine to one stage: one comes after the other.
@@ -242,6 +244,7 @@ impl<'a> World<'a> {
                 return;
             }
             let (source, key) = (group.sources[position].source, group.sources[position].key);
+            let last = group.last_of_time(position, self.network.sources[source].at_one_time, self.arrivals);
             group.sources[position].number += 1;
             group.sources[position].early += u64::from(due < self.window.0);
             self.work += 1;
@@ -255,6 +258,7 @@ impl<'a> World<'a> {
                 class,
                 epoch,
                 chance: self.chance_of(index, key),
+                ahead: last.map_or(0, |last| u32::try_from(self.epoch(last) - epoch).unwrap_or(u32::MAX)),
             };
             let from = Slot { location: self.network.origin(class, source), worker: None };
             let network = self.network;

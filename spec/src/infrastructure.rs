@@ -17,12 +17,15 @@
 //! # Ok::<(), tidemill_spec::diagnostic::Diagnostics>(())
 //! ```
 use crate::span::Located;
-use crate::units::{Bandwidth, Bytes, HourlyPrice, TimeSpan, TransferPrice};
+use crate::units::{Bandwidth, Bytes, HourlyPrice, Percent, TimeSpan, TransferPrice};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+mod hosts;
 mod load;
+
+pub use hosts::{Architecture, Host, SshAddress};
 
 /// Tiers of machines and the links between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +43,9 @@ pub struct Infrastructure {
     /// Where sources are; one that is not listed: at the lowest tier, spread evenly over its locations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourcePlace>,
+    /// The machines that sites are, for `tidemill deploy`; one that is not listed is the machine that deploys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Host>,
 }
 
 /// Where a source of the workflow is.
@@ -63,7 +69,7 @@ pub struct Tier {
     /// Id, unique in the infrastructure.
     #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]*$"))]
     pub id: Located<String>,
-    /// Sites; each has all workers of the tier. None: one site without a name.
+    /// Sites; each has all workers of the tier but those that name other locations. None: one site without a name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Located<String>>,
     /// Machines at each location.
@@ -92,6 +98,16 @@ pub struct WorkerType {
     pub accelerators: Vec<Accelerator>,
     /// Price of one machine.
     pub price: Located<HourlyPrice>,
+    /// What the machines are called, the first location's first; as many as there are. In a cluster these are the workers.
+    /// None: they are numbered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<Located<String>>,
+    /// The locations of the tier that have these machines. Default: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locations: Vec<Located<String>>,
+    /// Part of its time that something else takes of each machine, such as another workflow. Default: 0%.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Located<Percent>>,
 }
 
 /// Accelerators of one type in a machine.
@@ -165,6 +181,13 @@ impl Infrastructure {
             forward || back
         };
         self.links.iter().find(leads)
+    }
+}
+
+impl WorkerType {
+    /// Whether a site of the tier has these machines.
+    pub fn is_at(&self, location: Option<&str>) -> bool {
+        self.locations.is_empty() || location.is_some_and(|at| self.locations.iter().any(|name| name == at))
     }
 }
 

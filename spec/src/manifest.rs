@@ -320,6 +320,111 @@ pub enum Postprocess {
         /// Index of the blank.
         blank: u32,
     },
+    /// Boxes from the places of a detection head, best first: a tensor `[most, 6]` of left, top, width and height as
+    /// shares of the picture (0 to 1), score, and the class's number. Boxes that overlap better ones are left out
+    /// (non-maximum suppression); where there are fewer than `most`, the rest is 0.
+    DecodeBoxes(BoxDecoding),
+    /// Boxes around lines of text, from a map that says of each place of the picture how likely text is there
+    /// (differentiable binarization, DB): a tensor `[most, 6]` as that of `decode_boxes`, with class 0, in reading order:
+    /// line by line from the top, each from the left. The boxes are upright: lines that slant do not come out well.
+    TextBoxes(TextDecoding),
+}
+
+/// How boxes are drawn around text. The tensor is `[height, width]` or `[1, height, width]` for each picture, with values
+/// from 0 to 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TextDecoding {
+    /// Places with a larger value belong to text, 0 to 1. Those that touch, also by a corner, are one line. Default: 0.3.
+    #[serde(default = "text_threshold")]
+    pub threshold: f32,
+    /// Lines whose mean value is lower are left out, 0 to 1. Default: 0.5.
+    #[serde(default = "text_score")]
+    pub score: f32,
+    /// How much a box grows: models mark the middle of a line only. Each side moves out by this number times area divided by
+    /// circumference. Default: 1.6.
+    #[serde(default = "text_growth")]
+    pub grow: f32,
+    /// Lines of fewer places in width or height are left out, before they grow. Default: 3.
+    #[serde(default = "least_text")]
+    pub least: u32,
+    /// Largest number of boxes in a picture; of more, those with the best scores stay. Default: 64.
+    #[serde(default = "most_boxes")]
+    pub most: u32,
+}
+
+fn text_threshold() -> f32 {
+    0.3
+}
+
+fn text_score() -> f32 {
+    0.5
+}
+
+fn text_growth() -> f32 {
+    1.6
+}
+
+fn least_text() -> u32 {
+    3
+}
+
+/// How a detection head says where boxes are. Its tensor is `[places, numbers]` for each picture, or `[numbers, places]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BoxDecoding {
+    /// What the first four numbers of a place are. Default: center.
+    #[serde(default)]
+    pub form: BoxForm,
+    /// What the numbers behind them are. Default: best.
+    #[serde(default)]
+    pub scores: BoxScores,
+    /// Width and height, in pixels, of the picture to which the first four numbers refer. Default: they are shares of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picture: Option<[f32; 2]>,
+    /// Whether numbers come before places in the tensor. Default: false.
+    #[serde(default)]
+    pub transposed: bool,
+    /// Boxes with a lower score are left out, 0 to 1.
+    pub threshold: f32,
+    /// A box is left out whose overlap with a better one (intersection over union) is larger, 0 to 1.
+    pub iou: f32,
+    /// Whether only boxes of the same class are compared. Default: false, all are.
+    #[serde(default)]
+    pub per_class: bool,
+    /// Largest number of boxes in a picture. Default: 64.
+    #[serde(default = "most_boxes")]
+    pub most: u32,
+}
+
+fn most_boxes() -> u32 {
+    64
+}
+
+/// What four numbers say of a box.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BoxForm {
+    /// Horizontal and vertical place of the centre, width, height.
+    #[default]
+    Center,
+    /// Left, top, right, bottom.
+    Corners,
+    /// Left, top, width, height.
+    LeftTop,
+}
+
+/// What numbers behind the box say of its class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BoxScores {
+    /// The best class's score and its number.
+    #[default]
+    Best,
+    /// A score for each class.
+    Each,
+    /// A score of there being anything, then one for each class: their product counts.
+    Objectness,
 }
 
 /// A loop around a model: states are fed back until an end token or a number of steps.

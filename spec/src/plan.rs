@@ -20,8 +20,10 @@
 mod check;
 mod file;
 mod load;
+mod stand_in;
 
 pub use file::PlanFile;
+pub use stand_in::StandInError;
 
 use crate::units::{Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice};
 use schemars::JsonSchema;
@@ -155,6 +157,9 @@ pub struct Stage {
     /// Bytes that may wait in the stage's slot. Default: 64MiB.
     #[serde(default = "default_byte_budget")]
     pub byte_budget: Bytes,
+    /// The stage that it answers in place of while the way there is cut (`when_cut: degrade`). Not for files: a run adds such stages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_in_for: Option<String>,
 }
 
 impl Stage {
@@ -173,7 +178,13 @@ impl Stage {
             max_batch: one(),
             batching_budget: TimeSpan::default(),
             byte_budget: default_byte_budget(),
+            stands_in_for: None,
         }
+    }
+
+    /// The stage whose classes it takes: its own, or that which it stands in for.
+    pub fn answers_for(&self) -> &str {
+        self.stands_in_for.as_deref().unwrap_or(&self.id)
     }
 }
 
@@ -307,6 +318,9 @@ pub struct Predicted {
     /// 99th percentile of end-to-end latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<PredictedValue<TimeSpan>>,
+    /// The sink where these latencies are expected; none: the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_at: Option<String>,
     /// How the service level on latency is kept: by a bound, or as a simulation expects. Default: guaranteed.
     #[serde(default, skip_serializing_if = "LatencyBasis::is_guaranteed")]
     pub latency_basis: LatencyBasis,

@@ -216,14 +216,30 @@ pub struct BatchTime {
 pub struct Ratio {
     /// Operator id in the workflow.
     pub operator: String,
-    /// Id of the model manifest, where the ratio differs by it.
+    /// Id of the model manifest of the operator itself, where the ratio differs by that alone: the same as one entry of
+    /// `variants`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
+    /// Variants by operator that the ratio holds for: its own or those of operators before it, as a better detector finds
+    /// more. None: for all. Of the entries that hold the one that names most variants counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variants: BTreeMap<String, String>,
     /// Output records per input record; of a join, per record of the input with the fewest records.
     pub output_per_input: f64,
     /// Input records that were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
+}
+
+impl Ratio {
+    /// Variants by operator that it holds for, its own included.
+    pub fn holds_for(&self) -> BTreeMap<String, String> {
+        let mut all = self.variants.clone();
+        if let Some(variant) = &self.variant {
+            all.entry(self.operator.clone()).or_insert_with(|| variant.clone());
+        }
+        all
+    }
 }
 
 /// Bytes of a record on an edge of the workflow.

@@ -19,7 +19,7 @@ impl Publication {
     pub fn of_kind(kind: &str) -> Self {
         match kind {
             "stdout" | "jsonl" | "csv" => Self::EachEpoch,
-            "parquet" => Self::AtEnd,
+            "parquet" | "video" => Self::AtEnd,
             _ => Self::EachCheckpoint,
         }
     }

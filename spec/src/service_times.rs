@@ -50,6 +50,13 @@ impl ServiceTimes {
         Self { share, ..self }
     }
 
+    /// On a worker of which something else takes so much that everything takes `factor` times as long.
+    #[must_use]
+    pub fn slowed(self, factor: f64) -> Self {
+        let share = Some(self.share.unwrap_or(1.0) / factor);
+        if factor > 1.0 { Self { share, ..self } } else { self }
+    }
+
     /// The part of a processor that the worker has, where the times are those of a whole one.
     pub fn share(&self) -> Option<f64> {
         self.share

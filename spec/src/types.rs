@@ -38,7 +38,8 @@ impl fmt::Display for ElementType {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnType {
-    /// An encoded image (JPEG or PNG bytes); decoded where it is used, so that links carry the small form.
+    /// An image: JPEG or PNG, decoded where it is used, so that links carry the small form; or binary PPM, which is not
+    /// compressed, as frames of videos are.
     Image,
     /// An encoded sound (WAV bytes).
     Audio,
@@ -98,12 +99,22 @@ impl Column {
 pub struct StreamType {
     /// Columns in order.
     pub columns: Vec<Column>,
+    /// Whether rows may be taken back: a row whose metadata column `_change` is -1 repeats the payload of one that was
+    /// sent before and is not to be counted any more. Default: rows only come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revised: bool,
 }
 
 impl StreamType {
     /// A stream type of these columns.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
-        Self { columns: columns.into_iter().collect() }
+        Self { columns: columns.into_iter().collect(), revised: false }
+    }
+
+    /// The same columns in a stream whose rows may be taken back, or not.
+    #[must_use]
+    pub fn with_revisions(self, revised: bool) -> Self {
+        Self { revised, ..self }
     }
 
     /// The column of that name.
@@ -121,6 +132,7 @@ impl fmt::Display for StreamType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns: Vec<String> =
             self.columns.iter().map(|c| format!("{}: {}", c.name, c.column_type)).collect();
-        write!(f, "{{{}}}", columns.join(", "))
+        write!(f, "{{{}}}", columns.join(", "))?;
+        if self.revised { f.write_str(", rows may be taken back") } else { Ok(()) }
     }
 }

@@ -30,8 +30,12 @@ use std::path::PathBuf;
 mod check;
 mod input;
 mod load;
+mod resources;
+mod when_cut;
 
 pub use input::Input;
+pub use resources::{ResourceMode, Resources};
+pub use when_cut::{CutBuffer, CutDegrade, CutStop, WhenCut};
 
 /// A workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +61,9 @@ pub struct Workflow {
     /// What is kept for another process to go on from.
     #[serde(default, skip_serializing_if = "CheckpointOptions::is_empty")]
     pub checkpoint: CheckpointOptions,
+    /// What its processes may take of each worker of a cluster. None: as much as there is, with as much weight as other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
     /// Folder of the workflow file: relative paths in the workflow start there. Not part of the file.
     #[serde(skip)]
     #[schemars(skip)]
@@ -206,18 +213,49 @@ pub struct Sink {
     pub ground_truth: Option<GroundTruth>,
 }
 
-/// A file with the right answers: CSV with a header line, or JSONL.
+/// A file with the right answers: CSV with a header line, or JSONL. With `boxes`, the right tracks of objects instead.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroundTruth {
-    /// The file, relative to the workflow file.
+    /// The file, relative to the workflow file; with `boxes` a folder that has, for each camera, a file `CAMERA.txt` in the
+    /// text format of MOTChallenge.
     pub path: Located<String>,
-    /// Column that both the stream and the file have.
+    /// Column that both the stream and the file have; with `boxes` the column of the camera.
     pub key: Located<String>,
-    /// Column of the stream with the answer given.
+    /// Column of the stream with the answer given; with `boxes` the column that says which object it is.
     pub prediction: Located<String>,
-    /// Column of the file with the right answer.
-    pub truth: Located<String>,
+    /// Column of the file with the right answer. Needed, except with `boxes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truth: Option<Located<String>>,
+    /// Column of the stream with the boxes of a track, as `track` gives it with `path: true`: then the accuracy is IDF1 over
+    /// all cameras.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boxes: Option<Located<String>>,
+    /// What is compared. Default: equal.
+    #[serde(default, skip_serializing_if = "Compare::is_default")]
+    pub compare: Compare,
+    /// Int64 column of the stream: with `compare: characters`, the texts of a key are put together by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Located<String>>,
+}
+
+/// How an answer is compared with the right one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compare {
+    /// An answer is right or wrong: the accuracy is the share of right ones.
+    #[default]
+    Equal,
+    /// Character by character: the accuracy is 1 less the character error rate, that is the characters to insert, delete
+    /// or replace to get the right text, divided by those of the right text, over all keys of the file. Keys without any text count
+    /// as empty; any white space is one space. At least 0.
+    Characters,
+}
+
+impl Compare {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Service levels to keep.
@@ -263,6 +301,27 @@ pub struct RunOptions {
     /// File for records that could not be processed, relative to the workflow file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<Located<String>>,
+    /// Whether a few of the newest records of each sink, with their pictures and sounds, can be looked at on the page of a cluster;
+    /// they leave the workers for that. Default: on.
+    #[serde(skip_serializing_if = "Samples::is_default")]
+    pub samples: Samples,
+}
+
+/// Whether records of a run can be looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Samples {
+    /// Some of them.
+    #[default]
+    On,
+    /// None: records go from stage to stage and to the sinks, and nowhere else.
+    Off,
+}
+
+impl Samples {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Default for RunOptions {
@@ -271,6 +330,7 @@ impl Default for RunOptions {
             tick: default_tick().into(),
             checkpoint_every: default_checkpoint_every().into(),
             dead_letters: None,
+            samples: Samples::default(),
         }
     }
 }

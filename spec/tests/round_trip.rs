@@ -1,7 +1,7 @@
 //! What is printed is read back as the same value.
 use proptest::prelude::*;
 use tidemill_spec::infrastructure::{
-    Accelerator, Direction, Infrastructure, Link, SourcePlace, Tier, WorkerType,
+    Accelerator, Architecture, Direction, Host, Infrastructure, Link, SourcePlace, Tier, WorkerType,
 };
 use tidemill_spec::manifest::{Dimension, Initial, LoopState, Manifest, Postprocess, Preprocess};
 use tidemill_spec::plan::{Freshness, LatencyBasis, LinkKind, Plan, Predicted, PredictedValue};
@@ -11,7 +11,7 @@ use tidemill_spec::units::{
     Bandwidth, Bytes, HourlyPrice, Percent, Percentile, Rate, TimeSpan, TransferPrice,
 };
 use tidemill_spec::value::{Entry, Node, Text, Value};
-use tidemill_spec::workflow::{Input, Workflow};
+use tidemill_spec::workflow::{CutBuffer, CutDegrade, CutStop, Input, WhenCut, Workflow};
 use tidemill_spec::yaml;
 
 /// Whole numbers of all sizes, round ones more often than chance gives them.
@@ -127,7 +127,10 @@ proptest! {
 
     #[test]
     fn workflow(ids in prop::collection::hash_set(id(), 6), tick in 1..u64::MAX, rate in real(), path in text(),
-                freshness in freshness(), options in map(), batch in 1..1000u32) {
+                freshness in freshness(), when_cut in when_cut(), options in map(), batch in 1..1000u32) {
+        // A buffer keeps what a freshness drops.
+        let is_meant = |cut: &WhenCut| cut.kept().is_none() || freshness.is_none();
+        let when_cut = when_cut.filter(is_meant).map(Located::from);
         let mut ids = ids.into_iter();
         let mut workflow = golden_workflow();
         let mut next = || ids.next().expect("six ids");
@@ -137,12 +140,12 @@ proptest! {
         workflow.sources[0].rate = Some(Rate(rate + 0.5).into());
         workflow.operators.truncate(1);
         workflow.operators[0].id = operator.clone().into();
-        workflow.operators[0].inputs = vec![Input { from: source.into(), freshness }];
+        workflow.operators[0].inputs = vec![Input { from: source.into(), freshness, when_cut }];
         workflow.operators[0].variants = vec![path.clone().into()];
         workflow.operators[0].batching.as_mut().expect("has batching").max_batch = batch.into();
         workflow.operators[0].options = options;
         workflow.sinks[0].id = sink.into();
-        workflow.sinks[0].input = Input { from: operator.into(), freshness: None };
+        workflow.sinks[0].input = Input { from: operator.into(), freshness: None, when_cut: None };
         workflow.run.tick = TimeSpan(tick).into();
         workflow.run.dead_letters = Some(path.into());
         let printed = workflow.to_yaml().expect("prints");
@@ -162,6 +165,9 @@ proptest! {
             memory: Some(Bytes(memory).into()),
             accelerators: vec![Accelerator { accelerator_type: name.clone().into(), count: n.into(), memory: None }],
             price: HourlyPrice(price).into(),
+            names: Vec::new(),
+            locations: Vec::new(),
+            busy: Some(Percent(price % 100.0).into()),
         };
         let tier = |id: &String| Tier {
             id: id.as_str().into(),
@@ -184,6 +190,14 @@ proptest! {
                 id: "images".into(),
                 tier: ids[0].as_str().into(),
                 location: both.then(|| ids[0].as_str().into()),
+            }],
+            hosts: vec![Host {
+                tier: ids[1].as_str().into(),
+                location: Some(ids[1].as_str().into()),
+                host: both.then(|| "ssh://someone@machine.example:2222".into()),
+                address: (!both).then(|| "fd00::7".into()),
+                only_dials: both,
+                architecture: both.then_some(Architecture::Arm64),
             }],
         };
         let printed = infrastructure.to_yaml().expect("prints");
@@ -212,6 +226,7 @@ proptest! {
             p50: None,
             p90: None,
             p99: Some(PredictedValue { value: TimeSpan(tick), from: None, to: Some(TimeSpan(budget)) }),
+            latency_at: memfd.then(|| "answers".to_owned()),
             latency_basis: if memfd { LatencyBasis::Expected } else { LatencyBasis::Guaranteed },
             cost: Some(PredictedValue { value: HourlyPrice(x), from: None, to: None }),
             accuracy: Some(PredictedValue { value: Percent(share), from: None, to: None }),
@@ -296,6 +311,22 @@ fn freshness() -> impl Strategy<Value = Option<Freshness>> {
         Some(Freshness::DropOldest),
         Some(Freshness::Latest),
     ])
+}
+
+fn when_cut() -> impl Strategy<Value = Option<WhenCut>> {
+    let buffer = (1..u64::MAX, 1..u64::MAX).prop_map(|(size, time)| {
+        let size = Some(Bytes(size.max(CutBuffer::LEAST_SIZE.0)).into());
+        WhenCut::Buffer(CutBuffer { size, time: Some(TimeSpan(time).into()) })
+    });
+    let stop = (1..u64::MAX).prop_map(|after| WhenCut::Stop(CutStop { after: Some(TimeSpan(after).into()) }));
+    let degrade = (text(), prop::option::of(1..u64::MAX), 1..u64::MAX).prop_map(|(variant, after, time)| {
+        let after = after.map(|after| TimeSpan(after).into());
+        let time = after.is_some().then(|| TimeSpan(time).into());
+        WhenCut::Degrade(CutDegrade { after, time, ..CutDegrade::new(variant) })
+    });
+    let short =
+        prop::sample::select(vec![WhenCut::Buffer(CutBuffer::default()), WhenCut::Stop(CutStop::default())]);
+    prop::option::of(prop_oneof![buffer, stop, degrade, short])
 }
 
 fn tree() -> impl Strategy<Value = Value> {

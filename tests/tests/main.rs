@@ -4,6 +4,9 @@
 mod book_pages;
 mod dependency_direction;
 mod file_size;
+mod images;
 mod module_names;
 mod repository;
 mod repository_text;
+mod scripts;
+mod shipped_media;

@@ -268,8 +268,9 @@ impl Comparing<'_> {
     fn latencies(&self, rows: &mut Vec<Row>) {
         let one = self.report.sinks.len() == 1;
         for sink in &self.report.sinks {
-            // A plan with several sinks does not say which one its figures are of.
-            let planned = self.predicted().filter(|_| one);
+            let is_of =
+                |predicted: &&Predicted| predicted.latency_at.as_ref().map_or(one, |at| *at == sink.sink);
+            let planned = self.predicted().filter(is_of);
             let ms = |value: Option<&PredictedValue<TimeSpan>>| value.map(|value| value.value.0 as f64 / 1e6);
             let tolerance_p99 = if sink.latency.count < MANY { TOLERANCE_P99 } else { TOLERANCE };
             let figures = [

@@ -142,7 +142,8 @@ pub(super) fn of(
     for stage in &program.plan.stages {
         let is_model =
             program.operators.get(&stage.id).is_some_and(|bound| bound.computation == Computation::Inference);
-        if !is_model {
+        // Nothing is cut in an emulated run, so nobody stands in.
+        if !is_model || stage.stands_in_for.is_some() {
             continue;
         }
         let chosen = prepared.models.iter().find(|model| model.stage == stage.id);

@@ -32,7 +32,7 @@ pub(super) fn warm(model: &mut dyn Inference, input: &RecordBatch, most: u32) ->
 }
 
 /// Has the first instance that is made of an operator be this one.
-pub(super) fn give_first(bound: &mut BoundOperator, model: Box<dyn Inference>) {
+pub(crate) fn give_first(bound: &mut BoundOperator, model: Box<dyn Inference>) {
     let (first, make) = (Mutex::new(Some(model)), Arc::clone(&bound.make));
     bound.make = Arc::new(move || {
         let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take();

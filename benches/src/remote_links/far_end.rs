@@ -86,6 +86,7 @@ pub(crate) fn serve(task: &str) -> anyhow::Result<()> {
     match serving.address() {
         Address::Tcp(host) => println!("{host}"),
         Address::Unix(path) => println!("{}", path.display()),
+        Address::Abstract(_) => unreachable!("it listens where it was told to"),
     }
     let receiver = take.recv_timeout(PATIENCE)??.into_receiver(schema())?;
     match what {

@@ -4,7 +4,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::planning::{PlanningOptions, SolverName};
-use tidemill_optimizer::assemble::{Level, Options};
+use tidemill_app::service_level::LevelError;
+pub(crate) use tidemill_app::service_level::LevelSetting;
+use tidemill_optimizer::assemble::Options;
 use tidemill_optimizer::planner::Planner;
 use tidemill_optimizer::planners::beam::Beam;
 use tidemill_optimizer::planners::best_fit::BestFit;
@@ -14,8 +16,7 @@ use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::planners::exhaustive::Exhaustive;
 use tidemill_optimizer::planners::first_fit::FirstFit;
 use tidemill_optimizer::problem::ReturnTraffic;
-use tidemill_spec::units::{HourlyPrice, Percent, Percentile, Rate, TimeSpan, UnitError};
-use tidemill_spec::workflow::LatencySlo;
+use tidemill_spec::units::{HourlyPrice, Percentile, Rate, TimeSpan, UnitError};
 
 /// `tidemill plan`.
 #[derive(Debug, Args)]
@@ -161,6 +162,48 @@ Exit code 1 if they differ.")]
         #[arg(long, short, value_name = "FORM", default_value = "table")]
         output: OutputForm,
     },
+    /// Have a run of a cluster go on by the plan that is proposed for it, or by a plan of yours.
+    #[command(after_help = "Examples:
+  tidemill plan apply vqa --yes                 the plan that is proposed, or the best one that is found now
+  tidemill plan apply vqa --plan plan.yaml --yes
+
+The same as `tidemill replan RUN --apply`.")]
+    Apply(PlanApplyArguments),
+}
+
+/// `tidemill plan apply`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanApplyArguments {
+    #[command(flatten)]
+    pub(crate) of: super::ControllerChoice,
+    /// The run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    /// This plan instead of the one that is proposed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Ask nothing before.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Form of the answer on stdout.
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputForm,
+}
+
+impl PlanApplyArguments {
+    /// The same as the verb `replan` has it.
+    pub(crate) fn as_replan(&self) -> super::ReplanArguments {
+        super::ReplanArguments {
+            of: self.of.clone(),
+            run: self.run.clone(),
+            plan: self.plan.clone(),
+            show: false,
+            apply: true,
+            yes: self.yes,
+            out: None,
+            output: self.output,
+        }
+    }
 }
 
 /// `tidemill explain`.
@@ -290,56 +333,11 @@ pub(crate) enum Front {
     CostAccuracyLatency,
 }
 
-/// `--slo`.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum LevelSetting {
-    /// Records per second of the slowest source.
-    Rate(Option<Rate>),
-    /// Least accuracy.
-    Accuracy(Option<Percent>),
-    /// Largest latency.
-    Latency(Option<LatencySlo>),
-}
-
 pub(super) fn parse_level(text: &str) -> Result<LevelSetting, String> {
-    let forms = "write `rate=40/s`, `accuracy=56.0` or `latency=p99:800ms`";
-    let (level, value) = text.split_once('=').ok_or_else(|| forms.to_owned())?;
-    let dropped = value == "none";
-    match level {
-        "rate" if dropped => Ok(LevelSetting::Rate(None)),
-        "rate" => {
-            let rate: Rate = value.parse().map_err(|error| super::explained(&error))?;
-            if rate.0 > 0.0 {
-                Ok(LevelSetting::Rate(Some(rate)))
-            } else {
-                Err("a rate is above 0".to_owned())
-            }
-        }
-        "accuracy" if dropped => Ok(LevelSetting::Accuracy(None)),
-        "accuracy" => {
-            let number = value.trim_end_matches('%').trim();
-            let percent: Percent = format!("{number}%").parse().map_err(|error| super::explained(&error))?;
-            if number.len() == value.trim().len() && percent.0 > 0.0 && percent.0 <= 1.0 {
-                return Err(format!(
-                    "{number} % is {}; accuracy is in percent: did you mean {}? (`{number}%` if it is meant)",
-                    if percent.0 < 1.0 { "less than 1 %" } else { "hardly meant" },
-                    (percent.0 * 1e11).round() / 1e9
-                ));
-            }
-            Ok(LevelSetting::Accuracy(Some(percent)))
-        }
-        "latency" if dropped => Ok(LevelSetting::Latency(None)),
-        "latency" => {
-            let (percentile, below) = value.split_once(':').ok_or("write `latency=p99:800ms`")?;
-            let percentile: Percentile = percentile.parse().map_err(|error| super::explained(&error))?;
-            let below: TimeSpan = below.parse().map_err(|error| super::explained(&error))?;
-            Ok(LevelSetting::Latency(Some(LatencySlo { percentile: percentile.into(), below: below.into() })))
-        }
-        _ => Err(format!("`{level}` is no service level; {forms}")),
-    }
+    text.parse().map_err(|error: LevelError| error.to_string())
 }
 
-fn parse_part(text: &str) -> Result<f64, String> {
+pub(super) fn parse_part(text: &str) -> Result<f64, String> {
     let part: f64 =
         text.parse().map_err(|_| format!("`{text}` is no number; write a part such as `0.85`"))?;
     if part > 0.0 && part <= 1.0 { Ok(part) } else { Err("a part is above 0 and at most 1".to_owned()) }
@@ -389,26 +387,7 @@ impl PlanningArguments {
             percentile: self.percentile,
             ..Options::default()
         };
-        for setting in &self.slo {
-            let (level, dropped) = match setting {
-                LevelSetting::Rate(rate) => {
-                    options.rate = *rate;
-                    (Level::Rate, rate.is_none())
-                }
-                LevelSetting::Accuracy(accuracy) => {
-                    options.accuracy = *accuracy;
-                    (Level::Accuracy, accuracy.is_none())
-                }
-                LevelSetting::Latency(latency) => {
-                    options.latency.clone_from(latency);
-                    (Level::Latency, latency.is_none())
-                }
-            };
-            match dropped {
-                true => drop(options.without.insert(level)),
-                false => drop(options.without.remove(&level)),
-            }
-        }
+        self.slo.iter().for_each(|setting| setting.set(&mut options));
         options
     }
 }
@@ -447,33 +426,6 @@ mod tests {
         assert_eq!(parse_fleet("2 $/h"), Ok(FleetSetting::Budget(HourlyPrice(2.0))));
         for wrong in ["much", "0/s", "-1 $/h", ""] {
             assert!(parse_fleet(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn levels_are_read() {
-        assert_eq!(parse_level("rate=40/s"), Ok(LevelSetting::Rate(Some(Rate(40.0)))));
-        assert_eq!(parse_level("accuracy=56.0"), Ok(LevelSetting::Accuracy(Some(Percent(56.0)))));
-        assert_eq!(parse_level("accuracy=56%"), Ok(LevelSetting::Accuracy(Some(Percent(56.0)))));
-        assert_eq!(parse_level("accuracy=0.85%"), Ok(LevelSetting::Accuracy(Some(Percent(0.85)))));
-        assert_eq!(parse_level("accuracy=0"), Ok(LevelSetting::Accuracy(Some(Percent(0.0)))));
-        assert_eq!(
-            parse_level("accuracy=0.85").unwrap_err(),
-            "0.85 % is less than 1 %; accuracy is in percent: did you mean 85? (`0.85%` if it is meant)"
-        );
-        assert!(
-            parse_level("accuracy=1")
-                .unwrap_err()
-                .contains("1 % is hardly meant; accuracy is in percent: did you mean 100?")
-        );
-        assert_eq!(parse_level("rate=40/min"), Ok(LevelSetting::Rate(Some(Rate(40.0 / 60.0)))));
-        assert!(parse_level("rate=40/m").unwrap_err().contains("did you mean `40/min`?"));
-        assert_eq!(parse_level("latency=none"), Ok(LevelSetting::Latency(None)));
-        let latency = parse_level("latency=p99:800ms").unwrap();
-        let LevelSetting::Latency(Some(slo)) = latency else { panic!("{latency:?}") };
-        assert_eq!((slo.percentile.0, slo.below.0), (99.0, 800_000_000));
-        for wrong in ["rate", "rate=40", "accuracy=much", "latency=800ms", "colour=red", "accuracy=101"] {
-            assert!(parse_level(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,4 +1,5 @@
 //! Arguments of `tidemill run`.
+use super::traces::TraceArguments;
 use super::{OutputForm, explained, is_value, parse_time, state_place};
 use clap::Args;
 use std::path::PathBuf;
@@ -75,6 +76,8 @@ pub(crate) struct RunArguments {
     /// Serve Prometheus metrics at http://ADDR/metrics, such as `127.0.0.1:9464`.
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) traces: TraceArguments,
     /// Exit with 1 if a service level of the workflow is missed.
     #[arg(long)]
     pub(crate) require_slo: bool,
@@ -101,6 +104,11 @@ pub(crate) struct RunArguments {
     /// outputs is then neither lost nor doubled. Default: what the workflow says (`checkpoint: {state: ...}`).
     #[arg(long, value_name = "STATE", value_parser = state_place(), conflicts_with_all = ["emulate", "replay", "epoch_log"])]
     pub(crate) state: Option<StatePlace>,
+    /// Go on from a state whose workflow, models or plan have changed since: from its last checkpoint on records are treated as it says
+    /// now, and operators whose own definition is another one begin anew. `tidemill state diff` shows what becomes of each part, and so
+    /// does the run before it touches anything. What cannot be right is refused all the same.
+    #[arg(long)]
+    pub(crate) accept_changes: bool,
     /// Least time between two checkpoints of the state: what a process that dies has done since its last one is done again.
     /// Default: what the workflow says (`checkpoint: {interval: ...}`), else 1s.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -123,7 +131,7 @@ impl RunArguments {
     }
 }
 
-fn parse_setting(text: &str) -> Result<Setting, String> {
+pub(super) fn parse_setting(text: &str) -> Result<Setting, String> {
     match text.split_once('=') {
         Some((operator, variant)) if !operator.is_empty() && !variant.is_empty() => {
             Ok(Setting { operator: operator.to_owned(), variant: variant.to_owned() })
@@ -143,7 +151,7 @@ fn parse_count(text: &str) -> Result<u64, String> {
     })
 }
 
-fn parse_rate(text: &str) -> Result<RateChoice, String> {
+pub(super) fn parse_rate(text: &str) -> Result<RateChoice, String> {
     if text == "max" {
         return Ok(RateChoice::Max);
     }

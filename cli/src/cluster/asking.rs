@@ -1,37 +1,30 @@
 //! The verbs that ask a controller.
 use super::connect::{client, failure};
+use super::plans;
 use crate::answer;
 use crate::arguments::{
-    DrainArguments, EventsArguments, ListArguments, LogsArguments, OutputForm, RunChoice, SubmitArguments,
-    TokenArguments,
+    DrainArguments, EventsArguments, ListArguments, OutputForm, StatusArguments, TokenArguments,
+    WorkersArguments,
 };
 use crate::exit::Exit;
 use crate::table::{Side, Table};
 use crate::terminal::Terminal;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::Duration;
-use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::{bytes, grouped};
 use tidemill_app::listener::Listener;
-use tidemill_app::preparation::load;
-use tidemill_cluster::api::{
-    Event, LogLine, RunState, RunView, Submission, TokenAnswer, TokenRequest, WorkerView,
-};
-use tidemill_cluster::bundle::{self, Gathered};
-use tidemill_cluster::client::{Client, ClientError};
-use tidemill_spec::plan::PlanFile;
+use tidemill_cluster::api::{ControllerView, Event, RunView, TokenAnswer, TokenRequest, WorkerView};
+use tidemill_cluster::client::{Client, ClientError, segment};
 
-/// How often lines of a log are looked for.
-const LOOK: Duration = Duration::from_millis(500);
 /// Seconds that a question for events waits.
 const WAIT: u64 = 20;
 
-fn ask<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {
+pub(super) fn ask<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {
     answer.map_err(|error| failure(&error).into())
 }
 
-fn json(key: &str, value: &impl Serialize) -> anyhow::Result<()> {
+pub(super) fn json(key: &str, value: &impl Serialize) -> anyhow::Result<()> {
     let mut out = answer::out();
     serde_json::to_writer_pretty(&mut out, &serde_json::json!({"version": 1, "ok": true, key: value}))?;
     Ok(writeln!(out)?)
@@ -50,76 +43,13 @@ pub(crate) fn token(arguments: &TokenArguments, terminal: &Terminal) -> anyhow::
         json("token", &answer)?;
         return Ok(Exit::Success);
     }
+    if arguments.for_join_file {
+        return Ok(writeln!(answer::out(), "{}\n{}", answer.address, answer.token).map(|()| Exit::Success)?);
+    }
     writeln!(answer::out(), "{}", answer.token)?;
     terminal
         .note(&format!("TIDEMILL_JOIN_TOKEN=... tidemill worker --join {} --state worker", answer.address));
     Ok(Exit::Success)
-}
-
-/// Sends a workflow and begins a run.
-pub(crate) fn submit(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let workflow = load(&arguments.workflow, terminal)?;
-    let client = client(&arguments.of)?;
-    let plan = arguments.plan.as_ref().map(PlanFile::load).transpose()?.map(|file| file.plan);
-    let gathered = bundle::gather(&arguments.workflow)
-        .map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
-    send(&client, &gathered, terminal)?;
-    let name = arguments.name.clone().unwrap_or_else(|| run_name(&workflow.name.value));
-    let submission =
-        Submission { name: name.clone(), bundle: gathered.bundle, plan, records: arguments.records };
-    let run: RunView = ask(client.post("/v1/runs", &submission))?;
-    if arguments.follow {
-        return follow(&client, &name, arguments.output, terminal);
-    }
-    show(&run, arguments.output)?;
-    Ok(Exit::Success)
-}
-
-/// A name for a run of a workflow.
-fn run_name(workflow: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
-    workflow.chars().map(plain).take(63).collect()
-}
-
-fn send(client: &Client, gathered: &Gathered, terminal: &Terminal) -> anyhow::Result<()> {
-    let digests: Vec<&String> = gathered.files.keys().collect();
-    let missing: Vec<String> = ask(client.post("/v1/blobs/missing", &digests))?;
-    let mut sent = 0;
-    for digest in &missing {
-        let Some(path) = gathered.files.get(digest) else { continue };
-        let content = std::fs::read(path)
-            .map_err(|error| Failure::new(Kind::Configuration, format!("{}: {error}", path.display())))?;
-        sent += content.len() as u64;
-        ask(client.put(&format!("/v1/blobs/{digest}"), &content))?;
-    }
-    if !missing.is_empty() {
-        terminal.note(&format!("{} of {} files sent, {}", missing.len(), gathered.files.len(), bytes(sent)));
-    }
-    Ok(())
-}
-
-/// Tells what happens until the run is over.
-fn follow(client: &Client, name: &str, form: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
-    let (mut after, mut is_first) = (0, true);
-    loop {
-        let wait = if is_first { 0 } else { 2 };
-        let events: Vec<Event> = ask(client.get(&format!("/v1/events?after={after}&wait={wait}")))?;
-        is_first = false;
-        for event in events {
-            after = after.max(event.number);
-            if event.run.as_deref() == Some(name) {
-                terminal.note(&event.text);
-            }
-        }
-        let run: RunView = ask(client.get(&format!("/v1/runs/{name}")))?;
-        if run.state.is_over() {
-            show(&run, form)?;
-            return Ok(match run.state {
-                RunState::Failed | RunState::Cancelled => Exit::No,
-                _ => Exit::Success,
-            });
-        }
-    }
 }
 
 /// Lists the runs.
@@ -160,13 +90,16 @@ pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn show(run: &RunView, form: OutputForm) -> anyhow::Result<()> {
+pub(super) fn show(run: &RunView, form: OutputForm) -> anyhow::Result<()> {
     if form == OutputForm::Json {
         return json("run", run);
     }
     let mut out = answer::out();
     let reason = run.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
     writeln!(out, "{} ({}) is {}{reason}", run.name, run.workflow, run.state)?;
+    for what in &run.waits_for {
+        writeln!(out, "  waits for {what}")?;
+    }
     let rate = if run.seconds > 0.0 { run.arrived as f64 / run.seconds } else { 0.0 };
     writeln!(
         out,
@@ -177,8 +110,36 @@ fn show(run: &RunView, form: OutputForm) -> anyhow::Result<()> {
         grouped(run.dead_letters),
         grouped(run.restarts)
     )?;
+    for level in &run.levels {
+        let measured = level.measured.as_deref().unwrap_or("nothing measured yet");
+        let word = match level.is_kept {
+            Some(true) => "kept",
+            Some(false) => "MISSED",
+            None => "not known",
+        };
+        let gives_way = level.gives_way.as_ref().map(|less| format!("; it gives way: the plan keeps {less}"));
+        let gives_way = gives_way.unwrap_or_default();
+        writeln!(out, "  {} ({}) {word}: {measured}{gives_way}", level.level, level.wanted)?;
+    }
+    if let Some(reason) = run.proposal.as_ref().filter(|_| !run.state.is_over()) {
+        writeln!(out, "  another plan is proposed (`tidemill replan {}`): {reason}", run.name)?;
+    }
+    for cut in run.cuts.iter().filter(|_| !run.state.is_over()) {
+        writeln!(out, "  {}", cut.in_words())?;
+    }
+    for stand_in in run.stand_ins.iter().filter(|one| one.answers || one.answered_here > 0) {
+        writeln!(out, "  {}", stand_in.in_words())?;
+    }
     for (role, worker) in &run.placement {
         writeln!(out, "  {role} is on {}", worker.as_deref().unwrap_or("no worker yet"))?;
+    }
+    for promise in &run.promises {
+        let because = if promise.because.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", promise.because.join("; "))
+        };
+        writeln!(out, "  {} gets rows {}{because}", promise.sink, promise.guarantee)?;
     }
     for output in &run.outputs {
         let worker = output.worker.as_deref().unwrap_or("no worker yet");
@@ -188,22 +149,77 @@ fn show(run: &RunView, form: OutputForm) -> anyhow::Result<()> {
 }
 
 /// Tells how a run is.
-pub(crate) fn status(arguments: &RunChoice) -> anyhow::Result<Exit> {
-    let run: RunView = ask(client(&arguments.of)?.get(&format!("/v1/runs/{}", arguments.run)))?;
+pub(crate) fn status(arguments: &StatusArguments) -> anyhow::Result<Exit> {
+    let client = client(&arguments.of)?;
+    let Some(run) = &arguments.run else { return status_of_cluster(&client, arguments.output) };
+    let run: RunView = ask(client.get(&format!("/v1/runs/{}", segment(run))))?;
     show(&run, arguments.output)?;
     Ok(Exit::Success)
 }
 
-/// Ends a run.
-pub(crate) fn cancel(arguments: &RunChoice) -> anyhow::Result<Exit> {
-    let run: RunView = ask(client(&arguments.of)?.delete(&format!("/v1/runs/{}", arguments.run)))?;
-    show(&run, arguments.output)?;
+/// Shows who leads and stands by, and how much there is.
+fn status_of_cluster(client: &Client, output: OutputForm) -> anyhow::Result<Exit> {
+    let controller: ControllerView = ask(client.get("/v1/controller"))?;
+    let workers: Vec<WorkerView> = ask(client.get("/v1/workers"))?;
+    let runs: Vec<RunView> = ask(client.get("/v1/runs"))?;
+    let alive = workers.iter().filter(|worker| worker.is_alive).count();
+    let open = runs.iter().filter(|run| !run.state.is_over()).count();
+    if output == OutputForm::Json {
+        let counts = serde_json::json!({
+            "controller": controller, "workers": workers.len(), "workers_alive": alive, "runs": runs.len(), "runs_open": open,
+        });
+        json("cluster", &counts)?;
+        return Ok(Exit::Success);
+    }
+    let mut out = answer::out();
+    match &controller.shared {
+        None => writeln!(out, "controller {}, on its own", controller.address)?,
+        Some(shared) => {
+            writeln!(
+                out,
+                "controller {} leads, in term {}: {}",
+                controller.address, shared.term, shared.store
+            )?;
+            for other in &shared.stand_by {
+                writeln!(out, "  {} stands by", other.place)?;
+            }
+            if shared.stand_by.is_empty() {
+                writeln!(out, "  nobody stands by")?;
+            }
+        }
+    }
+    writeln!(out, "{alive} of {} workers are alive, {open} of {} runs are open", workers.len(), runs.len())?;
     Ok(Exit::Success)
+}
+
+/// `2`, `0.5`: no more digits than say something.
+fn number(count: f64) -> String {
+    ((count * 100.0).round() / 100.0).to_string()
+}
+
+/// `h100 x 2, npu` of a worker that is there.
+fn accelerators(worker: &WorkerView) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in worker.capacity.accelerators.iter().filter(|_| worker.is_alive) {
+        *counts.entry(name).or_default() += 1;
+    }
+    let text = |(name, count): (&str, usize)| match count {
+        1 => name.to_owned(),
+        _ => format!("{name} x {count}"),
+    };
+    counts.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// Lists the workers.
-pub(crate) fn workers(arguments: &ListArguments) -> anyhow::Result<Exit> {
-    let workers: Vec<WorkerView> = ask(client(&arguments.of)?.get("/v1/workers"))?;
+pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let client = client(&arguments.of)?;
+    if arguments.infrastructure {
+        return plans::infrastructure(&client, terminal);
+    }
+    if arguments.links {
+        return plans::links(&client, arguments.output);
+    }
+    let workers: Vec<WorkerView> = ask(client.get("/v1/workers"))?;
     if arguments.output == OutputForm::Json {
         json("workers", &workers)?;
         return Ok(Exit::Success);
@@ -214,8 +230,11 @@ pub(crate) fn workers(arguments: &ListArguments) -> anyhow::Result<Exit> {
         ("tier", Side::Left),
         ("location", Side::Left),
         ("type", Side::Left),
+        ("price", Side::Right),
         ("processors", Side::Right),
         ("memory", Side::Right),
+        ("accelerators", Side::Left),
+        ("limits", Side::Left),
         ("address", Side::Left),
         ("runs", Side::Left),
     ];
@@ -233,8 +252,11 @@ pub(crate) fn workers(arguments: &ListArguments) -> anyhow::Result<Exit> {
             worker.tier.clone().unwrap_or_default(),
             worker.location.clone().unwrap_or_default(),
             worker.worker_type.clone().unwrap_or_default(),
-            if worker.is_alive { format!("{:.0}", worker.capacity.processors) } else { String::new() },
+            worker.price.map_or_else(String::new, |price| format!("{price} $/h")),
+            if worker.is_alive { number(worker.capacity.processors) } else { String::new() },
             if worker.is_alive { bytes(worker.capacity.memory_bytes) } else { String::new() },
+            accelerators(worker),
+            enforces(worker),
             worker.address.clone().unwrap_or_default(),
             hosts.join(", "),
         ]);
@@ -246,25 +268,11 @@ pub(crate) fn workers(arguments: &ListArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Prints what a run's processes write to their logs.
-pub(crate) fn logs(arguments: &LogsArguments) -> anyhow::Result<Exit> {
-    let client = client(&arguments.of)?;
-    let mut after = 0;
-    loop {
-        let lines: Vec<LogLine> = ask(client.get(&format!("/v1/runs/{}/logs?after={after}", arguments.run)))?;
-        let mut out = answer::out();
-        for line in lines {
-            after = after.max(line.number);
-            let role = line.role.as_deref().unwrap_or("coordinator");
-            let worker = line.worker.as_ref().map_or_else(String::new, |worker| format!(" on {worker}"));
-            writeln!(out, "{role}{worker}: {}", line.line)?;
-        }
-        out.flush()?;
-        if !arguments.follow {
-            return Ok(Exit::Success);
-        }
-        std::thread::sleep(LOOK);
-    }
+/// Whether a worker holds runs to what they may take.
+fn enforces(worker: &WorkerView) -> String {
+    let health = worker.health.as_ref().filter(|_| worker.is_alive);
+    let word = health.map(|health| if health.told.no_control_groups.is_none() { "enforced" } else { "none" });
+    word.unwrap_or_default().to_owned()
 }
 
 /// Prints what happened in the cluster.
@@ -281,7 +289,7 @@ pub(crate) fn events(arguments: &EventsArguments) -> anyhow::Result<Exit> {
                     serde_json::to_writer(&mut out, &event)?;
                     writeln!(out)?;
                 }
-                OutputForm::Table => writeln!(out, "{}  {}", event.time, event.text)?,
+                OutputForm::Table => writeln!(out, "{:>5}  {}  {}", event.number, event.time, event.text)?,
             }
         }
         out.flush()?;
@@ -295,7 +303,7 @@ pub(crate) fn events(arguments: &EventsArguments) -> anyhow::Result<Exit> {
 /// Takes the work from a worker, or gives it work again.
 pub(crate) fn drain(arguments: &DrainArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let what = if arguments.end { "resume" } else { "drain" };
-    let path = format!("/v1/workers/{}/{what}", arguments.worker);
+    let path = format!("/v1/workers/{}/{what}", segment(&arguments.worker));
     let worker: WorkerView = ask(client(&arguments.of)?.post(&path, &()))?;
     if arguments.output == OutputForm::Json {
         json("worker", &worker)?;

@@ -29,8 +29,12 @@ fn path() -> Option<PathBuf> {
 }
 
 /// What went wrong with the controller, as a failure of a command.
-pub(super) fn failure(error: &ClientError) -> Failure {
-    let kind = if error.is_refusal() { Kind::Configuration } else { Kind::Unavailable };
+pub(crate) fn failure(error: &ClientError) -> Failure {
+    let kind = match error {
+        ClientError::Refused { status: 404, .. } => Kind::Missing,
+        error if error.is_refusal() => Kind::Configuration,
+        _ => Kind::Unavailable,
+    };
     Failure::new(kind, error.to_string())
 }
 
@@ -47,7 +51,14 @@ pub(super) fn read(file: &Path) -> Result<String, Failure> {
 }
 
 /// A client for the controller that was chosen.
-pub(super) fn client(choice: &ControllerChoice) -> anyhow::Result<Client> {
+pub(crate) fn client(choice: &ControllerChoice) -> anyhow::Result<Client> {
+    if let Some(folder) = &choice.controller_state {
+        let address = read(&folder.join("address"))?.parse::<JoinAddress>().map_err(|error| {
+            Failure::new(Kind::Configuration, format!("{}: {error}", folder.join("address").display()))
+        })?;
+        let token = token_of(&read(&folder.join("admin.token"))?)?;
+        return Client::new(&nearby(address), Some(token)).map_err(|error| failure(&error).into());
+    }
     let kept: Option<Login> =
         path().and_then(|path| fs::read(path).ok()).and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let address = match (&choice.controller, &kept) {
@@ -73,6 +84,15 @@ pub(super) fn client(choice: &ControllerChoice) -> anyhow::Result<Client> {
         }
     };
     Client::new(&address, Some(token_of(&token)?)).map_err(|error| failure(&error).into())
+}
+
+/// The address on this machine, where the controller listens there: not every machine reaches itself by the address that others dial.
+/// Whoever answers is known by the fingerprint.
+fn nearby(address: JoinAddress) -> JoinAddress {
+    let own = std::net::Ipv4Addr::LOCALHOST;
+    let here = JoinAddress::new(&own.to_string(), address.port(), address.fingerprint());
+    let listens = std::net::TcpStream::connect((own, address.port())).is_ok();
+    here.ok().filter(|_| listens).unwrap_or(address)
 }
 
 /// Keeps who is asked.

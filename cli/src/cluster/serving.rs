@@ -11,14 +11,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
+use tidemill_app::metrics::MetricsPort;
 use tidemill_cluster::agent::{self, AgentError, AgentOptions};
-use tidemill_cluster::controller::{Controller, ControllerError, ControllerOptions};
+use tidemill_cluster::controller::{
+    Controller, ControllerError, ControllerOptions, Keeping, StoreAddress, Traced,
+};
+use tidemill_identity::JoinAddress;
 
 /// How often a signal is looked for.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
-fn unavailable(error: &ControllerError) -> Failure {
-    Failure::new(Kind::Unavailable, error.to_string())
+pub(super) fn unavailable(error: &ControllerError) -> Failure {
+    let kind = match error {
+        ControllerError::OnItsOwn(_) => Kind::Configuration,
+        _ => Kind::Unavailable,
+    };
+    Failure::new(kind, error.to_string())
 }
 
 /// Runs a controller.
@@ -33,23 +41,20 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
         listen: arguments.listen.clone(),
         listen_hosts: arguments.listen_hosts.clone(),
         names,
+        metrics: metrics_port(arguments.metrics.as_deref(), terminal)?,
+        traced: arguments
+            .traces
+            .exporter()?
+            .map(|exporter| Traced { share: arguments.traces.trace_share, exporter: Arc::new(exporter) }),
+        keeping: Keeping { time: arguments.keep_ended, bytes: arguments.keep_bytes },
+        detection: arguments.detection.given(),
+        replan_pace: arguments.replan_pace,
     };
+    if let Some(store) = store(arguments)? {
+        return super::leading::serve(&store, options, &arguments.state, &interrupt, terminal);
+    }
     let controller = Controller::start(&options).map_err(|error| unavailable(&error))?;
-    let admin = controller.first_admin().map_err(|error| unavailable(&error))?;
-    let path = arguments.state.join("admin.token");
-    if let Some(token) = &admin {
-        keep(&path, &token.reveal()).map_err(|error| {
-            let text = format!("the first access token cannot be kept in {}: {error}", path.display());
-            Failure::new(Kind::Unavailable, text)
-        })?;
-    }
-    let address = controller.address();
-    terminal.note(&format!("controller at {address}"));
-    if admin.is_some() {
-        let path = path.display();
-        terminal.note(&format!("the access token of the first admin is in {path}; use it with"));
-        terminal.note(&format!("    tidemill login {address} --token-file {path}"));
-    }
+    tell(&controller, &arguments.state, terminal)?;
     interrupt.is_watched();
     while !interrupt.is_wanted() {
         std::thread::sleep(LOOK);
@@ -57,6 +62,57 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
     terminal.note("the controller ends; workers go on, and the next controller takes their runs over");
     controller.end();
     Ok(Exit::Interrupted)
+}
+
+/// The database that several controllers share, where one is named.
+fn store(arguments: &ControllerArguments) -> Result<Option<StoreAddress>, Failure> {
+    let Some(file) = &arguments.store_file else { return Ok(arguments.store.clone()) };
+    let store = super::connect::read(file)?.parse::<StoreAddress>();
+    store.map(Some).map_err(|error| Failure::new(Kind::Configuration, format!("{}: {error}", file.display())))
+}
+
+/// Says where a controller is, and gives the first admin their token.
+pub(super) fn tell(controller: &Controller, state: &Path, terminal: &Terminal) -> Result<(), Failure> {
+    let admin = controller.first_admin().map_err(|error| unavailable(&error))?;
+    let path = state.join("admin.token");
+    if let Some(token) = &admin {
+        keep(&path, &token.reveal()).map_err(|error| {
+            let text = format!("the first access token cannot be kept in {}: {error}", path.display());
+            Failure::new(Kind::Unavailable, text)
+        })?;
+    }
+    let address = controller.address();
+    tell_address(&state.join("address"), &address.to_string())?;
+    terminal.note(&format!("controller at {address}"));
+    terminal.note(&format!("    in a browser: https://{}/", address.host_and_port()));
+    if admin.is_some() {
+        let path = path.display();
+        terminal.note(&format!("the access token of the first admin is in {path}; use it with"));
+        terminal.note(&format!("    tidemill login {address} --token-file {path}"));
+    }
+    Ok(())
+}
+
+/// The port for metrics, where one is wanted.
+fn metrics_port(address: Option<&str>, terminal: &Terminal) -> Result<Option<Arc<MetricsPort>>, Failure> {
+    let Some(address) = address else { return Ok(None) };
+    let port = MetricsPort::open(address)?;
+    if let Some(address) = port.address() {
+        terminal.note(&format!("metrics at http://{address}/metrics"));
+    }
+    Ok(Some(Arc::new(port)))
+}
+
+/// Writes the controller's address for whoever sets workers up; on a full disk the one from before is as good.
+pub(super) fn tell_address(path: &Path, address: &str) -> Result<(), Failure> {
+    let line = format!("{address}\n");
+    if std::fs::read_to_string(path).is_ok_and(|told| told == line) {
+        return Ok(());
+    }
+    std::fs::write(path, line).map_err(|error| {
+        let text = format!("the controller's address cannot be written to {}: {error}", path.display());
+        Failure::new(Kind::Unavailable, text)
+    })
 }
 
 fn keep(path: &Path, text: &str) -> std::io::Result<()> {
@@ -72,28 +128,36 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
     let own = std::env::current_exe().map_err(|error| {
         Failure::new(Kind::Unavailable, format!("this program does not find itself: {error}"))
     })?;
-    let token = match &arguments.token_file {
-        Some(file) => Some(super::connect::read(file)?),
-        None => std::env::var("TIDEMILL_JOIN_TOKEN").ok(),
-    };
+    let (address, token) = joins_with(arguments)?;
     let mut command = vec![own.display().to_string(), "worker-process".to_owned()];
-    command.extend(crate::run::processes::log_options(std::env::args()));
+    let of_log = crate::run::processes::log_options(std::env::args());
+    // What they say goes to the controller (`tidemill logs`), not to the terminal of the agent: more is better.
+    let is_said = of_log.iter().any(|option| option.starts_with("--log-level"));
+    if !is_said && std::env::var_os("TIDEMILL_LOG_LEVEL").is_none() {
+        command.extend(["--log-level".to_owned(), "info".to_owned()]);
+    }
+    command.extend(of_log);
     let folder = std::path::absolute(&arguments.state).map_err(|error| {
         Failure::new(Kind::Unavailable, format!("{}: {error}", arguments.state.display()))
     })?;
     let options = AgentOptions {
         folder,
-        controller: arguments.join.clone(),
+        controller: address.clone(),
         token,
         name: arguments.name.clone(),
         location: arguments.location.clone(),
         tier: arguments.tier.clone(),
         worker_type: arguments.worker_type.clone(),
+        price: arguments.price.map(|price| price.0),
+        capacity: arguments.capacity.given(),
         labels: arguments.labels.iter().cloned().collect(),
         address: arguments.address,
         only_dials: arguments.only_dials,
         cache_bytes: arguments.cache,
+        files_port: arguments.files_port,
+        results: arguments.results.clone(),
         command,
+        metrics: metrics_port(arguments.metrics.as_deref(), terminal)?,
     };
     interrupt.is_watched();
     let end = Arc::new(AtomicBool::new(false));
@@ -104,11 +168,26 @@ pub(crate) fn worker(arguments: &WorkerArguments, terminal: &Terminal) -> anyhow
         }
         wanted.store(true, Ordering::Release);
     })?;
-    let joined = |name: &str| terminal.note(&format!("worker {name} of the cluster at {}", arguments.join));
+    let joined = |name: &str| terminal.note(&format!("worker {name} of the cluster at {address}"));
     match agent::serve(&options, &end, joined) {
         Ok(()) => Ok(Exit::Interrupted),
         Err(error) => Err(refused(&error).into()),
     }
+}
+
+/// The controller's address, and the token where there is one.
+fn joins_with(arguments: &WorkerArguments) -> Result<(JoinAddress, Option<String>), Failure> {
+    if let Some(file) = &arguments.join_file {
+        return super::join_file::read(file);
+    }
+    let Some(address) = arguments.join.clone() else {
+        return Err(Failure::new(Kind::Usage, "it is not known which controller is meant: give `--join`"));
+    };
+    let token = match &arguments.token_file {
+        Some(file) => Some(super::connect::read(file)?),
+        None => std::env::var("TIDEMILL_JOIN_TOKEN").ok(),
+    };
+    Ok((address, token))
 }
 
 fn refused(error: &AgentError) -> Failure {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tidemill_inference::backend::library::{self, Found, ONNXRUNTIME};
 use tidemill_inference::backend::onnxruntime::OnnxRuntime;
+use tidemill_operators::video;
 
 pub(super) fn look() -> Vec<Finding> {
     let mut findings =
@@ -15,11 +16,7 @@ pub(super) fn look() -> Vec<Finding> {
         "only needed to make the training data of the shipped speech models again",
         "sudo apt-get install espeak-ng",
     ));
-    findings.push(program(
-        "ffmpeg",
-        "no part of this version needs it; sources that read videos will",
-        "sudo apt-get install ffmpeg",
-    ));
+    findings.push(ffmpeg(Path::new(".")));
     findings
 }
 
@@ -57,8 +54,24 @@ fn highs(directory: &Path) -> Finding {
     }
 }
 
+fn ffmpeg(directory: &Path) -> Finding {
+    match video::program::find(directory) {
+        Ok(path) => match first_line(&path, &["-version"]) {
+            Some(version) => {
+                let version = version.strip_prefix("ffmpeg version ").unwrap_or(&version);
+                let version = version.split_whitespace().next().unwrap_or_default();
+                Finding::ok("ffmpeg", format!("{version}, {}", path.display()))
+            }
+            None => Finding::note("ffmpeg", format!("{} does not run", path.display()))
+                .fix("tidemill doctor --fix"),
+        },
+        Err(missing) => Finding::note("ffmpeg", format!("{missing}. Sources and sinks of videos need it"))
+            .fix("tidemill doctor --fix, or sudo apt-get install ffmpeg"),
+    }
+}
+
 fn python() -> Vec<Finding> {
-    let purpose = "only needed to fetch models, ONNX Runtime and HiGHS";
+    let purpose = "only needed to fetch models, ONNX Runtime, HiGHS and ffmpeg";
     let install = "sudo apt-get install python3 python3-venv python3-pip";
     let Some(path) = in_path("python3") else {
         return vec![Finding::note("python3", format!("not in PATH; {purpose}")).fix(install)];

@@ -13,20 +13,35 @@ macro_rules! embedded {
 }
 
 const MANIFESTS: &[(&str, &[u8])] = &embedded![
+    "efficientnet-lite0-embedding-128.yaml",
     "efficientnet-lite0.yaml",
     "efficientnet-lite1.yaml",
     "efficientnet-lite2.yaml",
+    "mobilenet-v2-128.yaml",
+    "mobilenet-v2-224.yaml",
+    "mobilenet-v2-96.yaml",
     "moonshine-tiny.yaml",
     "moonshine-base.yaml",
+    "ppocr-v4-detector-320.yaml",
+    "ppocr-v4-detector-480.yaml",
+    "ppocr-v4-detector-640.yaml",
+    "ppocr-v4-recogniser-320.yaml",
+    "ppocr-v4-recogniser-640.yaml",
+    "yolov2-tiny-416.yaml",
+    "yolov4-tiny-320.yaml",
+    "yolov4-tiny-416.yaml",
+    "yolov4-tiny-608.yaml",
 ];
 
 const SCRIPTS: &[(&str, &[u8])] = &embedded![
     "convert.py",
+    "darknet.py",
     "efficientnet-lite0-head.npz",
     "efficientnet-lite1-head.npz",
     "efficientnet-lite2-head.npz",
     "efficientnet_lite.py",
     "fetch.py",
+    "mobilenet_v2.py",
     "moonshine.py",
     "requirements.txt",
     "state_dict.py",

@@ -11,8 +11,8 @@ use tidemill_app::figures::milliseconds;
 use tidemill_spec::plan::{LatencyBasis, Plan, PredictedValue};
 use tidemill_spec::units::TimeSpan;
 
-/// Something that differs.
-struct Change {
+/// Something that differs between two plans.
+pub(crate) struct Change {
     what: &'static str,
     name: String,
     old: Option<String>,
@@ -26,35 +26,44 @@ pub(super) fn diff(old: &Path, new: &Path, form: OutputForm) -> anyhow::Result<E
     let mut out = crate::answer::out();
     match form {
         OutputForm::Json => {
-            let all: Vec<Value> = changes
-                .iter()
-                .map(|change| json!({"what": change.what, "name": change.name, "old": change.old, "new": change.new}))
-                .collect();
             serde_json::to_writer_pretty(
                 &mut out,
-                &json!({"version": 1, "differ": !changes.is_empty(), "changes": all}),
+                &json!({"version": 1, "differ": !changes.is_empty(), "changes": document(&changes)}),
             )?;
             writeln!(out)?;
         }
         OutputForm::Table if changes.is_empty() => writeln!(out, "the plans do the same")?,
-        OutputForm::Table => {
-            for Change { what, name, old, new } in &changes {
-                match (old, new) {
-                    (None, Some(new)) => paragraph(&mut out, &format!("+ {what} {name}: {new}"))?,
-                    (Some(old), None) => paragraph(&mut out, &format!("- {what} {name}: {old}"))?,
-                    (old, new) => {
-                        let (old, new) = (old.as_deref().unwrap_or("-"), new.as_deref().unwrap_or("-"));
-                        paragraph(&mut out, &format!("~ {what} {name}: {old} -> {new}"))?;
-                    }
-                }
-            }
-        }
+        OutputForm::Table => write(&mut out, &changes)?,
     }
     out.flush()?;
     Ok(if changes.is_empty() { Exit::Success } else { Exit::No })
 }
 
-fn changes(old: &Plan, new: &Plan) -> Vec<Change> {
+/// For programs.
+pub(crate) fn document(changes: &[Change]) -> Vec<Value> {
+    let all = changes.iter().map(
+        |change| json!({"what": change.what, "name": change.name, "old": change.old, "new": change.new}),
+    );
+    all.collect()
+}
+
+/// For people, a line each.
+pub(crate) fn write(out: &mut impl Write, changes: &[Change]) -> std::io::Result<()> {
+    for Change { what, name, old, new } in changes {
+        match (old, new) {
+            (None, Some(new)) => paragraph(out, &format!("+ {what} {name}: {new}"))?,
+            (Some(old), None) => paragraph(out, &format!("- {what} {name}: {old}"))?,
+            (old, new) => {
+                let (old, new) = (old.as_deref().unwrap_or("-"), new.as_deref().unwrap_or("-"));
+                paragraph(out, &format!("~ {what} {name}: {old} -> {new}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What differs.
+pub(crate) fn changes(old: &Plan, new: &Plan) -> Vec<Change> {
     let mut all = Vec::new();
     let mut compare = |what: &'static str, a: BTreeMap<String, String>, b: BTreeMap<String, String>| {
         let names: BTreeSet<String> = a.keys().chain(b.keys()).cloned().collect();

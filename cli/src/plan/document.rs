@@ -58,6 +58,9 @@ pub(super) fn document(answer: &Answer<'_>) -> Value {
             add(key, value);
         }
     }
+    if let Some(obstacle) = answer.obstacle() {
+        add("obstacle", json!(obstacle.text(problem)));
+    }
     if let Some(simulated) = answer.search {
         add("plans_simulated", json!(simulated.plans));
         add("nearest", json!(simulated.nearest.as_ref().map(Nearest::value)));

@@ -4,13 +4,13 @@
 //! is planned under limits that are looser than the level, the loosest and cheapest first, and each plan is simulated: the
 //! first that keeps the level is near the cheapest, and some limits between it and the one before come nearer. What a
 //! plan costs without any limit is a bound for all of them.
-use super::Planned;
 use crate::status_line::StatusLine;
 use crate::terminal::Terminal;
 use serde_json::{Value, json};
 use tidemill_app::expectation::{Contradiction, Expectation, expectation};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::milliseconds;
+use tidemill_app::planned::{Found, Planned};
 use tidemill_app::planning::{Case, failed};
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::with_latency;
@@ -36,12 +36,6 @@ const SHORT: f64 = 0.05;
 const EQUAL: f64 = 1e-9;
 /// Seconds in which a plan without the level is looked for where none is guaranteed.
 const GLIMPSE_SECONDS: f64 = 5.0;
-
-/// A plan with what is expected of it.
-pub(super) struct Found {
-    pub(super) planned: Planned,
-    pub(super) expectation: Expectation,
-}
 
 /// What came of the search.
 pub(super) struct Search {

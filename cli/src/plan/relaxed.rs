@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_app::figures::milliseconds;
 use tidemill_app::planning::{Case, failed};
+use tidemill_app::relaxation::in_words;
 use tidemill_optimizer::assemble::Assembly;
 use tidemill_optimizer::explain::{Relaxation, Relaxed, combination, relaxations};
 use tidemill_optimizer::planner::Planner;
@@ -64,7 +65,7 @@ impl GiveWay {
         };
         writeln!(out, "{head}")?;
         for relaxation in all {
-            writeln!(out, "  {}", told(case, assembly, relaxation))?;
+            writeln!(out, "  {}", in_words(case, assembly, relaxation))?;
         }
         let Some(expected) = &self.expected else { return Ok(()) };
         let (seconds, cost) = (milliseconds(expected.seconds * 1e3), super::dollars(expected.cost));
@@ -93,50 +94,6 @@ impl GiveWay {
             ("relaxations_together", all(&self.together)),
             ("without_latency_bound", json!(self.expected.as_ref().map(Nearest::value))),
         ]
-    }
-}
-
-/// A line for people: what to write instead.
-fn told(case: &Case, assembly: &Assembly, relaxation: &Relaxation) -> String {
-    let problem = &assembly.problem;
-    match &relaxation.relaxed {
-        Relaxed::Rate { factor } => {
-            let (from, to) = (assembly.rate, down(assembly.rate * factor));
-            format!("rate: {to}/s instead of {from}/s (`--slo rate={to}/s`)")
-        }
-        Relaxed::Accuracy { from, to } => {
-            let to = down(*to);
-            format!("accuracy: {to} % instead of {from} % (`--slo accuracy={to}`)")
-        }
-        Relaxed::Latency { from, to } => {
-            let percentile = problem.limits.latency.first().map_or(99.0, |limit| limit.percentile);
-            let to = (to * 1e3).ceil();
-            format!(
-                "latency: p{percentile} below {to} ms instead of {} (`--slo latency=p{percentile}:{to}ms`)",
-                milliseconds(from * 1e3)
-            )
-        }
-        Relaxed::Utilization { from, to } => {
-            let to = up(*to).min(1.0);
-            format!("utilization: workers busy up to {to} instead of {from} (`--max-utilization {to}`)")
-        }
-        Relaxed::Bandwidth { factor } => format!("bandwidth: {} times that of all links", up(*factor)),
-        Relaxed::ReturnTraffic => {
-            "traffic to a lower tier, at its price (`--return-traffic priced`)".to_owned()
-        }
-        Relaxed::Workers(missing) => {
-            let all = missing.iter().map(|missing| {
-                let class = &problem.worker_classes[missing.class];
-                let place = &problem.locations[class.location].name;
-                format!("{} more `{}` in {place}", missing.count, class.worker_type)
-            });
-            let price: f64 =
-                missing.iter().map(|m| f64::from(m.count) * problem.worker_classes[m.class].price).sum();
-            let file =
-                case.infrastructure.name.span.source().map_or("the infrastructure", |file| file.name());
-            let all: Vec<String> = all.collect();
-            format!("workers: {}, {} together (`count` in {file})", all.join(", "), super::dollars(price))
-        }
     }
 }
 
@@ -177,14 +134,4 @@ fn value(assembly: &Assembly, relaxation: &Relaxation) -> Value {
             json!({"level": "workers", "add": all, "relative": relative})
         }
     }
-}
-
-/// Two places, not above the value.
-fn down(value: f64) -> f64 {
-    (value * 100.0 + 1e-9).floor() / 100.0
-}
-
-/// Three places, not below the value.
-fn up(value: f64) -> f64 {
-    (value * 1000.0 - 1e-9).ceil() / 1000.0
 }

@@ -110,7 +110,7 @@ fn variants(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io::
         ("with it", Side::Left),
         ("on", Side::Left),
     ]);
-    let problem = &answer.assembly.problem;
+    let problem = &*answer.assembly.problem.at(&planned.solution.variants);
     for (index, operator) in problem.operators.iter().enumerate() {
         let places = planned.solution.hostings.iter().filter(|hosting| hosting.operator == index);
         let places = places.map(|hosting| {
@@ -444,7 +444,13 @@ fn without_plan(answer: &Answer<'_>, out: &mut dyn Write) -> io::Result<()> {
                 answer.outcome.planner
             ),
         };
-        return paragraph(out, &text);
+        paragraph(out, &text)?;
+        return match answer.obstacle() {
+            Some(obstacle) => {
+                paragraph(out, &format!("in its way: {}", obstacle.text(&answer.assembly.problem)))
+            }
+            None => Ok(()),
+        };
     };
     writeln!(out, "{workflow} on {infrastructure}: infeasible, no plan keeps all service levels\n")?;
     give_way.write(answer.case, answer.assembly, out)

@@ -105,9 +105,10 @@ fn figures(profile: &Profile) -> BTreeMap<String, (Unit, f64)> {
         all.insert(key, (Unit::Bytes, message.bytes_per_record.0 as f64));
     }
     for ratio in &profile.ratios {
-        let variant = ratio.variant.as_ref().map(|variant| format!(" {variant}")).unwrap_or_default();
+        let named = ratio.holds_for();
+        let with = if named.is_empty() { String::new() } else { format!(" ({})", choice(&named)) };
         all.insert(
-            format!("{}{variant}, records out per record in", ratio.operator),
+            format!("{}{with}, records out per record in", ratio.operator),
             (Unit::Records, ratio.output_per_input),
         );
     }

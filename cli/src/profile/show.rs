@@ -176,12 +176,15 @@ fn messages(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     }
     let mut table = Table::new(&[
         ("operator", Side::Left),
-        ("variant", Side::Left),
+        ("with", Side::Left),
         ("records out per record in", Side::Right),
     ]);
     for ratio in profile.ratios.iter().filter(|ratio| ratio.output_per_input != 1.0) {
-        let variant = ratio.variant.clone().unwrap_or_default();
-        table.row([ratio.operator.clone(), variant, format!("{:.4}", ratio.output_per_input)]);
+        table.row([
+            ratio.operator.clone(),
+            choice(&ratio.holds_for()),
+            format!("{:.4}", ratio.output_per_input),
+        ]);
     }
     if profile.ratios.iter().any(|ratio| ratio.output_per_input != 1.0) {
         table.write(out)?;

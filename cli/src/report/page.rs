@@ -2,12 +2,13 @@
 use super::RunDocument;
 use super::records::{self, SinkRecords};
 use super::series::Recorder;
-use super::{curves, processor, sections};
+use super::{curves, objects, processor, sections, windows};
+use std::path::Path;
 use tidemill_app::figures::{bytes, grouped, milliseconds, rate, seconds};
 use tidemill_app::levels::SHORT_TICKS;
 use tidemill_app::machine::{self, Machine, Usage};
 use tidemill_app::preparation::Prepared;
-use tidemill_app::slo::{accuracy_text, is_short, sink_rate};
+use tidemill_app::slo::{is_short, measures_text, sink_accuracy_text, sink_rate};
 use tidemill_drawing::markup::{Attribute, Markup};
 use tidemill_engine::Observer;
 
@@ -36,6 +37,8 @@ pub(crate) struct Page<'a> {
     pub(crate) end: End,
     /// When it began.
     pub(crate) begun: String,
+    /// Where the page will be.
+    pub(crate) place: &'a Path,
     /// What was asked for on the command line, beside the workflow.
     pub(crate) options: Vec<(&'static str, String)>,
 }
@@ -72,8 +75,11 @@ impl Page<'_> {
                     self.tiles(main);
                     for (id, title, part) in &parts {
                         // A long part may go over several printed pages.
-                        let class =
-                            if matches!(*id, "samples" | "losses" | "stages") { "long" } else { "part" };
+                        let class = if matches!(*id, "samples" | "objects" | "losses" | "stages") {
+                            "long"
+                        } else {
+                            "part"
+                        };
                         main.element("section", &[("id", id), ("class", &class)], |section| {
                             section.leaf("h2", &[], title);
                             section.nest(part);
@@ -128,6 +134,26 @@ impl Page<'_> {
                 curves::resources(self.recorder, part);
                 processor::threads(document.report, document.program, document.processor_seconds, part);
             });
+        }
+        let judged = |sink: &str| {
+            let report = document.report.sinks.iter().find(|known| known.sink == sink && known.scored > 0);
+            report.map(|sink| match &sink.tracks {
+                Some(measures) => format!("{}; {}", sink_accuracy_text(sink), measures_text(measures)),
+                None => sink_accuracy_text(sink),
+            })
+        };
+        let found = objects::collect(self.prepared, judged);
+        let mut videos = Markup::new();
+        let has_videos = objects::links(self.prepared, self.place, &mut videos);
+        if has_videos || !found.is_empty() {
+            add("objects", "Objects and cameras", &|part| {
+                part.nest(&videos);
+                found.iter().for_each(|objects| objects.section(part));
+            });
+        }
+        let counted = windows::collect(self.prepared);
+        if !counted.is_empty() {
+            add("windows", "Windows", &|part| windows::section(&counted, part));
         }
         if !samples.is_empty() {
             add("samples", "Sample records", &|part| sections::samples(samples, part));
@@ -258,9 +284,17 @@ impl Page<'_> {
         }
         tiles.extend(self.latency_tiles().into_iter().flatten());
         for judged in report.sinks.iter().filter(|sink| sink.scored > 0) {
-            let text = accuracy_text(judged.correct, judged.scored);
+            let text = sink_accuracy_text(judged);
             let (share, interval) = text.split_once(" (").unwrap_or((&text, ""));
-            tiles.push(("Accuracy".into(), share.to_owned(), interval.trim_end_matches(')').to_owned()));
+            let is_boxes = |sink: &&tidemill_spec::workflow::Sink| {
+                let truth = sink.ground_truth.as_ref();
+                sink.id == *judged.sink && truth.is_some_and(|truth| truth.boxes.is_some())
+            };
+            let name = match self.prepared.workflow.sinks.iter().find(is_boxes) {
+                Some(_) => "Accuracy, IDF1",
+                None => "Accuracy",
+            };
+            tiles.push((name.into(), share.to_owned(), interval.trim_end_matches(')').to_owned()));
         }
         let dropped: u64 = sections::drops(report).map(|(.., records)| records).sum();
         let letters = format!("{} dead letters", grouped(report.dead_letters));

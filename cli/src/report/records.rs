@@ -4,8 +4,9 @@ use arrow_array::{Array, RecordBatch};
 use base64::Engine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
-use tidemill_engine::{Observer, Program, Sample, SampleOptions, SourceLink};
+use tidemill_engine::{Observer, Program, Sample, SampleOptions};
 use tidemill_operators::ground_truth;
+use tidemill_operators::raw_image::RawImage;
 use tidemill_operators::record::METADATA_COLUMNS;
 use tidemill_operators::values::{Values, row_values};
 use tidemill_spec::workflow::{Sink, Workflow};
@@ -71,29 +72,8 @@ pub(crate) struct SinkRecords {
 
 /// What the engine is to keep for a report of this workflow.
 pub(crate) fn sample_options(workflow: &Workflow, program: &Program) -> SampleOptions {
-    let links = workflow.sinks.iter().map(|sink| {
-        let mut sources = BTreeSet::new();
-        sources_of(workflow, &sink.input.from.value, &mut sources);
-        let input = program.sinks.get(&sink.id.value).map(|sink| &sink.input);
-        let links = sources.into_iter().map(|source| {
-            let key = program.sources.get(&source).and_then(|source| source.key.clone());
-            let key = key.filter(|key| input.is_some_and(|input| input.column(key).is_some()));
-            SourceLink { source, columns: key.map(|key| (key.clone(), key)) }
-        });
-        (sink.id.value.clone(), links.collect())
-    });
-    SampleOptions { most: MOST, most_wrong: MOST, recent_bytes: RECENT_BYTES, links: links.collect() }
-}
-
-/// The sources whose single records become those of `id`. Behind a window a record comes of many.
-fn sources_of(workflow: &Workflow, id: &str, found: &mut BTreeSet<String>) {
-    if workflow.sources.iter().any(|source| source.id == *id) {
-        found.insert(id.to_owned());
-    }
-    let operator = workflow.operators.iter().find(|operator| operator.id == *id);
-    for input in operator.filter(|operator| operator.kind != *"window").iter().flat_map(|o| &o.inputs) {
-        sources_of(workflow, &input.from.value, found);
-    }
+    let links = tidemill_app::samples::links(workflow, program);
+    SampleOptions { most: MOST, most_wrong: MOST, recent_bytes: RECENT_BYTES, links, newest: None }
 }
 
 /// The samples of all sinks that have some.
@@ -150,7 +130,10 @@ fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Sh
             }
             let Some(value) = shown(&value) else { continue };
             let judged = source.is_none() && truth.is_some_and(|truth| truth.prediction == *name);
-            let column = truth.filter(|_| judged).map_or(name.as_str(), |truth| &truth.truth.value);
+            let column = truth
+                .filter(|_| judged)
+                .and_then(|truth| truth.truth.as_ref())
+                .map_or(name.as_str(), |column| column.value.as_str());
             let is_key = truth.is_some_and(|truth| truth.key == *name);
             let truth = known_of(column).filter(|_| source.is_none() && !is_key);
             if truth.is_some() || is_key {
@@ -178,12 +161,18 @@ fn show(sink: &Sink, sample: &Sample, truths: &Truths, budget: &mut usize) -> Sh
     Shown { latency_ms: sample.latency as f64 / 1e6, right: sample.right, media, pairs }
 }
 
+/// Characters of a value; longer ones are cut.
+const LONGEST: usize = 240;
+
 /// A value as text; tensors are left out.
 fn shown(value: &serde_json::Value) -> Option<String> {
     match value {
         serde_json::Value::Object(_) => None,
         serde_json::Value::Null => Some("(empty)".to_owned()),
-        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::String(text) => match text.char_indices().nth(LONGEST) {
+            Some((end, _)) => Some(format!("{}…", &text[..end])),
+            None => Some(text.clone()),
+        },
         other => Some(other.to_string()),
     }
 }
@@ -207,10 +196,16 @@ fn medium(bytes: &[u8], budget: &mut usize) -> Medium {
     let picture = match bytes {
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        // Browsers do not show it.
+        _ if RawImage::is_one(bytes) => Some("image/jpeg"),
         _ => None,
     };
     if let Some(kind) = picture {
-        let smaller = if bytes.len() > MEDIUM { smaller(bytes) } else { None };
+        let is_raw = RawImage::is_one(bytes);
+        let smaller = if is_raw || bytes.len() > MEDIUM { smaller(bytes) } else { None };
+        if is_raw && smaller.is_none() {
+            return Medium::Other(format!("a picture of {size} that cannot be shown"));
+        }
         let (kind, bytes) = smaller.as_deref().map_or((kind, bytes), |smaller| ("image/jpeg", smaller));
         return match spend(bytes, budget) {
             true => Medium::Picture(address(kind, bytes)),
@@ -224,6 +219,13 @@ fn medium(bytes: &[u8], budget: &mut usize) -> Medium {
         };
     }
     Medium::Other(format!("{size} of an unknown format"))
+}
+
+/// A picture that was made for the page; none where there is no room for it.
+pub(super) fn picture(of: &image::RgbImage, budget: &mut usize) -> Option<Medium> {
+    let mut bytes = Vec::new();
+    image::codecs::jpeg::JpegEncoder::new_with_quality(&mut bytes, 85).encode_image(of).ok()?;
+    spend(&bytes, budget).then(|| Medium::Picture(address("image/jpeg", &bytes)))
 }
 
 fn spend(bytes: &[u8], budget: &mut usize) -> bool {
@@ -243,6 +245,11 @@ const LARGEST_PICTURE: u64 = 16_000_000;
 
 /// A smaller picture of a picture; none if it cannot be read within reason.
 fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
+    if let Ok(frame) = RawImage::parse(bytes) {
+        let fits = u64::from(frame.width) * u64::from(frame.height) <= LARGEST_PICTURE;
+        let pixels = fits.then(|| frame.pixels.to_vec())?;
+        return small(&image::RgbImage::from_raw(frame.width, frame.height, pixels)?.into());
+    }
     let reader = || image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok();
     // A page is written while somebody waits.
     let (width, height) = reader()?.into_dimensions().ok()?;
@@ -253,7 +260,11 @@ fn smaller(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut limits = image::Limits::default();
     limits.max_alloc = Some(256 << 20);
     reader.limits(limits);
-    let whole = reader.decode().ok()?;
+    small(&reader.decode().ok()?)
+}
+
+/// A JPEG of a picture that is small enough for a page; none if there is none.
+fn small(whole: &image::DynamicImage) -> Option<Vec<u8>> {
     // Noise hardly gets smaller by being compressed.
     [SMALL_SIDE, SMALL_SIDE / 2].into_iter().find_map(|side| {
         let small = whole.thumbnail(side, side).into_rgb8();

@@ -1,6 +1,7 @@
 //! The state that a run keeps: where it is, and what the user is told of it.
 use crate::answer;
 use crate::arguments::{OutputForm, RunArguments};
+use crate::state::changes;
 use crate::terminal::Terminal;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -10,11 +11,14 @@ use tidemill_app::figures::bytes;
 use tidemill_app::journals;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::Prepared;
-use tidemill_app::state::{self, Begin, Continued, Habit};
+use tidemill_app::resumption::check_sources;
+use tidemill_app::state::{self, Begin, Complete, Continued, Habit, Limits, Taking};
+use tidemill_app::state_diff::Changes;
 use tidemill_app::state_place::StatePlace;
-use tidemill_engine::{Guarantee, promises};
+use tidemill_app::tally::{Left, Tally};
+use tidemill_engine::{Guarantee, RunReport, promises};
+use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::workflow::Workflow;
-use tidemill_state::Manifest;
 
 /// Where neither the command line nor the workflow says it.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +33,18 @@ pub(super) enum Kept {
     Continued(Box<Continued>),
 }
 
+/// What cannot keep a state is refused before any file is made.
+///
+/// # Errors
+/// A source cannot be read again.
+pub(super) fn check(arguments: &RunArguments, prepared: &Prepared) -> Result<(), Diagnostics> {
+    let leaves_it = arguments.emulate || arguments.replay.is_some() || arguments.epoch_log.is_some();
+    match arguments.state.is_some() || (prepared.workflow.checkpoint.state.is_some() && !leaves_it) {
+        true => check_sources(&prepared.workflow, &prepared.program.sources),
+        false => Ok(()),
+    }
+}
+
 /// Takes up the state that the command line or the workflow names.
 pub(super) fn open(
     arguments: &RunArguments,
@@ -36,6 +52,11 @@ pub(super) fn open(
     terminal: &Terminal,
 ) -> anyhow::Result<Kept> {
     let Some(place) = place(arguments, &prepared.workflow, terminal)? else {
+        if arguments.accept_changes {
+            return Err(Failure::new(Kind::Usage, "`--accept-changes` without a state")
+                .with_help("add `--state DIR`, or `checkpoint: {state: DIR}` to the workflow")
+                .into());
+        }
         if arguments.checkpoint_interval.is_some() {
             return Err(Failure::new(Kind::Usage, "`--checkpoint-interval` without a state")
                 .with_help("add `--state DIR`, or `checkpoint: {state: DIR}` to the workflow")
@@ -47,10 +68,14 @@ pub(super) fn open(
     let of_workflow = options.interval.as_ref().map(|interval| Duration::from_nanos(interval.value.0));
     let interval = arguments.checkpoint_interval.or(of_workflow).unwrap_or(INTERVAL);
     let keep = options.keep.as_ref().map_or(1, |keep| keep.value as usize);
-    let habit = Habit { interval, keep, is_read_here: !arguments.processes };
-    Ok(match state::open(&place, prepared, habit)? {
-        Begin::Complete(manifest) => {
-            tell_complete(arguments, &place, &manifest, terminal)?;
+    let limits = Limits::new(arguments.records, arguments.duration);
+    let is_read_here = !arguments.processes;
+    let habit = Habit { interval, keep, is_read_here, sees_inputs: true, limits };
+    let tell = |changes: &Changes| changes::lines(changes).iter().for_each(|line| terminal.note(line));
+    let taking = Taking { accepts: arguments.accept_changes, tell: &tell };
+    Ok(match state::open(&place, prepared, habit, &taking)? {
+        Begin::Complete(complete) => {
+            tell_complete(arguments, &place, &complete, terminal)?;
             Kept::Complete
         }
         Begin::Continued(state) => {
@@ -92,7 +117,15 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
         Some(from) => format!("goes on from the state in `{place}`: {from}"),
         None => format!("keeps its state in `{place}`: the same command goes on from there"),
     });
-    for (source, extent) in journals::extents(place).unwrap_or_default() {
+    state.notes.iter().for_each(|note| terminal.note(note));
+    for source in &state.ended {
+        terminal.note(&format!(
+            "source `{source}` had come to its end before: nothing more is read of its stream; `tidemill state reset {place}` begins \
+             anew"
+        ));
+    }
+    let extents = journals::extents(place).unwrap_or_default();
+    for (source, extent) in extents.into_iter().filter(|(source, _)| !state.ended.contains(source)) {
         terminal.note(&format!(
             "source `{source}` has {} in its journal, and goes on with its stream behind byte {}",
             bytes(extent.end - extent.first),
@@ -106,19 +139,46 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
     }
 }
 
+/// What the run has left in its state; told if that cannot be read any more.
+pub(super) fn left(
+    report: &RunReport,
+    place: &StatePlace,
+    before: &Tally,
+    prepared: &Prepared,
+    terminal: &Terminal,
+) -> Option<Left> {
+    let written = report.sinks.iter().map(|sink| (sink.sink.clone(), sink.records)).collect();
+    Left::look(place, before, &written, &prepared.program.plan).unwrap_or_else(|error| {
+        terminal.warning(&format!("the totals of the run cannot be told: {error}"));
+        None
+    })
+}
+
 /// A run that is complete is not begun again.
 fn tell_complete(
     arguments: &RunArguments,
     place: &StatePlace,
-    manifest: &Manifest,
+    Complete { manifest, notes }: &Complete,
     terminal: &Terminal,
 ) -> io::Result<()> {
+    let stopped_at = manifest.stopped_at.as_ref().map(Limits::to_string);
     if arguments.output == OutputForm::Json {
-        writeln!(answer::out(), "{}", serde_json::json!({"version": 1, "ok": true, "complete": true}))?;
+        let mut told = serde_json::json!({"version": 1, "ok": true, "complete": true});
+        if let Some(limits) = &stopped_at {
+            told["stopped_at"] = limits.clone().into();
+        }
+        writeln!(answer::out(), "{told}")?;
     }
-    terminal.note(&format!(
-        "the run in `{place}` is complete ({}): nothing is left to do; `tidemill state reset {place}` has it begin anew",
-        state::described(manifest)
-    ));
+    let described = state::described(manifest);
+    terminal.note(&match stopped_at {
+        Some(limits) => format!(
+            "the run in `{place}` stopped at {limits} ({described}): nothing is left to do up to there; a larger limit, or none, \
+             goes on"
+        ),
+        None => format!(
+            "the run in `{place}` is complete ({described}): nothing is left to do; `tidemill state reset {place}` has it begin anew"
+        ),
+    });
+    notes.iter().for_each(|note| terminal.note(note));
     Ok(())
 }

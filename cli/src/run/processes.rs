@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidemill_app::emulation::WarmUps;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::preparation::Prepared;
-use tidemill_app::processes::{self, Tell};
+use tidemill_app::processes::{self, Sockets, Tell};
 use tidemill_engine::Hosts;
 
 /// Starts this very program for each worker; what they say is told with their names.
@@ -32,7 +32,8 @@ pub(super) fn hosts(
     command.extend(log_options(std::env::args()));
     let terminal = *terminal;
     let tell: Tell = Arc::new(move |worker, line| terminal.relay(worker, line));
-    processes::hosts(&arguments.workflow, prepared, warm_ups, lock, command, tell)
+    let sockets = if arguments.emulate { Sockets::Tcp } else { Sockets::Local };
+    processes::hosts(&arguments.workflow, prepared, (sockets, warm_ups), lock, command, tell)
 }
 
 /// What of a command line says how the log is written: workers write theirs in the same way.

@@ -45,6 +45,7 @@ impl Story<'_> {
                 "records": sink.records,
                 "rate_per_second": sink.rate,
                 "due_per_second": sink.due_rate,
+                "sampling": sink.sampling,
                 "latency": latency(&sink.latency),
                 "arrival": latency(&sink.arrival),
                 "classes": classes.collect::<Vec<_>>(),

@@ -1,35 +1,53 @@
 //! Connections between the processes of a run, and how a test cuts one: it takes a copy of the descriptor out of the process
 //! (`pidfd_getfd`, which a parent may do without further rights) and ends the connection there. Neither end is told
 //! by anybody but the system, as when a cable is pulled and the socket gives up, or a router sends a reset.
+//!
+//! Both kinds are known: TCP, and sockets of one machine that have a name and no file. Of the latter the system lists only the end that
+//! was accepted with its name, and says which process has the other one; what is done to one end happens to both.
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketAddrAny, connect_unspec, getpeername, getsockname, shutdown};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvFlags, Shutdown, connect_unspec, recv, shutdown};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
-/// What the system calls an established connection.
+/// What the system calls an established connection over TCP.
 const ESTABLISHED: &str = "01";
-/// What it calls a socket that somebody may connect to.
+/// What it calls a socket that somebody may connect to over TCP.
 const LISTENING: &str = "0A";
+/// What it calls a connected socket of one machine.
+const CONNECTED: &str = "03";
+/// What the names of the sockets of runs begin with.
+const NAMES: &str = "@tidemill-";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Tcp,
+    Local,
+}
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    pub(super) process: u32,
+    process: u32,
     descriptor: i32,
     pub(super) inode: u64,
-    local: SocketAddrV4,
-    remote: SocketAddrV4,
+    kind: Kind,
 }
 
 /// A connection between two processes of a run.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Connection(pub(super) [End; 2]);
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    /// Those that can be reached: one or two.
+    pub(super) ends: Vec<End>,
+    processes: [u32; 2],
+}
 
 impl Connection {
     pub(super) fn touches(&self, process: u32) -> bool {
-        self.0.iter().any(|end| end.process == process)
+        self.processes.contains(&process)
     }
 }
 
@@ -42,7 +60,7 @@ pub(super) enum Way {
     Reset,
 }
 
-/// A line of the system's table: inode, ends, state.
+/// A line of the system's table of TCP: inode, ends, state.
 struct Line {
     inode: u64,
     local: SocketAddrV4,
@@ -64,6 +82,16 @@ fn table() -> Vec<Line> {
     std::fs::read_to_string("/proc/net/tcp").unwrap().lines().skip(1).filter_map(line).collect()
 }
 
+/// All sockets of this machine that are no network's: inode, state, and the name where there is one.
+fn local_table() -> Vec<(u64, String, String)> {
+    let line = |line: &str| {
+        let parts: Vec<&str> = line.split_whitespace().collect();
+        let name = parts.get(7).copied().unwrap_or_default();
+        Some((parts.get(6)?.parse().ok()?, (*parts.get(5)?).to_owned(), name.to_owned()))
+    };
+    std::fs::read_to_string("/proc/net/unix").unwrap().lines().skip(1).filter_map(line).collect()
+}
+
 /// Inodes and descriptors of the sockets of a process; none when it is gone.
 fn sockets(process: u32) -> Vec<(u64, i32)> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
@@ -79,21 +107,38 @@ fn sockets(process: u32) -> Vec<(u64, i32)> {
 pub(super) fn connections(processes: &[u32]) -> Vec<Connection> {
     let of = |process: u32| sockets(process).into_iter().map(move |(inode, fd)| (inode, (process, fd)));
     let owners: BTreeMap<u64, (u32, i32)> = processes.iter().flat_map(|process| of(*process)).collect();
-    let established = table().into_iter().filter(|line| line.state == ESTABLISHED);
-    let ends: Vec<End> = established
-        .filter_map(|Line { inode, local, remote, .. }| {
-            let (process, descriptor) = *owners.get(&inode)?;
-            Some(End { process, descriptor, inode, local, remote })
-        })
-        .collect();
-    let pair = |one: &End| {
-        let other = ends.iter().find(|other| (other.local, other.remote) == (one.remote, one.local))?;
-        (one.inode < other.inode).then_some(Connection([*one, *other]))
+    let end = |inode: u64, kind| {
+        let (process, descriptor) = *owners.get(&inode)?;
+        Some(End { process, descriptor, inode, kind })
     };
-    ends.iter().filter_map(pair).collect()
+    let mut found = Vec::new();
+    let established: Vec<(Line, End)> = table()
+        .into_iter()
+        .filter(|line| line.state == ESTABLISHED)
+        .filter_map(|line| end(line.inode, Kind::Tcp).map(|end| (line, end)))
+        .collect();
+    for (line, one) in &established {
+        let is_other = |(other, _): &&(Line, End)| (other.local, other.remote) == (line.remote, line.local);
+        if let Some((_, other)) =
+            established.iter().find(is_other).filter(|(_, other)| one.inode < other.inode)
+        {
+            found.push(Connection { ends: vec![*one, *other], processes: [one.process, other.process] });
+        }
+    }
+    for (inode, state, name) in local_table() {
+        let accepted =
+            (state == CONNECTED && name.starts_with(NAMES)).then(|| end(inode, Kind::Local)).flatten();
+        let Some(accepted) = accepted else { continue };
+        let peer = taken(&accepted).and_then(|copy| socket_peercred(&copy).ok());
+        let peer = peer.map(|peer| peer.pid.as_raw_nonzero().get().cast_unsigned());
+        if let Some(peer) = peer.filter(|peer| processes.contains(peer)) {
+            found.push(Connection { ends: vec![accepted], processes: [accepted.process, peer] });
+        }
+    }
+    found
 }
 
-/// Inodes of all sockets of these processes that are listened at or connected.
+/// Inodes of all sockets of these processes.
 pub(super) fn inodes(processes: &[u32]) -> Vec<u64> {
     processes.iter().flat_map(|process| sockets(*process)).map(|(inode, _)| inode).collect()
 }
@@ -101,11 +146,9 @@ pub(super) fn inodes(processes: &[u32]) -> Vec<u64> {
 /// Those of these sockets that still listen or are connected.
 pub(super) fn alive(inodes: &[u64]) -> Vec<u64> {
     let lives = |line: &Line| [ESTABLISHED, LISTENING].contains(&line.state.as_str());
-    table().iter().filter(|line| lives(line) && inodes.contains(&line.inode)).map(|line| line.inode).collect()
-}
-
-fn v4(address: Option<SocketAddrAny>) -> Option<SocketAddrV4> {
-    SocketAddrV4::try_from(address?).ok()
+    let tcp = table().into_iter().filter(lives).map(|line| line.inode);
+    let local = local_table().into_iter().map(|(inode, ..)| inode);
+    tcp.chain(local).filter(|inode| inodes.contains(inode)).collect()
 }
 
 /// Whether the system gives out descriptors at all: old ones do not, and containers may forbid it.
@@ -120,46 +163,93 @@ fn taken(end: &End) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(end.process).ok()?)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let copy = pidfd_getfd(&process, end.descriptor, PidfdGetfdFlags::empty()).ok()?;
-    let ends = (v4(getsockname(&copy).ok()), v4(getpeername(&copy).ok().flatten()));
-    (ends == (Some(end.local), Some(end.remote))).then_some(copy)
+    let is_it = rustix::fs::fstat(&copy).is_ok_and(|stat| stat.st_ino == end.inode);
+    is_it.then_some(copy)
 }
 
 /// Cuts a connection at one of its ends; false when it was gone before.
 pub(super) fn cut(end: &End, way: Way) -> bool {
     let Some(copy) = taken(end) else { return false };
-    let done = match way {
-        Way::Closed => shutdown(&copy, Shutdown::Both),
-        Way::Reset => connect_unspec(&copy),
+    let is_hung_up = || {
+        let mut descriptors = [PollFd::new(&copy, PollFlags::empty())];
+        let asked = poll(&mut descriptors, Some(&Timespec::default()));
+        asked.is_ok() && descriptors[0].revents().contains(PollFlags::HUP)
     };
-    if done.is_err() {
-        return false;
+    match end.kind {
+        Kind::Tcp => {
+            let done = match way {
+                Way::Closed => shutdown(&copy, Shutdown::Both),
+                Way::Reset => connect_unspec(&copy),
+            };
+            if done.is_err() {
+                return false;
+            }
+            let stays = |line: &Line| (line.inode, line.state.as_str()) == (end.inode, ESTABLISHED);
+            assert!(!table().iter().any(stays), "the connection {end:?} is cut");
+        }
+        Kind::Local => {
+            if is_hung_up() || shutdown(&copy, Shutdown::Both).is_err() {
+                return false;
+            }
+            // What its process has not read by now.
+            let mut bytes = vec![0; 64 << 10];
+            while matches!(way, Way::Reset)
+                && recv(&copy, &mut bytes[..], RecvFlags::DONTWAIT).is_ok_and(|(_, read)| read > 0)
+            {
+            }
+            assert!(is_hung_up(), "the connection {end:?} is cut");
+        }
     }
-    let stays = |line: &Line| (line.inode, line.state.as_str()) == (end.inode, ESTABLISHED);
-    assert!(!table().iter().any(stays), "the connection {end:?} is cut");
     true
 }
 
 #[test]
 fn a_connection_that_is_cut_ends_for_both() {
-    use std::io::Read;
-    for way in [Way::Closed, Way::Reset] {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    trait Stream: Read + Write + AsRawFd {}
+    impl<S: Read + Write + AsRawFd> Stream for S {}
+    type Ends = [Box<dyn Stream>; 2];
+    let tcp = || -> Ends {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut one = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut other = listener.accept().unwrap().0;
-        let own = std::process::id();
-        let address = one.local_addr().unwrap();
-        let ours = |connection: &Connection| {
-            connection.0.iter().any(|end| std::net::SocketAddr::V4(end.local) == address)
-        };
-        let found: Vec<Connection> = connections(&[own]).into_iter().filter(ours).collect();
-        assert_eq!(found.len(), 1);
-        assert!(found[0].touches(own) && alive(&[found[0].0[0].inode]).len() == 1);
-        assert!(cut(&found[0].0[0], way));
-        let ended = |stream: &mut std::net::TcpStream| stream.read(&mut [0; 1]).is_ok_and(|read| read == 0);
-        match way {
-            Way::Closed => assert!(ended(&mut one) && ended(&mut other)),
-            // One end is not connected any more, the other was reset.
-            Way::Reset => assert!(one.read(&mut [0; 1]).is_err() || other.read(&mut [0; 1]).is_err()),
+        let one = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [Box::new(one), Box::new(listener.accept().unwrap().0)]
+    };
+    let local = || -> Ends {
+        let name = format!("tidemill-{}-cut", std::process::id());
+        let name = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&name).unwrap();
+        let one = UnixStream::connect_addr(&name).unwrap();
+        [Box::new(one), Box::new(listener.accept().unwrap().0)]
+    };
+    for (make, is_tcp) in [(&tcp as &dyn Fn() -> Ends, true), (&local, false)] {
+        for way in [Way::Closed, Way::Reset] {
+            let [mut one, mut other] = make();
+            one.write_all(b"on its way").unwrap();
+            let own = std::process::id();
+            let ours = |connection: &Connection| {
+                connection.ends.iter().any(|end| end.descriptor == other.as_raw_fd())
+            };
+            let found: Vec<Connection> = connections(&[own]).into_iter().filter(ours).collect();
+            assert_eq!(found.len(), 1);
+            let end = found[0].ends.iter().find(|end| end.descriptor == other.as_raw_fd()).unwrap();
+            assert!(found[0].touches(own) && alive(&[end.inode]).len() == 1);
+            assert!(cut(end, way));
+            let rest = |stream: &mut dyn Stream| {
+                let mut bytes = Vec::new();
+                stream.read_to_end(&mut bytes).map(|_| bytes)
+            };
+            let (at_one, at_other) = (rest(&mut *one), rest(&mut *other));
+            match way {
+                Way::Closed => assert!(at_one.unwrap().is_empty() && at_other.is_ok()),
+                // One end is not connected any more, the other was reset.
+                Way::Reset if is_tcp => assert!(at_one.is_err() || at_other.is_err()),
+                Way::Reset => {
+                    assert_eq!((at_one.unwrap(), at_other.unwrap()), (vec![], vec![]), "it is lost")
+                }
+            }
         }
     }
 }

@@ -79,6 +79,8 @@ pub(super) struct Findings {
     pub(super) happened: BTreeMap<Fault, usize>,
     /// From each to the first new row after the pause, milliseconds.
     pub(super) times: BTreeMap<Fault, Vec<f64>>,
+    /// Those of them that came when all rows were there and the run was not over.
+    pub(super) at_end: usize,
     /// Connections that were cut.
     pub(super) connections: usize,
     /// What runs said that gave up (exit code 69); they were continued by the same command.
@@ -91,8 +93,10 @@ impl Findings {
     }
 }
 
-/// A wait that never should take so long, on the slowest machine.
-const HANG: Duration = Duration::from_secs(120);
+/// A wait that never should take so long, on the slowest machine; shorter than what a test may take, so that the log is seen.
+const HANG: Duration = Duration::from_secs(45);
+/// Faults at the end of each run, at most.
+const AT_END: usize = 2;
 /// New rows that show that the run goes on.
 const GOES_ON: u64 = 5;
 
@@ -171,9 +175,21 @@ impl<'a> Trial<'a> {
                 self.strike(if kills { Fault::KillWorker } else { Fault::CutOne });
             }
         }
-        let begin = now();
+        let all = expected.iter().find(|(file, _)| file.ends_with("pairs.jsonl"));
+        let all =
+            all.map_or(u64::MAX, |(_, bytes)| bytes.iter().filter(|byte| **byte == b'\n').count() as u64);
+        let (begin, mut at_end) = (now(), 0);
         while !self.complete {
             self.ended();
+            // All rows are there: the last checkpoint is written, outputs are closed.
+            if !self.complete && at_end < AT_END && self.watch.count() >= all {
+                self.pause(0, 40);
+                let before = self.findings.happened.values().sum::<usize>();
+                let of_worker = self.random.chance(0.8);
+                self.strike(if of_worker { Fault::KillWorker } else { Fault::KillCoordinator });
+                self.findings.at_end += self.findings.happened.values().sum::<usize>() - before;
+                at_end += 1;
+            }
             assert!(begin.elapsed() < HANG, "the run does not end: {}", self.log());
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -285,7 +301,7 @@ impl<'a> Trial<'a> {
             }
             Fault::CutOne => {
                 let found = among(&workers);
-                let chosen = (!found.is_empty()).then(|| found[self.random.below(found.len())]);
+                let chosen = (!found.is_empty()).then(|| found[self.random.below(found.len())].clone());
                 self.cut(chosen.as_slice()) > 0
             }
             Fault::CutWorker => {
@@ -353,8 +369,8 @@ impl<'a> Trial<'a> {
 
     fn cut(&mut self, found: &[Connection]) -> usize {
         let mut cuts = 0;
-        for Connection(ends) in found {
-            let end: End = ends[self.random.below(2)];
+        for Connection { ends, .. } in found {
+            let end: End = ends[self.random.below(ends.len())];
             let way = if self.random.chance(0.5) { Way::Closed } else { Way::Reset };
             cuts += usize::from(cut(&end, way));
         }

@@ -1,3 +1,5 @@
 //! From a model's tensors to column values: one file for each kind of step.
+pub mod boxes;
 pub mod ctc;
 pub mod scores;
+pub mod text_boxes;

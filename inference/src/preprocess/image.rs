@@ -1,11 +1,13 @@
 //! Images: decode, resize, normalise.
 use super::Rejected;
 use super::completeness::{jpeg_is_complete, png_is_complete};
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::error::ImageError;
-use image::imageops::FilterType;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 use std::io::Cursor;
+use tidemill_operators::raw_image::{self, RawImage};
 
 /// Longest side that is decoded, pixels.
 pub const MAX_SIDE: u32 = 16_384;
@@ -14,7 +16,7 @@ pub const MAX_PIXELS: u64 = 64 << 20;
 /// Most memory that decoding one image may take, bytes.
 pub const MAX_DECODE_BYTES: u64 = 512 << 20;
 
-/// Decodes JPEG or PNG bytes to 8-bit RGB, turned and mirrored as its EXIF orientation says. Transparency is dropped,
+/// Decodes JPEG, PNG or binary PPM (see [`raw_image`](tidemill_operators::raw_image)) to 8-bit RGB, turned and mirrored as its EXIF orientation says. Transparency is dropped,
 /// 16-bit values are rounded.
 ///
 /// # Errors
@@ -24,15 +26,18 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     if bytes.is_empty() {
         return Err(Rejected::new("image_invalid", "there are no bytes"));
     }
+    if RawImage::is_one(bytes) {
+        return raw(bytes);
+    }
     let format = image::guess_format(bytes)
-        .map_err(|_| Rejected::new("image_invalid", "the bytes are neither JPEG nor PNG"))?;
+        .map_err(|_| Rejected::new("image_invalid", "the bytes are neither JPEG nor PNG nor binary PPM"))?;
     let complete = match format {
         ImageFormat::Jpeg => jpeg_is_complete(bytes),
         ImageFormat::Png => png_is_complete(bytes),
         other => {
             return Err(Rejected::new(
                 "image_invalid",
-                format!("{other:?} images are not read; JPEG and PNG are"),
+                format!("{other:?} images are not read; JPEG, PNG and binary PPM are"),
             ));
         }
     };
@@ -44,14 +49,7 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     }
     let reader = || ImageReader::with_format(Cursor::new(bytes), format);
     let (width, height) = reader().into_dimensions().map_err(|error| rejected(&error))?;
-    if width > MAX_SIDE || height > MAX_SIDE || u64::from(width) * u64::from(height) > MAX_PIXELS {
-        return Err(Rejected::new(
-            "image_too_large",
-            format!(
-                "it is {width}x{height}; at most {MAX_SIDE} pixels a side and {MAX_PIXELS} in all are decoded"
-            ),
-        ));
-    }
+    check_size(width, height)?;
     let mut limits = Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
@@ -70,6 +68,29 @@ pub fn decode(bytes: &[u8]) -> Result<RgbImage, Rejected> {
     Ok(image.into_rgb8())
 }
 
+/// A picture that is not compressed.
+fn raw(bytes: &[u8]) -> Result<RgbImage, Rejected> {
+    let (width, height) =
+        raw_image::size(bytes).map_err(|error| Rejected::new("image_invalid", error.to_string()))?;
+    check_size(width, height)?;
+    let truncated = |text: String| Rejected::new("image_truncated", text);
+    let picture = RawImage::parse(bytes).map_err(|error| truncated(error.to_string()))?;
+    RgbImage::from_raw(width, height, picture.pixels.to_vec())
+        .ok_or_else(|| truncated(format!("{} bytes for {width}x{height} pixels", bytes.len())))
+}
+
+fn check_size(width: u32, height: u32) -> Result<(), Rejected> {
+    if width > MAX_SIDE || height > MAX_SIDE || u64::from(width) * u64::from(height) > MAX_PIXELS {
+        return Err(Rejected::new(
+            "image_too_large",
+            format!(
+                "it is {width}x{height}; at most {MAX_SIDE} pixels a side and {MAX_PIXELS} in all are decoded"
+            ),
+        ));
+    }
+    Ok(())
+}
+
 fn rejected(error: &ImageError) -> Rejected {
     match error {
         ImageError::Limits(_) => Rejected::new("image_too_large", error.to_string()),
@@ -80,13 +101,22 @@ fn rejected(error: &ImageError) -> Rejected {
     }
 }
 
-/// Resizes with a bilinear filter that averages when it shrinks (the filter of PIL's `BILINEAR`). The
-/// aspect ratio is not kept.
+/// Resizes with a bilinear filter that averages when it shrinks (the filter of PIL's `BILINEAR`, to the same bytes on
+/// every processor). The aspect ratio is not kept.
 pub fn resize(image: RgbImage, width: u32, height: u32) -> RgbImage {
     if image.dimensions() == (width, height) {
         return image;
     }
-    image::imageops::resize(&image, width, height, FilterType::Triangle)
+    let mut resized = RgbImage::new(width, height);
+    let (from_width, from_height) = image.dimensions();
+    // Refused are buffers of another length than their size says, which pictures do not have.
+    let views = ImageRef::new(from_width, from_height, image.as_raw(), PixelType::U8x3)
+        .and_then(|from| Ok((from, Image::from_slice_u8(width, height, &mut resized, PixelType::U8x3)?)));
+    let bilinear = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+    match views.map(|(from, mut to)| Resizer::new().resize(&from, &mut to, &bilinear)) {
+        Ok(Ok(())) => resized,
+        _ => image::imageops::resize(&image, width, height, image::imageops::FilterType::Triangle),
+    }
 }
 
 /// Appends values 0..=1 minus `mean` and divided by `std`, both for each channel (R, G, B), in the order channel,
@@ -123,6 +153,24 @@ mod tests {
         bytes.into_inner()
     }
 
+    proptest! {
+        /// The filter is that of `image`, which computes with floating-point numbers.
+        #[test]
+        fn sizes_change_as_by_floating_point(width in 1u32..70, height in 1u32..70, to_width in 1u32..70, to_height in 1u32..70) {
+            let image = RgbImage::from_fn(width, height, |x, y| {
+                let mixed = (x * 31 + y * 17) ^ (x * y);
+                image::Rgb([mixed as u8, (mixed * 7) as u8, (mixed >> 1) as u8])
+            });
+            let expected =
+                image::imageops::resize(&image, to_width, to_height, image::imageops::FilterType::Triangle);
+            let resized = resize(image, to_width, to_height);
+            prop_assert_eq!(resized.dimensions(), (to_width, to_height));
+            for (ours, theirs) in resized.as_raw().iter().zip(expected.as_raw()) {
+                prop_assert!(ours.abs_diff(*theirs) <= 2, "{} for {}", ours, theirs);
+            }
+        }
+    }
+
     #[test]
     fn jpeg_and_png_are_decoded() {
         let png = decode(&encoded(20, 10, ImageFormat::Png)).unwrap();
@@ -131,6 +179,18 @@ mod tests {
         let jpeg = decode(&encoded(20, 10, ImageFormat::Jpeg)).unwrap();
         assert_eq!(jpeg.dimensions(), (20, 10));
         assert!(jpeg.get_pixel(2, 3).0[2].abs_diff(128) < 12);
+    }
+
+    #[test]
+    fn frames_are_read_as_they_are() {
+        let mut bytes = Vec::new();
+        RawImage::write_header(2, 1, &mut bytes);
+        bytes.extend([1, 2, 3, 4, 5, 6]);
+        let frame = decode(&bytes).unwrap();
+        assert_eq!((frame.dimensions(), frame.as_raw().as_slice()), ((2, 1), &[1, 2, 3, 4, 5, 6][..]));
+        assert_eq!(decode(&bytes[..bytes.len() - 1]).unwrap_err().reason, "image_truncated");
+        assert_eq!(decode(b"P6\n40000 40000\n255\n").unwrap_err().reason, "image_too_large");
+        assert_eq!(decode(b"P6\n2 1\n15\n......").unwrap_err().reason, "image_invalid");
     }
 
     /// EXIF data that says nothing but an orientation: a TIFF header and a directory of one entry.

@@ -1,13 +1,14 @@
-//! Tests of [`super::bind_workflow`].
+//! Tests of [`super::bind_workflow`] and of its two steps.
 use super::*;
 use crate::api::{Computation, Instance, OperatorError, SourceRead, Spread};
-use crate::kind::OperatorKind;
+use crate::kind::{OperatorContext, OperatorKind};
 use crate::registry::Role;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
+use std::sync::Arc;
 use tidemill_spec::span::SourceFile;
-use tidemill_spec::types::Column;
+use tidemill_spec::types::{Column, ColumnType};
 use tidemill_spec::value::Value;
 use tidemill_spec::yaml;
 
@@ -98,6 +99,34 @@ sinks:
     assert!(first.message.contains("output of `readings` does not fit input 0 of `a`"), "{first}");
     assert!(first.render(false).contains("expected int64 or float64"));
     assert!(errors.iter().all(|e| e.help.is_some()), "{errors}");
+}
+
+#[test]
+fn texts_are_compared_as_a_whole() {
+    let folder = folder();
+    let sink = |truth: &str, columns: &str| {
+        bind(
+            folder.path(),
+            &format!(
+                "operators:\n  - {{id: said, kind: map, input: readings, options: {{columns: {{{columns}}}}}}}\nsinks:\n  - {{id: out, kind: stdout, \
+                 input: said, ground_truth: {{path: truth.csv, key: site, prediction: text, truth: answer, {truth}}}}}\n"
+            ),
+        )
+    };
+    let columns = "site: site, text: site, place: n";
+    let bound =
+        sink("compare: characters, order: place", columns).unwrap_or_else(|errors| panic!("{errors}"));
+    let truth = bound.sinks["out"].ground_truth.as_ref().unwrap();
+    assert!(truth.texts.is_some() && truth.tracks.is_none() && truth.answers.is_empty());
+    for (truth, columns, message) in [
+        ("order: place", columns, "`order` puts texts together"),
+        ("compare: characters, boxes: text", columns, "tracks have no characters"),
+        ("compare: characters, order: text", columns, "text"),
+        ("compare: characters", "site: site, text: n", "text"),
+    ] {
+        let errors = sink(truth, columns).err().unwrap().to_string();
+        assert!(errors.contains(message), "{errors}");
+    }
 }
 
 #[test]
@@ -246,15 +275,21 @@ sinks: [{id: out, kind: stdout, input: m}]\n";
     let bound = bind_workflow(&workflow_of(text), &registry, |_| Choice::default()).unwrap();
     assert_eq!(bound.operators["m"].kind, "small rten");
     let large = Choice { variant: Some("large".into()), backend: Some("ort".into()) };
-    assert_eq!(bound.bind_operator("m", &large).unwrap().kind, "large ort");
+    assert_eq!(bound.bind_operator("m", &large, Step::Open).unwrap().kind, "large ort");
     let chosen = bind_workflow(&workflow_of(text), &registry, |id| match id {
         "m" => large.clone(),
         _ => Choice::default(),
     });
     assert_eq!(chosen.unwrap().operators["m"].kind, "large ort");
     let other = Choice { variant: Some("text-model".into()), backend: None };
-    assert_eq!(bound.bind_operator("m", &other).err().unwrap().iter().next().unwrap().code, "E0602");
-    assert_eq!(bound.bind_operator("mm", &large).err().unwrap().iter().next().unwrap().code, "E0608");
+    assert_eq!(
+        bound.bind_operator("m", &other, Step::Open).err().unwrap().iter().next().unwrap().code,
+        "E0602"
+    );
+    assert_eq!(
+        bound.bind_operator("mm", &large, Step::Open).err().unwrap().iter().next().unwrap().code,
+        "E0608"
+    );
     let disagree = workflow_of(&text.replace("large", "text"));
     let errors = bind_workflow(&disagree, &registry, |_| Choice::default()).err().unwrap();
     let error = errors.iter().next().unwrap();
@@ -314,4 +349,125 @@ fn what_can_be_read_only_once_is_read_once() {
     ] {
         assert_eq!(found(&sources, on_panic).err().unwrap(), [("E0614", message)]);
     }
+}
+
+/// A folder without any file.
+fn nothing_here() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn check_only(base: &Path, registry: &Registry, rest: &str) -> Result<Checked, Diagnostics> {
+    check(&workflow(base, rest), registry, |_| Choice::default())
+}
+
+const JUDGED: &str = "operators:
+  - {id: high, kind: filter, input: readings, options: {where: v > 1}}
+  - {id: counted, kind: window, input: high, options: {size: 1s, group_by: [site], aggregates: [{function: count, as: n}]}}
+sinks:
+  - {id: out, kind: jsonl, input: high, options: {path: out.jsonl}, ground_truth: {path: truth.csv, key: site, prediction: n, truth: answer}}
+  - {id: table, kind: csv, input: counted, options: {path: counted.csv}}
+";
+
+#[test]
+fn a_check_gives_all_types_and_says_what_only_opening_shows() {
+    let folder = nothing_here();
+    let checked = check_only(folder.path(), &Registry::builtin(), JUDGED).unwrap_or_else(|e| panic!("{e}"));
+    let bound = checked.bound();
+    assert_eq!(bound.output("readings").unwrap().to_string(), "{site: text, n: int64, v: float64}");
+    assert_eq!(bound.output("high").unwrap().to_string(), "{site: text, n: int64, v: float64}");
+    assert!(bound.output("counted").unwrap().to_string().contains("n: int64"));
+    assert_eq!(bound.sources["readings"].promise(), crate::api::SourcePromise::Replayable);
+    assert_eq!(bound.sinks["out"].files, [folder.path().join("out.jsonl")]);
+    let truth = bound.sinks["out"].ground_truth.as_ref().unwrap();
+    assert!(truth.answers.is_empty() && truth.key == "site");
+    let told: Vec<(&str, &str)> =
+        checked.unopened().iter().map(|one| (one.id.as_str(), one.text.as_str())).collect();
+    let [("readings", source), ("out", truth)] = told[..] else { panic!("{told:?}") };
+    assert!(
+        source.contains("`r.csv` was not looked at") && source.contains("its first line names"),
+        "{source}"
+    );
+    assert!(truth.contains("ground truth of `out`: `truth.csv` was not looked at"), "{truth}");
+    assert!(checked.unopened().iter().all(|one| !one.hides_types && one.place.source().is_some()));
+    // What was only checked does not run.
+    let error = (bound.sources["readings"].make)().err().unwrap();
+    assert!(error.message.contains("not opened here"), "{error}");
+}
+
+#[test]
+fn a_check_finds_what_is_wrong_in_the_workflow_itself() {
+    let folder = nothing_here();
+    let rest = JUDGED.replace("v > 1", "vv > 1").replace("prediction: n", "prediction: m");
+    let errors = check_only(folder.path(), &Registry::builtin(), &rest).err().unwrap();
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), ["E0605"], "{errors}");
+    let rest = JUDGED.replace("prediction: n", "prediction: m");
+    let errors = check_only(folder.path(), &Registry::builtin(), &rest).err().unwrap();
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), ["E0605"], "{errors}");
+    let rest = JUDGED.replace(", truth: answer", "");
+    let errors = check_only(folder.path(), &Registry::builtin(), &rest).err().unwrap();
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), ["E0610"], "{errors}");
+    let rest = JUDGED.replace("counted.csv", "r.csv");
+    let errors = check_only(folder.path(), &Registry::builtin(), &rest).err().unwrap();
+    assert!(errors.to_string().contains("source `readings` reads it"), "{errors}");
+}
+
+#[test]
+fn only_what_is_here_is_opened() {
+    let folder = folder();
+    std::fs::remove_file(folder.path().join("truth.csv")).unwrap();
+    let checked = check_only(folder.path(), &Registry::builtin(), JUDGED).unwrap();
+    let opened = checked.open(|part| matches!(part, Part::Source(_))).unwrap_or_else(|e| panic!("{e}"));
+    assert!((opened.sources["readings"].make)().is_ok());
+    checked.compare(&opened).unwrap();
+    let errors = checked.open(|part| !matches!(part, Part::Source(_))).err().unwrap();
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), ["E0610"], "{errors}");
+    std::fs::write(folder.path().join("r.csv"), "site,n\n").unwrap();
+    let errors = checked.open(|part| matches!(part, Part::Source(_))).err().unwrap();
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), ["E0609"], "{errors}");
+    assert!(errors.to_string().contains("does not name the declared column `v`"), "{errors}");
+}
+
+#[test]
+fn opening_that_finds_something_else_than_was_checked_is_told() {
+    let folder = nothing_here();
+    let rest = "sinks: [{id: out, kind: jsonl, input: readings, options: {path: out.jsonl}}]\n";
+    let checked = check_only(folder.path(), &Registry::builtin(), rest).unwrap();
+    let pipe = folder.path().join("r.csv");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let opened = checked.open(|_| true).unwrap_or_else(|e| panic!("{e}"));
+    let errors = checked.compare(&opened).err().unwrap();
+    let error = errors.iter().next().unwrap();
+    assert_eq!((errors.len(), error.code, error.line()), (1, "E0616", Some(4)), "{errors}");
+    assert!(
+        error.message.contains("was taken for a file") && error.message.contains("reads the pipe"),
+        "{error}"
+    );
+    assert!(error.help.as_ref().unwrap().contains("`stream: until_end`"), "{error}");
+}
+
+/// The manifest of one variant is a file, that of the other is not.
+#[test]
+fn what_stands_behind_a_manifest_that_is_not_here_is_not_judged() {
+    let folder = nothing_here();
+    let mut registry = Registry::builtin();
+    registry.register_operator(Model);
+    let rest = "operators:
+  - {id: m, kind: model, input: readings, variants: [small, large]}
+  - {id: some, kind: filter, input: m, options: {where: answer > 1}}
+sinks: [{id: out, kind: stdout, input: some}]\n";
+    let ids = |checked: &Checked| -> Vec<(String, bool)> {
+        let all = checked.unopened().iter().filter(|one| one.id != "readings");
+        all.map(|one| (one.id.clone(), one.hides_types)).collect()
+    };
+    let checked = check_only(folder.path(), &registry, rest).unwrap_or_else(|e| panic!("{e}"));
+    assert!(checked.bound().operators.is_empty() && checked.bound().sinks.is_empty());
+    let hidden = |id: &str| (id.to_owned(), true);
+    assert_eq!(ids(&checked), [hidden("m"), hidden("m"), hidden("some"), hidden("out")]);
+    std::fs::write(folder.path().join("large"), "").unwrap();
+    let checked = check_only(folder.path(), &registry, rest).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(checked.bound().operators["m"].kind, "large none", "by the one that is here");
+    assert_eq!(checked.bound().output("some").unwrap().to_string(), "{answer: int64}");
+    assert_eq!(ids(&checked), [("m".to_owned(), false), ("m".to_owned(), false)]);
+    let made = (checked.bound().operators["m"].make)().err().unwrap();
+    assert!(made.message.contains("not opened here"), "{made}");
 }

@@ -19,7 +19,7 @@
 //!     span: Span::nowhere(),
 //! };
 //! let id = "warm".into();
-//! let context = OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+//! let context = OperatorContext::new(&id, Path::new("."));
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", "where: temperature > 20")).unwrap();
 //! let warm = registry.operator("filter").unwrap().bind(&context, &[readings], &options).unwrap();
 //! assert_eq!(warm.output.to_string(), "{temperature: float64}");
@@ -54,6 +54,7 @@ pub struct Options {
 impl TypedOperatorKind for Filter {
     type Options = Options;
     const KIND: &'static str = "filter";
+    const ACCEPTS_REVISIONS: bool = true;
     const SUMMARY: &'static str = "Keeps the rows for which an expression holds.";
 
     fn bind_typed(

@@ -25,7 +25,7 @@
 //!     span: Span::nowhere(),
 //! };
 //! let id = "pair".into();
-//! let context = OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+//! let context = OperatorContext::new(&id, Path::new("."));
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", "key: key\nwithin: 2s")).unwrap();
 //! let registry = Registry::builtin();
 //! let join = registry.operator("join").unwrap();

@@ -220,23 +220,51 @@ impl Side {
         Ok(())
     }
 
-    /// All rows in the order of (time, id), with their partner flag as one more column.
-    pub(super) fn snapshot(
-        &self,
+    /// All rows as they are now: a list of them, and the batches that they lie in, which nobody changes.
+    pub(super) fn rows(&self) -> Rows {
+        Rows {
+            rows: self.groups.iter().flat_map(|group| &group.rows).copied().collect(),
+            batches: self
+                .batches
+                .iter()
+                .map(|slot| slot.as_ref().map(|stored| stored.batch.clone()))
+                .collect(),
+            first: self.first,
+        }
+    }
+}
+
+/// The rows that a side had at a moment.
+pub(super) struct Rows {
+    rows: Vec<Row>,
+    /// From number `first` on, as in [`Side`].
+    batches: Vec<Option<RecordBatch>>,
+    first: u32,
+}
+
+impl Rows {
+    fn batch(&self, number: u32) -> &RecordBatch {
+        let batch = self.batches[number.wrapping_sub(self.first) as usize].as_ref();
+        batch.expect("rows in state keep their batch")
+    }
+
+    /// In the order of (time, id), with their partner flag as one more column.
+    pub(super) fn into_batches(
+        mut self,
         schema: &SchemaRef,
     ) -> Result<(SchemaRef, Vec<RecordBatch>), OperatorError> {
-        let mut rows: Vec<&Row> = self.groups.iter().flat_map(|group| &group.rows).collect();
+        let mut rows = std::mem::take(&mut self.rows);
         rows.sort_unstable_by_key(|row| (row.time, row.id));
         let schema = flagged(schema);
         let mut batches = Vec::new();
-        let mut add = |mut columns: Vec<ArrayRef>, rows: &[&Row]| {
+        let mut add = |mut columns: Vec<ArrayRef>, rows: &[Row]| {
             columns.push(Arc::new(BooleanArray::from_iter(rows.iter().map(|row| Some(row.matched)))));
             RecordBatch::try_new(Arc::clone(&schema), columns)
                 .map(|batch| batches.push(batch))
                 .map_err(broken)
         };
         // Most often whole epochs are in state: they are written from where they lie.
-        let beside = |a: &&Row, b: &&Row| a.batch == b.batch && a.row + 1 == b.row;
+        let beside = |a: &Row, b: &Row| a.batch == b.batch && a.row + 1 == b.row;
         if rows.chunk_by(beside).count() * RUN_ROWS <= rows.len() {
             for run in rows.chunk_by(beside) {
                 let batch = self.batch(run[0].batch);

@@ -1,14 +1,15 @@
 //! A running join: what each row finds on the other side.
-use super::join_side::{Places, Row, Side, flagged};
+use super::join_side::{Places, Row, Rows, Side, flagged};
 use super::keys::Keys;
 use super::snapshot;
-use crate::api::{OperatorError, Output, Stateful};
+use crate::api::{OperatorError, Output, StateKeys, Stateful, TakesKeys, WriteSnapshot};
 use crate::record::{EventTime, METADATA_COLUMNS, Metadata, batch_bytes, derive_id};
 use arrow_array::{
     ArrayRef, BooleanArray, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array,
     UInt64Array,
 };
 use arrow_schema::SchemaRef;
+use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -104,6 +105,13 @@ impl Running {
     }
 }
 
+/// A snapshot of these rows.
+fn write(setup: &Setup, watermark: EventTime, sides: [Rows; 2]) -> Result<Vec<u8>, OperatorError> {
+    let [left, right] = sides;
+    let sections = [left.into_batches(&setup.inputs[0])?, right.into_batches(&setup.inputs[1])?];
+    snapshot::write(TAG, &watermark, &sections)
+}
+
 impl Stateful for Running {
     fn apply(&mut self, port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
         let setup = Arc::clone(&self.setup);
@@ -175,50 +183,85 @@ impl Stateful for Running {
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
-        let [left, right] = &self.sides;
-        let sections = [left.snapshot(&self.setup.inputs[0])?, right.snapshot(&self.setup.inputs[1])?];
-        snapshot::write(TAG, &self.watermark, &sections)
+        write(&self.setup, self.watermark, self.sides.each_ref().map(Side::rows))
+    }
+
+    fn capture(&mut self) -> Result<WriteSnapshot, OperatorError> {
+        let (setup, watermark) = (Arc::clone(&self.setup), self.watermark);
+        let sides = self.sides.each_ref().map(Side::rows);
+        Ok(Box::new(move || write(&setup, watermark, sides)))
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
         let schemas = self.setup.inputs.each_ref().map(flagged);
         let (watermark, sections) = snapshot::read(TAG, &schemas, bytes)?;
-        let mut sides: [Side; 2] = Default::default();
-        for (port, (side, batches)) in sides.iter_mut().zip(sections).enumerate() {
+        let mut restored = Self { seed: self.seed, ..Self::new(Arc::clone(&self.setup)) };
+        restored.watermark = watermark;
+        for (port, batches) in sections.iter().enumerate() {
+            batches.iter().try_for_each(|batch| restored.add(port, batch))?;
+        }
+        *self = restored;
+        Ok(())
+    }
+
+    fn is_divisible(&self) -> bool {
+        true
+    }
+
+    fn take_in(&mut self, bytes: &[u8], takes: &TakesKeys<'_>) -> Result<(), OperatorError> {
+        let schemas = self.setup.inputs.each_ref().map(flagged);
+        let (watermark, sections) = snapshot::read(TAG, &schemas, bytes)?;
+        let is_empty = self.sides.iter().all(|side| side.bytes() == 0);
+        if self.watermark == EventTime::MIN && is_empty {
+            self.watermark = watermark;
+        } else if self.watermark != watermark {
+            return Err(OperatorError::new(
+                "join: the stages that kept the state have not come equally far, so it cannot be divided among others now: let the \
+                 run go on as it was for a moment",
+            ));
+        }
+        for (port, batches) in sections.into_iter().enumerate() {
             for batch in batches {
-                let mut columns = batch.columns().to_vec();
-                let matched = columns.pop();
-                let matched = matched.as_ref().and_then(|a| a.as_any().downcast_ref::<BooleanArray>());
-                let Some(matched) = matched else {
-                    return Err(OperatorError::new("join: the snapshot has no partner flags"));
-                };
-                let batch =
-                    RecordBatch::try_new(Arc::clone(&self.setup.inputs[port]), columns).map_err(broken)?;
-                let (metadata, keys) = (Metadata::of(&batch), Keys::of(&batch, &self.setup.keys[port]));
-                let mut key = Vec::new();
-                for row in 0..batch.num_rows() {
-                    key.clear();
-                    // Rows in state have keys.
-                    keys.encode(row, &mut key);
-                    let stored = Row {
-                        time: metadata.times.value(row),
-                        id: metadata.id(row),
-                        batch: side.next(),
-                        row: row as u32,
-                        matched: matched.value(row),
-                    };
-                    side.insert(xxh3_64_with_seed(&key, self.seed), &key, stored);
-                }
-                let live = batch.num_rows();
-                side.store(batch, live);
+                let taken = takes(&StateKeys { classes: Metadata::of(&batch).classes, first: None });
+                self.add(port, &filter_record_batch(&batch, &taken).map_err(broken)?)?;
             }
         }
-        self.sides = sides;
-        self.watermark = watermark;
         Ok(())
     }
 
     fn state_bytes(&self) -> usize {
         self.sides.iter().map(Side::bytes).sum()
+    }
+}
+
+impl Running {
+    /// Adds rows of a snapshot to a side.
+    fn add(&mut self, port: usize, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let side = &mut self.sides[port];
+        let mut columns = batch.columns().to_vec();
+        let matched = columns.pop();
+        let matched = matched.as_ref().and_then(|a| a.as_any().downcast_ref::<BooleanArray>());
+        let Some(matched) = matched else {
+            return Err(OperatorError::new("join: the snapshot has no partner flags"));
+        };
+        let batch = RecordBatch::try_new(Arc::clone(&self.setup.inputs[port]), columns).map_err(broken)?;
+        let (metadata, keys) = (Metadata::of(&batch), Keys::of(&batch, &self.setup.keys[port]));
+        let mut key = Vec::new();
+        for row in 0..batch.num_rows() {
+            key.clear();
+            // Rows in state have keys.
+            keys.encode(row, &mut key);
+            let stored = Row {
+                time: metadata.times.value(row),
+                id: metadata.id(row),
+                batch: side.next(),
+                row: row as u32,
+                matched: matched.value(row),
+            };
+            side.insert(xxh3_64_with_seed(&key, self.seed), &key, stored);
+        }
+        let live = batch.num_rows();
+        side.store(batch, live);
+        Ok(())
     }
 }

@@ -31,7 +31,7 @@
 //!     span: Span::nowhere(),
 //! };
 //! let id = "celsius".into();
-//! let context = OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+//! let context = OperatorContext::new(&id, Path::new("."));
 //! let yaml = "columns: {fahrenheit: temperature * 1.8 + 32}\nkeep: [site]";
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", yaml)).unwrap();
 //! let mapped = registry.operator("map").unwrap().bind(&context, &[readings], &options).unwrap();
@@ -94,6 +94,7 @@ struct LongColumn {
 impl TypedOperatorKind for Map {
     type Options = Options;
     const KIND: &'static str = "map";
+    const ACCEPTS_REVISIONS: bool = true;
     const SUMMARY: &'static str = "Computes new columns from the columns of a row.";
 
     fn bind_typed(
@@ -148,7 +149,7 @@ impl TypedOperatorKind for Map {
         }
         errors.into_result(())?;
         let (columns, origins): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
-        let output = StreamType::new(columns);
+        let output = StreamType::new(columns).with_revisions(port.stream.revised);
         let schema = record_schema(&output);
         let operator = operator_number(context.id);
         let origins: Arc<[Origin]> = origins.into();

@@ -1,6 +1,8 @@
-//! Operators on columns: `filter`, `map`, `join`, `window`.
+//! Operators on columns: `filter`, `map`, `join`, `window`, `distinct`.
 mod aggregate;
 mod columnar;
+pub mod distinct;
+mod distinct_state;
 pub mod exact_sum;
 pub mod expression;
 pub mod filter;
@@ -12,10 +14,11 @@ mod keys;
 pub mod map;
 mod panes;
 mod slips;
-mod snapshot;
+pub(crate) mod snapshot;
 mod text_length;
 mod typing;
 pub mod window;
+mod window_pane;
 mod window_state;
 
 use crate::api::DeadLetter;
@@ -52,10 +55,10 @@ fn expression_diagnostic(
 
 #[cfg(test)]
 pub(crate) mod test {
-    use crate::api::{BoundOperator, Instance, Output};
+    use crate::api::{BoundOperator, Instance, Output, StateKeys, Stateful, WriteSnapshot};
     use crate::kind::{InputPort, OperatorContext, OperatorKind};
     use crate::testing::{Record, id, options, records};
-    use arrow_array::RecordBatch;
+    use arrow_array::{BooleanArray, RecordBatch};
     use std::path::Path;
     use tidemill_random::Random;
     use tidemill_spec::diagnostic::Diagnostics;
@@ -78,8 +81,7 @@ pub(crate) mod test {
             })
             .collect();
         let id = id("op");
-        let context =
-            OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+        let context = OperatorContext::new(&id, Path::new("."));
         kind.bind(&context, &ports, &options(yaml))
     }
 
@@ -114,6 +116,18 @@ pub(crate) mod test {
         Feed { epochs }
     }
 
+    /// What two stages have of a state.
+    fn divided(snapshot: &[u8], make: impl Fn() -> Box<dyn Stateful>) -> [Vec<u8>; 2] {
+        [0, 1].map(|half| {
+            let mut part = make();
+            let rows = |keys: &StateKeys<'_>| {
+                (0..keys.classes.len()).map(|row| Some(row % 2 == half)).collect::<BooleanArray>()
+            };
+            part.take_in(snapshot, &rows).unwrap();
+            part.snapshot().unwrap()
+        })
+    }
+
     /// Runs a stateful operator as the engine does; restarts it from snapshots now and then.
     pub(crate) fn run_epochs(
         bound: &BoundOperator,
@@ -128,6 +142,7 @@ pub(crate) mod test {
         };
         let mut instance = make();
         let mut output = Output::default();
+        let mut captured: Option<(WriteSnapshot, Vec<u8>)> = None;
         for (rows, watermark) in epochs {
             for (port, stream) in inputs.iter().enumerate() {
                 let mut rows: Vec<Record> =
@@ -141,11 +156,26 @@ pub(crate) mod test {
                 }
             }
             instance.advance(*watermark, &mut output).unwrap();
+            // A state that was captured is written while the operator goes on.
+            match captured.take() {
+                None => captured = Some((instance.capture().unwrap(), instance.snapshot().unwrap())),
+                Some((write, expected)) if random.below(2) == 0 => assert_eq!(write().unwrap(), expected),
+                kept => captured = kept,
+            }
             if random.below(3) == 0 {
                 let snapshot = instance.snapshot().unwrap();
                 instance = make();
                 instance.restore(&snapshot).unwrap();
                 assert_eq!(instance.snapshot().unwrap(), snapshot);
+                if instance.is_divisible() && random.below(2) == 0 {
+                    instance = make();
+                    for half in divided(&snapshot, make) {
+                        let all = |keys: &StateKeys<'_>| {
+                            keys.classes.iter().map(|_| Some(true)).collect::<BooleanArray>()
+                        };
+                        instance.take_in(&half, &all).unwrap();
+                    }
+                }
             }
         }
         while instance.has_more() {

@@ -54,7 +54,7 @@
 //!     span: Span::nowhere(),
 //! };
 //! let id = "by_colour".into();
-//! let context = OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+//! let context = OperatorContext::new(&id, Path::new("."));
 //! let yaml = "{size: 10s, group_by: [colour], aggregates: [{function: mean, column: v}]}";
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", yaml)).unwrap();
 //! let registry = Registry::builtin();

@@ -4,7 +4,8 @@ use super::aggregate::{Accumulator, Aggregate};
 use super::keys::{Key, KeyPart, Keys};
 use super::panes::Windows;
 use super::snapshot;
-use crate::api::{DeadLetter, OperatorError, Output, Stateful};
+use super::window_pane::{Group, Groups, Pane};
+use crate::api::{DeadLetter, OperatorError, Output, StateKeys, Stateful, TakesKeys, WriteSnapshot};
 use crate::columns::ScalarBuilder;
 use crate::record::{EventTime, METADATA_COLUMNS, Metadata, RecordId, arrow_type};
 use crate::values::Values;
@@ -14,8 +15,7 @@ use arrow_array::{
     ArrayRef, BinaryArray, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use arrow_select::filter::filter_record_batch;
 use std::collections::BTreeMap;
 use std::mem::size_of;
 use std::sync::Arc;
@@ -78,82 +78,11 @@ impl Setup {
     }
 }
 
-/// One group of one pane, or of a whole window.
-#[derive(Debug, Clone, PartialEq)]
-struct Group {
-    /// Time and id of the first row by (time, id), whatever came first: the result takes its metadata from it.
-    first: (EventTime, RecordId),
-    source: u32,
-    sequence: u64,
-    class: u32,
-    /// Latest of all rows.
-    intended: i64,
-    state: Vec<Accumulator>,
-}
-
-impl Group {
-    /// Takes in the same group of another pane.
-    fn merge(&mut self, other: &Self, aggregates: &[Aggregate]) {
-        if other.first < self.first {
-            (self.first, self.source, self.sequence, self.class) =
-                (other.first, other.source, other.sequence, other.class);
-        }
-        self.intended = self.intended.max(other.intended);
-        for ((aggregate, state), other) in aggregates.iter().zip(&mut self.state).zip(&other.state) {
-            aggregate.merge(state, other);
-        }
-    }
-}
-
-/// The groups of one pane or window.
-#[derive(Default)]
-struct Groups {
-    /// With the hash of each key.
-    all: Vec<(u64, Key, Group)>,
-    /// Places in `all`, found by key.
-    places: HashTable<usize>,
-}
-
-impl Groups {
-    /// The group of a key, which `make` gives with its group if it is new; and whether it is.
-    fn find(
-        &mut self,
-        hash: u64,
-        is_it: impl Fn(&Key) -> bool,
-        make: impl FnOnce() -> (Key, Group),
-    ) -> (&Key, &mut Group, bool) {
-        let Self { all, places } = self;
-        let is_there = |place: &usize| all[*place].0 == hash && is_it(&all[*place].1);
-        let (place, is_new) = match places.entry(hash, is_there, |place| all[*place].0) {
-            Entry::Occupied(entry) => (*entry.get(), false),
-            Entry::Vacant(entry) => (*entry.insert(all.len()).get(), true),
-        };
-        if is_new {
-            let (key, group) = make();
-            all.push((hash, key, group));
-        }
-        let (_, key, group) = &mut all[place];
-        (key, group, is_new)
-    }
-
-    /// In the order of their keys, whatever came first.
-    fn sorted(&self) -> Vec<(&Key, &Group)> {
-        let mut sorted: Vec<_> = self.all.iter().map(|(_, key, group)| (key, group)).collect();
-        sorted.sort_unstable_by_key(|(key, _)| *key);
-        sorted
-    }
-
-    fn into_sorted(mut self) -> Vec<(Key, Group)> {
-        self.all.sort_unstable_by(|a, b| a.1.cmp(&b.1));
-        self.all.into_iter().map(|(_, key, group)| (key, group)).collect()
-    }
-}
-
 /// Running windows.
 pub(super) struct Running {
     setup: Arc<Setup>,
     /// By start.
-    panes: BTreeMap<EventTime, Groups>,
+    panes: BTreeMap<EventTime, Pane>,
     watermark: EventTime,
     /// Start of the first window that is closed and did not fit into the epochs so far.
     waiting: Option<EventTime>,
@@ -210,7 +139,7 @@ impl Running {
         let aggregates = &self.setup.aggregates;
         let mut merged = Groups::default();
         while let Some(entry) = self.panes.first_entry().filter(|entry| *entry.key() < start + slide) {
-            let groups = entry.remove();
+            let groups = entry.remove().into_groups();
             self.bytes -= groups.all.iter().map(|(_, key, group)| group_bytes(key, group)).sum::<usize>();
             if merged.all.is_empty() {
                 merged = groups;
@@ -225,8 +154,8 @@ impl Running {
                 }
             }
         }
-        for (_, groups) in self.panes.range(start + slide..start + size) {
-            for (hash, key, group) in &groups.all {
+        for (_, pane) in self.panes.range(start + slide..start + size) {
+            for (hash, key, group) in &pane.groups().all {
                 let make = || (Arc::clone(key), group.clone());
                 let (_, window, is_new) = merged.find(*hash, |it| it == key, make);
                 if !is_new {
@@ -292,6 +221,46 @@ impl Running {
     }
 }
 
+/// A snapshot of these panes, by start. `place`: watermark, and the first window that waits.
+fn write<'a>(
+    setup: &Setup,
+    place: (EventTime, Option<EventTime>),
+    panes: impl Iterator<Item = (EventTime, &'a Groups)>,
+) -> Result<Vec<u8>, OperatorError> {
+    let schema = setup.snapshot_schema();
+    let all: Vec<(EventTime, &Key, &Group)> =
+        panes.flat_map(|(s, groups)| groups.sorted().into_iter().map(move |(k, g)| (s, k, g))).collect();
+    let mut batches = Vec::new();
+    for chunk in all.chunks(CHUNK_ROWS) {
+        let ids: Vec<u8> = chunk.iter().flat_map(|(.., g)| g.first.1).collect();
+        let states: Vec<Vec<u8>> = chunk
+            .iter()
+            .map(|(.., g)| {
+                let mut bytes = Vec::new();
+                g.state.iter().for_each(|a| a.encode(&mut bytes));
+                bytes
+            })
+            .collect();
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(s, ..)| *s))),
+            Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(.., g)| g.first.0))),
+            Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
+            Arc::new(UInt32Array::from_iter_values(chunk.iter().map(|(.., g)| g.source))),
+            Arc::new(UInt64Array::from_iter_values(chunk.iter().map(|(.., g)| g.sequence))),
+            Arc::new(UInt32Array::from_iter_values(chunk.iter().map(|(.., g)| g.class))),
+            Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(.., g)| g.intended))),
+            Arc::new(BinaryArray::from_iter_values(states)),
+        ];
+        for (index, group_type) in setup.group_types.iter().enumerate() {
+            let mut builder = ScalarBuilder::new(group_type, chunk.len());
+            chunk.iter().for_each(|(_, key, _)| key[index].append_to(&mut builder));
+            columns.push(builder.finish());
+        }
+        batches.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(broken)?);
+    }
+    snapshot::write(TAG, &place, &[(schema, batches)])
+}
+
 impl Stateful for Running {
     fn apply(&mut self, _port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
         let setup = Arc::clone(&self.setup);
@@ -330,7 +299,7 @@ impl Stateful for Running {
                 let state = setup.aggregates.iter().map(Aggregate::start).collect();
                 (keys.get(row), Group { first, source, sequence, class, intended, state })
             };
-            let groups = self.panes.entry(pane).or_default();
+            let groups = self.panes.entry(pane).or_default().groups_mut();
             let (key, group, is_new) = groups.find(keys.hash(row), |key| keys.is_at(row, key), make);
             if is_new {
                 self.bytes += group_bytes(key, group);
@@ -365,79 +334,83 @@ impl Stateful for Running {
     }
 
     fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
-        let schema = self.setup.snapshot_schema();
-        let all: Vec<(EventTime, &Key, &Group)> = self
-            .panes
-            .iter()
-            .flat_map(|(s, groups)| groups.sorted().into_iter().map(|(k, g)| (*s, k, g)))
-            .collect();
-        let mut batches = Vec::new();
-        for chunk in all.chunks(CHUNK_ROWS) {
-            let ids: Vec<u8> = chunk.iter().flat_map(|(.., g)| g.first.1).collect();
-            let states: Vec<Vec<u8>> = chunk
-                .iter()
-                .map(|(.., g)| {
-                    let mut bytes = Vec::new();
-                    g.state.iter().for_each(|a| a.encode(&mut bytes));
-                    bytes
-                })
-                .collect();
-            let mut columns: Vec<ArrayRef> = vec![
-                Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(s, ..)| *s))),
-                Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(.., g)| g.first.0))),
-                Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
-                Arc::new(UInt32Array::from_iter_values(chunk.iter().map(|(.., g)| g.source))),
-                Arc::new(UInt64Array::from_iter_values(chunk.iter().map(|(.., g)| g.sequence))),
-                Arc::new(UInt32Array::from_iter_values(chunk.iter().map(|(.., g)| g.class))),
-                Arc::new(Int64Array::from_iter_values(chunk.iter().map(|(.., g)| g.intended))),
-                Arc::new(BinaryArray::from_iter_values(states)),
-            ];
-            for (index, group_type) in self.setup.group_types.iter().enumerate() {
-                let mut builder = ScalarBuilder::new(group_type, chunk.len());
-                chunk.iter().for_each(|(_, key, _)| key[index].append_to(&mut builder));
-                columns.push(builder.finish());
-            }
-            batches.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(broken)?);
-        }
-        snapshot::write(TAG, &(self.watermark, self.waiting), &[(schema, batches)])
+        let panes = self.panes.iter().map(|(start, pane)| (*start, pane.groups()));
+        write(&self.setup, (self.watermark, self.waiting), panes)
+    }
+
+    fn capture(&mut self) -> Result<WriteSnapshot, OperatorError> {
+        let panes: Vec<_> = self.panes.iter_mut().map(|(start, pane)| (*start, pane.share())).collect();
+        let (setup, place) = (Arc::clone(&self.setup), (self.watermark, self.waiting));
+        Ok(Box::new(move || write(&setup, place, panes.iter().map(|(start, pane)| (*start, &**pane)))))
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
-        let damaged =
-            || OperatorError::new("window: the snapshot is damaged: start the run from the beginning");
         let ((watermark, waiting), sections) = snapshot::read(TAG, &[self.setup.snapshot_schema()], bytes)?;
         let mut restored = Self::new(Arc::clone(&self.setup));
         (restored.watermark, restored.waiting) = (watermark, waiting);
-        for batch in sections.iter().flatten() {
-            let int = |index: usize| batch.column(index).as_primitive::<Int64Type>();
-            let small = |index: usize| batch.column(index).as_primitive::<UInt32Type>();
-            let keys = Keys::from_arrays(batch.columns()[8..].iter());
-            for row in 0..batch.num_rows() {
-                let mut bytes = batch.column(7).as_binary::<i32>().value(row);
-                let mut state = Vec::new();
-                for aggregate in &self.setup.aggregates {
-                    state.push(aggregate.start().decode(&mut bytes).ok_or_else(damaged)?);
-                }
-                let id = batch.column(2).as_fixed_size_binary().value(row);
-                let group = Group {
-                    first: (int(1).value(row), id.try_into().map_err(|_| damaged())?),
-                    source: small(3).value(row),
-                    sequence: batch.column(4).as_primitive::<UInt64Type>().value(row),
-                    class: small(5).value(row),
-                    intended: int(6).value(row),
-                    state,
-                };
-                let key = keys.get(row);
-                restored.bytes += group_bytes(&key, &group);
-                let groups = restored.panes.entry(int(0).value(row)).or_default();
-                groups.find(keys.hash(row), |it| *it == key, || (Arc::clone(&key), group));
-            }
-        }
+        sections.iter().flatten().try_for_each(|batch| restored.add(batch))?;
         *self = restored;
+        Ok(())
+    }
+
+    fn is_divisible(&self) -> bool {
+        true
+    }
+
+    fn take_in(&mut self, bytes: &[u8], takes: &TakesKeys<'_>) -> Result<(), OperatorError> {
+        let (place, sections): ((EventTime, Option<EventTime>), _) =
+            snapshot::read(TAG, &[self.setup.snapshot_schema()], bytes)?;
+        if self.watermark == EventTime::MIN && self.panes.is_empty() {
+            (self.watermark, self.waiting) = place;
+        } else if (self.watermark, self.waiting) != place {
+            return Err(OperatorError::new(
+                "window: the stages that kept the state have not closed the same windows, so it cannot be divided among others \
+                 now: let the run go on as it was for a moment",
+            ));
+        }
+        for batch in sections.iter().flatten() {
+            let keys = StateKeys {
+                classes: batch.column(5).as_primitive::<UInt32Type>(),
+                first: batch.columns().get(8),
+            };
+            self.add(&filter_record_batch(batch, &takes(&keys)).map_err(broken)?)?;
+        }
         Ok(())
     }
 
     fn state_bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+impl Running {
+    /// Adds groups of a snapshot, of which it has none yet.
+    fn add(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let damaged =
+            || OperatorError::new("window: the snapshot is damaged: start the run from the beginning");
+        let int = |index: usize| batch.column(index).as_primitive::<Int64Type>();
+        let small = |index: usize| batch.column(index).as_primitive::<UInt32Type>();
+        let keys = Keys::from_arrays(batch.columns()[8..].iter());
+        for row in 0..batch.num_rows() {
+            let mut bytes = batch.column(7).as_binary::<i32>().value(row);
+            let mut state = Vec::new();
+            for aggregate in &self.setup.aggregates {
+                state.push(aggregate.start().decode(&mut bytes).ok_or_else(damaged)?);
+            }
+            let id = batch.column(2).as_fixed_size_binary().value(row);
+            let group = Group {
+                first: (int(1).value(row), id.try_into().map_err(|_| damaged())?),
+                source: small(3).value(row),
+                sequence: batch.column(4).as_primitive::<UInt64Type>().value(row),
+                class: small(5).value(row),
+                intended: int(6).value(row),
+                state,
+            };
+            let key = keys.get(row);
+            self.bytes += group_bytes(&key, &group);
+            let groups = self.panes.entry(int(0).value(row)).or_default().groups_mut();
+            groups.find(keys.hash(row), |it| *it == key, || (Arc::clone(&key), group));
+        }
+        Ok(())
     }
 }

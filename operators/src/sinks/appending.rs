@@ -78,9 +78,11 @@ pub(super) fn open(
 /// The run has come to its end: what it wrote stays.
 pub(super) fn finish(path: &Path) -> Result<(), OperatorError> {
     let mark = mark(path);
-    match std::fs::remove_file(&mark) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(write_error(&mark, &error)),
-        _ => Ok(()),
+    match tidemill_disk::remove(&mark) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(write_error(&mark, &error)),
+        // Were it there again after a loss of power, the next run would cut off what this one wrote.
+        Ok(()) => sync_name(path),
     }
 }
 
@@ -108,8 +110,8 @@ fn write_mark(path: &Path, begun: &Begun) -> Result<(), OperatorError> {
         let mut file = File::create(&new)?;
         serde_json::to_writer(&mut file, begun)?;
         file.flush()?;
-        file.sync_all()?;
-        std::fs::rename(&new, &mark)
+        tidemill_disk::sync_all(&file)?;
+        tidemill_disk::rename(&new, &mark)
     })();
     if let Err(error) = written {
         // It may be what fills the disk.

@@ -19,7 +19,7 @@
 //!     span: Span::nowhere(),
 //! };
 //! let id = "counts".into();
-//! let context = EndContext { id: &id, base: folder.path() };
+//! let context = EndContext::new(&id, folder.path());
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", "path: counts.csv")).unwrap();
 //! let sink = Registry::builtin().sink("csv").unwrap().bind(&context, &counts, &options).unwrap();
 //! let mut writer = (sink.make)().unwrap();
@@ -43,6 +43,7 @@ pub struct Csv;
 impl TypedSinkKind for Csv {
     type Options = FileOptions;
     const KIND: &'static str = "csv";
+    const ACCEPTS_REVISIONS: bool = true;
     const SUMMARY: &'static str = "A table with a header line.";
 
     fn bind_typed(
@@ -112,7 +113,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let stream = StreamType::new([Column::new("v", ColumnType::Float64)]);
         let port = InputPort { from: "a".into(), stream: stream.clone(), span: Span::nowhere() };
-        let context = EndContext { id: &id("sink"), base: folder.path() };
+        let id = id("sink");
+        let context = EndContext::new(&id, folder.path());
         let bound = SinkKind::bind(&Csv, &context, &port, &options("path: a.csv")).unwrap();
         let rows = batch(&stream, &[json!({"v": 1.5}), json!({"v": 1.0}), json!({"v": 2.0})]);
         let mut columns = rows.columns().to_vec();

@@ -170,7 +170,7 @@ impl Journal {
 
     /// Removes it, while no other process can take it.
     pub(super) fn remove(mut self) -> Result<(), OperatorError> {
-        std::fs::remove_file(&self.path).map_err(|e| write_error(&self.path, &e))?;
+        tidemill_disk::remove(&self.path).map_err(|e| write_error(&self.path, &e))?;
         self.staging.release()
     }
 }

@@ -36,7 +36,7 @@
 //!     span: Span::nowhere(),
 //! };
 //! let id = "answers".into();
-//! let context = EndContext { id: &id, base: folder.path() };
+//! let context = EndContext::new(&id, folder.path());
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", "path: out/answers.jsonl")).unwrap();
 //! let sink = Registry::builtin().sink("jsonl").unwrap().bind(&context, &answer, &options).unwrap();
 //! assert_eq!(sink.files, [folder.path().join("out/answers.jsonl")]);
@@ -56,6 +56,7 @@ pub struct Jsonl;
 impl TypedSinkKind for Jsonl {
     type Options = FileOptions;
     const KIND: &'static str = "jsonl";
+    const ACCEPTS_REVISIONS: bool = true;
     const SUMMARY: &'static str = "A file with one JSON object a line.";
 
     fn bind_typed(

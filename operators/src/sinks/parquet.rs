@@ -39,7 +39,7 @@
 //!     span: Span::nowhere(),
 //! };
 //! let id = "answers".into();
-//! let context = EndContext { id: &id, base: folder.path() };
+//! let context = EndContext::new(&id, folder.path());
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", "path: answers.parquet")).unwrap();
 //! let sink = Registry::builtin().sink("parquet").unwrap().bind(&context, &answer, &options).unwrap();
 //! let mut writer = (sink.make)().unwrap();
@@ -80,6 +80,7 @@ pub struct Parquet;
 impl TypedSinkKind for Parquet {
     type Options = FileOptions;
     const KIND: &'static str = "parquet";
+    const ACCEPTS_REVISIONS: bool = true;
     const SUMMARY: &'static str = "An Apache Parquet file, which appears when the run ends.";
 
     fn bind_typed(

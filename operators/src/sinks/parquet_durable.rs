@@ -8,7 +8,7 @@
 use super::journal::{self, Found, Journal};
 use super::parquet::{failure, file_writer};
 use super::rows::Rows;
-use super::staging::{LOST_HELP, read_token, sync_name, write_token};
+use super::staging::{LOST_HELP, read_token, write_token};
 use super::whole_file::WholeFile;
 use crate::api::{Flush, OperatorError, Sink};
 use arrow_array::RecordBatch;
@@ -116,10 +116,8 @@ impl DurableWriter {
             writer.write(&batch?).map_err(|e| failure(&self.path, &e))?;
         }
         writer.close().map_err(|e| failure(&self.path, &e))?;
-        let target = file.target().to_owned();
-        file.finish()?;
         // The journal goes only when the file cannot.
-        sync_name(&target)
+        file.finish()
     }
 }
 

@@ -86,7 +86,7 @@ fn all_types() -> (StreamType, RecordBatch) {
 fn written(stream: StreamType, metadata: bool) -> Rows {
     let port = InputPort { from: "a".into(), stream, span: Span::nowhere() };
     let id = id("out");
-    Rows::choose(&EndContext { id: &id, base: Path::new(".") }, &port, None, metadata).unwrap()
+    Rows::choose(&EndContext::new(&id, Path::new(".")), &port, None, metadata).unwrap()
 }
 
 #[test]

@@ -4,7 +4,9 @@ use crate::kind::{EndContext, InputPort};
 use crate::record::{METADATA_COLUMNS, Metadata, payload_field};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int64Type, UInt8Type};
-use arrow_array::{Array, ArrayRef, FixedSizeListArray, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use std::io::Write;
 use std::sync::Arc;
@@ -19,6 +21,8 @@ pub(super) enum Written {
     Id,
     /// The event time in microseconds.
     Time,
+    /// 1, or -1 for a row that takes back an earlier one.
+    Change,
     /// A payload column.
     Payload(usize, ColumnType),
 }
@@ -30,7 +34,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The chosen columns (all if none are named); with `metadata` after `_id` and `_time`.
+    /// The chosen columns (all if none are named); with `metadata` after `_id` and `_time`, and always after `_change`
+    /// where rows may be taken back.
     pub(super) fn choose(
         context: &EndContext<'_>,
         input: &InputPort,
@@ -42,6 +47,9 @@ impl Rows {
         if metadata {
             columns.push(("_id".to_owned(), Written::Id));
             columns.push(("_time".to_owned(), Written::Time));
+        }
+        if input.stream.revised {
+            columns.push(("_change".to_owned(), Written::Change));
         }
         match chosen {
             None => columns.extend(all(&input.stream)),
@@ -75,6 +83,7 @@ impl Rows {
             Written::Time => {
                 Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false)
             }
+            Written::Change => Field::new(name, DataType::Int64, false),
             Written::Payload(_, column_type) => exported_field(name, column_type),
         });
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
@@ -94,6 +103,9 @@ impl Rows {
                     let times = TimestampMicrosecondArray::new(metadata.times.values().clone(), None);
                     Arc::new(times.with_timezone("UTC"))
                 }
+                Written::Change => Arc::new(Int64Array::from_iter_values(
+                    metadata.changes.values().iter().map(|change| i64::from(*change)),
+                )),
                 Written::Payload(index, ColumnType::Tensor { .. }) => {
                     let tensors = batch.column(METADATA_COLUMNS + index).as_fixed_size_list();
                     let (item, size, values, empty) = tensors.clone().into_parts();
@@ -215,6 +227,10 @@ fn value(batch: &RecordBatch, row: usize, written: &Written, out: &mut Vec<u8>) 
             let _ = write!(out, "{}", Metadata::of(batch).times.value(row));
             return Ok(());
         }
+        Written::Change => {
+            let _ = write!(out, "{}", Metadata::of(batch).changes.value(row));
+            return Ok(());
+        }
         Written::Payload(index, column_type) => (index, column_type),
     };
     let column = batch.column(METADATA_COLUMNS + index);
@@ -306,7 +322,7 @@ mod tests {
         let batch = RecordBatch::try_new(record_schema(&stream), columns).unwrap();
         let port = InputPort { from: "a".into(), stream, span: Span::nowhere() };
         let id = id("out");
-        let context = EndContext { id: &id, base: Path::new(".") };
+        let context = EndContext::new(&id, Path::new("."));
         let written = Rows::choose(&context, &port, None, false).unwrap();
         let mut out = Vec::new();
         written.json(&batch, &mut out).unwrap();

@@ -51,8 +51,10 @@ impl Disk {
         }
         let synced = match self.synced {
             Some(synced) if synced >= committed => return Ok(()),
-            Some(_) => target.sync_data().map_err(|e| write_error(path, &e)),
-            None => target.sync_all().map_err(|e| write_error(path, &e)).and_then(|()| sync_name(path)),
+            Some(_) => tidemill_disk::sync_data(target).map_err(|e| write_error(path, &e)),
+            None => tidemill_disk::sync_all(target)
+                .map_err(|e| write_error(path, &e))
+                .and_then(|()| sync_name(path)),
         };
         match &synced {
             Ok(()) => self.synced = Some(committed),
@@ -269,7 +271,7 @@ impl Staging {
 }
 
 /// What to do where what was committed is not there.
-pub(super) const LOST_HELP: &str = "restore the file, or begin anew with `tidemill state reset`";
+pub(crate) const LOST_HELP: &str = "restore the file, or begin anew with `tidemill state reset`";
 
 /// A token as it is kept.
 pub(super) fn write_token(token: &impl Serialize) -> Result<Vec<u8>, OperatorError> {
@@ -291,7 +293,7 @@ pub(super) fn read_token<'a, T: Deserialize<'a>>(path: &Path, token: &'a [u8]) -
 pub(super) fn sync_name(path: &Path) -> Result<(), OperatorError> {
     let real = path.canonicalize().map_err(|e| write_error(path, &e))?;
     for (above, folder) in real.ancestors().skip(1).enumerate() {
-        match File::open(folder).and_then(|folder| folder.sync_all()) {
+        match tidemill_disk::sync_folder(folder) {
             // Some file systems cannot sync folders; those further up may be somebody else's.
             Err(error)
                 if above == 0

@@ -16,7 +16,7 @@
 //! use tidemill_spec::{span::Span, types::StreamType, value::Value};
 //! let port = InputPort { from: "answer".into(), stream: StreamType::default(), span: Span::nowhere() };
 //! let id = "show".into();
-//! let context = EndContext { id: &id, base: std::path::Path::new(".") };
+//! let context = EndContext::new(&id, std::path::Path::new("."));
 //! let sink = Registry::builtin().sink("stdout").unwrap().bind(&context, &port, &Value::empty_map()).unwrap();
 //! assert!(!(sink.make)().unwrap().exactly_once());
 //! ```
@@ -74,6 +74,7 @@ impl Format {
 impl TypedSinkKind for Stdout {
     type Options = Options;
     const KIND: &'static str = "stdout";
+    const ACCEPTS_REVISIONS: bool = true;
     const SUMMARY: &'static str = "Rows on the terminal or into a pipe.";
 
     fn bind_typed(
@@ -127,7 +128,7 @@ mod tests {
     fn both_formats() {
         let port = InputPort { from: "a".into(), stream: answers(), span: Span::nowhere() };
         let context_id = id("show");
-        let context = EndContext { id: &context_id, base: Path::new(".") };
+        let context = EndContext::new(&context_id, Path::new("."));
         let rows = Rows::choose(&context, &port, None, false).unwrap();
         for (format, expected) in
             [(Format::Jsonl, "{\"key\":\"a\\tb\\n\",\"n\":1}\n"), (Format::Table, "key\tn\na b \t1\n")]

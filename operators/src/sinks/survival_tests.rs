@@ -14,15 +14,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// A kind of sink and how its files are read.
-struct Subject {
-    kind: &'static dyn SinkKind,
-    name: &'static str,
+pub(super) struct Subject {
+    pub(super) kind: &'static dyn SinkKind,
+    pub(super) name: &'static str,
     /// Where the rows are before the end.
     content: &'static str,
-    keys: fn(&Path) -> Vec<String>,
+    pub(super) keys: fn(&Path) -> Vec<String>,
 }
 
-const JSONL: Subject = Subject {
+pub(super) const JSONL: Subject = Subject {
     kind: &Jsonl,
     name: "a.jsonl",
     content: "a.jsonl",
@@ -39,7 +39,7 @@ const JSONL: Subject = Subject {
     },
 };
 
-const CSV: Subject = Subject {
+pub(super) const CSV: Subject = Subject {
     kind: &Csv,
     name: "a.csv",
     content: "a.csv",
@@ -50,7 +50,7 @@ const CSV: Subject = Subject {
     },
 };
 
-const PARQUET: Subject = Subject {
+pub(super) const PARQUET: Subject = Subject {
     kind: &Parquet,
     name: "a.parquet",
     content: ".a.parquet.rows",

@@ -15,5 +15,5 @@ pub(crate) fn answers() -> StreamType {
 /// Binds a sink in a folder.
 pub(crate) fn bind(kind: &dyn SinkKind, base: &Path, yaml: &str) -> Result<BoundSink, Diagnostics> {
     let port = InputPort { from: "answer".into(), stream: answers(), span: Span::nowhere() };
-    kind.bind(&EndContext { id: &id("sink"), base }, &port, &options(yaml))
+    kind.bind(&EndContext::new(&id("sink"), base), &port, &options(yaml))
 }

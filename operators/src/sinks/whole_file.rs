@@ -5,7 +5,7 @@
 //! the older file; where there is none it is on a hidden empty file, `.NAME.lock`. That is all that a killed run can
 //! leave: nothing that looks like a result. The next run takes it over and removes it.
 use super::lock::lock;
-use super::staging::{is_same_file, write_error};
+use super::staging::{is_same_file, sync_name, write_error};
 use crate::api::OperatorError;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -76,20 +76,21 @@ impl WholeFile {
         &self.target
     }
 
-    /// Makes the content durable and puts it in the place of what was there.
+    /// Makes the content durable and puts it in the place of what was there; when this returns, it is there also after a loss of power.
     ///
     /// # Errors
     /// The disk is full or fails; then what was there stays.
     pub fn finish(mut self) -> Result<(), OperatorError> {
         let placed = self.place();
-        placed.map_err(|e| write_error(&self.target, &e))
+        placed.map_err(|e| write_error(&self.target, &e))?;
+        sync_name(&self.target)
     }
 
     fn place(&mut self) -> io::Result<()> {
-        self.content.sync_all()?;
+        tidemill_disk::sync_all(&self.content)?;
         if self.named.is_none() {
             // Left by a run that was killed between its last two steps.
-            if let Err(error) = std::fs::remove_file(&self.step)
+            if let Err(error) = tidemill_disk::remove(&self.step)
                 && error.kind() != ErrorKind::NotFound
             {
                 return Err(error);
@@ -97,7 +98,7 @@ impl WholeFile {
             give_name(&self.content, &self.step)?;
             self.named = Some(self.step.clone());
         }
-        std::fs::rename(&self.step, &self.target)?;
+        tidemill_disk::rename(&self.step, &self.target)?;
         self.named = None;
         Ok(())
     }
@@ -107,7 +108,7 @@ impl Drop for WholeFile {
     fn drop(&mut self) {
         // Nobody can be told any more; the next run cleans up what stays here.
         if let Some(path) = &self.named {
-            let _ = std::fs::remove_file(path);
+            let _ = tidemill_disk::remove(path);
         }
     }
 }
@@ -142,7 +143,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if let Some(hidden) = &self.hidden {
-            let _ = std::fs::remove_file(hidden);
+            let _ = tidemill_disk::remove(hidden);
         }
     }
 }

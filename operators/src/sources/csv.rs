@@ -25,7 +25,7 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! std::fs::write(folder.path().join("r.csv"), "sensor,at,t\na,1000,20.5\nb,oops,1\n").unwrap();
 //! let id = "readings".into();
-//! let context = EndContext { id: &id, base: folder.path() };
+//! let context = EndContext::new(&id, folder.path());
 //! let yaml = "path: r.csv\ncolumns: {t: float64, at: int64}\nevent_time: at";
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", yaml)).unwrap();
 //! let readings = Registry::builtin().source("csv").unwrap().bind(&context, &options).unwrap();
@@ -61,6 +61,10 @@ impl SourceKind for Csv {
 
     fn options_schema(&self) -> schemars::Schema {
         schemars::schema_for!(Options)
+    }
+
+    fn shown_by_opening(&self) -> &'static str {
+        "is there, and its first line names the columns,"
     }
 
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {

@@ -3,7 +3,9 @@
 //! The folder is listed once, when a reader is made: regular files with a fitting ending, by name, without those
 //! that start with a dot; one whose name is not UTF-8, so that it cannot be a key, is a dead letter. The position is the index of the next file and its name, so that a folder that has
 //! changed meanwhile is noticed.
-use crate::api::{BoundSource, DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
+use crate::api::{
+    BoundSource, DeadLetter, ListFiles, OperatorError, Source, SourceInput, SourcePosition, SourceRead,
+};
 use crate::kind::EndContext;
 use crate::record::payload_schema;
 use crate::values::Values;
@@ -45,7 +47,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Checks that there is something to read.
+    /// Checks that there is something to read, where it is opened.
     pub(super) fn bind(
         self,
         kind: &str,
@@ -54,13 +56,18 @@ impl Folder {
         output: StreamType,
     ) -> Result<BoundSource, Diagnostics> {
         let written = path.value.clone();
-        let files = self.list(&written).map_err(|(message, help)| {
-            Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
-                .at(path.span.clone())
-                .with_help(help)
-        })?;
-        drop(files);
+        if context.opens() {
+            self.list(&written).map_err(|(message, help)| {
+                Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
+                    .at(path.span.clone())
+                    .with_help(help)
+            })?;
+        }
         let schema = payload_schema(&output);
+        let (folder, of_folder) = (self.clone(), written.clone());
+        let names: ListFiles =
+            Arc::new(move || folder.list(&of_folder).map_err(|(message, _)| std::io::Error::other(message)));
+        let input = SourceInput::Folder { path: self.path.clone(), names, may_grow: true };
         Ok(BoundSource {
             id: context.id.value.clone(),
             kind: kind.into(),
@@ -70,8 +77,10 @@ impl Folder {
             out_of_order_microseconds: 0,
             live: false,
             has_event_times: false,
+            at_one_time: 1,
             stream: None,
             journalled: None,
+            input: Some(input),
             journal: None,
             make: Arc::new(move || {
                 let files = self
@@ -89,7 +98,7 @@ impl Folder {
     }
 
     /// Names of the files in order; an error is what is wrong and the fix. `written`: the path as the workflow has it.
-    fn list(&self, written: &str) -> Result<Vec<OsString>, (String, String)> {
+    pub(super) fn list(&self, written: &str) -> Result<Vec<OsString>, (String, String)> {
         let shown = self.path.display();
         let entries = std::fs::read_dir(&self.path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => (

@@ -17,7 +17,7 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! std::fs::write(folder.path().join("broken.png"), "no picture").unwrap();
 //! let id = "images".into();
-//! let context = EndContext { id: &id, base: folder.path() };
+//! let context = EndContext::new(&id, folder.path());
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", "path: .")).unwrap();
 //! let images = Registry::builtin().source("image_directory").unwrap().bind(&context, &options).unwrap();
 //! assert_eq!(images.output.to_string(), "{key: text, image: image}");
@@ -72,6 +72,10 @@ impl SourceKind for ImageDirectory {
 
     fn options_schema(&self) -> schemars::Schema {
         schemars::schema_for!(Options)
+    }
+
+    fn shown_by_opening(&self) -> &'static str {
+        "is a folder with pictures"
     }
 
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {

@@ -2,17 +2,25 @@
 //!
 //! What is compressed is known by its first bytes, not by its name. Offsets count the bytes after decompression; to
 //! go back in compressed bytes means to decompress from the start again.
+use super::connections::Connections;
 use flate2::bufread::MultiGzDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tidemill_journal::{Cursor, Journal};
 
+/// How often a stream that is not there is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+/// After so many looks, 10 s, somebody is told.
+const TELL: u32 = 200;
 /// Bytes of half a line that are shown.
 const SHOWN: usize = 240;
 /// The first bytes of compressed data.
@@ -57,8 +65,30 @@ pub(super) struct Origin {
     path: PathBuf,
     /// In words, where it is something that can be read only once.
     stream: Option<String>,
+    way: Way,
     /// Through which it is read.
     journal: Option<Arc<Journal>>,
+}
+
+/// How a stream is opened.
+#[derive(Clone)]
+enum Way {
+    /// By its path, which has been looked at.
+    Found,
+    /// By its path, which need not be there yet.
+    Named(Lasts),
+    /// By connections.
+    Connections(Arc<Connections>),
+}
+
+/// Whether a stream that is named as one has an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Lasts {
+    /// Its end is the end of the source.
+    UntilEnd,
+    /// Whoever writes into a named pipe may go, and another one come.
+    Forever,
 }
 
 impl Origin {
@@ -69,13 +99,37 @@ impl Origin {
             let stdin = Path::new("/dev/stdin");
             let stream = !std::fs::metadata(stdin).is_ok_and(|m| m.is_file() || m.is_dir());
             let stream = stream.then(|| "standard input".to_owned());
-            return Self { path: stdin.into(), stream, journal: None };
+            return Self { path: stdin.into(), stream, way: Way::Found, journal: None };
         }
         let stream = std::fs::metadata(&path).ok().and_then(|m| kind_of_stream(&m)).map(|kind| {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
             format!("the {kind} `{}`", real.display())
         });
-        Self { path, stream, journal: None }
+        Self { path, stream, way: Way::Found, journal: None }
+    }
+
+    /// What nobody looks at here: a file, unless it is standard input.
+    pub(super) fn assumed(written: &str, path: PathBuf) -> Self {
+        let stream = is_standard_input(written).then(|| "standard input".to_owned());
+        Self { path, stream, way: Way::Found, journal: None }
+    }
+
+    /// A stream of the machine that reads it, which nobody looks at before.
+    pub(super) fn named(path: PathBuf, lasts: Lasts) -> Self {
+        let stream = Some(format!("the stream `{}`", path.display()));
+        Self { path, stream, way: Way::Named(lasts), journal: None }
+    }
+
+    /// Lines that come by connections.
+    pub(super) fn of_connections(connections: Connections) -> Self {
+        let stream = Some(connections.in_words());
+        let way = Way::Connections(Arc::new(connections));
+        Self { path: PathBuf::new(), stream, way, journal: None }
+    }
+
+    /// Whether it is read from connections.
+    pub(super) fn has_connections(&self) -> bool {
+        matches!(self.way, Way::Connections(_))
     }
 
     /// The same, read through a journal.
@@ -106,7 +160,11 @@ impl Origin {
         match &self.journal {
             None => Input::of_stream(Stream(Arc::new(self.open_stream()?))),
             Some(journal) => {
-                let cut = journal.attach(|| self.open_stream())?;
+                let cut = match self.way {
+                    // Who sends the same lines as somebody before does not send all of them again.
+                    Way::Connections(_) => journal.attach_any(|| self.open_stream())?,
+                    Way::Found | Way::Named(_) => journal.attach(|| self.open_stream())?,
+                };
                 if !cut.is_empty() {
                     let text = String::from_utf8_lossy(&cut[..cut.len().min(SHOWN)]);
                     tracing::warn!(
@@ -121,6 +179,11 @@ impl Origin {
     }
 
     fn open_stream(&self) -> io::Result<File> {
+        match &self.way {
+            Way::Connections(connections) => return connections.open(),
+            Way::Named(lasts) => return self.open_named(*lasts),
+            Way::Found => {}
+        }
         if self.path == Path::new("/dev/stdin") {
             // Opening it by its path would fail for a socket.
             return Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?));
@@ -130,7 +193,44 @@ impl Origin {
     }
 }
 
-fn is_standard_input(written: &str) -> bool {
+impl Origin {
+    /// Waits until it is there.
+    fn open_named(&self, lasts: Lasts) -> io::Result<File> {
+        let shown = self.path.display();
+        let mut looks = 0u32;
+        let found = loop {
+            match std::fs::metadata(&self.path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                found => break found?,
+            }
+            looks += 1;
+            if looks == TELL {
+                tracing::warn!("the stream `{shown}` is not there yet, and is waited for");
+            }
+            std::thread::sleep(LOOK);
+        };
+        let wrong = |text: String| Err(io::Error::new(ErrorKind::InvalidInput, text));
+        let Some(kind) = kind_of_stream(&found) else {
+            return wrong(format!(
+                "`{shown}` is no pipe, device or socket: leave `stream` out to read a file"
+            ));
+        };
+        let access = match (lasts, kind) {
+            (Lasts::UntilEnd, _) => OFlags::RDONLY,
+            // Whoever could write into it has no end to wait for.
+            (Lasts::Forever, "pipe") => OFlags::RDWR,
+            (Lasts::Forever, kind) => {
+                return wrong(format!(
+                    "`{shown}` is a {kind}, and only a named pipe lasts for ever: write `stream: until_end`"
+                ));
+            }
+        };
+        let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        Ok(File::from(rustix::fs::open(&self.path, flags, Mode::empty())?))
+    }
+}
+
+pub(super) fn is_standard_input(written: &str) -> bool {
     matches!(written, "-" | "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")
 }
 

@@ -16,7 +16,7 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! std::fs::write(folder.path().join("r.jsonl"), "{\"t\": 20.5, \"x\": []}\n{\"t\": \"cold\"}\n").unwrap();
 //! let id = "readings".into();
-//! let context = EndContext { id: &id, base: folder.path() };
+//! let context = EndContext::new(&id, folder.path());
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", "path: r.jsonl\ncolumns: {t: float64}")).unwrap();
 //! let readings = Registry::builtin().source("jsonl").unwrap().bind(&context, &options).unwrap();
 //! let mut reader = (readings.make)().unwrap();
@@ -61,7 +61,7 @@ impl SourceKind for Jsonl {
     }
 }
 
-struct JsonlFormat;
+pub(super) struct JsonlFormat;
 
 impl Format for JsonlFormat {
     fn start(&mut self, _: &mut Lines, _: &[Column]) -> Result<(), (String, String)> {

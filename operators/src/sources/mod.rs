@@ -1,5 +1,6 @@
-//! Sources: files in a folder, rows of a file.
+//! Sources: files in a folder, rows of a file, lines that come by connections.
 mod cells;
+mod connections;
 pub mod csv;
 mod directory;
 pub mod image_directory;
@@ -10,6 +11,8 @@ mod jump;
 mod lines;
 pub mod repeat;
 mod table;
+pub mod tcp;
+pub mod video;
 pub mod wav_directory;
 
 use std::path::Path;

@@ -1,9 +1,14 @@
 //! Files with one record a line: what `csv` and `jsonl` have in common.
+mod options;
+
+pub(super) use options::{Options, TimeUnit};
+
 use super::input::Origin;
-use super::jump::{self, MaxJump};
+use super::jump;
 use super::lines::{Found, Lines, Place};
 use crate::api::{
-    BoundSource, DeadLetter, JournalledReading, MakeSource, OperatorError, Source, SourcePosition, SourceRead,
+    BoundSource, DeadLetter, JournalledReading, MakeSource, OperatorError, Source, SourceInput,
+    SourcePosition, SourceRead,
 };
 use crate::columns::{ScalarBuilder, ScalarType, declared_name};
 use crate::kind::EndContext;
@@ -12,17 +17,13 @@ use crate::relational::expression::Cell;
 use crate::values::{Values, shortened};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_journal::Journal;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
-use tidemill_spec::span::Located;
 use tidemill_spec::types::{Column, ColumnType, StreamType};
-use tidemill_spec::units::{Bytes, TimeSpan};
+use tidemill_spec::units::TimeSpan;
 use tidemill_spec::value::{Node, Value};
 
 /// Largest `max_line` that can be asked for.
@@ -31,62 +32,6 @@ const LINE_LIMIT: u64 = 256 << 20;
 const READ_LIMIT: usize = 512 << 20;
 /// Characters of a record that its dead letter shows.
 const RECORD_SHOWN: usize = 240;
-
-/// Options of both kinds.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Options {
-    /// The file, relative to the workflow file, plain or compressed with gzip or zstd; `-` is standard input. A pipe, a
-    /// device and standard input can be read only once.
-    pub(super) path: Located<String>,
-    /// Columns to read, each with its type: int64, float64, text or bool.
-    #[schemars(with = "BTreeMap<String, ScalarType>")]
-    pub(super) columns: Value,
-    /// Column with the event time, of type int64 or float64. Default: none; record number i has the time
-    /// i / `rate`, or i milliseconds without a rate.
-    #[serde(default)]
-    pub(super) event_time: Option<Located<String>>,
-    /// Unit of the event time, counted from 1970: s, ms or us. Default: ms.
-    #[serde(default)]
-    pub(super) time_unit: TimeUnit,
-    /// How much earlier than the newest event time a record may still come. Default: 0s.
-    #[serde(default)]
-    pub(super) out_of_order: TimeSpan,
-    /// How far ahead of the newest event time so far a record may be if the next good record does not confirm it; a
-    /// record that is further ahead is a dead letter. At least `out_of_order`. `none`: any. Default: 365d.
-    #[serde(default)]
-    pub(super) max_jump: MaxJump,
-    /// Longest record; longer ones are skipped. A line longer than 1GiB ends the run. Default: 8MiB.
-    #[serde(default = "default_max_line")]
-    pub(super) max_line: Bytes,
-}
-
-fn default_max_line() -> Bytes {
-    Bytes(8 << 20)
-}
-
-/// Unit of event times.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum TimeUnit {
-    /// Seconds.
-    S,
-    /// Milliseconds.
-    #[default]
-    Ms,
-    /// Microseconds.
-    Us,
-}
-
-impl TimeUnit {
-    fn microseconds(self) -> i64 {
-        match self {
-            TimeUnit::S => 1_000_000,
-            TimeUnit::Ms => 1000,
-            TimeUnit::Us => 1,
-        }
-    }
-}
 
 /// The values of one record, before it is known whether the whole record is good.
 #[derive(Default)]
@@ -168,7 +113,7 @@ impl Table {
     /// What dead letters call it.
     fn name(&self) -> String {
         match self.origin.stream() {
-            Some("standard input") => "standard input".to_owned(),
+            Some(name) if name == "standard input" || self.origin.has_connections() => name.to_owned(),
             _ => self.origin.path().file_name().unwrap_or_default().to_string_lossy().into_owned(),
         }
     }
@@ -208,6 +153,24 @@ pub(super) fn bind<F: Format + 'static>(
     quotes: bool,
     format: impl Fn() -> F + Send + Sync + 'static,
 ) -> Result<BoundSource, Diagnostics> {
+    let path = context.path(&options.path);
+    let origin = match options.stream {
+        Some(lasts) if !super::input::is_standard_input(&options.path) => Origin::named(path, lasts),
+        _ if context.opens() => Origin::of(&options.path, path),
+        _ => Origin::assumed(&options.path, path),
+    };
+    bind_origin(kind, context, options, quotes, format, origin)
+}
+
+/// The same for what is read from there, whatever the path of the options says.
+pub(super) fn bind_origin<F: Format + 'static>(
+    kind: &str,
+    context: &EndContext<'_>,
+    options: &Options,
+    quotes: bool,
+    format: impl Fn() -> F + Send + Sync + 'static,
+    origin: Origin,
+) -> Result<BoundSource, Diagnostics> {
     let columns = declared_columns(&options.columns)?;
     let mut time = None;
     if let Some(name) = &options.event_time {
@@ -238,10 +201,10 @@ pub(super) fn bind<F: Format + 'static>(
     let output = StreamType::new(columns.clone());
     let limit = options.max_line.0.clamp(1, LINE_LIMIT) as usize;
     let out_of_order = microseconds(options.out_of_order);
-    let origin = Origin::of(&options.path, context.path(&options.path));
     let stream = origin.stream().map(str::to_owned);
     let max_jump = options.max_jump.0.map(|span| microseconds(span).max(out_of_order));
     let has_event_times = time.is_some();
+    let path = origin.path().to_owned();
     let table = Arc::new(Table { origin, columns, limit, quotes, time, max_jump });
     let schema = payload_schema(&output);
     let written: Arc<str> = options.path.value.as_str().into();
@@ -264,7 +227,7 @@ pub(super) fn bind<F: Format + 'static>(
     });
     let make = move || Reader::open(&table, &schema, &written, format());
     // A stream can be looked at only once, by the run.
-    if stream.is_none() {
+    if stream.is_none() && context.opens() {
         make().map_err(|(message, help)| {
             Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
                 .at(options.path.span.clone())
@@ -272,6 +235,7 @@ pub(super) fn bind<F: Format + 'static>(
         })?;
     }
     let (taken, once) = (AtomicBool::new(false), stream.clone());
+    let input = stream.is_none().then(|| SourceInput::File { path, may_grow: true });
     Ok(BoundSource {
         id: context.id.value.clone(),
         kind: kind.into(),
@@ -281,8 +245,10 @@ pub(super) fn bind<F: Format + 'static>(
         out_of_order_microseconds: out_of_order,
         live: false,
         has_event_times,
+        at_one_time: 1,
         stream,
         journalled,
+        input,
         journal: None,
         make: Arc::new(move || {
             if let Some(stream) = &once

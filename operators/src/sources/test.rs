@@ -9,7 +9,7 @@ use tidemill_spec::diagnostic::Diagnostics;
 
 /// Binds a source in a folder.
 pub(crate) fn bind(kind: &dyn SourceKind, base: &Path, yaml: &str) -> Result<BoundSource, Diagnostics> {
-    kind.bind(&EndContext { id: &id("source"), base }, &options(yaml))
+    kind.bind(&EndContext::new(&id("source"), base), &options(yaml))
 }
 
 /// Reads to the end: batches that are not empty, dead letters with their record number.

@@ -16,7 +16,7 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! std::fs::write(folder.path().join("hum.wav"), "no sound").unwrap();
 //! let id = "questions".into();
-//! let context = EndContext { id: &id, base: folder.path() };
+//! let context = EndContext::new(&id, folder.path());
 //! let options = yaml::parse(&SourceFile::new("workflow.yaml", "path: .")).unwrap();
 //! let sounds = Registry::builtin().source("wav_directory").unwrap().bind(&context, &options).unwrap();
 //! let mut reader = (sounds.make)().unwrap();
@@ -61,6 +61,10 @@ impl SourceKind for WavDirectory {
 
     fn options_schema(&self) -> schemars::Schema {
         schemars::schema_for!(Options)
+    }
+
+    fn shown_by_opening(&self) -> &'static str {
+        "is a folder with sounds"
     }
 
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {

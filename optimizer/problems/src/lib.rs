@@ -3,7 +3,7 @@ mod published;
 mod small;
 
 pub use published::{PublishedSetting, published_vqa_problem};
-pub use small::{small_problem, small_problem_with_latency};
+pub use small::{small_problem, small_problem_with_latency, small_problem_with_rates};
 use tidemill_optimizer::cost::per_gib;
 use tidemill_optimizer::problem::{
     AccuracyModel, Edge, Limits, Location, Operator, Problem, Producer, Route, ServiceMode, Source, Variant,
@@ -73,7 +73,12 @@ pub fn workflow_problem(size: Size, seed: u64) -> Problem {
         operators,
         edges: edges.into_iter().map(|edge| Edge { rate, ..edge }).collect(),
         sources: (0..sources)
-            .map(|index| Source { id: format!("source{index}"), rate, locations: vec![(0, 1.0)] })
+            .map(|index| Source {
+                id: format!("source{index}"),
+                rate,
+                locations: vec![(0, 1.0)],
+                at_one_time: 1,
+            })
             .collect(),
         locations: (0..size.tiers).map(|tier| Location { name: format!("tier{tier}"), tier }).collect(),
         worker_classes: types
@@ -90,6 +95,7 @@ pub fn workflow_problem(size: Size, seed: u64) -> Problem {
         routes: (0..size.tiers)
             .map(|from| (0..size.tiers).map(|to| Some(route(from, to))).collect())
             .collect(),
+        rates: None,
         accuracy: AccuracyModel::Additive { base: 100.0, contributions },
         limits: Limits {
             accuracy: Some(100.0 + worst + 0.6 * (best - worst)),
@@ -156,6 +162,8 @@ fn operator(index: usize, size: Size, types: &[WorkerType], random: &mut Random)
         variants,
         weightless: false,
         stateful: false,
+        follows_event_time: false,
+        on_one_worker: false,
         fused: Vec::new(),
     };
     (operator, accuracy)

@@ -120,6 +120,8 @@ pub fn published_vqa_problem(rate: f64, accuracy: f64, setting: PublishedSetting
         variants: variants(id),
         weightless: false,
         stateful: false,
+        follows_event_time: false,
+        on_one_worker: false,
         fused: Vec::new(),
     };
     let edge = |from: Producer, to: usize, input: usize, kib: &[f64]| Edge {
@@ -131,7 +133,7 @@ pub fn published_vqa_problem(rate: f64, accuracy: f64, setting: PublishedSetting
     };
     let (small, large) = (2.00390625, 8.00390625);
     let price = |price: f64| Some(Route { price: per_gib(price), ..Route::default() });
-    let source = |id: &str| Source { id: id.into(), rate, locations: vec![(EDGE, 1.0)] };
+    let source = |id: &str| Source { id: id.into(), rate, locations: vec![(EDGE, 1.0)], at_one_time: 1 };
     Problem {
         name: "published VQA, medium setup".into(),
         operators: OPERATORS.iter().map(operator).collect(),
@@ -158,6 +160,7 @@ pub fn published_vqa_problem(rate: f64, accuracy: f64, setting: PublishedSetting
             .collect(),
         // From edge to cloud, and back.
         routes: vec![vec![price(0.0), price(0.1)], vec![price(1.0), price(0.0)]],
+        rates: None,
         accuracy: AccuracyModel::Table(
             ACCURACIES
                 .iter()

@@ -2,8 +2,8 @@
 use super::KIB;
 use tidemill_optimizer::cost::per_gib;
 use tidemill_optimizer::problem::{
-    AccuracyModel, AccuracyRow, Edge, LatencyLimit, Limits, Location, Operator, Problem, Producer,
-    ResponseRow, ReturnTraffic, Route, ServiceMode, Source, Variant, WorkerClass,
+    AccuracyModel, AccuracyRow, Edge, LatencyLimit, Limits, Location, Operator, Problem, Producer, RateCase,
+    Rates, ResponseRow, ReturnTraffic, Route, ServiceMode, Source, Variant, WorkerClass,
 };
 use tidemill_random::Random;
 
@@ -57,6 +57,7 @@ pub fn small_problem(seed: u64) -> Problem {
         locations,
         worker_classes: classes,
         routes,
+        rates: None,
         accuracy,
         limits: Limits {
             accuracy: limit,
@@ -66,6 +67,55 @@ pub fn small_problem(seed: u64) -> Problem {
             ..Limits::default()
         },
     };
+    debug_assert_eq!(problem.check(), Ok(()));
+    problem
+}
+
+/// As [`small_problem`], with rates that depend on the variants of some operators: what one gives counts in everything
+/// behind it. (At least two of the operators' variants differ in nearly all of them.)
+pub fn small_problem_with_rates(seed: u64) -> Problem {
+    let problem = small_problem(seed);
+    let mut random = Random::of_seed(seed ^ 0x5241_5445);
+    let factors: Vec<Vec<f64>> = problem
+        .operators
+        .iter()
+        .map(|operator| {
+            let varies = random.chance(0.6);
+            operator.variants.iter().map(|_| if varies { random.uniform(0.3, 1.4) } else { 1.0 }).collect()
+        })
+        .collect();
+    let before: Vec<Vec<usize>> = (0..problem.operators.len()).fold(Vec::new(), |mut before, operator| {
+        let mut own: Vec<usize> = Vec::new();
+        for edge in problem.inputs_of(operator) {
+            if let Producer::Operator(producer) = problem.edges[edge].from {
+                own.push(producer);
+                own.extend(&before[producer]);
+            }
+        }
+        own.sort_unstable();
+        own.dedup();
+        before.push(own);
+        before
+    });
+    let counts: Vec<usize> = problem.operators.iter().map(|operator| operator.variants.len()).collect();
+    let matter: Vec<usize> = (0..counts.len()).filter(|operator| counts[*operator] > 1).collect();
+    let rates = Rates::of(&counts, &matter, |variants| {
+        let factor =
+            |operators: &[usize]| -> f64 { operators.iter().map(|o| factors[*o][variants[*o]]).product() };
+        let operator = |(index, operator): (usize, &Operator)| operator.rate * factor(&before[index]);
+        let edge = |edge: &Edge| match edge.from {
+            Producer::Source(_) => edge.rate,
+            Producer::Operator(producer) => {
+                edge.rate * factor(&before[producer]) * factors[producer][variants[producer]]
+            }
+        };
+        RateCase {
+            operators: problem.operators.iter().enumerate().map(operator).collect(),
+            edges: problem.edges.iter().map(edge).collect(),
+        }
+    });
+    let mut problem = problem.with_variant_rates(rates);
+    problem.name = format!("small problem with rates by variants of seed {seed}");
     debug_assert_eq!(problem.check(), Ok(()));
     problem
 }
@@ -187,6 +237,8 @@ fn operator(index: usize, classes: &[WorkerClass], random: &mut Random) -> Opera
         variants,
         weightless: false,
         stateful: false,
+        follows_event_time: false,
+        on_one_worker: false,
         fused: Vec::new(),
     }
 }
@@ -255,7 +307,7 @@ fn sources(shape: &[&[i32]], rate: f64, locations: &[Location], random: &mut Ran
             let elsewhere = index > 0 && random.chance(0.2);
             let locations =
                 if elsewhere { vec![(random.below(locations.len()), 1.0)] } else { spread.clone() };
-            Source { id: format!("source{index}"), rate, locations }
+            Source { id: format!("source{index}"), rate, locations, at_one_time: 1 }
         })
         .collect()
 }

@@ -1,7 +1,7 @@
 //! Tiers, sites, machines and links as locations, worker classes and routes.
 use super::Site;
 use crate::problem::{Location, Route, WorkerClass};
-use tidemill_spec::infrastructure::{Infrastructure, Link};
+use tidemill_spec::infrastructure::{Infrastructure, Link, Tier, WorkerType};
 
 /// The infrastructure in numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -9,6 +9,9 @@ pub(super) struct Machines {
     pub(super) sites: Vec<Site>,
     pub(super) locations: Vec<Location>,
     pub(super) classes: Vec<WorkerClass>,
+    /// Names and part of the time that something else takes, by class.
+    pub(super) names: Vec<Vec<String>>,
+    pub(super) busy: Vec<f64>,
     pub(super) routes: Vec<Vec<Option<Route>>>,
 }
 
@@ -48,6 +51,7 @@ impl Machines {
 /// Each site of a tier is a location with all worker types of the tier.
 pub(super) fn machines(infrastructure: &Infrastructure) -> Machines {
     let (mut sites, mut locations, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut all_names, mut busy) = (Vec::new(), Vec::new());
     for (number, tier) in infrastructure.tiers.iter().enumerate() {
         let names: Vec<Option<String>> = match tier.locations.is_empty() {
             true => vec![None],
@@ -56,7 +60,9 @@ pub(super) fn machines(infrastructure: &Infrastructure) -> Machines {
         for site in names {
             let name =
                 site.as_ref().map_or_else(|| tier.id.value.clone(), |site| format!("{}/{site}", tier.id));
-            for worker in tier.workers.iter() {
+            for worker in tier.workers.iter().filter(|worker| worker.is_at(site.as_deref())) {
+                all_names.push(names_at(tier, worker, site.as_deref()));
+                busy.push(worker.busy.as_ref().map_or(0.0, |busy| busy.0 / 100.0));
                 classes.push(WorkerClass {
                     location: locations.len(),
                     worker_type: worker.worker_type.value.clone(),
@@ -71,7 +77,15 @@ pub(super) fn machines(infrastructure: &Infrastructure) -> Machines {
     }
     let route = |from: usize, to: usize| route(infrastructure, &sites, from, to);
     let routes = (0..sites.len()).map(|from| (0..sites.len()).map(|to| route(from, to)).collect()).collect();
-    Machines { sites, locations, classes, routes }
+    Machines { sites, locations, classes, names: all_names, busy, routes }
+}
+
+/// Names of the machines of a type at a site; empty: they are numbered.
+fn names_at(tier: &Tier, worker: &WorkerType, site: Option<&str>) -> Vec<String> {
+    let sites = if worker.locations.is_empty() { &tier.locations } else { &worker.locations };
+    let before = sites.iter().position(|other| Some(other.as_str()) == site).unwrap_or(0);
+    let count = worker.count.value as usize;
+    worker.names.iter().skip(before * count).take(count).map(|name| name.value.clone()).collect()
 }
 
 /// Between tiers and between the sites of a tier traffic goes where a link leads. Inside a site it is free, unless the

@@ -1,6 +1,6 @@
 //! Service times of variants on machines.
 use super::machines::Machines;
-use super::{Inputs, Level, Model, Options, listed, profile_command, seconds};
+use super::{Inputs, Level, Model, Options, listed, profile_command, seconds, slowdown};
 use crate::problem::{ServiceMode, Variant};
 use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
@@ -111,8 +111,14 @@ impl Reader<'_> {
                 listed(no_percentile)
             ));
         }
-        let classes = self.machines.classes.iter();
-        let modes = classes.map(|class| by_type.get(class.worker_type.as_str()).cloned().unwrap_or_default());
+        let classes = self.machines.classes.iter().zip(&self.machines.busy);
+        let modes = classes.map(|(class, busy)| {
+            let modes = by_type.get(class.worker_type.as_str()).cloned().unwrap_or_default();
+            match slowdown(*busy, self.options.max_utilization) {
+                Some(factor) => modes.into_iter().map(|mode| slowed(mode, factor)).collect(),
+                None => Vec::new(),
+            }
+        });
         Variant { id, modes: modes.collect() }
     }
 
@@ -190,6 +196,21 @@ impl Reader<'_> {
             })
         };
         allowed.filter_map(mode).collect()
+    }
+}
+
+/// On a machine where everything takes so many times as long.
+fn slowed(mode: ServiceMode, factor: f64) -> ServiceMode {
+    if factor <= 1.0 {
+        return mode;
+    }
+    ServiceMode {
+        seconds_per_record: mode.seconds_per_record * factor,
+        call_seconds: mode.call_seconds * factor,
+        mean_call_seconds: mode.mean_call_seconds * factor,
+        variance_call_seconds: mode.variance_call_seconds * factor * factor,
+        samples: mode.samples.into_iter().map(|sample| sample * factor).collect(),
+        ..mode
     }
 }
 

@@ -1,14 +1,18 @@
 //! Rates, fused operators, and the streams that are left between them.
 use super::machines::Machines;
+use super::rates::Flow;
 use super::services::Services;
 use super::{Inputs, Level, Options, listed, profile_command};
-use crate::problem::{Edge, Operator, Producer, Source, Variant};
+use crate::problem::{Edge, Operator, Producer, Rates, Source, Variant};
 use std::collections::BTreeMap;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::value::Node;
 use tidemill_spec::workflow::{self, Workflow};
 
 /// Kinds that close what they collect on ticks.
-const STATEFUL: &[&str] = &["join", "window"];
+const STATEFUL: &[&str] = &["join", "window", "distinct", "track", "associate"];
+/// Kinds that take records when the watermark has passed them, and of which records wait for that.
+const FOLLOWS_EVENT_TIME: &[&str] = &["track"];
 /// Kinds that make one record of one of each input.
 const JOINS: &[&str] = &["join"];
 
@@ -17,19 +21,21 @@ const JOINS: &[&str] = &["join"];
 pub(super) struct Streams {
     /// Operator of the problem by operator of the workflow.
     pub(super) hosts: BTreeMap<String, usize>,
-    /// Records per second that leave each source and operator of the workflow.
-    pub(super) outputs: BTreeMap<String, f64>,
     pub(super) sources: Vec<Source>,
     pub(super) edges: Vec<Edge>,
+    /// Rates where they depend on variants.
+    pub(super) rates: Option<Rates>,
     heads: Vec<Head>,
 }
 
 /// An operator of the problem.
 #[derive(Debug, Clone, PartialEq)]
-struct Head {
-    id: String,
+pub(super) struct Head {
+    pub(super) id: String,
     rate: f64,
     stateful: bool,
+    follows_event_time: bool,
+    on_one_worker: bool,
     fused: Vec<String>,
 }
 
@@ -45,6 +51,8 @@ impl Streams {
                 variants: variants
                     .unwrap_or_else(|| vec![Variant { id: head.id.clone(), modes: Vec::new() }]),
                 stateful: head.stateful,
+                follows_event_time: head.follows_event_time,
+                on_one_worker: head.on_one_worker,
                 fused: head.fused.clone(),
             }
         };
@@ -74,15 +82,19 @@ pub(super) fn streams(
     let rates = source_rates(inputs.workflow, options, found);
     let (rates, services) = (rates?, services?);
     let order = topological(inputs.workflow);
-    let outputs = output_rates(inputs, services, &order, &rates, notes);
+    let flow = Flow::new(inputs, rates.clone());
     let hosts = hosts(inputs.workflow, services, &order);
     let mut heads: Vec<Head> = Vec::new();
     for operator in order.iter().filter(|operator| hosts[operator.id.value.as_str()] == operator.id.value) {
         let id = operator.id.value.clone();
         let members = order.iter().filter(|member| hosts[member.id.value.as_str()] == id);
         heads.push(Head {
-            rate: input_rate(operator, &outputs),
+            rate: 0.0, // follows from the models
             stateful: members.clone().any(|member| STATEFUL.contains(&member.kind.value.as_str())),
+            follows_event_time: members
+                .clone()
+                .any(|member| FOLLOWS_EVENT_TIME.contains(&member.kind.value.as_str())),
+            on_one_worker: members.clone().any(|member| all_must_meet(member)),
             fused: members.map(|member| member.id.value.clone()).filter(|member| *member != id).collect(),
             id,
         });
@@ -92,11 +104,13 @@ pub(super) fn streams(
         hosts.keys().filter_map(|id| Some(((*id).to_owned(), position(id)?))).collect();
     let source = |source: &workflow::Source| Source {
         id: source.id.value.clone(),
-        rate: outputs[source.id.value.as_str()],
+        rate: rates[source.id.value.as_str()],
         locations: machines.source(inputs.infrastructure, &source.id.value),
+        at_one_time: options.at_one_time.get(&source.id.value).map_or(1, |records| (*records).max(1)),
     };
     let sources: Vec<Source> = inputs.workflow.sources.iter().map(source).collect();
     let mut edges: Vec<Edge> = Vec::new();
+    let mut senders: Vec<&str> = Vec::new();
     let mut next_input = vec![0usize; heads.len()];
     let mut complete = true;
     for operator in &order {
@@ -133,18 +147,21 @@ pub(super) fn streams(
                         .with_help(profile_command(inputs.workflow)),
                 );
             }
+            senders.push(from_id);
             edges.push(Edge {
                 from,
                 to,
                 input: next_input[to],
-                rate: outputs[from_id],
+                rate: 0.0, // follows from the models
                 bytes: sizes.into_iter().map(Option::unwrap_or_default).collect(),
             });
             next_input[to] += 1;
         }
     }
-    let outputs = outputs.iter().map(|(id, rate)| ((*id).to_owned(), *rate)).collect();
-    complete.then_some(Streams { hosts, outputs, sources, edges, heads })
+    let (first, rates) = flow.rates(&heads, &senders, services, notes);
+    heads.iter_mut().zip(first.operators).for_each(|(head, rate)| head.rate = rate);
+    edges.iter_mut().zip(first.edges).for_each(|(edge, rate)| edge.rate = rate);
+    complete.then_some(Streams { hosts, sources, edges, rates, heads })
 }
 
 /// Records per second of every source. What the options ask for counts; else the workflow's own rates, raised to its
@@ -179,8 +196,20 @@ fn source_rates<'a>(
     Some(workflow.sources.iter().map(rate).collect())
 }
 
+/// Whether all records of an operator must meet in one stage, as the engine checks: it tells what belongs together of all of
+/// them, or adds up without groups.
+fn all_must_meet(operator: &workflow::Operator) -> bool {
+    let groups = operator.options.get("group_by").map(|groups| &groups.node);
+    let has_groups = matches!(groups, Some(Node::List(names)) if !names.is_empty());
+    match operator.kind.value.as_str() {
+        "associate" => true,
+        "window" | "distinct" => !has_groups,
+        _ => false,
+    }
+}
+
 /// Operators such that inputs come first, otherwise in the order of the file (Kahn's algorithm).
-fn topological(workflow: &Workflow) -> Vec<&workflow::Operator> {
+pub(super) fn topological(workflow: &Workflow) -> Vec<&workflow::Operator> {
     let mut order: Vec<&workflow::Operator> = Vec::new();
     let mut waiting: Vec<&workflow::Operator> = workflow.operators.iter().collect();
     while !waiting.is_empty() {
@@ -195,35 +224,8 @@ fn topological(workflow: &Workflow) -> Vec<&workflow::Operator> {
     order
 }
 
-/// Records per second that leave every source and operator.
-fn output_rates<'a>(
-    inputs: &Inputs<'a>,
-    services: &Services,
-    order: &[&'a workflow::Operator],
-    sources: &BTreeMap<&'a str, f64>,
-    notes: &mut Vec<String>,
-) -> BTreeMap<&'a str, f64> {
-    let mut rates = sources.clone();
-    for operator in order {
-        let id = operator.id.value.as_str();
-        let ratio_of = |variant: Option<&str>| inputs.profile.output_per_input(id, variant);
-        let ratios: Vec<f64> = match services.get(id).filter(|_| inputs.models.contains_key(id)) {
-            Some(variants) => variants.iter().map(|variant| ratio_of(Some(&variant.id))).collect(),
-            None => vec![ratio_of(None)],
-        };
-        let most = ratios.iter().copied().fold(0.0, f64::max);
-        if ratios.iter().any(|ratio| *ratio != most) {
-            notes.push(format!(
-                "{id}: its models give different numbers of records; counted with {most} per input record"
-            ));
-        }
-        rates.insert(id, input_rate(operator, &rates) * most);
-    }
-    rates
-}
-
 /// Records per second that an operator takes: of a join, pairs.
-fn input_rate(operator: &workflow::Operator, outputs: &BTreeMap<&str, f64>) -> f64 {
+pub(super) fn input_rate(operator: &workflow::Operator, outputs: &BTreeMap<&str, f64>) -> f64 {
     let rates = operator.inputs.iter().map(|input| outputs[input.from.value.as_str()]);
     match JOINS.contains(&operator.kind.value.as_str()) {
         true => rates.reduce(f64::min).unwrap_or(0.0),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::planner::{Planner, SearchLimits};
 use crate::problem::{AccuracyModel, Producer};
 
 pub(crate) const WORKFLOW: &str = "
@@ -295,6 +296,36 @@ fn rates_follow_the_level_and_the_ratios() {
     assert_eq!((slower.rate, slower.problem.sources[0].rate), (10.0, 20.0));
 }
 
+#[test]
+fn rates_follow_the_models_chosen() {
+    let ratios = "ratios:
+  - {operator: features, variants: {features: small}, output_per_input: 0.5}
+  - {operator: features, variants: {features: large}, output_per_input: 2}
+  - {operator: answer, variants: {features: large}, output_per_input: 3}
+messages:";
+    let case = Case::new(WORKFLOW, INFRASTRUCTURE, &PROFILE.replace("messages:", ratios));
+    let assembly = case.assembled();
+    let problem = &assembly.problem;
+    let rates = |problem: &crate::problem::Problem| -> Vec<f64> {
+        problem.operators.iter().map(|operator| operator.rate).collect()
+    };
+    // A join makes pairs of the rarer input, here 20/s and 80/s beside 40/s.
+    assert_eq!(rates(&problem.at(&[0, 0, 0])), [40.0, 40.0, 20.0]);
+    assert_eq!(rates(&problem.at(&[1, 0, 0])), [40.0, 40.0, 40.0]);
+    assert_eq!(rates(problem), [40.0, 40.0, 40.0], "the most of any");
+    let features = problem.edges.iter().position(|edge| edge.from == Producer::Operator(0)).expect("an edge");
+    assert_eq!(
+        (problem.edge_rate(features, &[0, 0, 0]), problem.edge_rate(features, &[1, 0, 0])),
+        (20.0, 80.0)
+    );
+    assert_eq!(problem.edge_bytes_per_second(features, &[1, 0, 0]), 160_000.0);
+    let outcome = crate::planners::exact::Exact.plan(problem, &SearchLimits::default()).expect("plans");
+    let solution = outcome.solution.expect("a plan");
+    let plan = crate::physical::physical(&case.inputs(), &assembly, &solution, Vec::new()).expect("it fits");
+    let to_sink = plan.edges.iter().find(|edge| edge.to == "answers").expect("an edge");
+    assert_eq!(to_sink.rate.map(|rate| rate.0), Some(120.0), "only the large model is accurate enough");
+}
+
 const RELATIONAL: &str = "
 version: 1
 name: vqa
@@ -487,4 +518,35 @@ fn a_plan_has_the_checkpoints_that_it_was_bounded_with() {
     slower.limits.publication_seconds = 1.0;
     let found = crate::check::check(&slower, &solution);
     assert!(found.iter().any(|one| matches!(one, crate::check::Violation::Latency { .. })), "{found:?}");
+}
+
+/// Of what something else has of a machine nothing is planned with: everything takes so much longer that what is left is full
+/// where the machine is.
+#[test]
+fn what_others_take_of_a_machine_is_not_there() {
+    let machines = "{type: little, count: 3, memory: 1GiB, price: 0.02 $/h}";
+    let shared = "{type: little, count: 2, memory: 1GiB, price: 0.02 $/h, names: [a, b]}, \
+                  {type: little, memory: 1GiB, price: 0 $/h, names: [c], busy: 42.5%}, \
+                  {type: little, memory: 1GiB, price: 0 $/h, names: [d], busy: 90%}";
+    let assembly = Case::new(WORKFLOW, &INFRASTRUCTURE.replace(machines, shared), PROFILE).assembled();
+    let modes = &assembly.problem.operators[0].variants[0].modes;
+    let times =
+        |class: usize| -> Vec<f64> { modes[class].iter().map(|mode| mode.seconds_per_record).collect() };
+    assert_eq!(assembly.names[..3], [vec!["a".to_owned(), "b".into()], vec!["c".into()], vec!["d".into()]]);
+    assert_eq!(times(0), [0.02, 0.015]);
+    assert!((assembly.slowdown(1) - 2.0).abs() < 1e-12);
+    assert!(times(1).iter().zip(times(0)).all(|(busy, free)| (busy - 2.0 * free).abs() < 1e-12));
+    assert!(times(2).is_empty(), "nothing is left");
+    let locations = INFRASTRUCTURE
+        .replace("{id: edge, workers", "{id: edge, locations: [north, south], workers")
+        .replace(
+            machines,
+            "{type: little, count: 2, memory: 1GiB, price: 0.02 $/h, names: [a, b, c, d]}, \
+         {type: little, memory: 1GiB, price: 0.03 $/h, names: [e], locations: [south]}",
+        );
+    let assembly = Case::new(WORKFLOW, &locations, PROFILE).assembled();
+    let classes: Vec<(usize, f64)> =
+        assembly.problem.worker_classes.iter().map(|class| (class.location, class.price)).collect();
+    assert_eq!(classes, [(0, 0.02), (1, 0.02), (1, 0.03), (2, 0.5)]);
+    assert_eq!(assembly.names[1], ["c", "d"]);
 }

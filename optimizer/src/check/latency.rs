@@ -59,7 +59,7 @@ pub(super) fn ends(
             begin = begin.max(before + transfer);
         }
         let facts = &problem.operators[operator];
-        let mut own = if facts.stateful { problem.limits.tick_seconds } else { 0.0 };
+        let mut own = problem.held_seconds(operator);
         if let Some(worker) = hosting.worker.filter(|_| !facts.weightless) {
             let class = solution.workers[worker].class;
             let mode = &facts.variants[solution.variants[operator]].modes[class][hosting.mode];

@@ -7,6 +7,7 @@ pub fn with_rate(problem: &Problem, factor: f64) -> Problem {
     scaled.sources.iter_mut().for_each(|source| source.rate *= factor);
     scaled.operators.iter_mut().for_each(|operator| operator.rate *= factor);
     scaled.edges.iter_mut().for_each(|edge| edge.rate *= factor);
+    scaled.rates.iter_mut().for_each(|rates| rates.scale(factor));
     scaled
 }
 

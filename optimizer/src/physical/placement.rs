@@ -43,7 +43,10 @@ impl<'a> Placement<'a> {
         };
         for used in &solution.workers {
             let class = &assembly.problem.worker_classes[used.class];
-            let id = format!("{}-{}-{}", placement.site_name(class.location), class.worker_type, used.index);
+            let named = assembly.names.get(used.class).and_then(|names| names.get(used.index as usize));
+            let id = named.cloned().unwrap_or_else(|| {
+                format!("{}-{}-{}", placement.site_name(class.location), class.worker_type, used.index)
+            });
             let id = placement.add(id, class.location, &class.worker_type, Some(HourlyPrice(class.price)));
             placement.workers.push(id);
         }

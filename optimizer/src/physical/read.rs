@@ -58,11 +58,21 @@ pub fn solution_of(inputs: &Inputs<'_>, assembly: &Assembly, plan: &Plan) -> Res
             places.insert(&worker.id, (location, None));
             continue;
         }
-        let is_it = |class: &crate::problem::WorkerClass| {
+        let is_there = |class: usize| {
+            let class = &problem.worker_classes[class];
             class.location == location && class.worker_type == worker.worker_type
         };
-        let class = problem.worker_classes.iter().position(is_it).ok_or_else(missing)?;
-        let index = workers.iter().filter(|used| used.class == class).count();
+        let classes = || (0..problem.worker_classes.len()).filter(|class| is_there(*class));
+        let names = |class: usize| assembly.names.get(class).map(Vec::as_slice).unwrap_or_default();
+        let named = classes()
+            .find_map(|class| Some((class, names(class).iter().position(|name| *name == worker.id)?)));
+        let (class, index) = match named {
+            Some(named) => named,
+            None => {
+                let class = classes().find(|class| names(*class).is_empty()).ok_or_else(missing)?;
+                (class, workers.iter().filter(|used| used.class == class).count())
+            }
+        };
         places.insert(&worker.id, (location, Some(workers.len())));
         workers.push(UsedWorker { class, index: u32::try_from(index).unwrap_or(u32::MAX) });
     }

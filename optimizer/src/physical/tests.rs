@@ -169,3 +169,30 @@ fn a_plan_is_turned_back_into_the_numbers_it_was_made_of() {
     let refused = solution_of(&case.inputs(), &case.assembled(), &other);
     assert_eq!(refused, Err(ReadError::Worker("edge-little-0".into())));
 }
+
+#[test]
+fn machines_with_names_keep_them_in_plans() {
+    let named = INFRASTRUCTURE
+        .replace(
+            "count: 3, memory: 1GiB, price: 0.02 $/h",
+            "count: 3, memory: 1GiB, price: 0.02 $/h, names: [a, b, c]",
+        )
+        .replace(
+            "{type: big, count: 2, price: 0.5 $/h}",
+            "{type: big, price: 0.5 $/h, names: [x]}, {type: big, price: 0.5 $/h, names: [y]}",
+        );
+    let case = Case::new(WORKFLOW, &named, PROFILE);
+    let assembly = case.assembled();
+    let mut solution = solution();
+    solution.workers = vec![
+        UsedWorker { class: 0, index: 2 },
+        UsedWorker { class: 0, index: 0 },
+        UsedWorker { class: 2, index: 0 },
+    ];
+    let plan = physical(&case.inputs(), &assembly, &solution, Vec::new());
+    let plan = plan.unwrap_or_else(|error| panic!("{error}"));
+    let workers: Vec<&str> = plan.workers.iter().map(|worker| worker.id.as_str()).collect();
+    assert_eq!(workers, ["device-edge", "c", "a", "y"]);
+    let read = solution_of(&case.inputs(), &assembly, &plan).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(read.workers, solution.workers);
+}

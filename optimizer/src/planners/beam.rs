@@ -1,8 +1,8 @@
 //! The algorithm of JellyBean, as a baseline: variants by a beam search in reverse topological order, then workers by a
 //! beam search in topological order.
 use super::assignment::{Preference, Routing};
-use super::selection;
 use super::worker_search::{Progress, Search, expanding_pools, search};
+use super::{one_worker, selection};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::solution::Outcome;
@@ -47,8 +47,11 @@ impl Planner for Beam {
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        if one_worker::is_asked(problem) {
+            return one_worker::planned(problem, limits, self.name(), |part, limits| self.plan(part, limits));
+        }
         let mut progress = Progress::begin(limits);
-        let candidates = selection::beam(problem, self.variant_width);
+        let candidates = candidates(problem, self.variant_width);
         let mut settings = Search {
             pools: expanding_pools(problem),
             width: self.worker_width,
@@ -64,11 +67,28 @@ impl Planner for Beam {
                 if progress.is_spent() && (progress.best.is_some() || routing != self.routing) {
                     break;
                 }
-                search(problem, variants, &settings, self.name(), &mut progress)?;
+                search(&problem.at(variants), variants, &settings, self.name(), &mut progress)?;
             }
         }
         Ok(progress.outcome(self.name()))
     }
+}
+
+/// Joint variants to search workers for. Where rates depend on variants, the cheapest of every part with fixed rates.
+fn candidates(problem: &Problem, width: usize) -> Vec<Vec<usize>> {
+    let cases = problem.cases();
+    let mut all: Vec<(f64, Vec<usize>)> = Vec::new();
+    for case in &cases {
+        for joint in selection::beam(&case.problem, width) {
+            let seconds = selection::seconds_per_second(&case.problem, &joint);
+            let variants = joint.iter().zip(&case.variants).map(|(position, of)| of[*position]).collect();
+            all.push((seconds, variants));
+        }
+    }
+    if cases.len() > 1 {
+        all.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+    }
+    all.into_iter().take(width).map(|(_, variants)| variants).collect()
 }
 
 #[cfg(test)]

@@ -19,19 +19,19 @@ impl Planner for CloudOnly {
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         let settings = Search {
-            pools: vec![highest_tier(problem)],
+            pools: Vec::new(),
             width: 16,
             orders: 8,
             preference: Preference::Cost,
             routing: Routing::Cheapest,
             finishing: true,
         };
-        with_most_accurate(problem, limits, &settings, self.name())
+        with_most_accurate(problem, limits, &settings, highest_tier, self.name())
     }
 }
 
 /// Classes in the highest tier that has workers.
-fn highest_tier(problem: &Problem) -> Vec<bool> {
+pub(super) fn highest_tier(problem: &Problem) -> Vec<bool> {
     let tier = |class: &WorkerClass| problem.locations[class.location].tier;
     let with_workers = problem.worker_classes.iter().filter(|class| class.count > 0);
     let highest = with_workers.map(tier).max();

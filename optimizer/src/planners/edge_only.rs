@@ -19,19 +19,19 @@ impl Planner for EdgeOnly {
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         let settings = Search {
-            pools: vec![tiers_of_sources(problem)],
+            pools: Vec::new(),
             width: 16,
             orders: 8,
             preference: Preference::Cost,
             routing: Routing::Cheapest,
             finishing: true,
         };
-        with_most_accurate(problem, limits, &settings, self.name())
+        with_most_accurate(problem, limits, &settings, tiers_of_sources, self.name())
     }
 }
 
 /// Classes in the tiers in which sources stand.
-fn tiers_of_sources(problem: &Problem) -> Vec<bool> {
+pub(super) fn tiers_of_sources(problem: &Problem) -> Vec<bool> {
     let locations = problem.sources.iter().flat_map(|source| &source.locations);
     let tiers: Vec<usize> = locations.map(|(location, _)| problem.locations[*location].tier).collect();
     let tier = |class: &WorkerClass| problem.locations[class.location].tier;

@@ -10,6 +10,8 @@
 //!
 //! Of plans that cost the same, a more accurate one on the same workers is taken (`exact/equal_cost.rs`).
 //!
+//! Where rates depend on variants, parts of the problem that have fixed rates are planned one by one (`exact/cases.rs`).
+//!
 //! Under latency limits plans are made of whole routes, each of which ends in time, so a plan may pair a slow worker of
 //! one operator with a fast one of the next (`exact/routes.rs`). Each joint variant is bounded by its relaxation over routes,
 //! or by the prices of another's (`exact/screening.rs`); the few that are left are searched through with one variant of each
@@ -17,6 +19,7 @@
 //! are too many to be listed, those near the best plan are searched, and the bound is that without the limits.
 //! [`Status::Optimal`] says that the plan meets the bound, and [`Status::Infeasible`] is always proven.
 mod accuracy_rows;
+mod cases;
 mod dive;
 mod equal_cost;
 mod extract;
@@ -45,6 +48,7 @@ mod tuning;
 mod under_latency;
 mod variants;
 
+use super::one_worker;
 use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{Planner, PlannerError, SearchLimits};
@@ -88,6 +92,24 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        if one_worker::is_asked(problem) {
+            return one_worker::planned(problem, limits, NAME, |part, limits| {
+                self.plan_without(part, limits, excluded)
+            });
+        }
+        match problem.rates {
+            Some(_) => cases::by_cases(problem, limits, excluded),
+            None => self.plan_fixed(problem, limits, excluded),
+        }
+    }
+
+    /// The best plan of a problem that was checked and has fixed rates.
+    fn plan_fixed(
+        &self,
+        problem: &Problem,
+        limits: &SearchLimits,
+        excluded: &[Vec<usize>],
+    ) -> Result<Outcome, PlannerError> {
         let mut found = Best { plan: None, bound: 0.0 };
         let has_latency = !problem.limits.latency.is_empty();
         let nodes = if has_latency { (limits.nodes / PROGRAMS_UNDER_LATENCY).max(1) } else { limits.nodes };

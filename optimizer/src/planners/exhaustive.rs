@@ -53,6 +53,7 @@ impl Planner for Exhaustive {
             if !problem.accepts(&variants) {
                 continue;
             }
+            let problem = &*problem.at(&variants);
             let places: Vec<Place> = (0..problem.locations.len()).map(Place::location).collect();
             let over_locations =
                 routes(problem, &variants, &[], places).ok_or_else(|| unsupported("too many routes"))?;
@@ -265,7 +266,7 @@ fn extended(
         return Some(longer);
     }
     let facts = &problem.operators[operator];
-    let mut end = begin + if facts.stateful { problem.limits.tick_seconds } else { 0.0 };
+    let mut end = begin + problem.held_seconds(operator);
     if let Some(worker) = place.worker.map(|worker| &workers[worker]) {
         let mode = &facts.variants[variants[operator]].modes[worker.class][worker.modes[operator]?];
         end += mode.fill_seconds + mode.call_seconds + worker.wait.unwrap_or(0.0);

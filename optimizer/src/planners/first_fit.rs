@@ -1,6 +1,6 @@
 //! First fit, a baseline: the most accurate variants, and for each operator the cheapest workers wherever they are.
 use super::assignment::{Preference, Routing};
-use super::worker_search::{Search, with_most_accurate};
+use super::worker_search::{Search, everywhere, with_most_accurate};
 use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::solution::Outcome;
@@ -20,14 +20,14 @@ impl Planner for FirstFit {
 
     fn plan(&self, problem: &Problem, limits: &SearchLimits) -> Result<Outcome, PlannerError> {
         let settings = Search {
-            pools: vec![vec![true; problem.worker_classes.len()]],
+            pools: Vec::new(),
             width: 1,
             orders: 1,
             preference: Preference::Compute,
             routing: Routing::Cheapest,
             finishing: false,
         };
-        with_most_accurate(problem, limits, &settings, self.name())
+        with_most_accurate(problem, limits, &settings, everywhere, self.name())
     }
 }
 

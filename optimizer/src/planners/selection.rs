@@ -97,6 +97,12 @@ pub(super) fn beam(problem: &Problem, width: usize) -> Vec<Vec<usize>> {
     complete.filter(|variants: &Vec<usize>| problem.accepts(variants)).collect()
 }
 
+/// Seconds of work per second with these variants, each on its fastest workers.
+pub(super) fn seconds_per_second(problem: &Problem, variants: &[usize]) -> f64 {
+    let operators = problem.operators.iter().enumerate().zip(variants);
+    operators.map(|((index, operator), variant)| operator.rate * fastest(problem, index, *variant)).sum()
+}
+
 /// Whether the accuracy limit may still be met; exact for tables and sums, hopeful for row look-up on diamonds.
 fn can_be_completed(problem: &Problem, variants: &[Option<usize>]) -> bool {
     let Some(limit) = problem.limits.accuracy else { return true };

@@ -1,7 +1,7 @@
 //! Beam search for workers with given variants: Algorithm 1 of JellyBean, over pools of workers that expand tier by tier
 //! and over several topological orders.
 use super::assignment::{Assignment, Preference, Routing, Rule, Wait};
-use super::selection;
+use super::{one_worker, selection};
 use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{PlannerError, SearchLimits};
@@ -71,7 +71,12 @@ impl Progress {
     }
 }
 
-/// The plan of a baseline: the most accurate variants that run in the first pool, and workers for them.
+/// The pool of all classes.
+pub(super) fn everywhere(problem: &Problem) -> Vec<bool> {
+    vec![true; problem.worker_classes.len()]
+}
+
+/// The plan of a baseline: the most accurate variants that run in a pool, and workers for them.
 ///
 /// # Errors
 /// A wrong problem; a plan without a cost, which is a fault of the planner.
@@ -79,12 +84,19 @@ pub(super) fn with_most_accurate(
     problem: &Problem,
     limits: &SearchLimits,
     settings: &Search,
+    pool: fn(&Problem) -> Vec<bool>,
     planner: &str,
 ) -> Result<Outcome, PlannerError> {
     problem.check()?;
+    if one_worker::is_asked(problem) {
+        return one_worker::planned(problem, limits, planner, |part, limits| {
+            with_most_accurate(part, limits, settings, pool, planner)
+        });
+    }
     let mut progress = Progress::begin(limits);
+    let settings = Search { pools: vec![pool(problem)], ..settings.clone() };
     if let Some(variants) = selection::most_accurate(problem, &settings.pools[0]) {
-        search(problem, &variants, settings, planner, &mut progress)?;
+        search(&problem.at(&variants), &variants, &settings, planner, &mut progress)?;
     }
     Ok(progress.outcome(planner))
 }
@@ -175,7 +187,7 @@ fn longest_services(problem: &Problem, variants: &[usize], wait: Option<Wait>) -
     let wait = wait.map_or(0.0, |wait| wait.seconds);
     let beside = |operator: usize| {
         let facts = &problem.operators[operator];
-        let tick = if facts.stateful { problem.limits.tick_seconds } else { 0.0 };
+        let tick = problem.held_seconds(operator);
         if facts.weightless { tick } else { tick + wait }
     };
     let fastest = |operator: usize| {

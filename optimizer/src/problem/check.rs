@@ -47,6 +47,7 @@ impl Problem {
     pub fn check(&self) -> Result<(), ProblemError> {
         self.check_machines()?;
         self.check_stream()?;
+        self.check_rates()?;
         self.check_accuracy()?;
         self.check_limits()
     }
@@ -148,6 +149,10 @@ impl Problem {
             }
         }
         Ok(())
+    }
+
+    fn check_rates(&self) -> Result<(), ProblemError> {
+        self.rates.as_ref().map_or(Ok(()), |rates| rates.check(self))
     }
 
     fn check_accuracy(&self) -> Result<(), ProblemError> {

@@ -11,7 +11,7 @@ use tidemill_optimizer::planners::{
 };
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Outcome, Status};
-use tidemill_problems::{small_problem, small_problem_with_latency};
+use tidemill_problems::{small_problem, small_problem_with_latency, small_problem_with_rates};
 use tidemill_random::Random;
 
 /// Relative to costs of some $/h.
@@ -68,6 +68,89 @@ fn exact_and_exhaustive_agree() {
         feasible * 4 > infeasible && infeasible * 20 > feasible,
         "{feasible} feasible, {infeasible} infeasible"
     );
+}
+
+/// The same where a variant decides how many records follow; a plan made for the most of any variants would be dearer.
+#[test]
+fn exact_and_exhaustive_agree_where_rates_depend_on_variants() {
+    let beam = Beam::default();
+    let (mut feasible, mut cheaper, mut solved_by_beam) = (0, 0, 0);
+    for seed in 1..=cases(600) {
+        let problem = small_problem_with_rates(seed);
+        if problem.rates.is_none() {
+            continue;
+        }
+        let oracle = plan(&Exhaustive, &problem);
+        let exact = plan(&Exact, &problem);
+        let least = oracle.cost.unwrap_or(f64::INFINITY);
+        match exact.cost {
+            Some(found) => {
+                let near = (least - found).abs() <= TOLERANCE * least.max(1.0);
+                assert!(near, "seed {seed}: {found} instead of {least}");
+                assert_eq!(exact.status, Status::Optimal, "seed {seed}");
+                feasible += 1;
+            }
+            None => {
+                assert_eq!((oracle.cost, exact.bound), (None, Some(f64::INFINITY)), "seed {seed}: proven");
+            }
+        }
+        let by_beam = plan(&beam, &problem);
+        solved_by_beam += usize::from(by_beam.cost.is_some());
+        assert!(
+            by_beam.cost.is_none_or(|cost| cost >= least - TOLERANCE * least.clamp(1.0, 1e9)),
+            "seed {seed}"
+        );
+        let largest = Problem { rates: None, ..problem };
+        let safe = plan(&Exact, &largest).cost.unwrap_or(f64::INFINITY);
+        assert!(safe >= least - TOLERANCE * least.clamp(1.0, 1e9), "seed {seed}: {safe} below {least}");
+        cheaper += usize::from(least.is_finite() && least < safe * (1.0 - 1e-3));
+    }
+    println!(
+        "{feasible} feasible, {cheaper} of them cheaper than with the most records, {solved_by_beam} by beam"
+    );
+    assert!(cheaper * 5 > feasible && feasible > 0, "{cheaper} of {feasible}");
+    assert!(solved_by_beam * 10 >= feasible * 8, "{solved_by_beam} of {feasible}");
+}
+
+/// The same where all records of one operator, or of two, must meet on one worker; that makes some plans dearer.
+#[test]
+fn exact_and_exhaustive_agree_where_an_operator_may_not_be_spread() {
+    let beam = Beam::default();
+    let (mut feasible, mut dearer, mut infeasible) = (0, 0, 0);
+    for seed in 1..=cases(400) {
+        let free = if seed % 2 == 0 { small_problem(seed) } else { small_problem_with_rates(seed) };
+        let mut problem = free.clone();
+        let mut random = Random::of_seed(seed ^ 0x4F4E_4521);
+        for _ in 0..1 + random.below(2) {
+            let one = random.below(problem.operators.len());
+            problem.operators[one].on_one_worker = !problem.operators[one].weightless;
+        }
+        let least = plan(&Exhaustive, &problem).cost;
+        let exact = plan(&Exact, &problem);
+        match (least, exact.cost) {
+            (Some(least), Some(found)) => {
+                let near = (least - found).abs() <= TOLERANCE * least.max(1.0);
+                assert!(near, "seed {seed}: {found} instead of {least}");
+                assert_eq!(exact.status, Status::Optimal, "seed {seed}");
+                feasible += 1;
+                let free = plan(&Exact, &free).cost.unwrap_or(f64::INFINITY);
+                assert!(free <= least + TOLERANCE * least.max(1.0), "seed {seed}: {free} above {least}");
+                dearer += usize::from(free < least * (1.0 - 1e-3));
+            }
+            (None, None) => {
+                assert_eq!(exact.bound, Some(f64::INFINITY), "seed {seed}: proven");
+                infeasible += 1;
+            }
+            (least, found) => panic!("seed {seed}: exact finds {found:?}, exhaustive {least:?}"),
+        }
+        for heuristic in [&beam as &dyn Planner, &BestFit, &CloudOnly] {
+            let cost = plan(heuristic, &problem).cost.unwrap_or(f64::INFINITY);
+            let least = least.unwrap_or(f64::INFINITY);
+            assert!(cost >= least - TOLERANCE * least.clamp(1.0, 1e9), "seed {seed}, {}", heuristic.name());
+        }
+    }
+    println!("{feasible} feasible, {dearer} of them dearer than if spread, {infeasible} infeasible");
+    assert!(feasible > 100 && dearer * 20 > feasible, "{feasible} feasible, {dearer} dearer");
 }
 
 /// A heuristic's plan keeps all limits and costs no less than what is proven; what is proven to have no plan has none.

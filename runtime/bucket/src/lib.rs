@@ -48,6 +48,8 @@ use idna_adapter as _;
 mod bucket;
 mod document;
 mod failure;
+#[doc(hidden)]
+pub mod heard;
 mod keeper;
 mod lease;
 mod service;

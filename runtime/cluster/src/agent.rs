@@ -1,20 +1,43 @@
 //! The agent on a machine: joins the cluster, tells that it lives, and has the processes that the controller wants.
 mod capacity;
+mod fetching;
+pub(crate) mod folders;
+mod giving;
+pub(crate) mod health;
 mod hosts;
 mod joining;
+mod limits;
+mod measuring;
+mod metrics;
+mod parts;
+mod probing;
+mod relay;
 
-use crate::api::{Duties, Heartbeat, RenewRequest};
+use crate::api::{Duties, Health, Heartbeat, RenewRequest};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
+use capacity::Capacities;
+pub use capacity::GivenCapacity;
+use fetching::Fetcher;
+use folders::Folders;
+use giving::Giver;
 use hosts::Hosts;
+use measuring::Meter;
+use metrics::Counts;
+use parts::Parts;
+use probing::Prober;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidemill_identity::{IdentityError, JoinAddress, Timestamp, WorkerFolder};
+use tidemill_app::metrics::MetricsPort;
+use tidemill_identity::{IdentityError, JoinAddress, Serial, Timestamp, WorkerFolder};
 use tidemill_link::remote::{Credentials, RemoteError};
+
+/// Files that a worker tells to hold, those that it used last.
+const MOST_HELD: usize = 1_000;
 
 /// How an agent joins and what it says of its machine.
 #[derive(Clone)]
@@ -33,6 +56,10 @@ pub struct AgentOptions {
     pub tier: Option<String>,
     /// Type of machine, as in profiles and infrastructures.
     pub worker_type: Option<String>,
+    /// Its price in $/h.
+    pub price: Option<f64>,
+    /// What the machine gives to runs, where that is not to be looked up.
+    pub capacity: GivenCapacity,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Where other workers reach this machine; none: the address that it has towards the controller.
@@ -41,8 +68,14 @@ pub struct AgentOptions {
     pub only_dials: bool,
     /// Bytes of files that are kept for later runs.
     pub cache_bytes: u64,
+    /// The port on which other workers fetch files from this one; 0: one that the system chooses.
+    pub files_port: u16,
+    /// Folders whose files are given as results where a sink names them by an absolute path.
+    pub results: Vec<PathBuf>,
     /// The command that is a process of a run: it calls [`tidemill_app::processes::serve`].
     pub command: Vec<String>,
+    /// Where it serves metrics.
+    pub metrics: Option<Arc<MetricsPort>>,
 }
 
 /// Why an agent cannot begin or go on.
@@ -64,9 +97,12 @@ pub enum AgentError {
     #[error("{0}")]
     System(String),
     /// It has not joined, and has no token.
-    #[error("this machine has not joined yet: give it a join token, from `tidemill token create`")]
+    #[error("this machine has not joined yet: give it a join token, from `tidemill token`")]
     NoToken,
 }
+
+/// An answer to a heartbeat may take so long: a link that was cut and is back is noticed then.
+const HEARD: Duration = Duration::from_secs(5);
 
 /// Runs an agent until it is told to end; `joined` is told its name once it is known.
 ///
@@ -83,93 +119,225 @@ pub fn serve(
     joined(identity.identity.worker().map_or("", |name| name.as_str()));
     let credentials = Credentials::new(&identity.certificates)?;
     let client = Arc::new(Client::of_worker(&options.controller, &credentials)?);
-    let blobs = Arc::new(Blobs::open(&options.folder.join("files"))?);
+    let blobs = Arc::new(Blobs::with_limit(&options.folder.join("files"), options.cache_bytes)?);
+    let folders = Folders::open(options.folder.join("runs"));
     let address = match options.address {
         Some(address) => address,
         None => own_address(&options.controller)?,
     };
-    let mut hosts = Hosts::new(options, address, &client, &blobs, identity.certificates)?;
+    let system = |what: &str| {
+        let what = what.to_owned();
+        move |error: std::io::Error| AgentError::System(format!("{what}: {error}"))
+    };
+    // Whoever cannot be dialled gives nothing.
+    let giver =
+        (!options.only_dials).then(|| Giver::start(address, options.files_port, &blobs, &credentials));
+    let giver = giver.and_then(|giver| {
+        giver.map_err(|error| tracing::warn!("other workers get no files from here: {address}: {error}")).ok()
+    });
+    let files_at = giver.as_ref().map(|giver| SocketAddr::new(address, giver.port()).to_string());
+    let parts =
+        Parts::start(Client::of_worker(&options.controller, &credentials)?, &folders, &options.results);
+    let fetcher = Fetcher::new(&client, &blobs, &credentials);
+    let meter = Meter::start(address, options.only_dials, &credentials);
+    let counts = Arc::new(Counts::new(options.folder.join("files"), identity.facts.not_after));
+    if let Some(port) = &options.metrics {
+        let told = Arc::clone(&counts);
+        port.serve(move || metrics::text(&told)).map_err(system("no thread for metrics"))?;
+    }
+    let hosts = Hosts::new(options, address, &fetcher, &blobs, &folders, identity.certificates)?;
+    let health = health::first(files_at, hosts.no_control_groups());
+    let mut agent = Agent {
+        capacities: Capacities::new(&options.capacity),
+        hosts,
+        options,
+        credentials,
+        blobs,
+        folders,
+        parts: parts.map_err(system("no thread for files of runs"))?,
+        prober: Prober::default(),
+        meter,
+        health,
+        held: None,
+        lost_files: 0,
+        follows: None,
+        term: 0,
+    };
+    let beats = Client::of_worker(&options.controller, &agent.credentials)?.with_patience(HEARD).at_once();
     let mut is_heard = true;
     let pause = Duration::from_millis(crate::api::HEARTBEAT_MILLISECONDS);
     while !end.load(Ordering::Acquire) {
-        renew_if_due(options, &mut folder, &client, &credentials, &mut hosts);
-        match client.post::<Duties>("/v1/heartbeat", &heartbeat(options, &mut hosts)) {
+        agent.renew_if_due(&mut folder, &[&client, &beats]);
+        let heartbeat = agent.heartbeat();
+        // A heartbeat that is heard twice is like one.
+        let answer = beats.post_again::<Duties>("/v1/heartbeat", &heartbeat);
+        let expires = folder.current().map(|identity| identity.facts.not_after);
+        counts.asked(answer.is_ok(), heartbeat.hosts.clone(), expires);
+        match answer {
             Ok(duties) => {
                 if !std::mem::replace(&mut is_heard, true) {
                     tracing::info!("the controller is there again");
                 }
-                let needed = duties.assignments.iter().flat_map(|one| &one.bundle.files);
-                let needed: BTreeSet<String> = needed.map(|file| file.digest.clone()).collect();
-                hosts.follow(duties.assignments);
-                blobs.shrink(options.cache_bytes, &needed);
+                let place = beats.place();
+                agent.was_heard(heartbeat);
+                if !agent.follow(duties, &place) {
+                    tracing::warn!(
+                        "{place} leads no more, and does not know it: another controller is asked"
+                    );
+                    beats.turn_from(&place);
+                }
             }
             Err(error) if error.is_refusal() => {
-                hosts.end();
+                agent.hosts.end();
                 return Err(error.into());
             }
             Err(error) => {
+                agent.hosts.log_again(heartbeat.logs);
                 if std::mem::replace(&mut is_heard, false) {
                     tracing::warn!("{error}; what runs here goes on, and the controller is looked for");
                 }
             }
         }
-        hosts.look(pause);
+        agent.hosts.look(pause);
     }
-    hosts.end();
+    agent.hosts.end();
     Ok(())
 }
 
-fn heartbeat(options: &AgentOptions, hosts: &mut Hosts) -> Heartbeat {
-    Heartbeat {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: tidemill_machine::host_name(),
-        worker_type: options.worker_type.clone(),
-        capacity: capacity::look(),
-        labels: options.labels.clone(),
-        only_dials: options.only_dials,
-        hosts: hosts.statuses(),
-        logs: hosts.take_logs(),
+/// What an agent has once it has joined.
+struct Agent<'a> {
+    options: &'a AgentOptions,
+    capacities: Capacities,
+    credentials: Credentials,
+    blobs: Arc<Blobs>,
+    folders: Arc<Folders>,
+    hosts: Hosts,
+    parts: Parts,
+    prober: Prober,
+    meter: Meter,
+    health: Health,
+    /// Digests that the controller knows this worker to hold.
+    held: Option<BTreeSet<String>>,
+    /// Kept files that are gone, of which the controller was not told.
+    lost_files: u64,
+    /// Digest of the assignments that are followed.
+    follows: Option<String>,
+    /// The last term of a controller that was followed.
+    term: i64,
+}
+
+impl Agent<'_> {
+    fn heartbeat(&mut self) -> Heartbeat {
+        let lost = self.blobs.forget_missing() as u64;
+        if lost > 0 {
+            tracing::warn!(
+                "{lost} files that were kept for runs are gone from this worker's folder: what is needed is fetched again"
+            );
+        }
+        self.lost_files += lost;
+        let held: BTreeSet<String> = self.blobs.held(MOST_HELD).into_iter().collect();
+        let is_known = self.held.as_ref() == Some(&held);
+        let (hosts, active) = (self.hosts.statuses(), self.hosts.runs());
+        Heartbeat {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: tidemill_machine::host_name(),
+            worker_type: self.options.worker_type.clone(),
+            price: self.options.price,
+            capacity: self.capacities.look(),
+            labels: self.options.labels.clone(),
+            only_dials: self.options.only_dials,
+            hosts,
+            logs: self.hosts.take_logs(),
+            health: Some(health::now(&self.health, &self.options.folder)),
+            held: (!is_known).then(|| held.into_iter().collect()),
+            folders: self.folders.told(&active),
+            probed: self.prober.found(),
+            measured_at: self.meter.address().map(|address| address.to_string()),
+            ways: self.meter.take(),
+            follows: self.follows.clone(),
+            lost_files: self.lost_files,
+        }
+    }
+
+    fn was_heard(&mut self, heartbeat: Heartbeat) {
+        self.lost_files = self.lost_files.saturating_sub(heartbeat.lost_files);
+        if let Some(held) = heartbeat.held {
+            self.held = Some(held.into_iter().collect());
+        }
+        if let Some(probed) = heartbeat.probed {
+            self.prober.was_told(probed.number);
+        }
+    }
+
+    /// Does what the controller at this place says; false: it is not the one that leads any more.
+    fn follow(&mut self, duties: Duties, place: &str) -> bool {
+        if duties.term < self.term {
+            return false;
+        }
+        self.term = duties.term;
+        let revoked = duties.revoked.iter().filter_map(|serial| serial.parse::<Serial>().ok());
+        self.credentials.revoked().replace(revoked);
+        if duties.tell_held {
+            self.held = None;
+        }
+        if !duties.is_same {
+            let needed = duties.assignments.iter().flat_map(|one| &one.bundle.files);
+            self.blobs.need(needed.map(|file| file.digest.clone()).collect());
+            self.hosts.follow(duties.assignments, &duties.unsettled);
+            self.follows = Some(duties.digest).filter(|digest| !digest.is_empty());
+        }
+        self.hosts.are_led_from(place.rsplit_once(':').map_or(place, |(host, _)| host));
+        self.folders.remove(&duties.remove, &self.hosts.runs());
+        self.parts.give(duties.parts);
+        self.meter.follow(duties.measure);
+        if let Some(probe) = duties.probe {
+            self.prober.begin(probe, &self.credentials);
+        }
+        true
+    }
+
+    /// Asks for a new certificate once two thirds of the life of the present one are over.
+    fn renew_if_due(&mut self, folder: &mut WorkerFolder, clients: &[&Client; 2]) {
+        let is_due =
+            folder.current().is_some_and(|identity| Timestamp::now() >= identity.facts.renewal_due());
+        if !is_due {
+            return;
+        }
+        let renewed = folder.request().map_err(AgentError::from).and_then(|request_pem| {
+            let issued = clients[0].post("/v1/renew", &RenewRequest { request_pem })?;
+            let identity = folder.install(&issued, self.options.controller.fingerprint())?;
+            self.credentials.replace(&identity.certificates)?;
+            clients.iter().for_each(|client| client.reconnect());
+            self.hosts.renew(&identity.certificates);
+            Ok(())
+        });
+        match renewed {
+            Ok(()) => tracing::info!("the certificate of this worker is renewed"),
+            Err(error) => tracing::warn!("the certificate of this worker cannot be renewed now: {error}"),
+        }
     }
 }
 
-/// Asks for a new certificate once two thirds of the life of the present one are over.
-fn renew_if_due(
-    options: &AgentOptions,
-    folder: &mut WorkerFolder,
-    client: &Client,
-    credentials: &Credentials,
-    hosts: &mut Hosts,
-) {
-    let is_due = folder.current().is_some_and(|identity| Timestamp::now() >= identity.facts.renewal_due());
-    if !is_due {
-        return;
-    }
-    let renewed = folder.request().map_err(AgentError::from).and_then(|request_pem| {
-        let issued = client.post("/v1/renew", &RenewRequest { request_pem })?;
-        let identity = folder.install(&issued, options.controller.fingerprint())?;
-        credentials.replace(&identity.certificates)?;
-        hosts.renew(&identity.certificates);
-        Ok(())
-    });
-    match renewed {
-        Ok(()) => tracing::info!("the certificate of this worker is renewed"),
-        Err(error) => tracing::warn!("the certificate of this worker cannot be renewed now: {error}"),
-    }
-}
-
-/// The address that this machine has towards the controller.
+/// The address that this machine has towards the controller: the first one, of several, whose name is known.
 fn own_address(controller: &JoinAddress) -> Result<IpAddr, AgentError> {
-    let failed =
-        |error: std::io::Error| AgentError::System(format!("{}: {error}", controller.host_and_port()));
+    let mut told = None;
+    for place in controller.places() {
+        match own_address_towards(&place) {
+            Ok(address) => return Ok(address),
+            Err(error) => drop(told.get_or_insert(AgentError::System(format!("{place}: {error}")))),
+        }
+    }
+    Err(told.unwrap_or_else(|| AgentError::System(format!("{controller} names no controller"))))
+}
+
+fn own_address_towards(place: &str) -> std::io::Result<IpAddr> {
     // Nothing is sent: the system only chooses a route.
-    let socket = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0")).map_err(failed)?;
-    let own = socket.connect(controller.host_and_port()).and_then(|()| socket.local_addr());
-    match own {
+    let socket = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?;
+    match socket.connect(place).and_then(|()| socket.local_addr()) {
         Ok(own) => Ok(own.ip().to_canonical()),
         Err(_) => {
-            let socket = UdpSocket::bind("0.0.0.0:0").map_err(failed)?;
-            let own = socket.connect(controller.host_and_port()).and_then(|()| socket.local_addr());
-            Ok(own.map_err(failed)?.ip())
+            let socket = UdpSocket::bind("0.0.0.0:0")?;
+            socket.connect(place).and_then(|()| socket.local_addr()).map(|own| own.ip())
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Gathered {
     pub bundle: Bundle,
     /// Files by digest.
     pub files: BTreeMap<String, PathBuf>,
+    /// The folder that the paths of the bundle begin in.
+    pub root: PathBuf,
 }
 
 /// Gathers the files of a workflow: whatever its sources, operators and ground truths name that exists here, relative to its
@@ -59,7 +61,7 @@ pub fn gather(workflow: &Path) -> Result<Gathered, BundleError> {
         }
     }
     let root = common(&found);
-    let mut gathered = Gathered { bundle: Bundle::default(), files: BTreeMap::new() };
+    let mut gathered = Gathered { bundle: Bundle::default(), files: BTreeMap::new(), root: root.clone() };
     gathered.bundle.workflow = relative(&root, &workflow);
     for path in &found {
         let (digest, bytes) = digest_of_file(path)?;

@@ -1,16 +1,28 @@
-//! Asks the controller.
+//! Asks the controller: the one that leads, where there are several.
+mod several;
+
 use crate::api::{CHUNK, Refused};
+use rustls::AlertDescription;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use several::Several;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_identity::{
-    AccessToken, Answer, Call, CallError, IdentityError, JoinAddress, fingerprint_config, worker_config,
+    AccessToken, Answer, Call, CallError, Caller, IdentityError, JoinAddress, Repeat, between_workers_config,
+    fingerprint_config, worker_config,
 };
 use tidemill_link::remote::Credentials;
 
 /// An answer may take so long.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of a file a second that are waited for, at least.
+const SLOWEST: u64 = 64 << 10;
+/// And one of another worker, which is not the only one.
+const PATIENCE_WITH_PEERS: Duration = Duration::from_secs(10);
 
 /// Why there is no answer, or which.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +41,14 @@ pub enum ClientError {
         /// Why.
         text: String,
     },
+    /// A file that is to be sent cannot be read.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// The controller says something that is not understood.
     #[error("the controller's answer is not understood ({0}): have both the same version of this program?")]
     Malformed(String),
@@ -37,15 +57,21 @@ pub enum ClientError {
 impl ClientError {
     /// The controller was there and said no: asking again gives the same.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused { status, .. } if (400..500).contains(status))
+        match self {
+            Self::Refused { status, .. } => (400..500).contains(status),
+            Self::Call(CallError::Tls { reason, .. }) => {
+                *reason == rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)
+            }
+            _ => false,
+        }
     }
 }
 
-/// Asks one controller.
+/// Asks the controller that leads, over a connection that stays open between questions.
 pub struct Client {
-    place: String,
-    config: Arc<rustls::ClientConfig>,
+    caller: Several,
     token: Option<AccessToken>,
+    patience: Duration,
 }
 
 impl Client {
@@ -55,8 +81,8 @@ impl Client {
     /// TLS cannot be set up.
     pub fn new(address: &JoinAddress, token: Option<AccessToken>) -> Result<Self, ClientError> {
         let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
-        let config = Arc::new(fingerprint_config(address.fingerprint(), time)?);
-        Ok(Self { place: address.host_and_port(), config, token })
+        let caller = Several::new(address, fingerprint_config(address.fingerprint(), time)?);
+        Ok(Self { caller, token, patience: PATIENCE })
     }
 
     /// As a worker.
@@ -64,8 +90,49 @@ impl Client {
     /// # Errors
     /// TLS cannot be set up.
     pub fn of_worker(address: &JoinAddress, credentials: &Credentials) -> Result<Self, ClientError> {
-        let config = Arc::new(worker_config(credentials)?);
-        Ok(Self { place: address.host_and_port(), config, token: None })
+        let caller = Several::new(address, worker_config(credentials)?);
+        Ok(Self { caller, token: None, patience: PATIENCE })
+    }
+
+    /// As a worker that asks another worker, at `HOST:PORT`.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn of_peer(place: &str, credentials: &Credentials) -> Result<Self, ClientError> {
+        let caller = Several::one(place.to_owned(), between_workers_config(credentials)?);
+        Ok(Self { caller, token: None, patience: PATIENCE_WITH_PEERS })
+    }
+
+    /// Waits no longer than this for an answer: what is on its way over a connection that is cut is asked again over another one.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Does not wait for somebody to lead where nobody does: the next question finds out.
+    #[must_use]
+    pub fn at_once(self) -> Self {
+        Self { caller: self.caller.at_once(), ..self }
+    }
+
+    /// `HOST:PORT` of the controller that was asked last.
+    pub fn place(&self) -> String {
+        self.caller.place()
+    }
+
+    /// Asks another controller from now on, where there is one: this one says what is not so any more.
+    pub fn turn_from(&self, place: &str) {
+        self.caller.turn_from(place);
+    }
+
+    /// Has the next question make a connection, with the certificate that there is then.
+    pub fn reconnect(&self) {
+        self.caller.reconnect();
+    }
+
+    /// Connections that were made so far.
+    pub fn connections(&self) -> u64 {
+        self.caller.connections()
     }
 
     /// Asks for JSON.
@@ -73,7 +140,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        parsed(&self.bytes("GET", path, b"")?)
+        parsed(&self.bytes("GET", path, b"", Repeat::Allowed)?)
     }
 
     /// Sends JSON.
@@ -82,7 +149,20 @@ impl Client {
     /// See [`ClientError`].
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).map_err(|error| ClientError::Malformed(error.to_string()))?;
-        parsed(&self.bytes("POST", path, &body)?)
+        parsed(&self.bytes("POST", path, &body, Repeat::Refused)?)
+    }
+
+    /// Sends JSON that may be heard twice, where the connection is lost.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn post_again<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).map_err(|error| ClientError::Malformed(error.to_string()))?;
+        parsed(&self.bytes("POST", path, &body, Repeat::Allowed)?)
     }
 
     /// Ends or removes something.
@@ -90,7 +170,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        parsed(&self.bytes("DELETE", path, b"")?)
+        parsed(&self.bytes("DELETE", path, b"", Repeat::Refused)?)
     }
 
     /// Sends a file.
@@ -98,37 +178,112 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn put(&self, path: &str, bytes: &[u8]) -> Result<(), ClientError> {
-        self.bytes("PUT", path, bytes).map(drop)
+        self.bytes("PUT", path, bytes, Repeat::Allowed).map(drop)
     }
 
-    /// Fetches a blob of a known size.
+    /// Sends a file as it is read; how many bytes it has.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; [`ClientError::File`] where it cannot be read.
+    pub fn put_file(&self, path: &str, file: &Path) -> Result<u64, ClientError> {
+        let unreadable = |source| ClientError::File { path: file.to_owned(), source };
+        let length = File::open(file).and_then(|file| file.metadata()).map_err(unreadable)?.len();
+        let call = Call { method: "PUT", path, token: self.token.as_ref(), body: b"" };
+        let patience = self.patience + Duration::from_secs(length / SLOWEST);
+        let again = |error: &CallError| matches!(error, CallError::Unreachable { .. });
+        let send = |caller: &Caller| {
+            // One that is gone since is told as one that has become shorter.
+            let content = File::open(file).ok();
+            let mut content: Box<dyn Read> = content.map_or(Box::new(io::empty()), |file| Box::new(file));
+            caller.send_all_of(&call, &mut content, length, patience)
+        };
+        accepted(self.caller.find(send, again)?)?;
+        Ok(length)
+    }
+
+    /// Sends bytes that may be heard twice, and gets JSON.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn blob(&self, digest: &str, size: u64) -> Result<Vec<u8>, ClientError> {
-        let mut all = Vec::new();
-        while (all.len() as u64) < size {
-            let part = self.bytes("GET", &format!("/v1/blobs/{digest}?offset={}", all.len()), b"")?;
-            if part.is_empty() || part.len() as u64 > CHUNK {
-                return Err(ClientError::Malformed(format!("{} bytes of a file", part.len())));
-            }
-            all.extend(part);
-        }
-        Ok(all)
+    pub fn post_bytes<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, ClientError> {
+        parsed(&self.bytes("POST", path, bytes, Repeat::Allowed)?)
     }
 
-    fn bytes(&self, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, ClientError> {
-        let call = Call { method, path, token: self.token.as_ref(), body };
-        let Answer { status, body } = call.send(&self.place, &self.config, PATIENCE)?;
-        if (200..300).contains(&status) {
-            return Ok(body);
-        }
-        let text = match serde_json::from_slice::<Refused>(&body) {
-            Ok(refused) => refused.error,
-            Err(_) => format!("the controller answers {status}: {}", String::from_utf8_lossy(&body)),
-        };
-        Err(ClientError::Refused { status, text })
+    /// Asks for bytes.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn content(&self, path: &str) -> Result<Vec<u8>, ClientError> {
+        self.bytes("GET", path, b"", Repeat::Allowed)
     }
+
+    /// Sends bytes and gets JSON.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn put_for<T: DeserializeOwned>(&self, path: &str, bytes: &[u8]) -> Result<T, ClientError> {
+        parsed(&self.bytes("PUT", path, bytes, Repeat::Refused)?)
+    }
+
+    /// A blob of a known size, fetched part by part while it is read.
+    pub fn blob(&self, digest: &str, size: u64) -> BlobReader<'_> {
+        BlobReader { client: self, digest: digest.to_owned(), size, offset: 0, part: io::Cursor::default() }
+    }
+
+    fn bytes(&self, method: &str, path: &str, body: &[u8], repeat: Repeat) -> Result<Vec<u8>, ClientError> {
+        let call = Call { method, path, token: self.token.as_ref(), body };
+        accepted(self.caller.send(&call, self.patience, repeat)?)
+    }
+}
+
+/// The body of an answer that says yes.
+fn accepted(Answer { status, body }: Answer) -> Result<Vec<u8>, ClientError> {
+    if (200..300).contains(&status) {
+        return Ok(body);
+    }
+    let text = match serde_json::from_slice::<Refused>(&body) {
+        Ok(refused) => refused.error,
+        Err(_) => format!("the controller answers {status}: {}", String::from_utf8_lossy(&body)),
+    };
+    Err(ClientError::Refused { status, text })
+}
+
+/// See [`Client::blob`]. An error of the client is within the one of reading.
+pub struct BlobReader<'a> {
+    client: &'a Client,
+    digest: String,
+    size: u64,
+    offset: u64,
+    part: io::Cursor<Vec<u8>>,
+}
+
+impl Read for BlobReader<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.part.position() == self.part.get_ref().len() as u64 && self.offset < self.size {
+            let path = format!("/v1/blobs/{}?offset={}", self.digest, self.offset);
+            let part = self.client.content(&path).map_err(io::Error::other)?;
+            if part.is_empty() || part.len() as u64 > CHUNK {
+                let error = ClientError::Malformed(format!("{} bytes of a file", part.len()));
+                return Err(io::Error::other(error));
+            }
+            self.offset += part.len() as u64;
+            self.part = io::Cursor::new(part);
+        }
+        self.part.read(into)
+    }
+}
+
+/// A name as a part of a path.
+pub fn segment(name: &str) -> String {
+    name.bytes().fold(String::with_capacity(name.len()), |mut text, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                text.push(char::from(byte))
+            }
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+        text
+    })
 }
 
 fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ClientError> {

@@ -1,34 +1,73 @@
 //! The controller: takes workflows, says which worker of the cluster has which worker of a plan, and coordinates the runs.
 //!
 //! It can die at any time: the workers go on, and the next process on the same folder takes their runs over.
+mod admission;
+mod changing;
+mod cuts;
+mod detection;
 mod drive;
+mod figures;
+mod health;
 mod launcher;
+mod logs;
+mod metrics;
+mod notices;
+mod openapi;
+mod page;
+mod parts;
+mod people;
 mod placing;
+mod planning;
+mod receiving;
+mod removal;
+mod replanning;
+mod results;
 mod runs;
+mod samples;
 mod server;
-mod tls;
+mod sharing;
+mod sources;
+mod stand_by;
+pub(crate) mod tls;
+mod waiting;
+mod ways;
 mod workers;
 
 use crate::api::{Event, LogLine};
 use crate::blobs::{BlobError, Blobs};
-use crate::facts::{Facts, FactsError};
+use crate::facts::{Document, Facts, FactsError};
 use rustix::fs::{FlockOperation, flock};
-use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tidemill_app::metrics::MetricsPort;
+use tidemill_app::otlp::Exporter;
+use tidemill_app::state_place::StatePlace;
 use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{Exchange, RunError};
 use tidemill_identity::{AccessToken, Authority, IdentityError, JoinAddress, Lifetimes, Timestamp};
 use tidemill_link::remote::{Credentials, RemoteError};
+use tokio::sync::Semaphore;
 
+pub use detection::Detection;
+pub use openapi::document as openapi_document;
+pub use removal::Keeping;
+pub(crate) use results::Which;
 pub(crate) use runs::LiveRun;
+pub(crate) use server::Behind;
+pub use stand_by::StandBy;
+pub use tidemill_postgres::{
+    Address as StoreAddress, AddressError as StoreAddressError, Announcement, Candidate, Lead, Leader,
+    PostgresError, Standing,
+};
 pub(crate) use workers::LiveWorker;
 
-/// Lines of logs that are kept of each run.
-const MOST_LINES: usize = 2_000;
+/// Requests that wait for events at once: each holds a thread.
+const MOST_WAITERS: usize = 128;
 
 /// Where a controller is.
 #[derive(Debug, Clone)]
@@ -41,6 +80,31 @@ pub struct ControllerOptions {
     pub listen_hosts: String,
     /// Names and addresses by which others reach it; the first one is in the address that it tells.
     pub names: Vec<String>,
+    /// Where it also serves metrics, without TLS and to whoever reaches it.
+    pub metrics: Option<Arc<MetricsPort>>,
+    /// What is kept of runs that have ended.
+    pub keeping: Keeping,
+    /// Which silence means that a worker is lost.
+    pub detection: Detection,
+    /// How fast plans are judged and changed, 1 being as they should be: at 2 it is looked twice as often, and waited half as long.
+    pub replan_pace: f64,
+    /// Some records of every run are traced.
+    pub traced: Option<Traced>,
+}
+
+/// How records of runs are traced.
+#[derive(Clone)]
+pub struct Traced {
+    /// Share of the records of each source, 0 to 1.
+    pub share: f64,
+    /// Sends what happened to them.
+    pub exporter: Arc<Exporter>,
+}
+
+impl std::fmt::Debug for Traced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Traced").field("share", &self.share).finish_non_exhaustive()
+    }
 }
 
 /// Why a controller cannot begin or go on.
@@ -57,6 +121,14 @@ pub enum ControllerError {
     /// Another process has the folder.
     #[error("another controller has `{0}`: end it first")]
     Taken(PathBuf),
+    /// The folder is that of a controller on its own.
+    #[error(
+        "`{0}` has a cluster of its own (`cluster.json`), and what it knows is not taken over into PostgreSQL: name another folder"
+    )]
+    OnItsOwn(PathBuf),
+    /// What several controllers share.
+    #[error(transparent)]
+    Shared(#[from] PostgresError),
     /// Identities.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -92,24 +164,64 @@ pub(crate) struct Shared {
     pub(crate) credentials: Credentials,
     pub(crate) address: JoinAddress,
     pub(crate) facts: Facts,
+    /// What it leads with, where there are several controllers.
+    pub(crate) lead: Option<Arc<Lead>>,
     pub(crate) blobs: Blobs,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) exchange_port: u16,
+    /// When this process began to hear its workers.
+    pub(crate) begun: std::time::Instant,
     pub(crate) workers: Mutex<BTreeMap<String, LiveWorker>>,
+    /// Counts workers that came, went or moved.
+    pub(crate) worker_changes: AtomicU64,
+    /// Processors of each worker, as it told last.
+    pub(crate) processors: Mutex<BTreeMap<String, f64>>,
     pub(crate) runs: Mutex<BTreeMap<String, LiveRun>>,
-    logs: Mutex<BTreeMap<String, VecDeque<LogLine>>>,
+    /// Which silence means that a worker is lost.
+    pub(crate) detection: Detection,
+    /// Held while a workflow is planned.
+    pub(crate) planning: Mutex<()>,
+    /// Times as fast as plans are judged and changed.
+    pub(crate) replan_pace: f64,
+    pub(crate) replanners: Mutex<replanning::Replanners>,
+    pub(crate) watching: Mutex<figures::Watching>,
+    /// What runs send between workers.
+    pub(crate) traffic: Mutex<Arc<ways::Traffic>>,
+    /// What this process has counted.
+    pub(crate) counts: metrics::Counts,
+    pub(crate) keeping: Keeping,
+    pub(crate) traced: Option<Traced>,
+    pub(crate) removing: Mutex<()>,
+    pub(crate) takers: Mutex<sources::Takers>,
+    pub(crate) parts: parts::Parts,
+    pub(crate) probes: Mutex<health::Probes>,
+    /// Bytes of files of workflows that were sent.
+    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) logs: logs::Logs,
+    /// Runs of which it was told that they wait.
+    pub(crate) waited: Mutex<BTreeSet<String>>,
+    /// Places for those who wait for events.
+    pub(crate) waiters: Arc<Semaphore>,
     /// Wakes who waits for events.
     happened: Condvar,
     happenings: Mutex<u64>,
     pub(crate) is_ending: AtomicBool,
-    _lock: File,
+    lock: File,
+}
+
+/// Something that is told: what kind of event, of which run and worker.
+pub(crate) struct Happened<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) run: Option<&'a str>,
+    pub(crate) worker: Option<&'a str>,
+    pub(crate) text: String,
 }
 
 /// A controller at work.
 pub struct Controller {
     shared: Arc<Shared>,
     server: server::Server,
-    watcher: Option<std::thread::JoinHandle<()>>,
+    watchers: Vec<std::thread::JoinHandle<()>>,
 }
 
 fn folder_error(path: &Path) -> impl Fn(std::io::Error) -> ControllerError {
@@ -122,13 +234,33 @@ impl Controller {
     /// # Errors
     /// The folder is taken or damaged, or an address cannot be listened on.
     pub fn start(options: &ControllerOptions) -> Result<Self, ControllerError> {
+        Self::begin(options, None)
+    }
+
+    /// The same where several controllers share what they must not forget, for the one that leads. Its folder is a cache then, besides the key
+    /// of the authority. It is to be ended when [`Controller::lead_ended`] says so.
+    ///
+    /// # Errors
+    /// As [`Controller::start`]; what is shared cannot be reached.
+    pub fn lead(options: &ControllerOptions, lead: Lead) -> Result<Self, ControllerError> {
+        Self::begin(options, Some(Arc::new(lead)))
+    }
+
+    fn begin(options: &ControllerOptions, lead: Option<Arc<Lead>>) -> Result<Self, ControllerError> {
         let folder = options.folder.clone();
-        std::fs::create_dir_all(&folder).map_err(folder_error(&folder))?;
-        let lock = File::create(folder.join("lock")).map_err(folder_error(&folder))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| ControllerError::Taken(folder.clone()))?;
+        if lead.is_some() && folder.join("cluster.json").exists() {
+            return Err(ControllerError::OnItsOwn(folder));
+        }
+        let lock = take(&folder)?;
         let now = Timestamp::now();
-        let authority = Authority::open_or_create(&folder.join("identities"), Lifetimes::default(), now)?;
+        let (identities, lifetimes) = (folder.join("identities"), Lifetimes::default());
+        let authority = match &lead {
+            Some(lead) => {
+                let register = Box::new(sharing::SharedRegister(Arc::clone(lead)));
+                Authority::open_or_create_shared(&identities, register, lifetimes, now)?
+            }
+            None => Authority::open_or_create(&identities, lifetimes, now)?,
+        };
         let names: Vec<&str> = options.names.iter().map(String::as_str).collect();
         let first = names.first().copied().unwrap_or("localhost");
         let credentials = Credentials::with(
@@ -144,37 +276,91 @@ impl Controller {
         let port = listener.local_addr().map_or(0, |address| address.port());
         let address =
             authority.join_address(first, port).map_err(|error| ControllerError::Name(error.to_string()))?;
+        let runs_folder = folder.join("runs");
+        let blobs = Blobs::open(&folder.join("blobs"))?;
+        let (facts, blobs) = match &lead {
+            Some(lead) => {
+                // What lies there is of the time when this one led before.
+                remove(&runs_folder)?;
+                (Facts::shared(lead)?, blobs.beyond(Box::new(sharing::SharedFiles::open(lead)?)))
+            }
+            None => (Facts::open(&folder)?, blobs),
+        };
+        let logs = logs::Logs::new(&runs_folder, lead.as_ref());
         let shared = Arc::new(Shared {
-            facts: Facts::open(&folder)?,
-            blobs: Blobs::open(&folder.join("blobs"))?,
+            facts,
+            lead,
+            blobs,
             folder,
             authority,
             credentials,
             address,
             exchange: Arc::new(exchange),
             exchange_port,
+            begun: waiting::instant(),
             workers: Mutex::default(),
+            worker_changes: AtomicU64::new(0),
+            processors: Mutex::default(),
             runs: Mutex::default(),
-            logs: Mutex::default(),
+            detection: options.detection,
+            planning: Mutex::default(),
+            replan_pace: options.replan_pace,
+            replanners: Mutex::new(replanning::Replanners::new()),
+            watching: Mutex::new(figures::Watching::new()),
+            traffic: Mutex::default(),
+            counts: metrics::Counts::default(),
+            keeping: options.keeping,
+            traced: options.traced.clone(),
+            removing: Mutex::default(),
+            takers: Mutex::default(),
+            parts: parts::Parts::default(),
+            probes: Mutex::default(),
+            sent_bytes: AtomicU64::new(0),
+            logs,
+            waited: Mutex::default(),
+            waiters: Arc::new(Semaphore::new(MOST_WAITERS)),
             happened: Condvar::new(),
             happenings: Mutex::new(0),
             is_ending: AtomicBool::new(false),
-            _lock: lock,
+            lock,
         });
+        let asked = Arc::downgrade(&shared);
+        shared.exchange.admit_only(move |greeting, identity| match asked.upgrade() {
+            Some(shared) => admission::may_be(&shared, greeting, identity),
+            None => Err("this controller ends".to_owned()),
+        });
+        shared.finish_removals();
         let server = server::Server::start(&shared, listener)
             .map_err(|source| ControllerError::Listen { address: options.listen.clone(), source })?;
-        let watched = Arc::clone(&shared);
-        let watcher = std::thread::Builder::new()
-            .name("tm-workers".into())
-            .spawn(move || workers::watch(&watched))
-            .map_err(folder_error(&shared.folder))?;
+        let watching = |name: &str, watch: fn(&Arc<Shared>)| {
+            let watched = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || watch(&watched));
+            thread.map_err(folder_error(&shared.folder))
+        };
+        let watchers = vec![
+            watching("tm-workers", workers::watch)?,
+            watching("tm-keep", removal::watch)?,
+            watching("tm-notices", notices::watch)?,
+            watching("tm-replanning", replanning::watch)?,
+            watching("tm-figures", figures::watch)?,
+        ];
+        if let Some(port) = &options.metrics {
+            let told = Arc::downgrade(&shared);
+            port.serve(move || told.upgrade().map_or(Ok(String::new()), |shared| metrics::text(&shared)))
+                .map_err(folder_error(&shared.folder))?;
+        }
         runs::resume(&shared);
-        Ok(Self { shared, server, watcher: Some(watcher) })
+        Ok(Self { shared, server, watchers })
     }
 
     /// Where workers join and people ask.
     pub fn address(&self) -> &JoinAddress {
         &self.shared.address
+    }
+
+    /// Why it leads no more; none: it does, or it is the only one.
+    pub fn lead_ended(&self) -> Option<String> {
+        self.shared.lead.as_ref()?.ended()
     }
 
     /// The access token of the first admin: told once, ever.
@@ -191,10 +377,32 @@ impl Controller {
         self.shared.wake();
         runs::step_down(&self.shared);
         self.server.end();
-        if let Some(watcher) = self.watcher.take() {
+        for watcher in self.watchers.drain(..) {
             watcher.thread().unpark();
-            let _ = watcher.join();
+            let _ = watcher.join(); // what it panicked of was told
         }
+        if let Some(lead) = &self.shared.lead {
+            lead.give_up();
+            // This process may lead again, and somebody who asked may still hold what this one had.
+            let _ = flock(&self.shared.lock, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// Nobody else has the folder from now on, until what is returned is dropped.
+fn take(folder: &Path) -> Result<File, ControllerError> {
+    // What lies there is nobody else's: tokens, numbers of runs, logs, files of workflows.
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(folder_error(folder))?;
+    let lock = File::create(folder.join("lock")).map_err(folder_error(folder))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| ControllerError::Taken(folder.to_owned()))?;
+    Ok(lock)
+}
+
+fn remove(folder: &Path) -> Result<(), ControllerError> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(folder_error(folder)(error)),
+        _ => Ok(()),
     }
 }
 
@@ -210,27 +418,73 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Acquire)
+            || self.lead.as_ref().is_some_and(|lead| lead.ended().is_some())
+    }
+
+    /// Counts the controllers that led; 0: there is one.
+    pub(crate) fn term(&self) -> i64 {
+        self.lead.as_ref().map_or(0, |lead| lead.term())
+    }
+
+    /// Where the state of a run is kept.
+    pub(crate) fn state_place(&self, run: &str) -> StatePlace {
+        match &self.lead {
+            Some(lead) => sharing::SharedState::place(lead, run),
+            None => StatePlace::Folder(self.run_folder(run).join("state")),
+        }
+    }
+
+    /// How long a worker that was there before this process is waited for: it has to find this controller first, where there are several.
+    pub(crate) fn expected(&self) -> Duration {
+        let times = if self.lead.is_some() { 4 } else { 2 };
+        times * self.detection.time
     }
 
     /// Says what happened: kept, logged, and told to who waits.
     pub(crate) fn tell(&self, kind: &str, run: Option<&str>, worker: Option<&str>, text: &str) {
-        tracing::info!(kind, run, worker, "{text}");
+        let happened = Happened { kind, run, worker, text: text.to_owned() };
+        self.tell_all(vec![happened], |_| {});
+    }
+
+    /// The same of many things that follow from one change: the disk is waited for once.
+    pub(crate) fn tell_all(&self, happened: Vec<Happened<'_>>, change: impl FnOnce(&mut Document)) {
+        let time = tidemill_app::machine::now();
         let kept = self.facts.change(|document| {
-            document.event_number += 1;
-            let event = Event {
-                number: document.event_number,
-                time: tidemill_app::machine::now(),
-                kind: kind.to_owned(),
-                run: run.map(str::to_owned),
-                worker: worker.map(str::to_owned),
-                text: text.to_owned(),
-            };
-            document.events.push(event);
+            change(document);
+            for Happened { kind, run, worker, text } in &happened {
+                document.event_number += 1;
+                let event = Event {
+                    number: document.event_number,
+                    time: time.clone(),
+                    kind: (*kind).to_owned(),
+                    run: run.map(str::to_owned),
+                    worker: worker.map(str::to_owned),
+                    text: text.clone(),
+                };
+                document.events.push_back(Arc::new(event));
+            }
         });
         if let Err(error) = kept {
-            tracing::error!("an event cannot be kept: {error}");
+            tracing::error!("what happened cannot be kept: {error}");
+        }
+        for Happened { kind, run, worker, text } in happened {
+            self.told(kind, run, worker, &text, &time);
         }
         self.wake();
+    }
+
+    fn told(&self, kind: &str, run: Option<&str>, worker: Option<&str>, text: &str, time: &str) {
+        tracing::info!(kind, run, worker, "{text}");
+        self.counts.event(kind);
+        if let Some(run) = run {
+            if kind == "run_waits" {
+                locked(&self.waited).insert(run.to_owned());
+            }
+            let (level, worker) = (Some("EVENT".to_owned()), worker.map(str::to_owned));
+            let time = Some(time.to_owned());
+            let line = LogLine { run: run.to_owned(), worker, level, time, ..LogLine::saying(text) };
+            self.log(None, vec![line]);
+        }
     }
 
     fn wake(&self) {
@@ -243,7 +497,7 @@ impl Shared {
         let behind = || -> Vec<Event> {
             self.facts.look(|document| {
                 let events = document.events.iter().filter(|event| event.number > after);
-                events.cloned().collect()
+                events.map(|event| Event::clone(event)).collect()
             })
         };
         let held = locked(&self.happenings);
@@ -255,25 +509,5 @@ impl Shared {
         let waited = self.happened.wait_timeout_while(held, wait, |now| *now == before);
         drop(waited);
         behind()
-    }
-
-    /// Keeps lines of the logs of a run.
-    pub(crate) fn log(&self, worker: Option<&str>, lines: Vec<LogLine>) {
-        let mut logs = locked(&self.logs);
-        for line in lines {
-            let of_run = logs.entry(line.run.clone()).or_default();
-            let number = of_run.back().map_or(1, |last: &LogLine| last.number + 1);
-            of_run.push_back(LogLine { number, worker: worker.map(str::to_owned), ..line });
-            if of_run.len() > MOST_LINES {
-                of_run.pop_front();
-            }
-        }
-    }
-
-    /// Lines of the logs of a run behind a number.
-    pub(crate) fn logs(&self, run: &str, after: u64) -> Vec<LogLine> {
-        let logs = locked(&self.logs);
-        let lines = logs.get(run).into_iter().flatten().filter(|line| line.number > after);
-        lines.cloned().collect()
     }
 }

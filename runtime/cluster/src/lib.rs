@@ -6,7 +6,10 @@
 //! | who takes workflows and decides? | [`controller`] |
 //! | who runs stages on a machine? | [`agent`] |
 //! | how is the controller asked? | [`client`] |
-//! | which files does a workflow need? | [`bundle`], [`blobs`] |
+//! | what does a run do now? | [`figures`] |
+//! | should it have another plan? | [`replanning`] |
+//! | what does a monitoring system see? | [`metrics`] |
+//! | which files does a workflow need? | [`bundle`], [`blobs`], [`parcel`] |
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 pub mod agent;
@@ -16,3 +19,11 @@ pub mod bundle;
 pub mod client;
 pub mod controller;
 mod facts;
+pub mod figures;
+#[doc(hidden)]
+pub mod heard;
+pub mod metrics;
+pub mod parcel;
+pub mod replanning;
+mod run_id;
+mod serving;

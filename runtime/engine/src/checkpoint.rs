@@ -1,21 +1,26 @@
 //! Checkpoints that outlive the process: what another process needs to continue the run.
 //!
 //! A checkpoint is of one epoch: everything before it is durable in all sinks. It has the past of every stateful stage up to
-//! that epoch (a snapshot and the calls since, of which only the new ones are written), where every source stood, and
-//! what every sink has committed, which may be more: a sink drops the rows of epochs that it knows, so that what is repeated from
-//! the checkpoint on comes out once. Nothing is written on the threads of the slots.
+//! that epoch (a snapshot and the calls since, of which only the new ones are written), where every source stood, and what every
+//! sink had committed at just that epoch, however far it has come since: whoever continues takes back what is behind, so that
+//! what is repeated from the checkpoint on comes out once. Only of a sink that takes nothing back there is what it has committed by
+//! now, which may be more: it drops the rows of epochs that it knows. Nothing is written on the threads of the slots.
 //!
 //! Repeating needs sources that can be read again and epochs that depend on the records alone ([`crate::Cut`]).
 use crate::clock::Nanoseconds;
 use crate::frame::Epoch;
 use crate::store::{Call, EpochLog};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
+use arrow_schema::SchemaRef;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Cursor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_operators::api::{OperatorError, Stateful};
 
 /// Keeps checkpoints, one after the other.
 pub trait CheckpointWriter: Send {
@@ -24,6 +29,11 @@ pub trait CheckpointWriter: Send {
     /// # Errors
     /// Why it cannot be written, and what to do. The one before must still hold; the run tries again for a while.
     fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String>;
+    /// What the last call of [`CheckpointWriter::write`], however it ended, means for the journals of sources that other machines
+    /// read, by source.
+    fn journals(&mut self) -> BTreeMap<String, JournalOrder> {
+        BTreeMap::new()
+    }
     /// Reads the last checkpoint again, for a host that is started again while the others go on.
     ///
     /// # Errors
@@ -32,6 +42,20 @@ pub trait CheckpointWriter: Send {
         Err("what keeps the checkpoints of this run cannot read them".to_owned())
     }
 }
+
+/// What becomes of the journal of a source, on the machine that reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JournalOrder {
+    /// No checkpoint needs what is before this place in it; the stream is read on.
+    Release(u64),
+    /// Nothing more is taken from the stream: for too long no checkpoint could be written.
+    Hold,
+    /// Nobody goes back to where it would be needed.
+    Forget,
+}
+
+/// Follows such orders, by source.
+pub type FollowJournals = Arc<dyn Fn(&BTreeMap<String, JournalOrder>) + Send + Sync>;
 
 /// A run that another process can continue.
 pub struct Durability {
@@ -60,6 +84,8 @@ pub struct Checkpoint {
     pub sinks: BTreeMap<String, SinkPast>,
     /// Dead letters.
     pub letters: LettersPast,
+    /// Restarts of slots in this process.
+    pub restarts: u64,
 }
 
 /// What has become of the state of a stage.
@@ -93,6 +119,9 @@ pub struct LettersPast {
     pub epoch: Epoch,
     /// What the writer continues from.
     pub token: Option<Vec<u8>>,
+    /// How many those are, of all processes.
+    #[serde(default)]
+    pub count: u64,
 }
 
 /// A checkpoint to continue from.
@@ -121,64 +150,151 @@ pub struct StagePast {
     pub calls: Vec<Vec<u8>>,
 }
 
-/// What is written in front of each call.
+/// What is written in front of calls.
 #[derive(Serialize, Deserialize)]
 enum Head {
+    /// Calls in order; their rows follow, in streams of so many bytes.
+    Calls { calls: Vec<Called>, streams: Vec<usize> },
+    /// One call, as versions before wrote it; its rows follow.
     Apply { epoch: Epoch, port: usize, bytes: usize },
+    /// As above, without rows.
     Advance { epoch: Epoch, watermark: i64 },
 }
 
-/// Calls as bytes: for each a line of JSON, then its rows as an Arrow IPC stream.
+#[derive(Serialize, Deserialize)]
+enum Called {
+    /// Its rows are the next batch of this stream.
+    Apply {
+        epoch: Epoch,
+        port: usize,
+        stream: usize,
+    },
+    Advance {
+        epoch: Epoch,
+        watermark: i64,
+    },
+}
+
+/// Replaces the state of an operator by a snapshot. Whoever kept it may have it damaged: where the operator, or what reads columns for it, panics
+/// at it, that is an error too. The operator is of no use afterwards.
+pub(crate) fn restore(operator: &mut dyn Stateful, snapshot: &[u8]) -> Result<(), OperatorError> {
+    catch_unwind(AssertUnwindSafe(|| operator.restore(snapshot))).unwrap_or_else(|_| {
+        Err(OperatorError::new("the snapshot is damaged: start the run from the beginning"))
+    })
+}
+
+/// Calls as bytes: a line of JSON, then their rows as Arrow IPC streams, one for each schema: a schema takes more bytes than a
+/// few rows. What several calls of this function give may stand one behind the other.
 pub(crate) fn encode(calls: &[(Epoch, Call)]) -> Result<Vec<u8>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("a call cannot be written: {error}");
-    let mut out = Vec::new();
+    if calls.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut writers: Vec<(SchemaRef, StreamWriter<Vec<u8>>)> = Vec::new();
+    let mut called = Vec::with_capacity(calls.len());
     for (epoch, call) in calls {
-        let mut rows = Vec::new();
-        let head = match call {
-            Call::Advance(watermark) => Head::Advance { epoch: *epoch, watermark: *watermark },
-            Call::Apply(port, batch) => {
-                let mut writer =
-                    StreamWriter::try_new(&mut rows, &batch.schema()).map_err(|error| failed(&error))?;
-                writer.write(batch).and_then(|()| writer.finish()).map_err(|error| failed(&error))?;
-                drop(writer);
-                Head::Apply { epoch: *epoch, port: *port, bytes: rows.len() }
+        let epoch = *epoch;
+        let (port, batch) = match call {
+            Call::Advance(watermark) => {
+                called.push(Called::Advance { epoch, watermark: *watermark });
+                continue;
+            }
+            Call::Apply(port, batch) => (*port, batch),
+        };
+        let schema = batch.schema();
+        let stream = match writers.iter().position(|(known, _)| *known == schema) {
+            Some(stream) => stream,
+            None => {
+                let writer = StreamWriter::try_new(Vec::new(), &schema).map_err(|error| failed(&error))?;
+                writers.push((schema, writer));
+                writers.len() - 1
             }
         };
-        serde_json::to_writer(&mut out, &head).map_err(|error| failed(&error))?;
-        out.push(b'\n');
-        out.extend_from_slice(&rows);
+        writers[stream].1.write(batch).map_err(|error| failed(&error))?;
+        called.push(Called::Apply { epoch, port, stream });
     }
+    let streams = writers.into_iter().map(|(_, writer)| writer.into_inner());
+    let streams: Vec<Vec<u8>> = streams.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
+    let head = Head::Calls { calls: called, streams: streams.iter().map(Vec::len).collect() };
+    let mut out = serde_json::to_vec(&head).map_err(|error| failed(&error))?;
+    out.push(b'\n');
+    streams.iter().for_each(|stream| out.extend_from_slice(stream));
     Ok(out)
+}
+
+fn damaged(error: &dyn std::fmt::Display) -> String {
+    format!("calls of the state cannot be read: {error}")
+}
+
+fn cut_off() -> String {
+    damaged(&"they are cut off")
+}
+
+/// The stream of so many bytes that stands in front.
+fn rows_of<'a>(left: &mut &'a [u8], bytes: usize) -> Result<StreamReader<Cursor<&'a [u8]>>, String> {
+    let (rows, rest) = left.split_at_checked(bytes).ok_or_else(cut_off)?;
+    *left = rest;
+    StreamReader::try_new(Cursor::new(rows), None).map_err(|error| damaged(&error))
 }
 
 /// The calls that [`encode`] wrote.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<(Epoch, Call)>, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("calls of the state cannot be read: {error}");
-    let (mut calls, mut left) = (Vec::new(), bytes);
+    // Arrow checks what it reads, but not everywhere: what it panics at is damaged too.
+    catch_unwind(|| decode_calls(bytes)).unwrap_or_else(|_| Err(damaged(&"their rows are none")))
+}
+
+fn decode_calls(bytes: &[u8]) -> Result<Vec<(Epoch, Call)>, String> {
+    let (mut all, mut left) = (Vec::new(), bytes);
     while !left.is_empty() {
-        let end = left.iter().position(|byte| *byte == b'\n').ok_or_else(|| failed(&"they are cut off"))?;
-        let head: Head = serde_json::from_slice(&left[..end]).map_err(|error| failed(&error))?;
+        let end = left.iter().position(|byte| *byte == b'\n').ok_or_else(cut_off)?;
+        let head: Head = serde_json::from_slice(&left[..end]).map_err(|error| damaged(&error))?;
         left = &left[end + 1..];
         match head {
-            Head::Advance { epoch, watermark } => calls.push((epoch, Call::Advance(watermark))),
+            Head::Calls { calls, streams } => {
+                let mut readers = Vec::with_capacity(streams.len());
+                for bytes in streams {
+                    readers.push(rows_of(&mut left, bytes)?);
+                }
+                for call in calls {
+                    all.push(match call {
+                        Called::Advance { epoch, watermark } => (epoch, Call::Advance(watermark)),
+                        Called::Apply { epoch, port, stream } => {
+                            let next =
+                                readers.get_mut(stream).and_then(Iterator::next).ok_or_else(cut_off)?;
+                            (epoch, Call::Apply(port, next.map_err(|error| damaged(&error))?))
+                        }
+                    });
+                }
+            }
+            Head::Advance { epoch, watermark } => all.push((epoch, Call::Advance(watermark))),
             Head::Apply { epoch, port, bytes } => {
-                let (rows, rest) = left.split_at_checked(bytes).ok_or_else(|| failed(&"they are cut off"))?;
-                left = rest;
-                let reader =
-                    StreamReader::try_new(Cursor::new(rows), None).map_err(|error| failed(&error))?;
-                for batch in reader {
-                    calls.push((epoch, Call::Apply(port, batch.map_err(|error| failed(&error))?)));
+                for batch in rows_of(&mut left, bytes)? {
+                    all.push((epoch, Call::Apply(port, batch.map_err(|error| damaged(&error))?)));
                 }
             }
         }
     }
-    Ok(calls)
+    Ok(all)
+}
+
+/// Calls as this version writes them, for tests that change them.
+pub(crate) fn example() -> Result<Vec<u8>, String> {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "", "three words here"]));
+    let of =
+        |columns: Vec<(&str, ArrayRef)>| RecordBatch::try_from_iter(columns).map_err(|error| damaged(&error));
+    let both = of(vec![("n", Arc::clone(&numbers)), ("t", texts)])?;
+    encode(&[
+        (4, Call::Apply(0, of(vec![("n", numbers)])?)),
+        (4, Call::Advance(-5)),
+        (7, Call::Apply(1, both.slice(1, 2))),
+        (7, Call::Apply(1, both)),
+    ])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 
     #[test]
     fn calls_come_back_as_they_were() {
@@ -194,5 +310,33 @@ mod tests {
             let found = decode(&bytes[..cut]).map_or(0, |calls| calls.len());
             assert!(found < calls.len(), "{cut} bytes");
         }
+        // Objects of several checkpoints are put together.
+        let twice = [bytes.as_slice(), &bytes].concat();
+        assert_eq!(decode(&twice).expect("decodes").len(), 2 * calls.len());
+    }
+
+    #[test]
+    fn many_small_calls_share_a_schema() {
+        let row: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+        let batch = RecordBatch::try_from_iter([("n", row)]).expect("a batch");
+        let calls = |n: u64| (0..n).map(|epoch| (epoch, Call::Apply(0, batch.clone()))).collect::<Vec<_>>();
+        let bytes = |n| encode(&calls(n)).expect("encodes").len();
+        assert!((bytes(101) - bytes(1)) / 100 * 3 < bytes(1) * 2, "{} and {} bytes", bytes(1), bytes(101));
+    }
+
+    /// A state of the version before.
+    #[test]
+    fn calls_that_stand_one_by_one_are_read() {
+        let row: ArrayRef = Arc::new(Int64Array::from(vec![7]));
+        let batch = RecordBatch::try_from_iter([("n", row)]).expect("a batch");
+        let mut writer = StreamWriter::try_new(Vec::new(), &batch.schema()).expect("a writer");
+        writer.write(&batch).expect("written");
+        let rows = writer.into_inner().expect("ended");
+        let mut bytes =
+            format!("{{\"Apply\":{{\"epoch\":3,\"port\":1,\"bytes\":{}}}}}\n", rows.len()).into_bytes();
+        bytes.extend(rows);
+        bytes.extend(b"{\"Advance\":{\"epoch\":4,\"watermark\":-5}}\n");
+        let expected = [(3, Call::Apply(1, batch)), (4, Call::Advance(-5))];
+        assert_eq!(format!("{:?}", decode(&bytes).expect("decodes")), format!("{expected:?}"));
     }
 }

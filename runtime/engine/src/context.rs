@@ -7,6 +7,8 @@ use crate::letters::Letters;
 use crate::metrics::{StageMetrics, count};
 use crate::samples::Sampler;
 use crate::store::{EpochLogs, SnapshotStore};
+use crate::traces::{Happening, Tracer};
+use arrow_array::RecordBatch;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -100,6 +102,8 @@ pub(crate) struct SlotContext {
     pub(crate) letters: Arc<Letters>,
     /// Keeps records to be looked at, where that is wanted.
     pub(crate) sampler: Option<Arc<Sampler>>,
+    /// Follows a few records, where that is wanted.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// Where a test wants the slot to die.
     pub(crate) faults: Option<SlotFaults>,
     /// Above this, who fills the queues stops taking.
@@ -122,6 +126,26 @@ impl SlotContext {
     /// Has node `node` scheduled at `deadline`.
     pub(crate) fn wake_at(&self, deadline: Nanoseconds, node: usize) {
         self.deadlines.borrow_mut().insert((deadline, node));
+    }
+
+    /// Tells what happened to the traced records of a batch; see [`Tracer::happened`].
+    pub(crate) fn trace(
+        &self,
+        stage: &StageContext,
+        what: (Option<Happening>, Happening),
+        batch: &RecordBatch,
+        times: (Nanoseconds, Nanoseconds),
+    ) {
+        if let Some(tracer) = &self.tracer {
+            tracer.happened(&stage.instance, what, batch, times);
+        }
+    }
+
+    /// Names the traces of letters that came of a batch.
+    pub(crate) fn mark(&self, stage: &StageContext, batch: &RecordBatch, letters: &mut [DeadLetter]) {
+        if let Some(tracer) = &self.tracer {
+            tracer.mark(&stage.operator, batch, letters);
+        }
     }
 
     /// A place where the slot may have to die.

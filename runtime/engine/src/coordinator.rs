@@ -1,28 +1,33 @@
 //! The brain of a run: owns the lives of the slots and decides. Slots are started, restarted and ended in order by the hosts
 //! that have them; what is told and what is ordered is plain data (`crate::protocol`).
 mod checkpoints;
+mod ends;
 mod exchange;
 mod joining;
+mod keeping;
 mod lives;
+mod plausible;
+mod reception;
 mod remote;
 mod samples;
+mod standby;
 mod standing;
 
 pub(crate) use checkpoints::Checkpoints;
 pub use exchange::Exchange;
 pub use remote::{HostLauncher, Hosts, Listen};
 pub(crate) use remote::{RemoteHosts, Shown, Workers};
+pub use standby::{Ready, Standby};
 
-use crate::checkpoint::Past;
+use crate::checkpoint::{JournalOrder, Past};
 use crate::clock::AdjustedClock;
 use crate::failure::{RunError, operator_error};
 use crate::frame::{CLOSED, Epoch};
 use crate::graph::Graph;
-use crate::protocol::{Beginning, End, Notice, Order, Part};
+use crate::protocol::{Beginning, End, Notice, Order};
 use crate::report::RunFacts;
 use crate::store::EpochLogs;
-use checkpoints::Step;
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use lives::{HostLife, Phase, SlotLife};
 use remote::Joined;
 use std::collections::BTreeMap;
@@ -36,8 +41,10 @@ pub(crate) enum Event {
         host: usize,
         notice: Notice,
     },
-    /// A checkpoint is written, or why not.
-    Written(Result<(), String>),
+    /// A checkpoint is written (`false`: it is not to be kept), or why not.
+    Written(Result<bool, String>),
+    /// What follows for the journals of sources that hosts read.
+    Journals(BTreeMap<String, JournalOrder>),
     /// The last checkpoint, read again.
     Past(Result<Past, String>),
     /// A process wants to be a host.
@@ -82,6 +89,8 @@ pub(crate) struct Coordinator {
     hosts: Vec<HostLife>,
     /// The slots at both ends, by channel.
     channels: Vec<(usize, usize)>,
+    /// The instance of the receiving slot that takes from the channel.
+    takers: Vec<usize>,
     events: Receiver<Event>,
     is_stopping: bool,
     aborting: bool,
@@ -92,6 +101,11 @@ pub(crate) struct Coordinator {
     checkpoints: Option<Checkpoints>,
     /// The epoch that everything begins with.
     begin_at: Epoch,
+    /// Hosts have been told to keep what was sent from this epoch on, and are to be told of the second once every slot is as far: one
+    /// that began again before it asks for what is older.
+    kept_from: (Epoch, Epoch),
+    /// Counts what happened to slots.
+    moment: u64,
     /// Hosts whose sinks are closed.
     closed: BTreeMap<usize, Result<(), RunError>>,
     /// Hosts that are processes of their own, and what they are told first.
@@ -130,6 +144,7 @@ impl Coordinator {
             slots: slots.collect(),
             hosts: Vec::new(),
             channels: graph.channels.iter().map(|channel| (channel.from_slot, channel.to_slot)).collect(),
+            takers: (0..graph.channels.len()).map(|channel| graph.taker(channel)).collect(),
             events,
             is_stopping: false,
             aborting: false,
@@ -137,6 +152,8 @@ impl Coordinator {
             losses: BTreeMap::new(),
             checkpoints: None,
             begin_at: 0,
+            kept_from: (0, 0),
+            moment: 0,
             closed: BTreeMap::new(),
             remote: None,
             graph: graph.digest(),
@@ -152,7 +169,7 @@ impl Coordinator {
             Hands::Remote(remote) => {
                 let (remote, beginning) = *remote;
                 remote.show_in(&coordinator.facts);
-                let Workers { names, own, of_slots } = remote.workers();
+                let Workers { names, own, of_slots, .. } = remote.workers();
                 let hosts = names.iter().zip(own);
                 coordinator.hosts =
                     hosts.map(|(name, own)| HostLife::away(name.clone(), own.clone())).collect();
@@ -178,17 +195,27 @@ impl Coordinator {
 
     /// Runs the slots to their end; `true`: everything is committed, `false`: aborted.
     pub(crate) fn coordinate(mut self) -> Result<bool, RunError> {
-        let result = self.join_all().and_then(|()| match self.begin_at {
+        let mut result = self.join_all().and_then(|()| match self.begin_at {
             // Another process came to the end, but not to closing its sinks.
             CLOSED => Ok(true),
             _ => self.first_checkpoint().and_then(|()| self.run_slots()),
         });
-        if self.has_stepped_down {
-            return self.step_down();
-        }
-        let complete = result.as_ref().is_ok_and(|complete| *complete);
-        *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
-        let mut closing = self.last_checkpoint(if complete { CLOSED } else { self.durable() }, false);
+        let (complete, mut closing) = loop {
+            if self.has_stepped_down {
+                return self.step_down();
+            }
+            let complete = result.as_ref().is_ok_and(|complete| *complete);
+            *self.facts.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.facts.clock.now());
+            let closing = self.last_checkpoint(if complete { CLOSED } else { self.durable() }, false);
+            if let Some(failure) = self.failure.take().filter(|_| result.is_ok()) {
+                result = Err(failure);
+            } else if complete && closing.is_ok() && self.slots.iter().any(|slot| slot.alive) {
+                // A host was lost meanwhile that had come to its end, with all that it had not closed.
+                result = self.drive();
+                continue;
+            }
+            break (result.as_ref().is_ok_and(|complete| *complete), closing);
+        };
         let will_continue = !complete && self.checkpoints.is_some();
         if self.has_stepped_down {
             return self.step_down();
@@ -209,6 +236,10 @@ impl Coordinator {
             remote.wait_for_samples();
         }
         self.leave();
+        // Who waits for the result may open the checkpoints.
+        if let Some(checkpoints) = self.checkpoints.take() {
+            checkpoints.end();
+        }
         result.and_then(|complete| closing.map(|()| complete))
     }
 
@@ -222,9 +253,15 @@ impl Coordinator {
         }
         self.is_running = true;
         self.start_all();
+        self.drive()
+    }
+
+    /// Follows what happens until all slots have ended.
+    fn drive(&mut self) -> Result<bool, RunError> {
         while self.slots.iter().any(|slot| slot.alive) {
             self.next_event()?;
             self.letters_durable();
+            self.keep_from_checkpoint();
             self.begin_checkpoint();
             self.stop_without_readers();
         }
@@ -236,16 +273,32 @@ impl Coordinator {
 
     /// Waits for the next event and follows it; an error only when there can be none any more.
     fn next_event(&mut self) -> Result<(), RunError> {
+        self.show_opened();
         let is_awaited =
             |host: &HostLife| host.phase == Phase::Away && (!self.is_closing || host.missing_since.is_some());
         if self.hosts.iter().any(is_awaited) {
             self.event_or_end();
             return if self.has_stepped_down { Err(stepped_down()) } else { Ok(()) };
         }
-        let gone = |_| RunError::System("the hosts of the run are gone".into());
-        let event = self.events.recv().map_err(gone)?;
-        self.follow(event);
+        let event = match self.next_checkpoint_in() {
+            Some(wait) => self.events.recv_timeout(wait),
+            None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match event {
+            Ok(event) => self.follow(event),
+            Err(RecvTimeoutError::Timeout) => {} // a checkpoint is due
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(RunError::System("the hosts of the run are gone".into()));
+            }
+        }
         if self.has_stepped_down { Err(stepped_down()) } else { Ok(()) }
+    }
+
+    /// Reports tell which hosts have opened what is theirs.
+    pub(super) fn show_opened(&self) {
+        for (life, opened) in self.hosts.iter().zip(&self.facts.opened) {
+            opened.store(life.phase == Phase::Open, Ordering::Relaxed);
+        }
     }
 
     fn follow(&mut self, event: Event) {
@@ -256,6 +309,7 @@ impl Coordinator {
                 self.checkpoint_step(step);
                 self.read_past();
             }
+            Event::Journals(orders) => self.order_all(&Order::Journals(orders)),
             Event::Past(past) => self.past_read(past),
             Event::HostJoined { host, joined } => self.host_joined(host, joined),
             Event::HostLost { host, process, why } => self.host_lost(host, process, &why),
@@ -270,7 +324,9 @@ impl Coordinator {
 
     fn noticed(&mut self, host: usize, notice: Notice) {
         // Before it is taken over: what it says comes to what it said when it dialled.
-        if let Some(standing) = &mut self.hosts[host].standing {
+        // But for its part of a checkpoint, which is written before that where there was none.
+        let standing = self.hosts[host].standing.as_mut();
+        if let Some(standing) = standing.filter(|_| !matches!(notice, Notice::Part { .. })) {
             return standing.remember(&notice);
         }
         match notice {
@@ -291,9 +347,12 @@ impl Coordinator {
             // Of hosts in other processes: `remote` has taken them.
             Notice::Hello(_)
             | Notice::Ping(_)
+            | Notice::Prepared(_)
             | Notice::Letter { .. }
             | Notice::Epoch { .. }
             | Notice::Sample(_)
+            | Notice::Spans(_)
+            | Notice::NotTold(_)
             | Notice::SourcesFound { .. }
             | Notice::Figures(_) => {}
         }
@@ -313,9 +372,11 @@ impl Coordinator {
     }
 
     fn start(&mut self, slot: usize, resume_at: Vec<Epoch>, new_executor: Option<String>) {
+        self.moment += 1;
         let life = &mut self.slots[slot];
-        life.begin(resume_at.clone());
+        life.begin(resume_at.clone(), self.moment);
         let (host, incarnation) = (life.host, life.number);
+        tracing::debug!(slot, incarnation, ?resume_at, host = self.hosts[host].name, "a slot is started");
         self.order(host, Order::Start { slot, incarnation, resume_at, new_executor });
         for channel in 0..self.channels.len() {
             let (from, to) = self.channels[channel];
@@ -354,6 +415,12 @@ impl Coordinator {
     fn abort(&mut self) {
         if !self.aborting {
             self.aborting = true;
+            // Else it has come to its end, and its outputs are being closed.
+            if let Some(checkpoints) = &self.checkpoints
+                && (self.failure.is_some() || self.slots.iter().any(|slot| slot.alive))
+            {
+                checkpoints.end_early();
+            }
             // Slots of a host that was lost and has not come back have no end to tell, and are not started again.
             for slot in &mut self.slots {
                 slot.alive &= self.hosts[slot.host].phase == Phase::Open;
@@ -368,7 +435,10 @@ impl Coordinator {
     }
 
     fn slot_ended(&mut self, slot: usize, end: End) {
+        let incarnation = self.slots[slot].number;
+        tracing::debug!(slot, incarnation, ?end, durable = ?self.slots[slot].durable, "a slot has ended");
         match end {
+            End::Finished if self.is_needed_again(slot) => self.start_with_those_in_front(slot),
             End::Finished => {
                 self.slots[slot].alive = false;
                 // A sender in a new incarnation may have asked this slot, which did not look any more.
@@ -430,10 +500,17 @@ impl Coordinator {
     fn restart(&mut self, slot: usize, new_executor: Option<String>) {
         // Other hosts may be lost and ask for everything since the last checkpoint again.
         let kept = self.checkpoints.as_ref().filter(|_| self.remote.is_some()).map(Checkpoints::epoch);
-        let life = &mut self.slots[slot];
-        let resume_at =
+        let life = &self.slots[slot];
+        let resume_at: Vec<Epoch> =
             life.durable.iter().map(|epoch| kept.map_or(*epoch, |kept| kept.min(*epoch))).collect();
         let tries = life.tries() + 1;
+        if resume_at != life.durable {
+            // What it had acknowledged beyond that is gone, and those that came to their end by it are needed again.
+            self.moment += 1;
+            self.slots[slot].lost_at = self.moment;
+            let again = self.finished_in_front_of(vec![slot]);
+            self.start_from_checkpoint(again);
+        }
         self.facts.restarts.fetch_add(1, Ordering::Relaxed);
         self.start(slot, resume_at, new_executor);
         self.slots[slot].restarts_without_progress = tries;
@@ -448,6 +525,8 @@ impl Coordinator {
     fn close_hosts(&mut self, complete: bool, will_continue: bool) -> Result<(), RunError> {
         self.is_closing = true;
         self.close_with = (complete, will_continue);
+        // A run that ends while it is taken over: from here on hosts are heard as they speak, or what they closed is never known.
+        self.hosts.iter_mut().for_each(|life| life.standing = None);
         for (number, host) in self.hosts.iter().enumerate() {
             if host.phase != Phase::Open && host.missing_since.is_none() {
                 self.closed.insert(number, Ok(())); // it has opened nothing, or is lost with what it had
@@ -458,83 +537,5 @@ impl Coordinator {
             self.next_event()?;
         }
         std::mem::take(&mut self.closed).into_values().collect()
-    }
-
-    /// Writes the first checkpoint of a run that begins, so that its outputs are known to be its own from now on.
-    fn first_checkpoint(&mut self) -> Result<(), RunError> {
-        let Some(checkpoints) = self.checkpoints.as_ref().filter(|checkpoints| checkpoints.is_first()) else {
-            return Ok(());
-        };
-        let epoch = checkpoints.epoch();
-        self.write_checkpoint(epoch, false, "the first checkpoint cannot be written")
-    }
-
-    /// Writes the last checkpoint of this process.
-    fn last_checkpoint(&mut self, epoch: Epoch, is_complete: bool) -> Result<(), RunError> {
-        self.wait_for_checkpoint()?;
-        match &self.checkpoints {
-            Some(checkpoints) if epoch > checkpoints.epoch() || is_complete => {
-                self.write_checkpoint(epoch, is_complete, "the last checkpoint cannot be written")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn write_checkpoint(&mut self, epoch: Epoch, is_complete: bool, else_told: &str) -> Result<(), RunError> {
-        loop {
-            while self.hosts.iter().any(|host| host.missing_since.is_some()) {
-                self.next_event()?;
-            }
-            let hosts = self.hosts.len();
-            let is_everybody_there = self.hosts.iter().all(|host| host.phase == Phase::Open);
-            let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| is_everybody_there) else {
-                return Ok(());
-            };
-            let request = checkpoints.begin(epoch, is_complete, hosts);
-            self.order_all(&Order::Part(request));
-            self.wait_for_checkpoint()?;
-            let checkpoints = self.checkpoints.as_ref();
-            if let Some(text) = checkpoints.and_then(Checkpoints::failing) {
-                return Err(RunError::System(format!("{else_told}: {text}")));
-            }
-            // A host was silent meanwhile: once more.
-            if !checkpoints.is_some_and(Checkpoints::was_cancelled) {
-                return Ok(());
-            }
-        }
-    }
-
-    fn wait_for_checkpoint(&mut self) -> Result<(), RunError> {
-        while self.checkpoints.as_ref().is_some_and(Checkpoints::is_busy) {
-            self.next_event()?;
-        }
-        Ok(())
-    }
-
-    /// Begins a checkpoint if it is time for one.
-    fn begin_checkpoint(&mut self) {
-        let durable = self.durable();
-        let hosts = self.hosts.len();
-        let is_everybody_there = self.hosts.iter().all(|host| host.phase == Phase::Open);
-        let Some(checkpoints) = &mut self.checkpoints else { return };
-        if is_everybody_there && checkpoints.is_due(durable) {
-            let request = checkpoints.begin(durable, false, hosts);
-            self.order_all(&Order::Part(request));
-        }
-    }
-
-    fn part(&mut self, host: usize, number: u64, part: Result<Option<Part>, String>) {
-        let step = self.checkpoints.as_mut().map(|checkpoints| checkpoints.part(host, number, part));
-        self.checkpoint_step(step);
-    }
-
-    fn checkpoint_step(&mut self, step: Option<Step>) {
-        match step {
-            Some(Step::Written(epoch)) => self.order_all(&Order::KeepFrom(epoch)),
-            Some(Step::GivesUp(text)) => {
-                self.fail(RunError::System(format!("checkpoints cannot be written: {text}")));
-            }
-            Some(Step::GoesOn) | None => {}
-        }
     }
 }

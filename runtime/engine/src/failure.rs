@@ -31,9 +31,20 @@ pub enum RunError {
     /// The plan cannot be executed as it is.
     #[error("the plan cannot be executed: {0}")]
     Plan(String),
+    /// An edge between two workers was cut for as long as the workflow has it (`when_cut: stop`).
+    #[error("{0}")]
+    Cut(String),
     /// The operating system refused something that the engine needs.
     #[error("{0}")]
     System(String),
+    /// A worker cannot open what is its own of the workflow: what it found there is not what was judged before.
+    #[error("worker '{worker}' cannot open what it has of the workflow: {text}")]
+    NotOpened {
+        /// The worker of the plan.
+        worker: String,
+        /// What it found and how to fix it.
+        text: String,
+    },
 }
 
 /// What to do when an operator panics.

@@ -1,5 +1,6 @@
 //! From a plan to slots and channels: which stage instance runs on which thread, and how they are connected.
 use crate::context::CREDIT_WINDOW;
+use crate::cut::Role;
 use crate::failure::{OnPanic, RunError};
 use crate::metrics::{EdgeMetrics, SinkMetrics, StageMetrics};
 use crate::routing::Selector;
@@ -10,6 +11,7 @@ use tidemill_operators::api::{BoundOperator, BoundSink, BoundSource, Spread};
 use tidemill_operators::record::{METADATA_COLUMNS, record_schema};
 use tidemill_spec::plan::{Freshness, Plan, PlanEdge, Stage};
 use tidemill_spec::types::StreamType;
+use tidemill_spec::workflow::WhenCut;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A plan with everything bound that it names.
@@ -25,6 +27,9 @@ pub struct Program {
     pub sinks: BTreeMap<String, BoundSink>,
     /// What to do about panics, by operator id; `stop` where not given.
     pub on_panic: BTreeMap<String, OnPanic>,
+    /// What happens on edges between workers while the link between these is cut, by the operator or sink that receives and the number of
+    /// its input; where nothing is said, the sources in front of the edge wait.
+    pub when_cut: BTreeMap<(String, u32), WhenCut>,
 }
 
 /// Number of a channel.
@@ -39,6 +44,19 @@ pub(crate) struct ChannelSpec {
     pub(crate) schema: SchemaRef,
     /// The edge of the plan, by its position there.
     pub(crate) edge: usize,
+    /// What it has to do with a stand-in.
+    pub(crate) role: Role,
+}
+
+impl Graph {
+    /// The instance of the receiving slot that takes from a channel.
+    pub(crate) fn taker(&self, channel: ChannelId) -> usize {
+        let takes = |instance: &InstanceSpec| {
+            instance.ports.iter().any(|port| port.remote.iter().any(|(id, _)| *id == channel))
+        };
+        let instances = &self.slots[self.channels[channel].to_slot].instances;
+        instances.iter().position(takes).expect("every channel leads into an instance")
+    }
 }
 
 /// The sending side of a channel, in its slot.
@@ -136,12 +154,28 @@ impl Program {
         }
     }
 
-    fn classes_of(&self, stage: &Stage) -> Vec<bool> {
+    pub(crate) fn classes_of(&self, stage: &Stage) -> Vec<bool> {
         self.plan
             .classes
             .iter()
-            .map(|class| class.route.get(&stage.operator).is_some_and(|routed| *routed == stage.id))
+            .map(|class| class.route.get(&stage.operator).is_some_and(|routed| routed == stage.answers_for()))
             .collect()
+    }
+
+    /// The stage that stands in for another one, if one does.
+    pub(crate) fn stand_in_for(&self, stage: &str) -> Option<&Stage> {
+        self.plan.stages.iter().find(|other| other.stands_in_for.as_deref() == Some(stage))
+    }
+
+    fn role_of(&self, edge: &PlanEdge, from: &Stage, to: &Stage) -> Role {
+        let asks = || matches!(self.when_cut(edge), Some(WhenCut::Degrade(_)));
+        if to.stands_in_for.as_deref() == Some(from.id.as_str()) {
+            Role::Answers
+        } else if self.stand_in_for(&to.id).is_some() && asks() {
+            Role::Asks
+        } else {
+            Role::None
+        }
     }
 
     /// Stages and partitions of each source, operator and sink.
@@ -301,6 +335,10 @@ impl Program {
 
     fn freshness_of(&self, edge: &PlanEdge, from: &Stage) -> Freshness {
         let live = || self.sources.get(&from.operator).is_some_and(|source| source.live);
+        let is_kept = self.when_cut(edge).is_some_and(|when_cut| when_cut.kept().is_some());
+        if is_kept {
+            return Freshness::Block;
+        }
         edge.freshness.unwrap_or_else(|| if live() { Freshness::Latest } else { Freshness::Block })
     }
 }
@@ -312,7 +350,8 @@ fn slot_name(stage: &Stage, partition: u32) -> String {
     }
 }
 
-fn instance_name(stage: &Stage, partition: u32) -> String {
+/// The name of the state of a partition of a stage.
+pub fn instance_name(stage: &Stage, partition: u32) -> String {
     match stage.partitions {
         0 | 1 => stage.id.clone(),
         _ => format!("{}#{partition}", stage.id),
@@ -391,6 +430,7 @@ fn connect(
         plan_error(format!("stage '{}' gives nothing, yet an edge leads out of it", from.id))
     })?;
     let schema = record_schema(output);
+    let role = program.role_of(edge, from, to);
     for from_partition in 0..from.partitions.max(1) {
         for to_partition in 0..to.partitions.max(1) {
             let selector = program.selector(from, to, to_partition)?;
@@ -409,6 +449,7 @@ fn connect(
                 to_slot,
                 schema: Arc::clone(&schema),
                 edge: number,
+                role,
             });
             graph.slots[from_slot].instances[from_at].outputs.push(ChannelOut { id, selector, freshness });
             graph.slots[to_slot].instances[to_at].ports[port].remote.push((id, freshness));

@@ -60,6 +60,19 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// Whether it can have come from [`Histogram::add`]: its buckets are those of durations, and its counts are a sum.
+    pub(crate) fn is_sound(&self) -> bool {
+        let last = bucket(LONGEST) / BLOCK;
+        let mut counts = self.blocks.values().flat_map(|counts| counts.iter());
+        let sum = counts.try_fold(0u64, |sum, n| sum.checked_add(*n));
+        self.blocks.keys().all(|block| *block <= last)
+            && sum == Some(self.count)
+            // Many of them can be added up.
+            && self.count <= u64::MAX >> 16
+            && self.sum.0 <= u64::MAX >> 16
+            && self.max <= LONGEST
+    }
+
     fn exact_sum(&self) -> u128 {
         (u128::from(self.sum.0) << 64) + u128::from(self.sum.1)
     }

@@ -1,16 +1,27 @@
 //! The hands of a run on one host: starts slots, connects links, opens and closes sinks, and reports to the coordinator.
+mod checked;
+mod entry;
+mod kept;
 mod network;
+mod orders;
+mod outbox;
 mod parts;
+mod prepared;
 mod process;
 mod resources;
 mod setup;
 mod teller;
+mod whereabouts;
 
+pub(crate) use checked::TIMES;
 pub(crate) use network::{Network, NetworkEvent};
-pub use process::{HostOptions, serve};
+pub(crate) use orders::Known;
+pub(crate) use prepared::PreparedModels;
+pub use process::{HostOptions, decline, serve};
 pub(crate) use resources::{Channel, InstancePlan, Opening, Resources, SlotPlan, Work};
 pub(crate) use setup::Setup;
 pub(crate) use teller::Met;
+pub use whereabouts::Whereabouts;
 
 use crate::clock::Nanoseconds;
 use crate::emulation::Emulator;
@@ -107,7 +118,7 @@ impl Host {
         (event_sender, events): (Sender<HostEvent>, Receiver<HostEvent>),
         notices: Notices,
     ) -> Self {
-        let Resources { slots, channels, sinks, call_offs } = resources;
+        let Resources { slots, channels, sinks, call_offs, .. } = resources;
         let parts = Parts::new(&shared, &slots, &sinks, &notices);
         Self {
             incarnations: slots.iter().map(|_| None).collect(),
@@ -246,6 +257,11 @@ impl Host {
                     network.peer(host, address);
                 }
             }
+            Order::Identity { host, identity } => {
+                if let Some((network, _)) = &mut self.network {
+                    network.identity(host, identity);
+                }
+            }
             Order::LettersDurable(epoch) => {
                 // What is passed on to the coordinator cannot fail to be written here.
                 let _ = self.shared.letters.durable(epoch);
@@ -255,7 +271,9 @@ impl Host {
                 let sources = found.unwrap_or_default();
                 (self.notices)(Notice::SourcesFound { number, sources });
             }
-            Order::Begin(_) | Order::Leave | Order::Pong { .. } => {}
+            // Journals of this process are kept where its checkpoints are written, and its records shown where they are.
+            Order::Journals(_) | Order::ShowSamples => {}
+            Order::Prepare | Order::Begin(_) | Order::Leave | Order::Pong { .. } => {}
         }
     }
 

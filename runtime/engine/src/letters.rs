@@ -94,6 +94,18 @@ struct State {
     groups: BTreeMap<String, BTreeMap<Reason, (u64, Vec<LetterSample>)>>,
     waiting: Vec<Waiting>,
     total: u64,
+    /// Those that other processes told before.
+    total_before: u64,
+    /// Those that hosts could not keep until they were heard, at most.
+    lost: u64,
+}
+
+impl State {
+    /// Letters of all epochs that are durable: of others some may be told again by the next process.
+    fn durable_total(&self) -> u64 {
+        let open: usize = self.told.values().map(HashSet::len).sum();
+        self.total_before + self.total - open as u64
+    }
 }
 
 /// Writes letters and remembers the first failure.
@@ -202,19 +214,24 @@ impl Letters {
 
     /// What was written, for another process.
     pub(crate) fn past(&self) -> Result<LettersPast, OperatorError> {
-        let mut past = LettersPast::default();
+        let of_state = || {
+            let state = locked(&self.state);
+            LettersPast { epoch: state.durable, token: None, count: state.durable_total() }
+        };
+        let mut past = of_state();
         self.with_keeper(|keeper| {
             // Commits come one after the other, each under the lock of the keeper.
-            past.epoch = locked(&self.state).durable;
+            past = of_state();
             past.token = keeper.as_mut().map_or(Ok(None), |keeper| keeper.writer.token())?;
             Ok(())
         })?;
         Ok(past)
     }
 
-    /// Letters of epochs before this one were told by another process.
-    pub(crate) fn begin_at(&self, epoch: Epoch) {
-        locked(&self.state).durable = epoch;
+    /// What was told by other processes.
+    pub(crate) fn begin_with(&self, past: &LettersPast) {
+        let mut state = locked(&self.state);
+        (state.durable, state.total_before) = (past.epoch, past.count);
     }
 
     /// Another process will continue: what is not committed is forgotten.
@@ -263,6 +280,17 @@ impl Letters {
 
     pub(crate) fn total(&self) -> u64 {
         locked(&self.state).total
+    }
+
+    /// So many were there, at most, and nobody will be told of them.
+    pub(crate) fn lose(&self, count: u64) {
+        let mut state = locked(&self.state);
+        state.lost = state.lost.saturating_add(count);
+    }
+
+    /// See [`Self::lose`].
+    pub(crate) fn lost(&self) -> u64 {
+        locked(&self.state).lost
     }
 }
 

@@ -12,6 +12,7 @@ mod checkpoint;
 pub mod clock;
 mod context;
 mod coordinator;
+mod cut;
 mod emulation;
 mod executor;
 mod failure;
@@ -19,6 +20,8 @@ mod failure;
 pub mod faults;
 mod freshness;
 mod graph;
+#[doc(hidden)]
+pub mod heard;
 mod histogram;
 mod host;
 mod letters;
@@ -33,15 +36,19 @@ mod routing;
 mod run;
 mod samples;
 mod scaling;
+mod sharing;
 mod slot;
 mod store;
+mod traces;
 mod watermark;
 mod wire;
 
 pub use checkpoint::{
-    Checkpoint, CheckpointWriter, Durability, LettersPast, Past, SinkPast, StageChange, StagePast,
+    Checkpoint, CheckpointWriter, Durability, FollowJournals, JournalOrder, LettersPast, Past, SinkPast,
+    StageChange, StagePast,
 };
-pub use coordinator::{Exchange, HostLauncher, Hosts, Listen};
+pub use coordinator::{Exchange, HostLauncher, Hosts, Listen, Ready, Standby};
+pub use cut::{Alone, FENCE};
 pub use emulation::link::EmulatedLink;
 pub use emulation::{
     AssumedTimes, Emulation, EmulationReport, PacedStageReport, WireEdgeReport, WireReport, WireSpec,
@@ -52,20 +59,24 @@ pub use executor::{
     ModelExecutor, Notifier,
 };
 pub use failure::{OnPanic, RunError};
-pub use graph::Program;
-pub use host::{HostOptions, serve as serve_host};
+pub use graph::{Program, instance_name};
+pub use host::{HostOptions, Whereabouts, decline as decline_host, serve as serve_host};
 pub use letters::{LetterGroup, LetterSample, LetterWriter};
 pub use metrics::{
-    BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, SinkMetrics, StageMetrics,
+    Amount, BatchSizes, ByReason, EdgeMetrics, Latencies, LatencySummary, LatencyWindow, SinkMetrics,
+    StageMetrics,
 };
 pub use processor::ProcessorTime;
 pub use promise::{Guarantee, Promise, Scope, promises};
 pub use report::{
-    EdgeReport, HostReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport,
+    Answered, EdgeReport, HostReport, Observer, Progress, RunReport, SinkReport, SlotReport, StageReport,
+    Timing,
 };
 pub use run::{Run, RunOptions, Stopper, quiet_engine_panics};
-pub use samples::{Sample, SampleOptions, SourceLink};
-pub use store::{Cut, End, EpochEntry, EpochLog, EpochWriter};
+pub use samples::{Newest, Sample, SampleOptions, SourceLink};
+pub use sharing::{Share, state_of};
+pub use store::{Base, Cut, End, EpochEntry, EpochLog, EpochWriter};
 pub(crate) use tidemill_link::wake;
 pub use tidemill_link::wake::Waker;
 pub use tidemill_link::{frame, link, remote};
+pub use traces::{Happening, Span, TraceId, TraceOptions, Traces, trace_name};

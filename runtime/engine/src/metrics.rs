@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tidemill_operators::api::Reason;
+use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::publication::Publication;
 
 /// A latency distribution from 1 us to 1 h: percentiles with three digits (at most a thousandth too large; to the
@@ -149,6 +150,29 @@ impl ByReason {
     }
 }
 
+/// How many there are now of something that several parts of a stage or an edge have together: each tells its own share.
+#[derive(Debug, Default)]
+pub struct Amount(AtomicI64);
+
+impl Amount {
+    /// All shares together.
+    pub fn get(&self) -> u64 {
+        u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// A part that had told `told` has `now`.
+    pub(crate) fn change(&self, told: &mut i64, now: i64) {
+        if *told != now {
+            self.0.fetch_add(now - *told, Ordering::Relaxed);
+            *told = now;
+        }
+    }
+
+    fn set(&self, all: i64) {
+        self.0.store(all, Ordering::Relaxed);
+    }
+}
+
 /// Counters of one stage (all its partitions and incarnations).
 #[derive(Debug, Default)]
 pub struct StageMetrics {
@@ -174,6 +198,10 @@ pub struct StageMetrics {
     pub state_bytes: AtomicU64,
     /// For open-loop sources: the furthest that emission lagged behind the schedule, nanoseconds.
     pub schedule_lag: AtomicI64,
+    /// For open-loop sources: how far emission is behind the schedule now, nanoseconds.
+    pub behind: AtomicI64,
+    /// Records that wait in the stage or are being computed; models only.
+    pub waiting: Amount,
     /// Times that the stage was restarted.
     pub restarts: AtomicU64,
     /// Of other threads, for this stage alone: a model's, those that read a source.
@@ -197,6 +225,46 @@ pub struct EdgeMetrics {
     pub transfer: Latencies,
     /// Records lost on purpose.
     pub drops: ByReason,
+    /// Records that wait at the sender because the receiver has not taken earlier ones.
+    pub waiting: Amount,
+    /// Channels that are cut; only where the workflow says what happens then (`when_cut`), as with all that follows.
+    pub cut: Amount,
+    /// Channels that deliver what was kept while they were cut.
+    pub delivers: Amount,
+    /// Bytes that are kept for a receiver that is cut, or was and has not got all of it.
+    pub buffered: Amount,
+    /// Engine time since when it is cut, nanoseconds; 0 where it is not.
+    pub cut_since: AtomicI64,
+    /// Times that it was cut.
+    pub cuts: AtomicU64,
+    /// How long it was cut altogether, nanoseconds, without the cut that goes on.
+    pub cut_nanoseconds: AtomicU64,
+    /// Stand-ins on this side that answer now because it is cut (`when_cut: degrade`), as with what follows.
+    pub degraded: Amount,
+    /// Records that they were given to answer (replays included).
+    pub answered_here: AtomicU64,
+    /// Answers of the other side that have left (replays included).
+    pub answered_there: AtomicU64,
+}
+
+impl EdgeMetrics {
+    /// A channel of it is cut since then.
+    pub(crate) fn cut_begins(&self, since: Nanoseconds) {
+        if self.cut_since.compare_exchange(0, since, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            count(&self.cuts, 1);
+        }
+    }
+
+    /// A channel of it is back, or its receiver has ended.
+    pub(crate) fn cut_over(&self, now: Nanoseconds) {
+        if self.cut.get() > 1 {
+            return;
+        }
+        let since = self.cut_since.swap(0, Ordering::AcqRel);
+        if since != 0 {
+            count(&self.cut_nanoseconds, u64::try_from(now - since).unwrap_or(0));
+        }
+    }
 }
 
 /// Counters of one sink.
@@ -221,6 +289,10 @@ pub struct SinkMetrics {
     pub scored: AtomicU64,
     /// Those of them that are right.
     pub correct: AtomicU64,
+    /// How many independent samples are as uncertain as the share of those that are right.
+    pub independent: AtomicU64,
+    /// Of tracks: what is measured beside IDF1, once the sink is closed.
+    pub tracks: OnceLock<TrackMeasures>,
     /// Committed records whose key has no ground truth.
     pub without_truth: AtomicU64,
     /// Nobody takes what the sink writes any more.
@@ -245,6 +317,17 @@ mod tests {
         latencies.record(2_000_000, 1);
         latencies.record(1_000, 2);
         assert_eq!(window.advance(&latencies), [(0.001, 2), (2.0, 1)]);
+    }
+
+    #[test]
+    fn shares_of_an_amount_come_and_go() {
+        let amount = Amount::default();
+        let (mut first, mut second) = (0, 0);
+        amount.change(&mut first, 5);
+        amount.change(&mut second, 2);
+        assert_eq!(amount.get(), 7);
+        amount.change(&mut first, 0);
+        assert_eq!((amount.get(), first, second), (2, 0, 2));
     }
 
     #[test]

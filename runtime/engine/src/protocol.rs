@@ -6,13 +6,18 @@
 //!
 //! Each side's words arrive in the order in which they were sent, or the connection is lost as a whole: what a host said before
 //! a part of a checkpoint (dead letters, cuts of epochs) is known when the part is.
-use crate::checkpoint::{Past, SinkPast, StageChange};
+pub(crate) mod examples;
+#[cfg(test)]
+mod mutations;
+
+use crate::checkpoint::{JournalOrder, Past, SinkPast, StageChange};
 use crate::emulation::HostEmulation;
 use crate::failure::RunError;
 use crate::frame::{Epoch, Nanoseconds};
 use crate::metrics::Figures;
 use crate::samples::{FoundSources, SampleMessage, SampleOptions};
 use crate::store::{EpochEntry, EpochLog};
+use crate::traces::{Span, TraceOptions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tidemill_link::remote::Address;
@@ -21,10 +26,15 @@ use tidemill_operators::api::DeadLetter;
 /// What the coordinator tells a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// First word: what the run is, so that the host can open what is its own.
+    /// Loads the models of its stages and nothing else: the run of its plan begins later, when another plan of the same run has
+    /// been ended.
+    Prepare,
+    /// What the run is, so that the host can open what is its own.
     Begin(Box<Beginning>),
     /// Where another host is reached from now on.
     Peer { host: String, address: Address },
+    /// Who the certificate of another host is of from now on; who shows another one is not that host.
+    Identity { host: String, identity: String },
     /// All hosts are open: the run begins at this engine time. Comes before any slot is started; until then it is what
     /// [`Beginning`] says.
     Started { at: Nanoseconds, elapsed_before: Nanoseconds },
@@ -36,6 +46,8 @@ pub(crate) enum Order {
     Part(PartRequest),
     /// The checkpoint of this epoch is written: nothing before it is needed by a host that is started again.
     KeepFrom(Epoch),
+    /// What becomes of the journals of sources, by source: those of the host are among them.
+    Journals(BTreeMap<String, JournalOrder>),
     /// All letters of the epochs before this one are durable.
     LettersDurable(Epoch),
     /// Ends the sources; what is under way is finished.
@@ -48,6 +60,8 @@ pub(crate) enum Order {
     Leave,
     /// Asks for what the record of a sink came from, among what sources of the host have sent.
     FindSources { number: u64, sink: String, record: Vec<u8> },
+    /// Somebody looks at the records of sinks: for a while they are told as they are kept.
+    ShowSamples,
     /// The engine time when the ping of this number came.
     Pong { number: u64, now: Nanoseconds },
 }
@@ -81,10 +95,15 @@ pub(crate) struct Beginning {
     pub(crate) dilation: f64,
     /// Where the other hosts are reached.
     pub(crate) peers: BTreeMap<String, Address>,
+    /// Who their certificates are of, where they say so.
+    pub(crate) identities: BTreeMap<String, String>,
     /// Workers and wires are emulated.
     pub(crate) emulation: Option<HostEmulation>,
     /// Records are kept to be looked at.
     pub(crate) samples: Option<SampleOptions>,
+    /// Records are traced.
+    #[serde(default)]
+    pub(crate) traces: Option<TraceOptions>,
 }
 
 /// Which part of a checkpoint is wanted.
@@ -115,6 +134,8 @@ pub(crate) enum Notice {
     Hello(Hello),
     /// What time is it? Answered with the same number. Asked now and then once the run is begun: before, its time may not be known.
     Ping(u64),
+    /// The models are loaded, or why not.
+    Prepared(Result<(), RunError>),
     /// Everything is opened, or why not.
     Opened(Result<(), RunError>),
     /// By instance of the slot: everything before is durable behind it.
@@ -131,10 +152,23 @@ pub(crate) enum Notice {
     Sample(Box<SampleMessage>),
     /// What was asked for, as far as it is there.
     SourcesFound { number: u64, sources: FoundSources },
+    /// What happened to traced records; only from other processes.
+    Spans(Vec<Span>),
     /// All figures as of now; only from other processes.
     Figures(Box<Figures>),
     /// The sinks are closed, or why not.
     Closed(Result<(), RunError>),
+    /// What it had no room for, since it said so last; only from other processes.
+    NotTold(NotTold),
+}
+
+/// What a host had to say and will not: nobody listened, and what it keeps is bounded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NotTold {
+    /// Dead letters.
+    pub(crate) letters: u64,
+    /// Spans of traced records.
+    pub(crate) spans: u64,
 }
 
 /// Who a host is.

@@ -7,18 +7,22 @@ use crate::metrics::{EdgeMetrics, LatencySummary, SinkMetrics, StageMetrics};
 use crate::processor::ProcessorTime;
 use crate::promise::Promise;
 use crate::samples::{Sample, Sampler};
+use crate::traces::{Tracer, Traces};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::publication::Publication;
+use tidemill_spec::workflow::WhenCut;
 
 /// State of a run that reports need.
 pub(crate) struct RunFacts {
     pub(crate) metrics: MetricsTable,
     pub(crate) letters: Arc<Letters>,
     pub(crate) sampler: Option<Arc<Sampler>>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: AtomicI64,
     /// Engine time of the processes that this one continues.
@@ -30,6 +34,8 @@ pub(crate) struct RunFacts {
     pub(crate) emulated: Option<Emulated>,
     /// Names of hosts that are processes of their own, and what they tell of their clocks, by number.
     pub(crate) hosts: Vec<String>,
+    /// Which of them have opened what is theirs.
+    pub(crate) opened: Vec<AtomicBool>,
     pub(crate) clocks: Mutex<BTreeMap<usize, ClockFigures>>,
     /// By sink.
     pub(crate) promises: BTreeMap<String, Promise>,
@@ -86,6 +92,30 @@ impl Progress {
             dead_letters: facts.letters.total(),
             seconds: (facts.clock.now() - facts.started.load(Ordering::Acquire)) as f64 / 1e9,
         }
+    }
+}
+
+/// When a run began and when records came to its sinks, as times that have passed since: comparable with those of another run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timing {
+    /// Since the beginning of its schedule: engine time of the processes that it continues is part of it. It is later in the run of
+    /// the next plan by what the sources lost between the two.
+    pub since_beginning: Duration,
+    /// Since the first and since the last arrival, by sink; those that got nothing are not there.
+    pub arrivals: BTreeMap<String, (Duration, Duration)>,
+}
+
+impl Timing {
+    pub(crate) fn of(facts: &RunFacts) -> Self {
+        let now = facts.clock.now();
+        let since = |time: Nanoseconds| Duration::from_nanos(u64::try_from(now - time).unwrap_or(0));
+        let begins = facts.started.load(Ordering::Acquire) - facts.elapsed_before.load(Ordering::Acquire);
+        let arrivals = facts.metrics.sinks.iter().filter_map(|(sink, metrics)| {
+            let first = metrics.first_arrival.load(Ordering::Relaxed);
+            let last = metrics.last_arrival.load(Ordering::Relaxed);
+            (first != 0).then(|| (sink.clone(), (since(first), since(last))))
+        });
+        Self { since_beginning: since(begins), arrivals: arrivals.collect() }
     }
 }
 
@@ -163,6 +193,19 @@ pub struct EdgeReport {
     pub bytes: u64,
     /// Records lost on purpose, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// Where another variant answers while the edge is cut: the records that it has answered, and those that the other side has (replays
+    /// included).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Answered>,
+}
+
+/// Who has answered the records of an edge with `when_cut: degrade`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Answered {
+    /// Records that were answered on the sending side.
+    pub here: u64,
+    /// Records that were answered on the receiving side.
+    pub there: u64,
 }
 
 /// A sink's figures.
@@ -187,12 +230,18 @@ pub struct SinkReport {
     /// Milliseconds by which latency may be wrong, because records came from hosts with other clocks; none: one clock measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_plus_minus_ms: Option<f64>,
-    /// Share of exact matches in percent, where ground truth is given.
+    /// Share of exact matches in percent, where ground truth is given; of tracks, IDF1.
     pub accuracy_percent: Option<f64>,
     /// Exact matches.
     pub correct: u64,
     /// Records with ground truth.
     pub scored: u64,
+    /// How many independent samples are as uncertain as this share: as many as were scored, but for tracks, which are scored by
+    /// their boxes.
+    pub independent: u64,
+    /// Of tracks that are judged: what is measured beside IDF1, once the sink is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracks: Option<TrackMeasures>,
     /// Records whose key has no ground truth.
     pub without_truth: u64,
 }
@@ -256,6 +305,57 @@ impl Observer {
         Progress::of(&self.0)
     }
 
+    /// When it began and when records came to its sinks.
+    pub fn timing(&self) -> Timing {
+        Timing::of(&self.0)
+    }
+
+    /// What is run.
+    pub fn program(&self) -> &Program {
+        &self.0.program
+    }
+
+    /// Whether both look at the same run.
+    pub fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What happened to traced records; none: the run traces none.
+    pub fn traces(&self) -> Option<Traces> {
+        self.0.tracer.clone().map(Traces)
+    }
+
+    /// Engine time now.
+    pub fn now(&self) -> Nanoseconds {
+        self.0.clock.now()
+    }
+
+    /// Hosts that are processes of their own and do nothing yet: they are lost, or have not opened their models and files.
+    pub fn opening(&self) -> Vec<String> {
+        let hosts = self.0.hosts.iter().zip(&self.0.opened);
+        hosts.filter(|(_, opened)| !opened.load(Ordering::Relaxed)).map(|(host, _)| host.clone()).collect()
+    }
+
+    /// Dead letters of other processes that are not told, at most: more came than is kept while a coordinator is away.
+    pub fn letters_not_told(&self) -> u64 {
+        self.0.letters.lost()
+    }
+
+    /// Restarts of slots so far.
+    pub fn restarts(&self) -> u64 {
+        self.0.restarts.load(Ordering::Relaxed)
+    }
+
+    /// The slots, in the order in which data reaches them first.
+    pub fn slots(&self) -> Vec<SlotReport> {
+        slots(&self.0).collect()
+    }
+
+    /// How often each row of a sink comes, and why.
+    pub fn promise(&self, sink: &str) -> Option<&Promise> {
+        self.0.promises.get(sink)
+    }
+
     /// Figures of a stage.
     pub fn stage(&self, stage: &str) -> Option<Arc<StageMetrics>> {
         self.0.metrics.stages.get(stage).cloned()
@@ -267,7 +367,11 @@ impl Observer {
     }
 
     /// Records that reached a sink and were kept, wrong ones first; see [`crate::RunOptions::samples`].
+    /// Of hosts that are processes of their own the newest come while somebody calls this, and for half a minute after.
     pub fn samples(&self, sink: &str) -> Vec<Sample> {
+        if let Some(sampler) = &self.0.sampler {
+            sampler.show_from(self.0.clock.now());
+        }
         self.0.sampler.as_ref().map_or_else(Vec::new, |sampler| sampler.of(sink))
     }
 
@@ -326,18 +430,17 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
             records: metrics.records.load(Ordering::Relaxed),
             bytes: metrics.bytes.load(Ordering::Relaxed),
             drops: metrics.drops.counts(),
+            answered: matches!(facts.program.when_cut(edge), Some(WhenCut::Degrade(_))).then(|| Answered {
+                here: metrics.answered_here.load(Ordering::Relaxed),
+                there: metrics.answered_there.load(Ordering::Relaxed),
+            }),
         }
-    });
-    let slots = facts.slots.iter().map(|slot| SlotReport {
-        slot: slot.name.clone(),
-        stages: slot.instances.clone(),
-        processor_seconds: slot.processor.seconds(),
     });
     RunReport {
         complete,
         seconds,
         stages: stages.collect(),
-        slots: slots.collect(),
+        slots: slots(facts).collect(),
         edges: edges.collect(),
         sinks: sinks(facts),
         dead_letters: facts.letters.total(),
@@ -347,6 +450,14 @@ pub(crate) fn report(facts: &RunFacts, complete: bool) -> RunReport {
         hosts: hosts(facts),
         emulation: facts.emulated.as_ref().map(|emulated| emulated.report(&facts.program)),
     }
+}
+
+fn slots(facts: &RunFacts) -> impl Iterator<Item = SlotReport> {
+    facts.slots.iter().map(|slot| SlotReport {
+        slot: slot.name.clone(),
+        stages: slot.instances.clone(),
+        processor_seconds: slot.processor.seconds(),
+    })
 }
 
 fn hosts(facts: &RunFacts) -> Vec<HostReport> {
@@ -395,6 +506,8 @@ fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
             accuracy_percent: (scored > 0).then(|| correct as f64 * 100.0 / scored as f64),
             correct,
             scored,
+            independent: metrics.independent.load(Ordering::Relaxed),
+            tracks: metrics.tracks.get().copied(),
             without_truth: metrics.without_truth.load(Ordering::Relaxed),
         }
     });

@@ -30,8 +30,8 @@ impl Selector {
             Self::All => None,
             Self::Class { classes, partition, partitions } => {
                 Some(BooleanArray::from_unary(Metadata::of(batch).classes, |value| {
-                    classes.get((value & 0xffff) as usize).copied().unwrap_or(false)
-                        && ((value >> 16) * partitions) >> 16 == *partition
+                    takes_class(classes, (value & 0xffff) as usize)
+                        && partition_of(value, *partitions) == *partition
                 }))
             }
             Self::Column { index, from, to } => {
@@ -53,6 +53,17 @@ impl Selector {
     }
 }
 
+/// Whether a stage takes a class. Rows that a stateful operator has kept since another plan of the run may have classes that this plan
+/// has not: each of them goes one way, too.
+pub(crate) fn takes_class(classes: &[bool], class: usize) -> bool {
+    class.checked_rem(classes.len()).is_some_and(|class| classes[class])
+}
+
+/// The partition, of so many, that takes rows with this value of `_class`.
+pub(crate) fn partition_of(value: u32, partitions: u32) -> u32 {
+    ((value >> 16) * partitions) >> 16
+}
+
 /// Positions of a column's values, for keys of any type.
 pub(crate) fn column_positions(column: &ArrayRef) -> Vec<u64> {
     let each = |position: &dyn Fn(usize) -> u64| -> Vec<u64> {
@@ -70,5 +81,19 @@ pub(crate) fn column_positions(column: &ArrayRef) -> Vec<u64> {
         each(&|row| xxh3_64(bytes.value(row)))
     } else {
         vec![0; column.len()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::takes_class;
+
+    #[test]
+    fn a_class_of_another_plan_goes_one_way() {
+        let (first, second) = ([true, false], [false, true]);
+        for class in 0..7 {
+            assert_ne!(takes_class(&first, class), takes_class(&second, class), "class {class}");
+        }
+        assert!(takes_class(&first, 0) && takes_class(&second, 1));
     }
 }

@@ -7,6 +7,7 @@
 //! let report = run.wait().expect("no operator failed");
 //! println!("{} records", report.sinks[0].records);
 //! ```
+use crate::alignment::Groups;
 use crate::checkpoint::{Durability, Past};
 use crate::clock::{AdjustedClock, Clock, Nanoseconds, WallClock};
 use crate::coordinator::{
@@ -16,7 +17,7 @@ use crate::emulation::{Emulated, Emulation};
 use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
 use crate::faults::Faults;
-use crate::graph::{MetricsTable, Program, build};
+use crate::graph::{Graph, MetricsTable, Program, build};
 use crate::host::{HostEvent, Notices, Setup};
 use crate::letters::{LetterWriter, Letters};
 use crate::promise::promises;
@@ -24,9 +25,10 @@ use crate::protocol::Beginning;
 use crate::report::{Observer, Progress, RunFacts, RunReport, SlotFacts, report};
 use crate::samples::{SampleOptions, Sampler};
 use crate::store::{EpochLog, EpochLogs, EpochWriter};
+use crate::traces::{TraceOptions, Tracer};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 use tidemill_operators::api::SourcePromise;
@@ -49,6 +51,8 @@ pub struct RunOptions {
     pub keep_epoch_log: bool,
     /// Keep records to be looked at, so that [`Observer::samples`] can give them.
     pub samples: Option<SampleOptions>,
+    /// Follow a few records through the run, so that [`Observer::traces`] can give what happened to them.
+    pub traces: Option<TraceOptions>,
     /// Copies of one model that may run at once. A further one is started while the run goes on when a model holds up
     /// the others and processors are idle; it takes its memory once more. Default: 1.
     pub model_copies: usize,
@@ -79,6 +83,7 @@ impl Default for RunOptions {
             epochs: None,
             keep_epoch_log: false,
             samples: None,
+            traces: None,
             model_copies: 1,
             executors: Arc::new(LocalExecutors),
             emulation: None,
@@ -128,11 +133,7 @@ impl Run {
     /// # Errors
     /// When the plan is not sound, a model cannot be loaded or a sink not opened.
     pub fn start(program: Program, mut options: RunOptions) -> Result<Self, RunError> {
-        if program.plan.classes.is_empty() {
-            return Err(RunError::Plan(
-                "it has no route classes; one class with share 1.0 is the least".into(),
-            ));
-        }
+        let graph = build_checked(&program)?;
         let durability = options.durability.take();
         if durability.is_some() {
             can_be_read_again(&program)?;
@@ -141,9 +142,6 @@ impl Run {
             Some(Durability { writer, past, interval }) => (past, Some((writer, interval))),
             None => (None, None),
         };
-        one_stage_per_sink(&program)?;
-        no_partitions_of_sources(&program)?;
-        let graph = build(&program)?;
         let promises = promises(&program, keeper.is_some());
         let metrics = MetricsTable::of(&program);
         let adjusted =
@@ -156,10 +154,15 @@ impl Run {
         let emulated = emulated.transpose()?;
         let letters = Arc::new(Letters::new(options.letters));
         let epochs = Arc::new(EpochLogs::new(options.epochs));
+        if options.keep_epoch_log {
+            epochs.keep_all();
+        }
         let of_hosts = options.samples.clone().filter(|_| options.hosts.is_some());
         let sampler = options.samples.map(|samples| Arc::new(Sampler::new(samples)));
         let begin_at = past.as_ref().map_or(0, |past| past.epoch);
-        letters.begin_at(past.as_ref().map_or(0, |past| past.letters.epoch));
+        if let Some(past) = &past {
+            letters.begin_with(&past.letters);
+        }
         let known = past.iter().flat_map(|past| &past.stages);
         let known = known.map(|(stage, of)| (stage.clone(), of.snapshot.0)).collect();
         let rows_before = past.iter().flat_map(|past| &past.sinks);
@@ -177,13 +180,18 @@ impl Run {
             is_durable: keeper.is_some(),
             dilation: clock.dilation(),
             peers: BTreeMap::new(),
+            identities: BTreeMap::new(),
             emulation: emulated.as_ref().and_then(Emulated::of_hosts),
             samples: of_hosts,
+            traces: options.traces.map(|traces| traces.at(clock.now(), clock.dilation())),
         };
+        let tracer = beginning.traces;
+        let tracer = tracer.map(|traces| Arc::new(Tracer::new(traces, clock.dilation(), &program, &graph)));
         let mut facts = RunFacts {
             metrics,
             letters: Arc::clone(&letters),
             sampler,
+            tracer,
             started: AtomicI64::new(beginning.started),
             elapsed_before: AtomicI64::new(beginning.elapsed_before),
             clock,
@@ -193,6 +201,7 @@ impl Run {
             emulated,
             clocks: Mutex::default(),
             hosts: Vec::new(),
+            opened: Vec::new(),
             restarts: AtomicU64::new(0),
             promises,
         };
@@ -208,11 +217,14 @@ impl Run {
                     letters: &letters,
                     epochs: &epochs,
                     sampler: facts.sampler.as_ref(),
+                    tracer: facts.tracer.as_ref(),
                     executors: &options.executors,
                     emulator: facts.emulated.as_ref().and_then(Emulated::here),
                     faults: options.faults.as_ref(),
                     keep_epochs: options.keep_epoch_log,
                     is_durable: keeper.is_some(),
+                    prepared: None,
+                    cuts: None,
                 };
                 let (orders, slots) = host_here(&setup, beginning, &event_sender)?;
                 facts.slots = slots;
@@ -223,13 +235,14 @@ impl Run {
                 let shown = Shown { clock, letters, epochs: Arc::clone(&epochs) };
                 let workers = Workers::of(&facts.program, &graph)?;
                 facts.hosts.clone_from(&workers.names);
+                facts.opened = workers.names.iter().map(|_| AtomicBool::new(false)).collect();
                 let remote = RemoteHosts::listen(hosts, workers, shown, event_sender.clone())?;
                 Hands::Remote(Box::new((remote, beginning)))
             }
         };
         let facts = Arc::new(facts);
         let checkpoints = keeper.map(|(writer, interval)| {
-            Checkpoints::start(&facts, writer, interval, (begin_at, known), event_sender.clone())
+            Checkpoints::start(&facts, writer, interval, (begin_at, known), &epochs, event_sender.clone())
         });
         let (of_run, of_epochs) = (Arc::clone(&facts), Arc::clone(&epochs));
         let coordinator = Coordinator::new(&graph, of_run, of_epochs, hands, events)
@@ -346,6 +359,31 @@ fn host_here(
         let _ = orders.send(HostEvent::Order(order));
     });
     Ok((orders, slots))
+}
+
+impl Program {
+    /// The sources of each group that is read side by side by event time; see [`crate::EpochLog`] for what that decides.
+    pub fn read_together(&self) -> Vec<Vec<String>> {
+        Groups::members(self)
+    }
+
+    /// Whether this version can run it.
+    ///
+    /// # Errors
+    /// [`RunError::Plan`] with what is wrong with its plan.
+    pub fn check(&self) -> Result<(), RunError> {
+        build_checked(self).map(drop)
+    }
+}
+
+/// The graph of a program that this version can run.
+pub(crate) fn build_checked(program: &Program) -> Result<Graph, RunError> {
+    if program.plan.classes.is_empty() {
+        return Err(RunError::Plan("it has no route classes; one class with share 1.0 is the least".into()));
+    }
+    one_stage_per_sink(program)?;
+    no_partitions_of_sources(program)?;
+    build(program)
 }
 
 fn one_stage_per_sink(program: &Program) -> Result<(), RunError> {

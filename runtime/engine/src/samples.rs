@@ -1,20 +1,20 @@
 //! Records kept while a run goes on, to be looked at: some of those that reached a sink, with what the sources had
 //! sent for them.
 //!
-//! Which ones is decided by their ids, which are hashes: of each sink the records with the lowest ones are kept, so
+//! Which ones is decided by their ids, which are hashes, unless the newest are wanted ([`Newest`]): of each sink the records with the lowest ones are kept, so
 //! every record has the same chance, a replay keeps the same ones, and nothing grows with the run. Where a sink has
 //! ground truth, right and wrong answers are kept apart. What sources send is kept for a while (a number of bytes),
 //! so that a record that arrives finds what it came from.
 mod message;
 
-pub(crate) use message::{FoundSources, SampleMessage};
+pub(crate) use message::{FoundSources, SampleMessage, example, is_record};
 
 use crate::clock::Nanoseconds;
 use arrow_array::{Array, RecordBatch, UInt32Array};
 use arrow_select::take::take_record_batch;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::GroundTruth;
 use tidemill_operators::ground_truth::{Verdict, judge};
@@ -31,6 +31,17 @@ pub struct SampleOptions {
     pub recent_bytes: usize,
     /// The sources whose records belong to those of a sink, by sink id.
     pub links: BTreeMap<String, Vec<SourceLink>>,
+    /// Keep the newest records instead of those with the lowest ids.
+    pub newest: Option<Newest>,
+}
+
+/// The newest records of a sink: one now and then, so that a run may be looked at as long as it lasts and little travels for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newest {
+    /// At most one record of a class in this time.
+    pub every: Nanoseconds,
+    /// Bytes of a record that is kept, at most: a larger one is left out, and a larger one of a source is not told with it.
+    pub most_bytes: usize,
 }
 
 /// How a sink's record finds the record of a source that it came from.
@@ -46,6 +57,8 @@ pub struct SourceLink {
 /// A record that reached a sink.
 #[derive(Debug, Clone)]
 pub struct Sample {
+    /// Grows with the time of arrival where the newest are kept; else 0.
+    pub number: u64,
     /// One row, metadata columns included.
     pub record: RecordBatch,
     /// From the intended emission to the arrival.
@@ -61,7 +74,12 @@ pub(crate) struct Sampler {
     options: SampleOptions,
     sinks: BTreeMap<String, SinkSamples>,
     recent: BTreeMap<String, Mutex<Recent>>,
+    /// Engine time when somebody looked last; at a host: when it was last told that somebody does.
+    looked: AtomicI64,
 }
+
+/// For so long after somebody looked the newest records are told by hosts.
+const SHOWN: Nanoseconds = 30_000_000_000;
 
 struct SinkSamples {
     /// Hashes from here on are of no interest for any class.
@@ -89,7 +107,7 @@ impl Sampler {
             (id.clone(), SinkSamples { limit, classes: Mutex::default(), told: Mutex::default() })
         };
         let sinks = options.links.keys().map(sink).collect();
-        Self { options, sinks, recent }
+        Self { options, sinks, recent, looked: AtomicI64::new(Nanoseconds::MIN) }
     }
 
     /// A source sends a batch.
@@ -118,7 +136,11 @@ impl Sampler {
         let metadata = Metadata::of(batch);
         let limit = samples.limit.load(Ordering::Relaxed);
         for row in 0..batch.num_rows() {
-            let hash = hash(&metadata.id(row));
+            let hash = match self.options.newest {
+                None => hash(&metadata.id(row)),
+                // The lowest are kept: those of the latest time.
+                Some(newest) => u64::MAX - u64::try_from(now / newest.every.max(1)).unwrap_or(0),
+            };
             if hash >= limit {
                 continue;
             }
@@ -131,14 +153,18 @@ impl Sampler {
             let mut classes = samples.lock();
             let make = || {
                 let record = one_row(batch, row)?;
+                if self.options.newest.is_some_and(|newest| batch_bytes(&record) > newest.most_bytes) {
+                    return None;
+                }
                 let latency = now - metadata.intended.value(row);
-                Some(Sample { record, latency, right, sources: self.sources_of(sink, batch, row) })
+                let sources = self.sources_of(sink, batch, row);
+                Some(Sample { number: self.number(hash), record, latency, right, sources })
             };
             if !self.insert(&mut classes, hash, right, make) {
                 continue;
             }
             // A sink with ground truth may always see its first wrong record; one without has one class only.
-            if truth.is_none() && classes[0].len() >= self.options.most {
+            if self.options.newest.is_none() && truth.is_none() && classes[0].len() >= self.options.most {
                 let last = classes[0].last_key_value().map_or(u64::MAX, |(hash, _)| *hash);
                 samples.limit.store(last, Ordering::Relaxed);
             }
@@ -167,6 +193,10 @@ impl Sampler {
         true
     }
 
+    fn number(&self, hash: u64) -> u64 {
+        if self.options.newest.is_some() { u64::MAX - hash } else { 0 }
+    }
+
     fn class(&self, right: Option<bool>) -> (usize, usize) {
         match right {
             None => (0, self.options.most),
@@ -179,9 +209,27 @@ impl Sampler {
         let links = self.options.links.get(sink).map_or(&[][..], Vec::as_slice);
         let found = links.iter().filter_map(|link| {
             let recent = self.recent.get(&link.source)?.lock().unwrap_or_else(PoisonError::into_inner);
-            Some((link.source.clone(), recent.find(link, batch, row)?))
+            let record = recent.find(link, batch, row)?;
+            let is_kept = self.options.newest.is_none_or(|newest| batch_bytes(&record) <= newest.most_bytes);
+            is_kept.then(|| (link.source.clone(), record))
         });
         found.collect()
+    }
+
+    /// Somebody looks now.
+    pub(crate) fn show_from(&self, now: Nanoseconds) {
+        self.looked.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Whether records are told now: of the newest only while somebody looks, so that none leaves its worker for nobody.
+    pub(crate) fn is_shown(&self, now: Nanoseconds) -> bool {
+        self.options.newest.is_none() || self.is_looked_at(now)
+    }
+
+    /// Whether somebody looks at the newest records.
+    pub(crate) fn is_looked_at(&self, now: Nanoseconds) -> bool {
+        let looked = self.looked.load(Ordering::Relaxed);
+        self.options.newest.is_some() && now.saturating_sub(SHOWN) < looked
     }
 
     /// What was kept of a sink: wrong ones first, then right ones, then those of which nothing is known.
@@ -290,6 +338,7 @@ mod tests {
             most_wrong: 3,
             recent_bytes,
             links: BTreeMap::from([("sink".into(), links)]),
+            newest: None,
         }
     }
 
@@ -318,6 +367,8 @@ mod tests {
         let answers =
             (0..300).map(|n| (format!("k{n}"), if n % 50 == 0 { "x".into() } else { format!("k{n}") }));
         let truth = GroundTruth {
+            tracks: None,
+            texts: None,
             key: "key".into(),
             prediction: "key".into(),
             answers: Arc::new(answers.collect()),
@@ -328,6 +379,35 @@ mod tests {
         let verdicts: Vec<Option<bool>> = sampler.of("sink").iter().map(|sample| sample.right).collect();
         let expected = [[Some(false); 3].as_slice(), &[Some(true); 4], &[None; 4]].concat();
         assert_eq!(verdicts, expected);
+    }
+
+    #[test]
+    fn the_newest_are_kept_one_in_a_while_and_none_that_is_large() {
+        let newest = Some(Newest { every: 10, most_bytes: 2_000 });
+        let sampler = Sampler::new(SampleOptions { newest, ..options(1 << 20) });
+        let host = Sampler::new(SampleOptions { newest, ..options(1 << 20) });
+        for n in 0..100 {
+            sampler.sent("left", &batch(0, n, n + 1, if n % 2 == 0 { 1 } else { 3_000 }));
+            host.arrived("sink", &batch(0, n, n + 1, 1), 5 + n as i64, None);
+            sampler.arrived("sink", &batch(0, n, n + 1, 1), 5 + n as i64, None);
+        }
+        assert_eq!(keys(&sampler.of("sink")), ["k95", "k85", "k75", "k65"]);
+        let numbers: Vec<u64> = sampler.of("sink").iter().map(|sample| sample.number).collect();
+        assert_eq!(numbers, [10, 9, 8, 7]);
+        assert!(sampler.of("sink").iter().all(|sample| sample.sources.is_empty()), "odd ones are large");
+        sampler.arrived("sink", &batch(0, 100, 101, 5_000), 205, None);
+        assert_eq!(sampler.of("sink")[0].number, 10, "it is too large");
+        // What a host keeps is what the coordinator keeps, and again after it has forgotten.
+        let coordinator = Sampler::new(SampleOptions { newest, ..options(1 << 20) });
+        for _ in 0..2 {
+            for message in host.news() {
+                coordinator.heard(&message);
+            }
+            assert!(host.news().is_empty(), "told once");
+            host.forget_told();
+        }
+        assert_eq!(keys(&coordinator.of("sink")), keys(&host.of("sink")));
+        assert_eq!(coordinator.of("sink").len(), 4);
     }
 
     #[test]

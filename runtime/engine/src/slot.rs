@@ -3,6 +3,7 @@ mod build;
 
 use crate::clock::{Clock, Nanoseconds};
 use crate::context::{Account, Backpressure, Durable, SlotContext};
+use crate::cut::{Cuts, EpochRanges, Hold};
 use crate::failure::{RunError, SlotEnd, panic_text};
 use crate::faults::{Faults, Killed, Point, SlotFaults};
 use crate::frame::{CLOSED, Epoch};
@@ -18,6 +19,7 @@ use crate::node::{Node, Processing};
 use crate::processor::ThreadMeter;
 use crate::samples::Sampler;
 use crate::store::{EpochLogs, SnapshotStore};
+use crate::traces::Tracer;
 use crate::wake::Waker;
 use crate::watermark::Track;
 use crossbeam_channel::Receiver;
@@ -76,6 +78,7 @@ pub(crate) struct SlotShared {
     pub(crate) epochs: Arc<EpochLogs>,
     pub(crate) letters: Arc<Letters>,
     pub(crate) sampler: Option<Arc<Sampler>>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) stop: Arc<AtomicBool>,
     /// Reads the files of all sources.
     pub(crate) readers: Arc<ReaderPool>,
@@ -88,6 +91,8 @@ pub(crate) struct SlotShared {
     /// What was sent of this epoch and later is kept, also where it is durable: other hosts begin again there when they are
     /// lost. [`CLOSED`]: nothing is.
     pub(crate) kept: Arc<AtomicU64>,
+    /// Where the host keeps more while its edges are cut.
+    pub(crate) cuts: Option<Arc<Cuts>>,
 }
 
 /// Steps of timely between two looks at commands and descriptors.
@@ -126,6 +131,10 @@ struct Slot {
     /// Tracks with the instance that they feed or belong to.
     tracks: Vec<(usize, Track)>,
     durable: Vec<Durable>,
+    /// By instance: what is kept behind it because an edge is cut.
+    holds: Vec<Rc<Cell<Hold>>>,
+    /// By instance: epochs of which its senders say that others answer them.
+    elsewhere: Vec<Rc<RefCell<EpochRanges>>>,
     /// What was durable behind the slot at the last look; see [`Slot::durable_behind`].
     seen: Vec<Epoch>,
     /// The last to go, so that the end of everything else counts.
@@ -180,6 +189,7 @@ impl Slot {
             epochs: Arc::clone(&shared.epochs),
             letters: Arc::clone(&shared.letters),
             sampler: shared.sampler.clone(),
+            tracer: shared.tracer.clone(),
             faults: shared.faults.as_ref().map(|faults| SlotFaults {
                 faults: Arc::clone(faults),
                 slot: start.plan.name.clone(),
@@ -198,6 +208,8 @@ impl Slot {
         shared.clock.on_jump(&start.waker);
         let durable = start.resume_at.iter().map(|epoch| Rc::new(Cell::new(*epoch))).collect();
         let behind = start.plan.behind();
+        let holds = behind.iter().map(|_| Rc::default()).collect();
+        let elsewhere = behind.iter().map(|_| Rc::default()).collect();
         Ok(Self {
             context,
             start,
@@ -215,6 +227,8 @@ impl Slot {
             restorable: BTreeMap::new(),
             tracks: Vec::new(),
             durable,
+            holds,
+            elsewhere,
             seen: Vec::new(),
             processor,
         })
@@ -235,13 +249,17 @@ impl Slot {
             for egress in self.egresses.values() {
                 egress.borrow_mut().pump();
             }
+            if let Some(end) = self.context.end.borrow_mut().take() {
+                return Ok(end);
+            }
+            let may_be_ahead = self.advance_holds();
             let progressed = self.advance_durable()?;
             if self.durable.iter().all(|durable| durable.get() == CLOSED) {
                 self.context.reach(Point::Finished);
                 return Ok(SlotEnd::Finished);
             }
             self.context.reach(Point::Turn);
-            if self.wake_producers(progressed) {
+            if self.wake_producers(progressed) || may_be_ahead {
                 continue;
             }
             if !idle {
@@ -339,6 +357,7 @@ impl Slot {
                 }
             } else if let Some((ingress, node)) = self.ingresses.get(&id) {
                 ingress.borrow().link().map(LinkReceiver::clear);
+                ingress.borrow_mut().look_when_complete();
                 self.nodes[*node].1.activate();
             }
         }
@@ -377,6 +396,28 @@ impl Slot {
             Command::Abort => return Ok(Some(SlotEnd::Aborted)),
         }
         Ok(None)
+    }
+
+    /// Tells the stages in front of channels that are cut that they may be ahead; `true` if that is news, and sources are scheduled.
+    fn advance_holds(&mut self) -> bool {
+        if self.start.shared.cuts.is_none() {
+            return false;
+        }
+        let instances = &self.start.plan.instances;
+        let mut has_changed = false;
+        // Backwards, so that what comes behind an instance is known before it.
+        for at in (0..instances.len()).rev() {
+            let channels = instances[at].outputs.iter().filter_map(|out| self.egresses.get(&out.id));
+            let sent = channels.map(|egress| egress.borrow().hold());
+            let behind = self.behind[at].iter().map(|next| self.holds[*next].get());
+            let hold = sent.chain(behind).max().unwrap_or_default();
+            has_changed |= self.holds[at].replace(hold) != hold;
+        }
+        if has_changed {
+            self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().announce_hold());
+            self.sources.iter().for_each(|node| self.nodes[*node].1.activate());
+        }
+        has_changed
     }
 
     /// What the channels, sinks and states say is durable: all that the stages before them follow.
@@ -418,11 +459,17 @@ impl Slot {
             self.durable[at].set(durable);
             self.start.durable[at].store(durable, Ordering::Release);
             instance.context.suspects.prune(durable);
+            // Another process begins again with the last checkpoint.
+            let forgotten = durable.min(self.context.kept.load(Ordering::Acquire));
+            self.elsewhere[at].borrow_mut().prune(forgotten);
+            if let Some(stand_in) = &instance.stand_in {
+                stand_in.prune(forgotten);
+            }
             match &instance.work {
                 Work::Stateful(_) => self.context.snapshots.prune(&instance.context.instance, durable),
                 Work::Source { seat, .. } => {
                     if let Some(seat) = seat {
-                        seat.durable(durable);
+                        seat.durable(forgotten);
                     }
                     if !self.start.shared.keep_epochs {
                         self.context.epochs.prune(&instance.context.instance, durable);
@@ -432,10 +479,11 @@ impl Slot {
             }
         }
         if progressed {
+            // The run hears of it before those in front of this slot come to their end by it.
+            (self.start.on_durable)();
             self.ingresses.values().for_each(|(ingress, _)| ingress.borrow_mut().announce_durable());
             let kept = self.context.kept.load(Ordering::Acquire);
             self.tracks.iter().for_each(|(at, track)| track.prune(self.durable[*at].get().min(kept)));
-            (self.start.on_durable)();
         }
         Ok(progressed)
     }

@@ -1,190 +1,17 @@
 //! What outlives a slot: the past of stateful stages and the epoch logs of sources.
+use crate::clock::Nanoseconds;
 use crate::frame::{CLOSED, Epoch};
-use arrow_array::RecordBatch;
+use crate::node::source::Schedule;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::SourcePosition;
-use tidemill_operators::record::{EventTime, batch_bytes};
+use tidemill_operators::record::EventTime;
 
-/// What changes the state of a stateful operator.
-#[derive(Debug, Clone)]
-pub(crate) enum Call {
-    /// Rows came at a port.
-    Apply(usize, RecordBatch),
-    /// The watermark advanced.
-    Advance(EventTime),
-}
+mod snapshots;
 
-impl Call {
-    fn bytes(&self) -> usize {
-        let rows = match self {
-            Call::Apply(_, batch) => batch_bytes(batch),
-            Call::Advance(_) => 0,
-        };
-        rows + size_of::<(Epoch, Self)>()
-    }
-}
-
-/// A state "all of the epochs before `epoch`".
-#[derive(Debug, Clone)]
-struct Snapshot {
-    epoch: Epoch,
-    bytes: Arc<Vec<u8>>,
-}
-
-/// The past of one stage instance: snapshots, and every call since the oldest of them.
-#[derive(Debug, Default)]
-struct History {
-    /// By epoch, ascending.
-    snapshots: VecDeque<Snapshot>,
-    /// With the epochs that they belong to, ascending.
-    calls: VecDeque<(Epoch, Call)>,
-    /// Bytes of the calls since the newest snapshot.
-    since: usize,
-}
-
-impl History {
-    /// Forgets what was written about `epoch` and later.
-    fn truncate(&mut self, epoch: Epoch) {
-        self.snapshots.retain(|snapshot| snapshot.epoch <= epoch);
-        self.calls.retain(|(of, _)| *of < epoch);
-        let newest = self.snapshots.back().map_or(0, |snapshot| snapshot.epoch);
-        let since = self.calls.iter().filter(|(of, _)| *of >= newest);
-        self.since = since.map(|(_, call)| call.bytes()).sum();
-    }
-
-    /// What leads to the state "all of the epochs before `to`", where `base` is the newest snapshot that is known and all
-    /// calls before `from` are.
-    fn since(&self, base: Option<Epoch>, from: Epoch, to: Epoch) -> Option<StageDelta> {
-        let newest = self.snapshots.iter().rev().find(|snapshot| snapshot.epoch <= to)?;
-        let is_new = base.is_none_or(|base| newest.epoch > base);
-        let from = if is_new { newest.epoch } else { from };
-        let calls = self.calls.iter().filter(|(of, _)| (from..to).contains(of)).cloned().collect();
-        let snapshot = is_new.then(|| (newest.epoch, Arc::clone(&newest.bytes)));
-        Some(StageDelta { snapshot, calls, from })
-    }
-
-    /// As many bytes of calls as the newest snapshot has: the next one is worth its cost.
-    fn is_snapshot_due(&self) -> bool {
-        self.snapshots.back().is_none_or(|newest| self.since >= newest.bytes.len())
-    }
-}
-
-/// What a checkpoint has to add about a stage.
-pub(crate) struct StageDelta {
-    /// In place of everything before.
-    pub(crate) snapshot: Option<(Epoch, Arc<Vec<u8>>)>,
-    /// Of the epochs from `from` on.
-    pub(crate) calls: Vec<(Epoch, Call)>,
-    pub(crate) from: Epoch,
-}
-
-/// What a restart needs of stateful stages, by instance.
-///
-/// A snapshot copies the whole state, so one at every checkpoint would cost the square of a state that grows. One is
-/// taken when the calls since the last one have as many bytes as it has; a restart repeats the calls after it. So
-/// snapshots cost as much as what goes through the stage, and take at most a few times the memory of the state.
-#[derive(Debug)]
-pub(crate) struct SnapshotStore {
-    stages: Mutex<HashMap<String, History>>,
-    /// What a checkpoint still needs: nothing from here on is forgotten.
-    kept: AtomicU64,
-}
-
-impl Default for SnapshotStore {
-    fn default() -> Self {
-        Self { stages: Mutex::default(), kept: AtomicU64::new(CLOSED) }
-    }
-}
-
-impl SnapshotStore {
-    fn with<R>(&self, stage: &str, act: impl FnOnce(&mut History) -> R) -> R {
-        let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
-        if !stages.contains_key(stage) {
-            stages.insert(stage.to_owned(), History::default());
-        }
-        act(stages.get_mut(stage).expect("inserted above"))
-    }
-
-    /// Adds the state "all of the epochs before `epoch`".
-    pub(crate) fn put(&self, stage: &str, epoch: Epoch, bytes: Vec<u8>) {
-        self.with(stage, |history| {
-            history.truncate(epoch);
-            history.snapshots.retain(|snapshot| snapshot.epoch < epoch);
-            history.snapshots.push_back(Snapshot { epoch, bytes: Arc::new(bytes) });
-            history.since = 0;
-        });
-    }
-
-    /// Adds the calls of an epoch, later than all before; tells whether a snapshot is due.
-    pub(crate) fn record(&self, stage: &str, epoch: Epoch, calls: Vec<Call>) -> bool {
-        self.with(stage, |history| {
-            history.since += calls.iter().map(Call::bytes).sum::<usize>();
-            history.calls.extend(calls.into_iter().map(|call| (epoch, call)));
-            history.is_snapshot_due()
-        })
-    }
-
-    /// For a next incarnation that begins with the state "all of the epochs before `epoch`": a snapshot and the calls that lead
-    /// from it to that state. What a former incarnation wrote about later epochs is forgotten.
-    pub(crate) fn resume(&self, stage: &str, epoch: Epoch) -> Option<(Arc<Vec<u8>>, Vec<Call>)> {
-        self.with(stage, |history| {
-            history.truncate(epoch);
-            let snapshot = history.snapshots.back()?;
-            let calls = history.calls.iter().filter(|(of, _)| *of >= snapshot.epoch);
-            Some((Arc::clone(&snapshot.bytes), calls.map(|(_, call)| call.clone()).collect()))
-        })
-    }
-
-    /// The past of a stage that another process has written.
-    pub(crate) fn begin_with(&self, stage: &str, epoch: Epoch, state: Vec<u8>, calls: Vec<(Epoch, Call)>) {
-        self.put(stage, epoch, state);
-        for (epoch, call) in calls {
-            self.record(stage, epoch, vec![call]);
-        }
-    }
-
-    /// The stages of which something is known.
-    pub(crate) fn stages(&self) -> Vec<String> {
-        self.stages.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
-    }
-
-    /// See [`History::since`].
-    pub(crate) fn since(
-        &self,
-        stage: &str,
-        base: Option<Epoch>,
-        from: Epoch,
-        to: Epoch,
-    ) -> Option<StageDelta> {
-        self.with(stage, |history| history.since(base, from, to))
-    }
-
-    /// Nothing from `epoch` on is forgotten until this is called again.
-    pub(crate) fn keep_from(&self, epoch: Epoch) {
-        self.kept.store(epoch, Ordering::Release);
-    }
-
-    /// Forgets what no restart at or after `epoch` needs.
-    pub(crate) fn prune(&self, stage: &str, epoch: Epoch) {
-        if epoch == CLOSED {
-            return;
-        }
-        let epoch = epoch.min(self.kept.load(Ordering::Acquire));
-        self.with(stage, |history| {
-            while history.snapshots.get(1).is_some_and(|next| next.epoch <= epoch) {
-                history.snapshots.pop_front();
-            }
-            let Some(oldest) = history.snapshots.front().map(|snapshot| snapshot.epoch) else { return };
-            while history.calls.front().is_some_and(|(of, _)| *of < oldest) {
-                history.calls.pop_front();
-            }
-        });
-    }
-}
+pub(crate) use snapshots::{Call, SnapshotStore, StageDelta};
 
 /// Where a source stood before the first record of an epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,6 +38,21 @@ pub struct EpochLog {
     /// Sequence number after the last record emitted so far.
     #[serde(default)]
     pub emitted: u64,
+    /// Where its schedule begins, if that is not with its first record in the first epoch: the source, or its rate, is newer than
+    /// the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
+}
+
+/// Where the schedule of a source begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// Sequence number of the first record that follows it.
+    pub sequence: u64,
+    /// The epoch that begins with that record.
+    pub epoch: Epoch,
+    /// Event time of that record where records have none of their own, microseconds.
+    pub event_time: EventTime,
 }
 
 /// Where a source ended.
@@ -220,6 +62,9 @@ pub struct End {
     pub sequence: u64,
     /// Its last epoch.
     pub epoch: Epoch,
+    /// A limit of the run ended it ([`crate::RunOptions::records`], [`crate::RunOptions::duration`]): it has more to give.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limit: bool,
 }
 
 /// What is added to an epoch log.
@@ -262,8 +107,40 @@ impl EpochLog {
     pub fn stop(&self) -> End {
         self.end.unwrap_or_else(|| {
             let (epoch, begun) = self.cuts.last_key_value().map_or((0, 0), |(e, cut)| (*e, cut.sequence));
-            End { sequence: self.emitted.max(begun), epoch }
+            End { sequence: self.emitted.max(begun), epoch, limit: false }
         })
+    }
+
+    /// Records in the epochs before this one, those that could not be read among them.
+    pub fn records_before(&self, epoch: Epoch) -> u64 {
+        self.cuts.range(epoch..).next().map_or(self.emitted, |(_, cut)| cut.sequence)
+    }
+
+    /// The log of a source that goes on from the beginning of `epoch` with another rate. `rate`, records per second, and `tick`,
+    /// nanoseconds: those of the run that wrote the log. What it says of `epoch` and later is forgotten, but for where they
+    /// begin: records belong to other epochs from there on.
+    #[must_use]
+    pub fn with_other_rate(&self, epoch: Epoch, rate: Option<f64>, tick: u64) -> Self {
+        if self.end.is_some_and(|end| end.epoch < epoch) {
+            return self.clone();
+        }
+        let sequence = self.records_before(epoch);
+        let former = Schedule {
+            rate,
+            start: 0,
+            tick: Nanoseconds::try_from(tick).unwrap_or(Nanoseconds::MAX),
+            base: self.base,
+            records: None,
+            duration: None,
+        };
+        let base = Base { sequence, epoch, event_time: former.event_time(sequence) };
+        let cuts = self.cuts.range(..=epoch).map(|(epoch, cut)| (*epoch, cut.clone())).collect();
+        Self { cuts, end: None, emitted: sequence, base: Some(base) }
+    }
+
+    /// The log of a source that a run gets when it is at `epoch`.
+    pub fn beginning_at(epoch: Epoch) -> Self {
+        Self { base: Some(Base { sequence: 0, epoch, event_time: 0 }), ..Self::default() }
     }
 
     /// The cut to restart from so that every record of `epoch` and later is read again.
@@ -278,6 +155,7 @@ struct Logs {
     of: BTreeMap<String, EpochLog>,
     writer: Option<Box<dyn EpochWriter>>,
     kept: Option<Epoch>,
+    is_whole: bool,
 }
 
 impl Logs {
@@ -348,8 +226,19 @@ impl EpochLogs {
         }
     }
 
+    /// Where sources have ended.
+    pub(crate) fn ends(&self) -> BTreeMap<String, End> {
+        let logs = self.lock();
+        logs.of.iter().filter_map(|(source, log)| Some((source.clone(), log.end?))).collect()
+    }
+
     pub(crate) fn known_end(&self, source: &str) -> Option<End> {
         self.lock().of.get(source)?.end
+    }
+
+    /// Where the schedule of a source begins; see [`EpochLog::base`].
+    pub(crate) fn base(&self, source: &str) -> Option<Base> {
+        self.lock().of.get(source)?.base
     }
 
     pub(crate) fn restart(&self, source: &str, epoch: Epoch) -> Option<(Epoch, Cut)> {
@@ -367,7 +256,7 @@ impl EpochLogs {
         let since = |(source, log): (&String, &EpochLog)| {
             let first = log.restart(epoch).map_or(0, |(epoch, _)| epoch);
             let cuts = log.cuts.range(first..).map(|(epoch, cut)| (*epoch, cut.clone())).collect();
-            (source.clone(), EpochLog { cuts, end: log.end, emitted: log.emitted })
+            (source.clone(), EpochLog { cuts, end: log.end, emitted: log.emitted, base: log.base })
         };
         logs.of.iter().map(since).collect()
     }
@@ -375,6 +264,23 @@ impl EpochLogs {
     /// Nothing that a restart at or after `epoch` needs is forgotten until this is called again.
     pub(crate) fn keep_from(&self, epoch: Epoch) {
         self.lock().kept = Some(epoch);
+    }
+
+    /// Nothing is forgotten by [`Self::forget_before`]: the logs are wanted whole.
+    pub(crate) fn keep_all(&self) {
+        self.lock().is_whole = true;
+    }
+
+    /// Forgets of all sources what no restart at or after `epoch` needs.
+    pub(crate) fn forget_before(&self, epoch: Epoch) {
+        let sources: Vec<String> = {
+            let logs = self.lock();
+            if logs.is_whole {
+                return;
+            }
+            logs.of.keys().cloned().collect()
+        };
+        sources.iter().for_each(|source| self.prune(source, epoch));
     }
 
     /// Forgets cuts that no restart at or after `epoch` needs.
@@ -397,78 +303,13 @@ impl EpochLogs {
 mod tests {
     use super::*;
 
-    /// The snapshot and the watermarks after it that a restart at an epoch gets.
-    fn resumed(store: &SnapshotStore, epoch: Epoch) -> Option<(String, Vec<EventTime>)> {
-        let (bytes, calls) = store.resume("s", epoch)?;
-        let times = calls.iter().map(|call| match call {
-            Call::Advance(time) => *time,
-            Call::Apply(..) => unreachable!("only watermarks are recorded here"),
-        });
-        Some((String::from_utf8_lossy(&bytes).into_owned(), times.collect()))
-    }
-
-    #[test]
-    fn a_restart_gets_the_snapshot_before_it_and_the_calls_since() {
-        let store = SnapshotStore::default();
-        assert_eq!(resumed(&store, 0), None);
-        store.put("s", 0, b"empty".to_vec());
-        for epoch in 0..10 {
-            store.record("s", epoch, vec![Call::Advance(epoch as i64 * 10)]);
-        }
-        store.put("s", 10, b"ten".to_vec());
-        for epoch in 10..14 {
-            store.record("s", epoch, vec![Call::Advance(epoch as i64 * 10)]);
-        }
-        assert_eq!(resumed(&store, 13), Some(("ten".into(), vec![100, 110, 120])));
-        assert_eq!(resumed(&store, 14), Some(("ten".into(), vec![100, 110, 120])), "130 was forgotten");
-        store.prune("s", 9);
-        assert_eq!(resumed(&store, 2), Some(("empty".into(), vec![0, 10])));
-        assert_eq!(resumed(&store, 12), Some(("empty".into(), vec![0, 10])), "ten was forgotten");
-    }
-
-    #[test]
-    fn what_no_restart_needs_is_forgotten() {
-        let store = SnapshotStore::default();
-        for epoch in 0..6 {
-            store.put("s", epoch, vec![epoch as u8]);
-            store.record("s", epoch, vec![Call::Advance(0)]);
-        }
-        store.prune("s", 4);
-        store.with("s", |history| {
-            assert_eq!(history.snapshots.iter().map(|s| s.epoch).collect::<Vec<_>>(), [4, 5]);
-            assert_eq!(history.calls.iter().map(|(of, _)| *of).collect::<Vec<_>>(), [4, 5]);
-        });
-    }
-
-    #[test]
-    fn snapshots_of_a_growing_state_cost_no_more_than_what_made_it_grow() {
-        let store = SnapshotStore::default();
-        let (mut state, mut copied, mut most) = (0, 0, 0);
-        store.put("s", 0, Vec::new());
-        for epoch in 0..10_000 {
-            let call = Call::Advance(0);
-            state += call.bytes();
-            if store.record("s", epoch, vec![call]) {
-                store.put("s", epoch + 1, vec![0; state]);
-                copied += state;
-            }
-            store.prune("s", epoch);
-            most = most.max(store.with("s", |history| history.calls.len()));
-        }
-        assert!((state / 2..3 * state).contains(&copied), "{copied} bytes for a state of {state}");
-        assert!(most < 5_000, "{most} of 10000 calls are kept");
+    fn cut(sequence: u64) -> Cut {
+        Cut { position: SourcePosition::default(), skip: 0, sequence, newest: 0, watermark: 0 }
     }
 
     #[test]
     fn a_restart_begins_at_or_before_the_epoch() {
         let logs = EpochLogs::default();
-        let cut = |sequence| Cut {
-            position: SourcePosition::default(),
-            skip: 0,
-            sequence,
-            newest: 0,
-            watermark: 0,
-        };
         logs.record("s", 2, cut(0));
         logs.record("s", 5, cut(10));
         assert_eq!(logs.restart("s", 0).map(|(epoch, _)| epoch), Some(2));
@@ -477,24 +318,38 @@ mod tests {
         logs.prune("s", 6);
         assert_eq!(logs.restart("s", 7).map(|(epoch, _)| epoch), Some(5));
     }
+
+    #[test]
+    fn logs_do_not_grow_with_the_run_unless_they_are_wanted_whole() {
+        let (logs, whole) = (EpochLogs::default(), EpochLogs::default());
+        whole.keep_all();
+        for epoch in 0..1_000 {
+            for logs in [&logs, &whole] {
+                logs.record("left", epoch, cut(epoch));
+                logs.record("right", epoch, cut(epoch));
+                logs.forget_before(epoch.saturating_sub(20));
+            }
+        }
+        let count = |logs: &EpochLogs| logs.all().values().map(|log| log.cuts.len()).sum::<usize>();
+        assert_eq!((count(&logs), count(&whole)), (2 * 21, 2_000));
+        assert_eq!(logs.restart("left", 979).map(|(epoch, _)| epoch), Some(979));
+    }
+
     #[test]
     fn a_log_of_a_run_that_did_not_end_says_where_to_stop() {
-        let cut = |sequence| Cut {
-            position: SourcePosition::default(),
-            skip: 0,
-            sequence,
-            newest: 0,
-            watermark: 0,
-        };
         let mut log = EpochLog::default();
-        assert_eq!(log.stop(), End { sequence: 0, epoch: 0 });
+        assert_eq!(log.stop(), End { sequence: 0, epoch: 0, limit: false });
         for (epoch, sequence) in [(2, 0), (5, 10)] {
             log.add(EpochEntry::Cut { epoch, cut: cut(sequence) });
         }
-        assert_eq!(log.stop(), End { sequence: 10, epoch: 5 }, "killed: epochs known to be whole");
+        assert_eq!(
+            log.stop(),
+            End { sequence: 10, epoch: 5, limit: false },
+            "killed: epochs known to be whole"
+        );
         log.add(EpochEntry::Emitted(17));
-        assert_eq!(log.stop(), End { sequence: 17, epoch: 5 });
-        log.add(EpochEntry::End(End { sequence: 17, epoch: 6 }));
+        assert_eq!(log.stop(), End { sequence: 17, epoch: 5, limit: false });
+        log.add(EpochEntry::End(End { sequence: 17, epoch: 6, limit: false }));
         assert_eq!(log.stop().epoch, 6);
     }
 }

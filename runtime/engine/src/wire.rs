@@ -2,6 +2,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// How deep arrays and maps of a message lie in each other: as deep as JSON may, which dead letters have, and what is around it. Where a
+/// type is not known before its content is, each level may claim up to 1 MiB before a byte of it has come.
+const DEPTH: usize = 160;
+
 /// As bytes.
 ///
 /// # Errors
@@ -20,7 +24,9 @@ pub(crate) fn encode(message: &impl Serialize) -> Result<Vec<u8>, String> {
 /// # Errors
 /// They are not such a message.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    rmp_serde::from_slice(bytes).map_err(|error| format!("a message cannot be read: {error}"))
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+    deserializer.set_max_depth(DEPTH);
+    T::deserialize(&mut deserializer).map_err(|error| format!("a message cannot be read: {error}"))
 }
 
 #[cfg(test)]
@@ -70,7 +76,8 @@ mod tests {
             upto: 5,
         };
         part.stages.insert("join".into(), change);
-        part.sources.insert("s".into(), EpochLog { cuts: [(3, cut)].into(), end: None, emitted: 8 });
+        part.sources
+            .insert("s".into(), EpochLog { cuts: [(3, cut)].into(), end: None, emitted: 8, base: None });
         again(&Notice::Part { number: 1, part: Ok(Some(part)) });
         again(&Notice::Part { number: 1, part: Ok(None) });
         let end = End::Failed(RunError::Operator { operator: "a".into(), text: "no".into() });

@@ -102,7 +102,7 @@ fn real_join() -> BoundOperator {
     let port = |from: &str| InputPort { from: from.into(), stream: stream(), span: Span::nowhere() };
     let id = "j".into();
     let base = std::path::Path::new(".");
-    let context = OperatorContext { id: &id, base, variants: &[], variant: None, backend: None };
+    let context = OperatorContext::new(&id, base);
     let text = "key: key\nwithin: 100ms\nsame_names: keep_first";
     let options = tidemill_spec::yaml::parse(&SourceFile::new("workflow.yaml", text)).expect("yaml");
     let registry = tidemill_operators::registry::Registry::builtin();

@@ -10,12 +10,15 @@ use crate::fingerprint::{Fingerprint, FingerprintError};
 const SCHEME: &str = "tidemill://";
 
 /// Where the controller of a cluster is and the fingerprint of its authority: `tidemill://HOST:PORT/FINGERPRINT`. Who has the
-/// address needs nobody else's word to know that the controller is the right one.
+/// address needs nobody else's word to know that the controller is the right one. Where several controllers share an authority it has all of
+/// them: `tidemill://HOST:PORT,HOST:PORT/FINGERPRINT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JoinAddress {
     host: String,
     port: u16,
+    /// Of other controllers.
+    more: Vec<(String, u16)>,
     fingerprint: Fingerprint,
 }
 
@@ -94,7 +97,27 @@ impl JoinAddress {
         if port == 0 {
             return Err(JoinAddressError::Port { found: "0".to_owned() });
         }
-        Ok(Self { host, port, fingerprint })
+        Ok(Self { host, port, more: Vec::new(), fingerprint })
+    }
+
+    /// The same with the places of another address behind its own; those of another authority are no places of this one.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        if other.fingerprint == self.fingerprint {
+            let first = [(other.host.clone(), other.port)];
+            for place in first.into_iter().chain(other.more.iter().cloned()) {
+                if place != (self.host.clone(), self.port) && !self.more.contains(&place) {
+                    self.more.push(place);
+                }
+            }
+        }
+        self
+    }
+
+    /// `HOST:PORT` of all controllers.
+    pub fn places(&self) -> Vec<String> {
+        let more = self.more.iter().map(|(host, port)| format!("{host}:{port}"));
+        std::iter::once(self.host_and_port()).chain(more).collect()
     }
 
     /// The host: a name, an IPv4 address, or an IPv6 address in brackets.
@@ -102,7 +125,7 @@ impl JoinAddress {
         &self.host
     }
 
-    /// The port.
+    /// The port; where there are several controllers, that of the first.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -120,7 +143,7 @@ impl JoinAddress {
 
 impl fmt::Display for JoinAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}:{}/{}", self.host, self.port, self.fingerprint)
+        write!(f, "{SCHEME}{}/{}", self.places().join(","), self.fingerprint)
     }
 }
 
@@ -132,32 +155,50 @@ impl FromStr for JoinAddress {
         let rest = text
             .strip_prefix(SCHEME)
             .ok_or_else(|| JoinAddressError::Scheme { found: text.chars().take(20).collect() })?;
-        let (place, fingerprint) = rest.split_once('/').unwrap_or((rest, ""));
-        let after_host = if place.starts_with('[') { place.find(']').map_or(0, |at| at + 1) } else { 0 };
-        let colon = place[after_host..].rfind(':').map(|at| at + after_host);
-        let Some(colon) = colon else {
-            if place.is_empty() {
-                return Err(JoinAddressError::Host { found: String::new() });
-            }
-            return Err(JoinAddressError::NoPort { host: short(place) });
-        };
-        let (host, port) = (&place[..colon], &place[colon + 1..]);
-        let wrong_port = || JoinAddressError::Port { found: short(port) };
-        let all_digits = port.chars().all(|character| character.is_ascii_digit());
-        let number = if all_digits { port.parse().ok() } else { None };
-        let number = number.ok_or_else(wrong_port)?;
-        if !is_host(host) {
-            return Err(JoinAddressError::Host { found: short(host) });
-        }
-        if number == 0 {
-            return Err(wrong_port());
+        let (places, fingerprint) = rest.split_once('/').unwrap_or((rest, ""));
+        let mut all: Vec<(&str, u16)> = Vec::new();
+        for place in places.split(',') {
+            all.push(place_of(place)?);
         }
         let fingerprint = fingerprint.strip_suffix('/').unwrap_or(fingerprint);
         if fingerprint.is_empty() {
-            return Err(JoinAddressError::NoFingerprint { found: format!("{SCHEME}{}", short(place)) });
+            return Err(JoinAddressError::NoFingerprint { found: format!("{SCHEME}{}", short(places)) });
         }
-        Self::new(host, number, fingerprint.parse()?)
+        let fingerprint = fingerprint.parse()?;
+        let mut address = None::<Self>;
+        for (host, port) in all {
+            let one = Self::new(host, port, fingerprint)?;
+            address = Some(match address {
+                Some(address) => address.and(&one),
+                None => one,
+            });
+        }
+        address.ok_or(JoinAddressError::Host { found: String::new() })
     }
+}
+
+/// Host and port.
+fn place_of(place: &str) -> Result<(&str, u16), JoinAddressError> {
+    let after_host = if place.starts_with('[') { place.find(']').map_or(0, |at| at + 1) } else { 0 };
+    let colon = place[after_host..].rfind(':').map(|at| at + after_host);
+    let Some(colon) = colon else {
+        if place.is_empty() {
+            return Err(JoinAddressError::Host { found: String::new() });
+        }
+        return Err(JoinAddressError::NoPort { host: short(place) });
+    };
+    let (host, port) = (&place[..colon], &place[colon + 1..]);
+    let wrong_port = || JoinAddressError::Port { found: short(port) };
+    let all_digits = port.chars().all(|character| character.is_ascii_digit());
+    let number = if all_digits { port.parse().ok() } else { None };
+    let number = number.ok_or_else(wrong_port)?;
+    if !is_host(host) {
+        return Err(JoinAddressError::Host { found: short(host) });
+    }
+    if number == 0 {
+        return Err(wrong_port());
+    }
+    Ok((host, number))
 }
 
 impl TryFrom<String> for JoinAddress {
@@ -184,7 +225,16 @@ mod tests {
 
     #[test]
     fn addresses_are_texts() {
-        for place in ["hub.example:4100", "10.0.0.7:1", "[fd00::7]:65535", "Hub_1:80"] {
+        let all = ["hub.example:4100", "10.0.0.7:1", "[fd00::7]:65535", "Hub_1:80"];
+        let several = format!("tidemill://{}/{FINGERPRINT}", all.join(","));
+        let address: JoinAddress = several.parse().unwrap();
+        assert_eq!(
+            (address.places(), address.to_string()),
+            (all.map(str::to_owned).to_vec(), several.clone())
+        );
+        assert_eq!((address.host(), address.port()), ("hub.example", 4100));
+        assert_eq!(address.clone().and(&several.parse().unwrap()), address, "each once");
+        for place in all {
             let text = format!("tidemill://{place}/{FINGERPRINT}");
             let address: JoinAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
@@ -210,6 +260,8 @@ mod tests {
             ("tidemill://fd00::7:80/x", "\"fd00::7\" is no host"),
             ("tidemill://10.0.0.700:80/x", "\"10.0.0.700\" is no host"),
             ("tidemill://me@hub:80/x", "\"me@hub\" is no host"),
+            ("tidemill://hub:80,/x", "\"\" is no host"),
+            ("tidemill://hub:80,hub/x", "there is no port after \"hub\""),
             ("tidemill://hub:80", "the fingerprint of the authority is missing after \"tidemill://hub:80\""),
             ("tidemill://hub:80/", "the fingerprint of the authority is missing"),
         ];

@@ -4,7 +4,7 @@ mod join;
 mod signing;
 mod workers;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 use rcgen::{KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SerialNumber};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
-use tidemill_link::remote::Revoked;
+use tidemill_link::remote::{Certificates, Revoked};
 use zeroize::Zeroizing;
 
 use crate::address::{JoinAddress, JoinAddressError};
@@ -21,6 +21,7 @@ use crate::error::{IdentityError, StoreError};
 use crate::fingerprint::Fingerprint;
 use crate::folder::Folder;
 use crate::register::Register;
+use crate::registry::Registry;
 use crate::timestamp::Timestamp;
 
 pub use access::{FIRST_ADMIN, PERSON_LENGTH};
@@ -43,6 +44,8 @@ pub struct Lifetimes {
     pub authority: Duration,
 }
 
+/// Certificates of a controller that stands by are in no register, and so cannot be revoked: they end soon.
+const STANDING_BY: Duration = Duration::from_secs(10 * 86_400);
 /// The shortest of them.
 const SHORTEST: Duration = Duration::from_secs(10);
 
@@ -91,8 +94,55 @@ pub struct Authority {
 
 /// What is in memory is what is on the disk.
 struct Kept {
-    folder: Folder,
+    shelf: Shelf,
     register: Register,
+}
+
+/// Where the key and the register lie.
+struct Shelf {
+    folder: Folder,
+    /// None: in the folder, too.
+    registry: Option<Box<dyn Registry>>,
+}
+
+impl Shelf {
+    fn failed(registry: &dyn Registry, why: String) -> StoreError {
+        StoreError::Elsewhere { place: registry.place(), why }
+    }
+
+    /// What people call the register.
+    fn place(&self) -> String {
+        match &self.registry {
+            Some(registry) => registry.place(),
+            None => self.folder.path_of(REGISTER).display().to_string(),
+        }
+    }
+
+    fn damaged(&self, why: impl ToString) -> StoreError {
+        match &self.registry {
+            Some(registry) => Self::failed(
+                &**registry,
+                format!("the register of the authority is damaged ({})", why.to_string()),
+            ),
+            None => StoreError::damaged(&self.folder.path_of(REGISTER), why),
+        }
+    }
+
+    fn read(&mut self) -> Result<Option<Register>, StoreError> {
+        let bytes = match &mut self.registry {
+            Some(registry) => registry.read().map_err(|why| Self::failed(&**registry, why))?,
+            None => self.folder.read(REGISTER)?,
+        };
+        bytes.map(|bytes| Register::from_bytes(&bytes)).transpose().map_err(|why| self.damaged(why))
+    }
+
+    fn keep(&mut self, register: &Register) -> Result<(), StoreError> {
+        let bytes = register.to_bytes().map_err(|why| self.damaged(why))?;
+        match &mut self.registry {
+            Some(registry) => registry.replace(&bytes).map_err(|why| Self::failed(&**registry, why)),
+            None => self.folder.replace(REGISTER, &bytes),
+        }
+    }
 }
 
 impl std::fmt::Debug for Authority {
@@ -114,7 +164,59 @@ impl Authority {
         now: Timestamp,
     ) -> Result<Self, IdentityError> {
         lifetimes.check()?;
-        Self::establish(Folder::open(folder, &[AUTHORITY, REGISTER])?, lifetimes, now)
+        Self::establish(Folder::open(folder, &[AUTHORITY, REGISTER])?, None, lifetimes, now)
+    }
+
+    /// The same for a controller that shares the register with others: the key is in the folder, and the register where `registry` keeps
+    /// it. A controller that is to share an authority has a copy of its key, which [`Authority::shared_key`] names; without one it makes a new
+    /// authority, if nobody has one yet.
+    ///
+    /// # Errors
+    /// As [`Authority::open_or_create`]; [`StoreError::NoKey`] where the register is of an authority whose key is not in the folder.
+    pub fn open_or_create_shared(
+        folder: &Path,
+        registry: Box<dyn Registry>,
+        lifetimes: Lifetimes,
+        now: Timestamp,
+    ) -> Result<Self, IdentityError> {
+        lifetimes.check()?;
+        Self::establish(Folder::open(folder, &[AUTHORITY, REGISTER])?, Some(registry), lifetimes, now)
+    }
+
+    /// The file with the key of the authority in a folder: whoever has it is the authority.
+    pub fn shared_key(folder: &Path) -> PathBuf {
+        folder.join(AUTHORITY)
+    }
+
+    /// Certificates for a controller that does not lead and says no more than who does: in no register, because only the one that
+    /// leads writes there, and valid for as long as its lifetime says, ten days at most. With them the fingerprint of the authority. None: there is no key in
+    /// the folder yet.
+    ///
+    /// # Errors
+    /// As [`Authority::open`] and [`Authority::issue_controller`].
+    pub fn stand_by(
+        folder: &Path,
+        lifetimes: Lifetimes,
+        names: &[&str],
+        now: Timestamp,
+    ) -> Result<Option<(Certificates, Fingerprint)>, IdentityError> {
+        lifetimes.check()?;
+        if !folder.join(AUTHORITY).exists() {
+            return Ok(None);
+        }
+        let key = Folder::open(folder, &[AUTHORITY, REGISTER])?;
+        let fingerprint = match key.read(AUTHORITY)? {
+            Some(bytes) => String::from_utf8(bytes)
+                .map_err(|_| "it is no text".to_owned())
+                .and_then(|text| Parts::read(&Zeroizing::new(text)))
+                .map(|parts| Fingerprint::of(&parts.certificate))
+                .map_err(|why| StoreError::damaged(&key.path_of(AUTHORITY), why))?,
+            None => return Ok(None),
+        };
+        let aside = Box::new(Aside(Register::new(fingerprint)));
+        let lifetimes = Lifetimes { controller: lifetimes.controller.min(STANDING_BY), ..lifetimes };
+        let authority = Self::establish(key, Some(aside), lifetimes, now)?;
+        Ok(Some((authority.issue_controller(names, now)?, fingerprint)))
     }
 
     /// Opens the authority in this folder.
@@ -136,44 +238,52 @@ impl Authority {
         now: Timestamp,
     ) -> Result<Self, IdentityError> {
         let folder = Folder::on(Path::new("/authority"), &[AUTHORITY, REGISTER], files)?;
-        Self::establish(folder, lifetimes, now)
+        Self::establish(folder, None, lifetimes, now)
     }
 
-    fn establish(mut folder: Folder, lifetimes: Lifetimes, now: Timestamp) -> Result<Self, IdentityError> {
-        let register_path = folder.path_of(REGISTER);
-        let read_register = |folder: &Folder| {
-            let bytes = folder.read(REGISTER)?;
-            let register = bytes.map(|bytes| Register::from_bytes(&bytes)).transpose();
-            register.map_err(|why| StoreError::damaged(&register_path, why))
-        };
-        let text = match folder.read(AUTHORITY)? {
-            Some(bytes) => String::from_utf8(bytes)
-                .map_err(|_| StoreError::damaged(&folder.path_of(AUTHORITY), "it is no text"))?,
+    fn establish(
+        folder: Folder,
+        registry: Option<Box<dyn Registry>>,
+        lifetimes: Lifetimes,
+        now: Timestamp,
+    ) -> Result<Self, IdentityError> {
+        let mut shelf = Shelf { folder, registry };
+        let key = shelf.folder.path_of(AUTHORITY);
+        let text = match shelf.folder.read(AUTHORITY)? {
+            Some(bytes) => {
+                String::from_utf8(bytes).map_err(|_| StoreError::damaged(&key, "it is no text"))?
+            }
             None => {
                 // A register in which nothing stands was left by a process that ended here.
-                if read_register(&folder)?.is_some_and(|register| !register.is_new()) {
+                if let Some(register) = shelf.read()?.filter(|register| !register.is_new()) {
                     let why = "the key of the authority is gone, and its register is there";
-                    return Err(StoreError::damaged(&folder.path_of(AUTHORITY), why).into());
+                    return Err(match &shelf.registry {
+                        Some(_) => {
+                            let (place, authority) = (shelf.place(), register.authority.to_string());
+                            StoreError::NoKey { path: key, place, authority }
+                        }
+                        None => StoreError::damaged(&key, why),
+                    }
+                    .into());
                 }
                 let (text, fingerprint) = new_authority(lifetimes, now)?;
                 // The register first: an authority whose register is missing has lost it.
-                keep(&mut folder, &Register::new(fingerprint))?;
-                folder.replace(AUTHORITY, text.as_bytes())?;
+                shelf.keep(&Register::new(fingerprint))?;
+                shelf.folder.replace(AUTHORITY, text.as_bytes())?;
                 text.to_string()
             }
         };
         let text = Zeroizing::new(text);
-        let damaged = |why: String| StoreError::damaged(&folder.path_of(AUTHORITY), why);
+        let damaged = |why: String| StoreError::damaged(&key, why);
         let parts = Parts::read(&text).map_err(damaged)?;
         let fingerprint = Fingerprint::of(&parts.certificate);
-        let Some(register) = read_register(&folder)? else {
-            let why = "it is missing, and with it what was revoked and used";
-            return Err(StoreError::damaged(&register_path, why).into());
+        let Some(register) = shelf.read()? else {
+            return Err(shelf.damaged("it is missing, and with it what was revoked and used").into());
         };
         if register.authority != fingerprint {
             let why =
                 format!("it belongs to the authority {}, and here is {fingerprint}", register.authority);
-            return Err(StoreError::damaged(&register_path, why).into());
+            return Err(shelf.damaged(why).into());
         }
         let revoked = Revoked::default();
         revoked.replace(revoked_in(&register));
@@ -181,7 +291,7 @@ impl Authority {
             webpki::anchor_from_trusted_cert(&parts.certificate).map_err(|e| damaged(e.to_string()))?;
         let anchors = vec![anchor.to_owned()];
         let Parts { issuer, certificate, certificate_pem, facts } = parts;
-        let kept = Mutex::new(Kept { folder, register });
+        let kept = Mutex::new(Kept { shelf, register });
         Ok(Self {
             issuer,
             certificate,
@@ -252,7 +362,7 @@ impl Authority {
         let result = act(&mut register)?;
         if register != kept.register {
             register.prune(now);
-            keep(&mut kept.folder, &register)?;
+            kept.shelf.keep(&register)?;
             self.revoked.replace(revoked_in(&register));
             kept.register = register;
         }
@@ -260,9 +370,21 @@ impl Authority {
     }
 }
 
-fn keep(folder: &mut Folder, register: &Register) -> Result<(), IdentityError> {
-    let bytes = register.to_bytes().map_err(|why| StoreError::damaged(&folder.path_of(REGISTER), why))?;
-    Ok(folder.replace(REGISTER, &bytes)?)
+/// Of a controller that stands by: nobody else sees what it writes there.
+struct Aside(Register);
+
+impl Registry for Aside {
+    fn place(&self) -> String {
+        "the register of a controller that stands by".to_owned()
+    }
+
+    fn read(&mut self) -> Result<Option<Vec<u8>>, String> {
+        self.0.to_bytes().map(Some)
+    }
+
+    fn replace(&mut self, _: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 fn revoked_in(register: &Register) -> impl Iterator<Item = &[u8]> {

@@ -87,16 +87,25 @@ pub enum CallError {
 }
 
 /// Reads and writes until a deadline.
-struct Timed {
-    stream: TcpStream,
-    deadline: Instant,
+pub(crate) struct Timed {
+    pub(crate) stream: TcpStream,
+    pub(crate) deadline: Instant,
+}
+
+/// A connection to the controller.
+pub(crate) type Line = StreamOwned<ClientConnection, Timed>;
+
+/// A call that failed, and whether not a byte of an answer had come.
+pub(crate) struct Failed {
+    pub(crate) error: CallError,
+    pub(crate) is_unanswered: bool,
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "patience with a peer is real time, whatever the clock of the cluster is"
 )]
-fn instant() -> Instant {
+pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
@@ -139,7 +148,10 @@ fn connect(place: &str, deadline: Instant) -> io::Result<TcpStream> {
             return Err(timed_out());
         }
         match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
             Err(error) => last = error,
         }
     }
@@ -159,42 +171,81 @@ impl Call<'_> {
         config: &Arc<ClientConfig>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
-        let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        for text in [self.method, self.path, place] {
-            if !is_plain(text) {
-                return Err(CallError::Request(text.chars().take(100).collect()));
-            }
-        }
         let deadline = instant() + timeout;
-        let stream = connect(place, deadline);
-        let stream = stream.map_err(|source| CallError::Unreachable { place: place.to_owned(), source })?;
-        let tls = ServerName::try_from(TLS_NAME)
-            .map_err(|error| rustls::Error::General(error.to_string()))
-            .and_then(|name| ClientConnection::new(Arc::clone(config), name))
-            .map_err(|reason| CallError::Tls { place: place.to_owned(), reason })?;
-        let mut stream = StreamOwned::new(tls, Timed { stream, deadline });
-        let sent = stream.write_all(self.head(place).as_bytes()).and_then(|()| stream.write_all(self.body));
-        sent.and_then(|()| stream.flush()).map_err(|error| broken(place, error))?;
-        let malformed = |why| CallError::Malformed { place: place.to_owned(), why };
+        self.check(place)?;
+        let mut line = dial(place, config, deadline)?;
+        self.over(&mut line, place, false).map(|(answer, _)| answer).map_err(|failed| failed.error)
+    }
+
+    /// Whether it can stand in a request.
+    pub(crate) fn check(&self, place: &str) -> Result<(), CallError> {
+        let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        match [self.method, self.path, place].into_iter().find(|text| !is_plain(text)) {
+            Some(text) => Err(CallError::Request(text.chars().take(100).collect())),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the request over a connection and waits for the answer; whether the connection can carry another one.
+    pub(crate) fn over(&self, stream: &mut Line, place: &str, keeps: bool) -> Result<(Answer, bool), Failed> {
+        self.over_with(stream, place, keeps, (&mut &*self.body, self.body.len() as u64))
+    }
+
+    /// The same with a body that is read as it is sent, and its length.
+    pub(crate) fn over_with(
+        &self,
+        stream: &mut Line,
+        place: &str,
+        keeps: bool,
+        body: (&mut dyn Read, u64),
+    ) -> Result<(Answer, bool), Failed> {
         let mut bytes = Vec::new();
+        let result = self.exchange(stream, place, keeps, body, &mut bytes);
+        result.map_err(|error| Failed { error, is_unanswered: bytes.is_empty() })
+    }
+
+    fn exchange(
+        &self,
+        stream: &mut Line,
+        place: &str,
+        keeps: bool,
+        (body, length): (&mut dyn Read, u64),
+        bytes: &mut Vec<u8>,
+    ) -> Result<(Answer, bool), CallError> {
+        let sent = stream.write_all(self.head(place, keeps, length).as_bytes());
+        let sent = sent.and_then(|()| io::copy(&mut body.take(length), stream)).and_then(|sent| {
+            let is_whole = sent == length;
+            if is_whole { stream.flush() } else { Err(ErrorKind::UnexpectedEof.into()) }
+        });
+        if let Err(error) = sent {
+            // The other side may have said why before it ended the connection.
+            let is_gone = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+            return Err(match is_gone.then(|| last_words(stream)).flatten() {
+                Some(reason) => CallError::Tls { place: place.to_owned(), reason },
+                None => broken(place, error),
+            });
+        }
+        let malformed = |why| CallError::Malformed { place: place.to_owned(), why };
         let head = loop {
-            if let Some(head) = Head::read(&bytes).map_err(malformed)? {
+            if let Some(head) = Head::read(bytes).map_err(malformed)? {
                 break head;
             }
             if bytes.len() > ANSWER_HEAD_BYTES {
                 return Err(malformed("the lines before its body are too long"));
             }
-            if take(&mut stream, &mut bytes).map_err(|error| broken(place, error))? == 0 {
+            if take(stream, bytes).map_err(|error| broken(place, error))? == 0 {
                 return Err(malformed("it ends before its body"));
             }
         };
         let mut body = bytes.split_off(head.end);
         let is_whole = |body: &[u8]| head.length.is_some_and(|length| body.len() >= length);
+        let mut has_ended = false;
         while !is_whole(&body) {
             if body.len() > ANSWER_BODY_BYTES {
                 return Err(malformed("its body is too long"));
             }
-            if take(&mut stream, &mut body).map_err(|error| broken(place, error))? == 0 {
+            if take(stream, &mut body).map_err(|error| broken(place, error))? == 0 {
+                has_ended = true;
                 break;
             }
         }
@@ -202,21 +253,49 @@ impl Call<'_> {
             Some(length) if body.len() != length => {
                 Err(malformed("its body has another length than it says"))
             }
-            _ => Ok(Answer { status: head.status, body }),
+            length => {
+                let stays = keeps && length.is_some() && !has_ended && !head.closes;
+                Ok((Answer { status: head.status, body }, stays))
+            }
         }
     }
 
-    fn head(&self, place: &str) -> Zeroizing<String> {
-        let Self { method, path, token, body } = self;
+    fn head(&self, place: &str, keeps: bool, length: u64) -> Zeroizing<String> {
+        let Self { method, path, token, .. } = self;
         let token = token.map_or_else(Zeroizing::default, |token| {
             Zeroizing::new(format!("Authorization: Bearer {}\r\n", *token.reveal()))
         });
+        let connection = if keeps { "keep-alive" } else { "close" };
         Zeroizing::new(format!(
-            "{method} {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n{}\r\n",
-            body.len(),
+            "{method} {path} HTTP/1.1\r\nHost: {place}\r\nConnection: {connection}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n{}\r\n",
             *token
         ))
+    }
+}
+
+/// A connection to whoever is at a place and is believed.
+pub(crate) fn dial(place: &str, config: &Arc<ClientConfig>, deadline: Instant) -> Result<Line, CallError> {
+    let stream = connect(place, deadline);
+    let stream = stream.map_err(|source| CallError::Unreachable { place: place.to_owned(), source })?;
+    let tls = ServerName::try_from(TLS_NAME)
+        .map_err(|error| rustls::Error::General(error.to_string()))
+        .and_then(|name| ClientConnection::new(Arc::clone(config), name))
+        .map_err(|reason| CallError::Tls { place: place.to_owned(), reason })?;
+    Ok(StreamOwned::new(tls, Timed { stream, deadline }))
+}
+
+/// Why the other side ended the connection, if it said so.
+fn last_words(stream: &mut Line) -> Option<rustls::Error> {
+    loop {
+        match stream.conn.read_tls(&mut stream.sock) {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {
+                if let Err(reason) = stream.conn.process_new_packets() {
+                    return Some(reason);
+                }
+            }
+        }
     }
 }
 
@@ -235,7 +314,7 @@ fn take(stream: &mut impl Read, into: &mut Vec<u8>) -> io::Result<usize> {
 }
 
 /// What failed while talking: TLS says more than the socket.
-fn broken(place: &str, error: io::Error) -> CallError {
+pub(crate) fn broken(place: &str, error: io::Error) -> CallError {
     let place = place.to_owned();
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
@@ -252,19 +331,22 @@ fn broken(place: &str, error: io::Error) -> CallError {
 
 /// The lines before the body.
 #[derive(Debug, PartialEq, Eq)]
-struct Head {
+pub(crate) struct Head {
     status: u16,
     /// None if the body ends with the connection.
     length: Option<usize>,
     end: usize,
+    /// Nothing else comes over this connection.
+    closes: bool,
 }
 
 impl Head {
     /// None as long as it is not whole.
-    fn read(bytes: &[u8]) -> Result<Option<Self>, &'static str> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<Self>, &'static str> {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
         let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its first lines are no text")?;
         let mut lines = text.split("\r\n");
+        let mut closes = text.starts_with("HTTP/1.0");
         let mut first = lines.next().unwrap_or_default().splitn(3, ' ');
         let is_http = first.next().is_some_and(|version| version == "HTTP/1.1" || version == "HTTP/1.0");
         let status = first.next().filter(|status| status.len() == 3).and_then(|status| status.parse().ok());
@@ -281,11 +363,13 @@ impl Head {
                 if length.replace(number).is_some_and(|other| other != number) {
                     return Err("its body has two lengths");
                 }
+            } else if name.eq_ignore_ascii_case("connection") {
+                closes |= value.split(',').any(|one| one.trim().eq_ignore_ascii_case("close"));
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 return Err("it comes in chunks");
             }
         }
-        Ok(Some(Self { status, length, end: end + 4 }))
+        Ok(Some(Self { status, length, end: end + 4, closes }))
     }
 }
 
@@ -299,9 +383,18 @@ mod tests {
     fn answers_have_a_head() {
         let read = |text: &str| Head::read(text.as_bytes());
         let text = "HTTP/1.1 409 Conflict\r\ncontent-length: 12\r\nX: y\r\n\r\nbody";
-        assert_eq!(read(text), Ok(Some(Head { status: 409, length: Some(12), end: text.len() - 4 })));
+        assert_eq!(
+            read(text),
+            Ok(Some(Head { status: 409, length: Some(12), end: text.len() - 4, closes: false }))
+        );
         assert_eq!(read("HTTP/1.1 200 OK\r\n\r"), Ok(None));
-        assert_eq!(read("HTTP/1.0 200\r\n\r\n"), Ok(Some(Head { status: 200, length: None, end: 16 })));
+        assert_eq!(
+            read("HTTP/1.0 200\r\n\r\n"),
+            Ok(Some(Head { status: 200, length: None, end: 16, closes: true }))
+        );
+        let closes = |text: &str| read(text).map(|head| head.is_some_and(|head| head.closes));
+        assert_eq!(closes("HTTP/1.1 200 OK\r\nConnection: Close\r\n\r\n"), Ok(true));
+        assert_eq!(closes("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\n"), Ok(false));
         let wrong = [
             "SSH-2.0\r\n\r\n",
             "HTTP/1.1 2000 OK\r\n\r\n",
@@ -320,7 +413,7 @@ mod tests {
     fn requests_have_one_first_line() {
         let token = AccessToken::draw().unwrap();
         let call = Call { method: "POST", path: "/join", token: Some(&token), body: b"{}" };
-        let head = call.head("hub:1");
+        let head = call.head("hub:1", false, 2);
         assert!(head.starts_with("POST /join HTTP/1.1\r\nHost: hub:1\r\n"), "{}", *head);
         assert!(
             head.ends_with(&format!(

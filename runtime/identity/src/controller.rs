@@ -60,6 +60,12 @@ pub enum ControllerError {
         /// Who it is, as its certificate says.
         of: String,
     },
+    /// Somebody of this cluster answers that is no worker.
+    #[error("{of} answers, and it is no worker of the cluster")]
+    NotAWorker {
+        /// Who it is, as its certificate says.
+        of: String,
+    },
 }
 
 impl From<ControllerError> for CertificateError {
@@ -106,6 +112,24 @@ pub fn fingerprint_config(
 /// [`IdentityError::Certificate`] when TLS cannot be set up.
 pub fn worker_config(credentials: &Credentials) -> Result<ClientConfig, IdentityError> {
     credentials.client_config_that(Arc::new(is_controller)).map_err(IdentityError::certificate)
+}
+
+/// TLS 1.3 for a worker that asks another worker: it shows its certificate, and the other side must be a worker of the cluster that
+/// is not revoked, as far as this one knows.
+///
+/// # Errors
+/// [`IdentityError::Certificate`] when TLS cannot be set up.
+pub fn between_workers_config(credentials: &Credentials) -> Result<ClientConfig, IdentityError> {
+    credentials.client_config_that(Arc::new(is_worker)).map_err(IdentityError::certificate)
+}
+
+fn is_worker(certificate: &CertificateDer<'_>) -> Result<(), CertificateError> {
+    let of = match PeerIdentity::of_verified(certificate) {
+        Ok(PeerIdentity::Worker(_)) => return Ok(()),
+        Ok(other) => other.for_people(),
+        Err(error) => format!("somebody of whom is not known who it is ({error})"),
+    };
+    Err(ControllerError::NotAWorker { of }.into())
 }
 
 #[derive(Debug)]

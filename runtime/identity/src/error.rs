@@ -45,6 +45,25 @@ pub enum StoreError {
         /// What is wrong.
         why: String,
     },
+    /// The register is not in the folder, and cannot be read or written where it is.
+    #[error("{place}: {why}")]
+    Elsewhere {
+        /// Where it is.
+        place: String,
+        /// Why not.
+        why: String,
+    },
+    /// The register is shared, and the key of its authority is not here.
+    #[error("{place} is of the cluster with the authority {authority}, whose key is not here: copy `identities/authority.pem` from the folder of \
+         another controller to {path} (mode 600)", path = path.display())]
+    NoKey {
+        /// Where the key should be.
+        path: PathBuf,
+        /// Where the register is.
+        place: String,
+        /// The fingerprint of its authority.
+        authority: String,
+    },
     /// There is no authority, and none was to be made.
     #[error("there is no authority in {path}: start the controller once to make it, or name another folder", path = path.display())]
     Absent {

@@ -64,6 +64,7 @@ mod address;
 mod authority;
 mod base32;
 mod call;
+mod caller;
 mod certificate;
 mod controller;
 mod der;
@@ -71,6 +72,8 @@ mod error;
 mod files;
 mod fingerprint;
 mod folder;
+#[doc(hidden)]
+pub mod heard;
 mod hexadecimal;
 mod name;
 mod peer;
@@ -79,6 +82,7 @@ mod people;
 mod power_loss;
 mod refusal;
 mod register;
+mod registry;
 mod request;
 mod timestamp;
 mod token;
@@ -90,8 +94,9 @@ pub use authority::{
     MAX_TOKEN_LIFETIME, MAX_USES, PERSON_LENGTH, VerifiedPeer,
 };
 pub use call::{ANSWER_BODY_BYTES, ANSWER_HEAD_BYTES, Answer, Call, CallError};
+pub use caller::{Caller, Repeat};
 pub use certificate::{CertificateError, CertificateFacts, Serial, SerialError};
-pub use controller::{ControllerError, TLS_NAME, fingerprint_config, worker_config};
+pub use controller::{ControllerError, TLS_NAME, between_workers_config, fingerprint_config, worker_config};
 pub use error::{IdentityError, StoreError};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use name::{NAME_LENGTH, Name, NameError};
@@ -101,6 +106,7 @@ pub use refusal::{Refusal, RefusalKind};
 pub use register::{
     ANSWER_KEPT, AccessTokenRecord, CertificateRecord, JoinTokenRecord, Revocation, TokenUse,
 };
+pub use registry::Registry;
 pub use request::{CertificateRequest, NewKey, REQUEST_BYTES, RequestError};
 pub use timestamp::Timestamp;
 pub use token::{AccessToken, JoinToken, NoRandomness, TokenError, TokenId, TokenIdError};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::Name;
 
-const SCHEME: &str = "tidemill:";
+const SCHEME: &str = tidemill_link::remote::PEER_SCHEME;
 const WORKER: &str = "worker/";
 const CONTROLLER: &str = "controller";
 

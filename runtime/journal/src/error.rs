@@ -51,9 +51,29 @@ pub enum JournalError {
         /// What was wanted.
         wanted: u64,
     },
+    /// The stream begins with the bytes that the one before began with. Nothing of it was taken.
+    #[error(
+        "the stream begins with the {bytes} bytes that the first one began with, of which {end} bytes have been read: its producer \
+         sends everything again, and it would count twice: have it go on behind byte {end}, {AGAIN_HELP}"
+    )]
+    Again {
+        /// Bytes that are the same.
+        bytes: usize,
+        /// Bytes that were read of the stream before.
+        end: u64,
+    },
     /// The stream itself cannot be read.
     #[error("{0}")]
     Stream(#[source] io::Error),
+}
+
+/// What to do about a stream that begins again.
+const AGAIN_HELP: &str = "or begin anew with `tidemill state reset`; where these are new records all the same, put an empty line \
+                          in front of them";
+
+/// Whether the text of an error says that a stream has begun again.
+pub fn is_of_again(text: &str) -> bool {
+    text.ends_with(AGAIN_HELP)
 }
 
 impl JournalError {

@@ -135,6 +135,28 @@ pub(crate) fn record_end(bytes: &[u8]) -> [u8; RECORD_END] {
     end
 }
 
+/// The same segment, as far as it is one, with checksums that fit: numbers and lengths stay what they are.
+pub(crate) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
+    let mut sealed = bytes.to_vec();
+    let Some(head) = sealed.get_mut(..SEGMENT_HEAD) else { return sealed };
+    head[..4].copy_from_slice(SEGMENT);
+    let checksum = crc32c::crc32c(&head[..64]);
+    head[64..68].copy_from_slice(&checksum.to_le_bytes());
+    let mut at = SEGMENT_HEAD;
+    while let Some(head) = sealed.get_mut(at..at + RECORD_HEAD) {
+        head[..4].copy_from_slice(RECORD);
+        let checksum = crc32c::crc32c(&head[..28]);
+        head[28..].copy_from_slice(&checksum.to_le_bytes());
+        let begin = at + RECORD_HEAD;
+        let end = begin + u32_at(head, 4) as usize;
+        let Some(end_of_record) = sealed.get(begin..end).map(record_end) else { break };
+        let Some(told) = sealed.get_mut(end..end + RECORD_END) else { break };
+        told.copy_from_slice(&end_of_record);
+        at = end + RECORD_END;
+    }
+    sealed
+}
+
 /// What is in the bytes of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Scanned {
@@ -167,8 +189,13 @@ pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {
         let end = begin + record.length as usize;
         match bytes.get(end..end + RECORD_END) {
             Some(told) if *told == record_end(&bytes[begin..end]) => {
-                found.end += u64::from(record.length);
-                found.sequence += 1;
+                // No stream is so long: somebody wrote this who knows the checksums.
+                let behind = (found.end.checked_add(u64::from(record.length)), found.sequence.checked_add(1));
+                let (Some(place), Some(sequence)) = behind else {
+                    found.is_damaged = true;
+                    break;
+                };
+                (found.end, found.sequence) = (place, sequence);
                 found.whole = end + RECORD_END;
             }
             Some(_) => {
@@ -199,18 +226,7 @@ mod tests {
         origin: Origin { boot: 1 << 100 | 5, device: 8, inode: 9 },
     };
 
-    fn segment(records: &[&[u8]]) -> Vec<u8> {
-        let mut bytes = HEAD.bytes().to_vec();
-        let (mut offset, mut sequence) = (HEAD.first, HEAD.sequence);
-        for record in records {
-            let head = RecordHead { length: record.len() as u32, sequence, offset };
-            bytes.extend(head.bytes());
-            bytes.extend_from_slice(record);
-            bytes.extend(record_end(record));
-            (offset, sequence) = (offset + record.len() as u64, sequence + 1);
-        }
-        bytes
-    }
+    use crate::heard::sample as segment;
 
     #[test]
     fn heads_come_back_and_changed_ones_do_not() {
@@ -239,6 +255,17 @@ mod tests {
         for (is_same_boot, torn) in [(true, &b"two"[..]), (false, b"")] {
             let found = scan(cut, is_same_boot).unwrap();
             assert_eq!((found.end, &cut[found.torn]), (104, torn));
+        }
+    }
+
+    #[test]
+    fn places_beyond_all_streams_are_damage() {
+        for (first, sequence) in [(u64::MAX - 1, 3), (100, u64::MAX)] {
+            let head = SegmentHead { first, sequence, ..HEAD };
+            let record = RecordHead { length: 4, sequence, offset: first };
+            let bytes = [&head.bytes()[..], &record.bytes(), b"one\n", &record_end(b"one\n")].concat();
+            let found = scan(&bytes, false).unwrap();
+            assert!(found.is_damaged && (found.end, found.whole) == (first, SEGMENT_HEAD), "{found:?}");
         }
     }
 

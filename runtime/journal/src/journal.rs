@@ -1,4 +1,5 @@
 //! The journal of one stream.
+use crate::again::{self, Again, HEAD, Verdict};
 use crate::cursor::Cursor;
 use crate::error::JournalError;
 use crate::format::{Origin, RECORD_HEAD, RECORD_LIMIT, RecordHead, SegmentHead, record_end};
@@ -66,6 +67,8 @@ struct Writer {
     ended: bool,
     /// What went wrong; said again when asked again.
     failed: Option<String>,
+    /// The stream may be one that begins again; gone once that is known.
+    again: Option<Again>,
 }
 
 /// The journal of one stream; see the crate. Shared by those who read from it.
@@ -118,8 +121,10 @@ impl Journal {
             held: AtomicBool::new(false),
         };
         if !found.torn.is_empty() {
-            // They were taken from the stream by a process that was killed before it had written all of the record.
-            journal.write(&mut lock(&journal.writer), found.origin, &found.torn)?;
+            // They were taken from the stream by a process that was killed before it had written all of the record. Until they are
+            // in a segment of their own they count where they are.
+            let active = journal.begin_segment(found.origin, &found.torn)?;
+            lock(&journal.writer).active = Some(active);
         }
         Ok(Arc::new(journal))
     }
@@ -130,6 +135,22 @@ impl Journal {
     /// # Errors
     /// Of `open` and of the disk.
     pub fn attach(&self, open: impl FnOnce() -> io::Result<File>) -> Result<Vec<u8>, JournalError> {
+        self.attach_as(open, true)
+    }
+
+    /// The same for a stream of many writers: one that begins as the stream before did is not taken for one that sends all again.
+    ///
+    /// # Errors
+    /// As [`Journal::attach`].
+    pub fn attach_any(&self, open: impl FnOnce() -> io::Result<File>) -> Result<Vec<u8>, JournalError> {
+        self.attach_as(open, false)
+    }
+
+    fn attach_as(
+        &self,
+        open: impl FnOnce() -> io::Result<File>,
+        may_begin_again: bool,
+    ) -> Result<Vec<u8>, JournalError> {
         let mut attached = lock(&self.stream);
         if attached.is_some() {
             return Ok(Vec::new());
@@ -140,6 +161,9 @@ impl Journal {
             known.end > known.first() && known.origin != stream.origin
         };
         let cut = if is_other { self.cut_unfinished_line(stream.origin)? } else { Vec::new() };
+        if may_begin_again && self.extent().end > 0 {
+            lock(&self.writer).again = Again::of(again::beginning(&self.folder));
+        }
         *attached = Some(stream);
         Ok(cut)
     }
@@ -171,12 +195,13 @@ impl Journal {
         segments::sync_names(&self.folder)?;
         lock(&self.known).end = to;
         let mut writer = lock(&self.writer);
-        writer.active = Some(self.begin_segment(origin)?);
+        writer.active = Some(self.begin_segment(origin, &[])?);
         Ok(line)
     }
 
-    /// Begins a segment behind all that is there.
-    fn begin_segment(&self, origin: Origin) -> Result<Active, JournalError> {
+    /// Begins a segment behind all that is there, with these bytes as its first record, if there are any: it has them as soon as
+    /// it has its name.
+    fn begin_segment(&self, origin: Origin, bytes: &[u8]) -> Result<Active, JournalError> {
         let (first, sequence) = {
             let known = lock(&self.known);
             (known.end, known.sequence)
@@ -184,18 +209,20 @@ impl Journal {
         // What the system writes of this machine's life is believed while that lasts.
         let origin = Origin { boot: boot(), ..origin };
         let head = SegmentHead { owner: self.owner, first, sequence, origin };
-        let active = Active::create(&self.folder, head)?;
+        let active = Active::create(&self.folder, head, bytes)?;
         let mut known = lock(&self.known);
         known.segments.retain(|segment| segment.first != first);
         known.segments.push(Segment { first, bytes: active.length });
         known.origin = origin;
+        known.end += bytes.len() as u64;
+        known.sequence += u64::from(!bytes.is_empty());
         Ok(active)
     }
 
     /// The segment to write to.
     fn active<'a>(&self, writer: &'a mut Writer, origin: Origin) -> Result<&'a mut Active, JournalError> {
         if writer.active.as_ref().is_none_or(|active| active.length >= SEGMENT) {
-            writer.active = Some(self.begin_segment(origin)?);
+            writer.active = Some(self.begin_segment(origin, &[])?);
         }
         Ok(writer.active.as_mut().expect("made above"))
     }
@@ -246,6 +273,10 @@ impl Journal {
             return Ok(false);
         }
         stream.wait(true).map_err(JournalError::Stream)?;
+        if let Err(error) = self.refuse_again(&writer, &stream) {
+            writer.failed = Some(error.to_string());
+            return Err(error);
+        }
         let mut looks = 0u32;
         while !self.has_space() {
             looks += 1;
@@ -274,6 +305,35 @@ impl Journal {
         }
     }
 
+    /// Nothing is taken of a stream that begins again.
+    fn refuse_again(&self, writer: &Writer, stream: &Stream) -> Result<(), JournalError> {
+        let Some(again) = writer.again.as_ref().filter(|again| again.is_certain()) else { return Ok(()) };
+        let Some(waiting) = stream.peek(HEAD).map_err(JournalError::Stream)? else { return Ok(()) };
+        match again.clone().look(&waiting) {
+            Verdict::Same => Err(JournalError::Again { bytes: again.bytes(), end: lock(&self.known).end }),
+            Verdict::Other | Verdict::Open => Ok(()),
+        }
+    }
+
+    /// Looks at what has been taken: what came bit by bit could not be refused.
+    fn look_again(&self, writer: &mut Writer, bytes: &[u8]) {
+        let Some(again) = &mut writer.again else { return };
+        match again.look(bytes) {
+            Verdict::Open => {}
+            Verdict::Other => writer.again = None,
+            Verdict::Same => {
+                let same = again.bytes();
+                writer.again = None;
+                tracing::warn!(
+                    "the stream of the journal `{}` begins with the {same} bytes that the first one began with: if its producer sends \
+                     everything again, all of that counts twice; then stop the run, begin anew with `tidemill state reset`, or have \
+                     the producer go on where it was",
+                    self.folder.display()
+                );
+            }
+        }
+    }
+
     /// Takes what is there; 0: it has ended.
     fn take(&self, writer: &mut Writer, stream: &Stream) -> Result<usize, JournalError> {
         if let Some(waiting) = stream.movable().map_err(JournalError::Stream)? {
@@ -289,7 +349,10 @@ impl Journal {
         let read = stream.read(&mut bytes).map_err(JournalError::Stream)?;
         match read {
             0 => self.end_line(writer, stream.origin)?,
-            _ => self.write(writer, stream.origin, &bytes[..read])?,
+            _ => {
+                self.write(writer, stream.origin, &bytes[..read])?;
+                self.look_again(writer, &bytes[..read]);
+            }
         }
         Ok(read)
     }
@@ -315,6 +378,7 @@ impl Journal {
         active.finish(moved)?;
         let length = active.length;
         self.count(moved, length);
+        self.look_again(writer, &content);
         Ok(moved)
     }
 
@@ -403,6 +467,9 @@ impl Journal {
             known.segments.drain(..count).map(|segment| segment.first).collect()
         };
         for first in gone {
+            if first == 0 {
+                again::keep_beginning(&self.folder);
+            }
             segments::remove(&segments::path_of(&self.folder, first))?;
         }
         Ok(())
@@ -454,6 +521,9 @@ impl Journal {
     pub fn release_in(folder: &Path, before: u64) -> Result<(), JournalError> {
         let listed = segments::list(folder)?;
         for pair in listed.windows(2).take_while(|pair| pair[1].first <= before) {
+            if pair[0].first == 0 {
+                again::keep_beginning(folder);
+            }
             segments::remove(&segments::path_of(folder, pair[0].first))?;
         }
         Ok(())

@@ -40,16 +40,21 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
+mod again;
 mod cursor;
 mod error;
 mod format;
+#[doc(hidden)]
+pub mod heard;
 mod journal;
 mod segments;
 mod stream;
 
 #[cfg(test)]
+mod power_loss_tests;
+#[cfg(test)]
 mod recovery_tests;
 
 pub use cursor::Cursor;
-pub use error::JournalError;
+pub use error::{JournalError, is_of_again};
 pub use journal::{Extent, Journal, LEAST_SIZE, SEGMENT};

@@ -1,5 +1,5 @@
 //! What a journal has after its files were cut, and after processes that ended at any moment.
-use crate::format::{Origin, RecordHead, SEGMENT_HEAD, SegmentHead};
+use crate::format::{Origin, RECORD_HEAD, RecordHead, SEGMENT_HEAD, SegmentHead};
 use crate::segments::{self, Active, path_of};
 use crate::stream::boot;
 use crate::{Cursor, Journal, JournalError, LEAST_SIZE, SEGMENT};
@@ -229,7 +229,7 @@ fn bytes_of_a_killed_process_are_not_lost_and_those_of_a_stopped_machine_are_not
         let boot = if is_same_boot { boot() } else { boot() ^ 1 };
         let origin = Origin { boot, device: 1, inode: 2 };
         let head = SegmentHead { owner: 1, first: 0, sequence: 0, origin };
-        let mut active = Active::create(path, head).unwrap();
+        let mut active = Active::create(path, head, &[]).unwrap();
         active.append(0, 0, b"one\n").unwrap();
         let torn = RecordHead { length: 100, sequence: 1, offset: 4 };
         active.file.write_all_at(&torn.bytes(), active.length).unwrap();
@@ -242,13 +242,82 @@ fn bytes_of_a_killed_process_are_not_lost_and_those_of_a_stopped_machine_are_not
     }
 }
 
+/// A segment that a process left behind that was killed while bytes were moved into it.
+fn torn(path: &Path, whole: &[u8], bytes: &[u8]) {
+    let origin = Origin { boot: boot(), device: 1, inode: 2 };
+    let head = SegmentHead { owner: 1, first: 0, sequence: 0, origin };
+    let active = Active::create(path, head, whole).unwrap();
+    let head = RecordHead { length: 100, sequence: u64::from(!whole.is_empty()), offset: whole.len() as u64 };
+    active.file.write_all_at(&head.bytes(), active.length).unwrap();
+    active.file.write_all_at(bytes, active.length + RECORD_HEAD as u64).unwrap();
+}
+
+/// The process that goes on is killed, too, while it writes the next segment, or has no space for it.
+#[test]
+fn bytes_of_a_killed_process_stay_until_a_segment_with_all_of_them_is_there() {
+    for whole in [&b"one\n"[..], b""] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        torn(path, whole, b"two\nthr");
+        let expected = [whole, b"two\nthr"].concat();
+        // What the next segment is, once it is there.
+        let found = segments::recover(path, 1).unwrap();
+        assert_eq!(found.torn, b"two\nthr");
+        let elsewhere = tempfile::tempdir().unwrap();
+        let origin = found.origin;
+        let head = SegmentHead { owner: 1, first: found.end, sequence: found.sequence, origin };
+        Active::create(elsewhere.path(), head, &found.torn).unwrap();
+        let next = std::fs::read(path_of(elsewhere.path(), found.end)).unwrap();
+        for written in 0..=next.len() {
+            let place = path_of(path, found.end);
+            let full = segments::place(path, &place, |file| {
+                file.write_all_at(&next[..written], 0)?;
+                Err(std::io::ErrorKind::StorageFull.into())
+            });
+            assert!(full.is_err() && !path.join(segments::NEW).exists());
+            assert_eq!(
+                segments::recover(path, 1).unwrap().torn,
+                b"two\nthr",
+                "no space after {written} bytes"
+            );
+            std::fs::write(path.join(segments::NEW), &next[..written]).unwrap();
+            segments::tidy(path).unwrap();
+            assert_eq!(segments::recover(path, 1).unwrap().torn, b"two\nthr", "killed after {written} bytes");
+        }
+        std::fs::rename(path_of(elsewhere.path(), found.end), path_of(path, found.end)).unwrap();
+        for _ in 0..2 {
+            let journal = open(path);
+            assert_eq!(content(&journal, 0), expected);
+            assert_eq!(journal.extent().records, 1 + u64::from(!whole.is_empty()));
+        }
+    }
+}
+
+#[test]
+fn a_journal_goes_on_behind_bytes_of_a_killed_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    torn(path, b"one\n", b"two\n");
+    let journal = open(path);
+    assert_eq!(journal.extent(), Journal::look(path).unwrap().unwrap());
+    assert_eq!(journal.extent().records, 2);
+    let (reader, mut writer) = pipe();
+    journal.attach(|| Ok(reader)).unwrap();
+    writer.write_all(b"three\n").unwrap();
+    assert_eq!(read(&journal, &mut Cursor::at(4), 10), b"two\nthree\n");
+    drop(journal);
+    let journal = open(path);
+    assert_eq!(content(&journal, 0), b"one\ntwo\nthree\n");
+    assert_eq!(journal.extent().records, 3);
+}
+
 #[test]
 fn segments_that_a_loss_of_power_brought_back_do_not_count() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let head = |first, sequence| SegmentHead { owner: 1, first, sequence, origin: Origin::default() };
     for (first, sequence) in [(0, 0), (4, 1), (8, 2)] {
-        Active::create(path, head(first, sequence)).unwrap().append(sequence, first, b"abc\n").unwrap();
+        Active::create(path, head(first, sequence), b"abc\n").unwrap();
     }
     std::fs::remove_file(path_of(path, 4)).unwrap();
     let journal = open(path);
@@ -262,7 +331,7 @@ fn damage_before_the_end_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let head = SegmentHead { owner: 1, first: 0, sequence: 0, origin: Origin::default() };
-    let mut active = Active::create(path, head).unwrap();
+    let mut active = Active::create(path, head, &[]).unwrap();
     active.append(0, 0, b"one\n").unwrap();
     active.append(1, 4, b"two\n").unwrap();
     active.file.write_all_at(b"O", SEGMENT_HEAD as u64 + 32).unwrap();
@@ -276,7 +345,7 @@ fn written(path: &Path, segments: &[Vec<Vec<u8>>], boot: u128) -> Vec<u8> {
     for records in segments {
         let origin = Origin { boot, device: 1, inode: 2 };
         let head = SegmentHead { owner: 1, first: all.len() as u64, sequence, origin };
-        let mut active = Active::create(path, head).unwrap();
+        let mut active = Active::create(path, head, &[]).unwrap();
         for record in records {
             active.append(sequence, all.len() as u64, record).unwrap();
             all.extend_from_slice(record);
@@ -383,5 +452,63 @@ proptest! {
         let rest = read(&journal, &mut cursor, sent.len() - given.len());
         given.extend(rest);
         prop_assert_eq!(given, sent);
+    }
+}
+
+/// Writes numbered lines on a thread of their own, more than a pipe holds.
+fn numbered(mut writer: PipeWriter, from: usize, to: usize) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let lines: String = (from..to).map(|n| format!("{n:0100}\n")).collect();
+        // Nobody reads on from one that begins again.
+        let _ = writer.write_all(lines.as_bytes());
+    })
+}
+
+#[test]
+fn a_stream_that_begins_again_is_refused_and_nothing_of_it_is_taken() {
+    for is_released in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let (reader, writer) = pipe();
+        let journal = open(&path);
+        journal.attach(|| Ok(reader)).unwrap();
+        let producer = numbered(writer, 0, 100_000);
+        read(&journal, &mut Cursor::default(), 100_000 * 101);
+        producer.join().unwrap();
+        let end = journal.extent().end;
+        if is_released {
+            Journal::release_in(&path, 9_000_000).unwrap();
+            assert!(!path_of(&path, 0).exists());
+        }
+        drop(journal);
+        let (reader, writer) = pipe();
+        let kept = reader.try_clone().unwrap();
+        let producer = numbered(writer, 0, 100);
+        producer.join().unwrap();
+        let journal = open(&path);
+        journal.attach(|| Ok(reader)).unwrap();
+        for _ in 0..2 {
+            let error = Cursor::at(end).read(&journal, &mut [0; 100]).unwrap_err().to_string();
+            assert!(
+                error.contains("begins with") && error.contains(&format!("behind byte {end}")),
+                "{error}"
+            );
+            assert!(crate::is_of_again(&error));
+        }
+        assert_eq!(journal.extent().end, end);
+        // It is all still in the pipe.
+        let mut left = String::new();
+        std::io::Read::read_to_string(&mut &kept, &mut left).unwrap();
+        assert_eq!(left.len(), 100 * 101);
+        drop(journal);
+        // One that goes on is taken.
+        let (reader, writer) = pipe();
+        let producer = numbered(writer, 100_000, 100_100);
+        let journal = open(&path);
+        journal.attach(|| Ok(reader)).unwrap();
+        let found = read(&journal, &mut Cursor::at(end), 101);
+        assert_eq!(found, format!("{:0100}\n", 100_000).as_bytes());
+        drop(journal);
+        producer.join().unwrap();
     }
 }

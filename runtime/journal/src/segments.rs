@@ -4,7 +4,7 @@
 //! A segment holds up to where the next one begins: what a process left behind that does not count any more is cut off by
 //! a segment that begins earlier. Nothing that is written is ever changed.
 use crate::error::JournalError;
-use crate::format::{Origin, RECORD_END, RecordHead, SEGMENT_HEAD, Scanned, SegmentHead, record_end, scan};
+use crate::format::{Origin, RECORD_END, RecordHead, Scanned, SegmentHead, record_end, scan};
 use crate::stream::boot;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 const ENDING: &str = ".journal";
 /// A file that gets another name when it is whole.
-const NEW: &str = "new";
+pub(crate) const NEW: &str = "new";
 /// What stands in front of all records, such as a header line, for as long as the journal is there.
 const BEGINNING: &str = "beginning";
 /// Stands in front of it, with its checksum behind.
@@ -121,7 +121,7 @@ pub(crate) fn recover(folder: &Path, owner: u64) -> Result<Recovered, JournalErr
 
 /// Deletes a file; one that is not there is fine.
 pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
-    match std::fs::remove_file(path) {
+    match tidemill_disk::remove(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(JournalError::io("deleted", path, error)),
         _ => Ok(()),
     }
@@ -129,12 +129,11 @@ pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
 
 /// Makes the names in a folder durable.
 pub(crate) fn sync_names(folder: &Path) -> Result<(), JournalError> {
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| JournalError::io("synced", folder, error))
+    tidemill_disk::sync_folder(folder).map_err(|error| JournalError::io("synced", folder, error))
 }
 
 /// Puts a file in its place, whole.
-fn place(
+pub(crate) fn place(
     folder: &Path,
     path: &Path,
     write: impl FnOnce(&File) -> io::Result<()>,
@@ -143,8 +142,8 @@ fn place(
     let made = (|| {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new)?;
         write(&file)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
+        tidemill_disk::sync_all(&file)?;
+        tidemill_disk::rename(&new, path)?;
         Ok(file)
     })();
     match made {
@@ -157,6 +156,12 @@ fn place(
     }
 }
 
+/// A whole record.
+fn record(sequence: u64, offset: u64, bytes: &[u8]) -> Vec<u8> {
+    let head = RecordHead { length: bytes.len() as u32, sequence, offset };
+    [&head.bytes()[..], bytes, &record_end(bytes)].concat()
+}
+
 /// A segment that is being written.
 pub(crate) struct Active {
     pub(crate) file: File,
@@ -166,11 +171,16 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// Begins a segment, durably; one that begins at the same place is replaced.
-    pub(crate) fn create(folder: &Path, head: SegmentHead) -> Result<Self, JournalError> {
+    /// Begins a segment, durably and at once; one that begins at the same place is replaced. `bytes`: its first record; none
+    /// where they are empty.
+    pub(crate) fn create(folder: &Path, head: SegmentHead, bytes: &[u8]) -> Result<Self, JournalError> {
         let path = path_of(folder, head.first);
-        let file = place(folder, &path, |file| file.write_all_at(&head.bytes(), 0))?;
-        Ok(Self { file, path, length: SEGMENT_HEAD as u64 })
+        let mut content = head.bytes().to_vec();
+        if !bytes.is_empty() {
+            content.extend(record(head.sequence, head.first, bytes));
+        }
+        let file = place(folder, &path, |file| file.write_all_at(&content, 0))?;
+        Ok(Self { file, path, length: content.len() as u64 })
     }
 
     pub(crate) fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> JournalError {
@@ -180,15 +190,14 @@ impl Active {
 
     /// Writes a whole record, and waits until it is on the disk.
     pub(crate) fn append(&mut self, sequence: u64, offset: u64, bytes: &[u8]) -> Result<(), JournalError> {
-        let head = RecordHead { length: bytes.len() as u32, sequence, offset };
-        let record = [&head.bytes()[..], bytes, &record_end(bytes)].concat();
+        let record = record(sequence, offset, bytes);
         self.file.write_all_at(&record, self.length).map_err(self.failed("written"))?;
         self.finish(bytes.len())
     }
 
     /// Waits until a record with so many bytes, which is in the file, is on the disk.
     pub(crate) fn finish(&mut self, bytes: usize) -> Result<(), JournalError> {
-        self.file.sync_data().map_err(self.failed("synced"))?;
+        tidemill_disk::sync_data(&self.file).map_err(self.failed("synced"))?;
         self.length += (crate::format::RECORD_HEAD + bytes + RECORD_END) as u64;
         Ok(())
     }

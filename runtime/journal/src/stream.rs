@@ -55,6 +55,31 @@ impl Stream {
         }
     }
 
+    /// Looks at the first bytes that wait, and leaves them where they are; none: this stream cannot do that.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn peek(&self, bytes: usize) -> io::Result<Option<Vec<u8>>> {
+        use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
+        if !self.is_pipe {
+            return Ok(None);
+        }
+        let (to_read, to_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let copied = match tee(&*self.file, &to_write, bytes, SpliceFlags::NONBLOCK) {
+            Ok(copied) => copied,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => 0,
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        drop(to_write);
+        let mut found = Vec::with_capacity(copied);
+        File::from(to_read).read_to_end(&mut found)?;
+        Ok(Some(found))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn peek(&self, _: usize) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
     /// Moves bytes into a file: at every moment each is either in the pipe or in the file, so that a process that is
     /// killed loses none. Gives how many; 0: this file system cannot do that.
     #[cfg(target_os = "linux")]

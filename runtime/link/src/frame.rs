@@ -50,6 +50,14 @@ pub enum Content {
         /// Watermarks of the epochs passed since the previous frontier, oldest first.
         steps: Vec<WatermarkStep>,
     },
+    /// Records of these epochs do not come, or not all of them: something else than the receiver answers them. Said before the frontier
+    /// passes them, so that who asks later what became of them knows that it was not this way.
+    Elsewhere {
+        /// The first of them.
+        from: Epoch,
+        /// The first that is none of them any more; [`CLOSED`] where none follows.
+        until: Epoch,
+    },
 }
 
 /// One frame.
@@ -70,4 +78,9 @@ pub enum Control {
     Credit(u64),
     /// All epochs before this one are durable behind the receiver; the sender may forget them.
     Durable(Epoch),
+    /// An edge behind the receiver is cut, and what comes is kept: the sender may be ahead, and its host keep up to so many bytes. 0:
+    /// no more is kept than usual.
+    Ahead(u64),
+    /// An edge behind the receiver was cut and delivers what was kept; until that is done, as above.
+    Delivers(u64),
 }

@@ -3,11 +3,13 @@
 //!
 //! A link never blocks and never limits by itself: channels limit what they send by credits
 //! (`crate::node::egress`). Ends may move to other threads, but each end is used by one thread at a time.
+mod around;
 pub(crate) mod codec;
 mod in_process;
 pub(crate) mod memfd;
 mod pipe;
 
+pub use around::AroundReceiver;
 pub use codec::FrameBytes;
 pub use in_process::InProcess;
 pub use memfd::Memfd;

@@ -7,7 +7,8 @@
 //! The ends of a channel use their socket on the thread of their slot: no other thread moves bytes. What a socket does not
 //! take at once stays in a queue of the memory it came from, until the descriptor is writable again. Payloads are written from
 //! the memory of the records, and read into the memory that becomes records; only TLS and small parts are copied. Between
-//! processes of one host, over [`Address::Unix`] without TLS, payloads from 64 KiB on go through shared memory.
+//! processes of one host, over [`Address::Unix`] or [`Address::Abstract`] without TLS, payloads from 64 KiB on go through shared
+//! memory.
 //!
 //! # What a peer may do
 //! Nothing a peer sends makes this side panic or keep more memory than was really sent: lengths are bounded, headers and
@@ -16,8 +17,10 @@
 //!
 //! # Who a peer is
 //! With [`Security::mutual`] both sides show certificates, and [`Incoming::peer_certificate`] and
-//! [`Connection::peer_certificate`] give what the other one showed; its greeting is what it says of itself. [`Credentials`] let a
-//! certificate be renewed, and others be refused, while a listener goes on: new connections see it, those that exist go on.
+//! [`Connection::peer_certificate`] give what the other one showed; its greeting is what it says of itself. Where a certificate says
+//! who it is of ([`peer_name`]), [`dial_to`] greets nobody else, and [`Incoming::peer_name`] tells it before an answer. [`Credentials`]
+//! let a certificate be renewed, and others be refused, while a listener goes on: new connections see it, those that exist go on.
+//! Over [`Address::Abstract`] the system says of which user the other process is, and both sides turn away all but their own.
 //!
 //! # A peer that is silent
 //! Over TCP, a host that is gone without a word is told as [`LinkError::Lost`] after [`PEER_TIMEOUT`]. The same happens to a
@@ -29,10 +32,16 @@ mod carrier;
 mod credentials;
 mod ends;
 mod handshake;
+#[doc(hidden)]
+pub mod heard;
 mod inbound;
 mod listener;
+mod local;
 mod messages;
+#[cfg(test)]
+mod mutations;
 mod outgoing;
+mod peer_name;
 mod pool;
 mod ring;
 mod security;
@@ -43,10 +52,11 @@ pub use address::{Address, AddressError};
 pub use carrier::PEER_TIMEOUT;
 pub use credentials::{ClientCertificates, Credentials, FurtherCheck, Revoked};
 pub use ends::READ_AHEAD;
-pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial};
+pub use handshake::{Connection, GREETING_BYTES, HANDSHAKE_TIMEOUT, Incoming, dial, dial_to};
 pub use inbound::MAX_PAYLOAD;
 pub use listener::{Listener, MAX_HANDSHAKES, Serving};
 pub use messages::{MAX_MESSAGE, MessageReader, MessageWriter};
+pub use peer_name::{PEER_SCHEME, peer_name};
 pub use pool::POOL_BYTES;
 pub use security::{Certificates, Security};
 
@@ -58,7 +68,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::link::LinkError;
 
 /// Version of what is said on connections. Two sides with different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// What the greeting side does on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -109,7 +119,8 @@ impl Greeting {
     /// Why this and the greeting of the other side do not fit, if they do not.
     fn mismatch(&self, other: &Self) -> Option<String> {
         if self.run != other.run {
-            return Some(format!("another run: {:032x}, here it is {:032x}", other.run, self.run));
+            // Its number is a secret.
+            return Some("another run".to_owned());
         }
         match (&self.purpose, &other.purpose) {
             (Purpose::Control { .. }, Purpose::Control { .. }) => None,
@@ -188,9 +199,25 @@ pub enum RemoteError {
     /// The peer is not who it should be, or this side is not for the peer; or TLS failed otherwise.
     #[error("TLS: {0}")]
     Tls(String),
+    /// The peer is good, but not the one who is meant: its certificate is of somebody else.
+    #[error("{found} answers, and {wanted} is meant")]
+    Stranger {
+        /// Who is meant.
+        wanted: String,
+        /// Who its certificate is of.
+        found: String,
+    },
     /// Certificates that cannot be used.
     #[error("certificates: {0}")]
     Certificates(String),
+    /// The peer is a process of another user, where only those of one may meet: [`Address::Abstract`].
+    #[error("the peer is a process of user {theirs}, this one is of user {ours}")]
+    OtherUser {
+        /// Number of the peer's user.
+        theirs: u32,
+        /// Number of the own one.
+        ours: u32,
+    },
     /// The own side stops serving.
     #[error("this side stops")]
     Stopped,

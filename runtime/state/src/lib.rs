@@ -61,7 +61,11 @@ mod digest;
 mod error;
 mod files;
 mod folder;
+#[doc(hidden)]
+pub mod heard;
 mod identity;
+mod input;
+mod limits;
 mod lock;
 mod manifest;
 #[cfg(test)]
@@ -72,8 +76,11 @@ pub use digest::{Digest, Token};
 pub use error::{Damage, StateError, StoreError};
 pub use folder::{Folder, JOURNALS, Store, WORKERS_LOCK};
 pub use identity::{Difference, Identity, compare};
+pub use input::InputState;
+pub use limits::Limits;
 pub use lock::Holder;
 pub use manifest::{
-    Content, FORMAT, Manifest, ObjectReference, OlderManifest, PROGRAM, SinkState, StageState, is_object_name,
+    Content, FORMAT, Manifest, ObjectReference, OlderManifest, PROGRAM, SinkState, StageState, Totals,
+    is_object_name,
 };
 pub use state::State;

@@ -9,6 +9,8 @@ use serde_json::value::RawValue;
 use crate::digest::{Digest, Token};
 use crate::error::StateError;
 use crate::identity::Identity;
+use crate::input::InputState;
+use crate::limits::Limits;
 
 /// The version of what lies in the folder. It grows when an older program could not read a state any more, or
 /// would read it wrongly.
@@ -42,9 +44,36 @@ pub struct Manifest {
     pub sinks: BTreeMap<String, SinkState>,
     /// How far dead letters are written, in the engine's own words.
     pub letters: Value,
+    /// What the parts of the run are defined by, in the application's own words: what of them has changed can be told by it.
+    /// Nothing in states of older versions.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub definition: Value,
+    /// What the sources read, by the source's id; empty in manifests of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, InputState>,
+    /// What has come together over all runs that went on from one another.
+    #[serde(default)]
+    pub totals: Totals,
+    /// The limits that have ended a source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_at: Option<Limits>,
+    /// The number of an older checkpoint that is kept however many follow it: the last one before a limit ended a source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<u64>,
     /// Checkpoints before this one that are kept, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub older: Vec<OlderManifest>,
+}
+
+/// Figures over all runs that went on from one another; 0 in manifests of earlier versions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Processes that have written a checkpoint.
+    pub processes: u64,
+    /// Restarts of parts of the run within those processes.
+    pub restarts: u64,
+    /// Dead letters, each once.
+    pub dead_letters: u64,
 }
 
 /// A checkpoint that is kept although a newer one is there: its manifest is an object.
@@ -140,6 +169,11 @@ impl Manifest {
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
             letters: Value::Null,
+            definition: Value::Null,
+            inputs: BTreeMap::new(),
+            totals: Totals::default(),
+            stopped_at: None,
+            pinned: None,
             older: Vec::new(),
         }
     }

@@ -71,6 +71,16 @@ impl State {
         Ok(Self { store, manifest, unconfirmed, older, keep: 1, left_over })
     }
 
+    /// The same with the older checkpoints that are kept; what is opened to be written has them anyway.
+    ///
+    /// # Errors
+    ///
+    /// By the store.
+    pub fn with_older(mut self) -> Result<Self, StateError> {
+        self.read_older()?;
+        Ok(self)
+    }
+
     /// The manifests of older checkpoints. One that is damaged or gone is not kept any longer: the last one does not need it.
     fn read_older(&mut self) -> Result<(), StateError> {
         for entry in self.manifest.iter().flat_map(|manifest| &manifest.older) {
@@ -97,6 +107,13 @@ impl State {
     /// The manifest of the last commit; none in a new state.
     pub fn manifest(&self) -> Option<&Manifest> {
         self.manifest.as_ref()
+    }
+
+    /// The older checkpoint that is kept however many follow it ([`Manifest::pinned`]), where it can still be read.
+    pub fn pinned(&self) -> Option<&Manifest> {
+        let pinned = self.manifest.as_ref()?.pinned?;
+        let (_, manifest) = self.older.iter().find(|(entry, _)| entry.checkpoint == pinned)?;
+        Some(manifest)
     }
 
     /// The bytes of an object.
@@ -130,7 +147,7 @@ impl State {
     /// all of it outlasts a loss of power.
     ///
     /// `objects` are those that the manifest refers to and the one before does not, by name; see
-    /// [`ObjectReference::new`]. Which older checkpoints are kept is said by [`State::keep`], not by the manifest.
+    /// [`ObjectReference::new`]. Which older checkpoints are kept is said by [`State::keep`], and one by [`Manifest::pinned`].
     ///
     /// # Errors
     ///
@@ -141,13 +158,19 @@ impl State {
         self.check(&manifest, &objects)?;
         let mut older = self.older.clone();
         let mut objects = objects;
-        if let Some(last) = self.manifest.as_ref().filter(|_| self.keep > 1) {
+        let is_pinned = |checkpoint: u64| manifest.pinned == Some(checkpoint);
+        let is_kept = |last: &&Manifest| self.keep > 1 || is_pinned(last.checkpoint);
+        if let Some(last) = self.manifest.as_ref().filter(is_kept) {
             let last = Manifest { older: Vec::new(), ..last.clone() };
             let (entry, bytes) = OlderManifest::new(&last).map_err(unwritable)?;
             objects.push((entry.name.clone(), bytes));
             older.insert(0, (entry, last));
         }
-        older.truncate(self.keep - 1);
+        let mut newer = 0;
+        older.retain(|(entry, _)| {
+            newer += 1;
+            newer < self.keep || is_pinned(entry.checkpoint)
+        });
         self.write(manifest, older, objects)
     }
 

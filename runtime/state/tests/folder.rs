@@ -339,3 +339,48 @@ fn older_checkpoints_are_kept_and_gone_back_to() {
     assert_eq!(epochs(&state), Vec::<u64>::new());
     assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 1);
 }
+
+#[test]
+fn a_pinned_checkpoint_is_kept_however_many_follow() {
+    let folder = tempfile::tempdir().unwrap();
+    let commit = |state: &mut State, number: u64, pinned: Option<u64>| {
+        let (manifest, objects) = checkpoint(number, format!("{number} shoes").as_bytes());
+        state.commit(Manifest { pinned, ..manifest }, objects).unwrap();
+    };
+    let mut state = State::in_folder(folder.path()).unwrap();
+    commit(&mut state, 1, None);
+    commit(&mut state, 2, None);
+    assert!(state.pinned().is_none());
+    for number in 3..6 {
+        commit(&mut state, number, Some(2));
+    }
+    drop(state);
+    // Another process finds it, with its object.
+    let mut state = State::in_folder(folder.path()).unwrap();
+    let kept: Vec<u64> = state.manifest().unwrap().older.iter().map(|older| older.checkpoint).collect();
+    assert_eq!(kept, [2]);
+    let pinned = state.pinned().unwrap().clone();
+    assert_eq!(state.object(pinned.references().next().unwrap()).unwrap(), b"2 shoes");
+    state.go_back(pinned.epoch).unwrap();
+    let manifest = state.manifest().unwrap();
+    assert_eq!((manifest.epoch, manifest.checkpoint, manifest.pinned), (2, 6, None));
+    assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 1);
+}
+
+/// As an earlier version wrote it.
+#[test]
+fn a_manifest_without_inputs_totals_and_limits_is_read() {
+    let (_folder, path, _) = committed();
+    let manifest = path.join("manifest.json");
+    let mut envelope: serde_json::Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    let inner = envelope["manifest"].as_object_mut().unwrap();
+    assert!(inner.remove("totals").is_some());
+    let text = serde_json::to_string(&inner).unwrap();
+    let checksum = Digest::of(text.as_bytes());
+    let former = format!("{{\"format\":1,\"checksum\":\"{checksum}\",\"manifest\":{text}}}\n");
+    fs::write(&manifest, former).unwrap();
+    let state = State::in_folder(&path).unwrap();
+    let manifest = state.manifest().unwrap();
+    assert_eq!((manifest.totals.processes, manifest.inputs.len()), (0, 0));
+    assert!(manifest.stopped_at.is_none() && manifest.pinned.is_none());
+}

@@ -8,11 +8,24 @@ impl World<'_> {
     /// A record has come to a stateful stage.
     pub(super) fn wait_for_epoch(&mut self, stage: usize, input: u8, record: Record) {
         let now = self.now;
+        let record = self.with_its_time(stage, record);
         if self.network.stages[stage].joins > 0 && record.epoch == self.frontiers.input(stage) {
             self.meet(stage, input, now, record);
         } else {
             self.stages[stage].pending.entry(record.epoch).or_default().push((input, now, record));
         }
+    }
+
+    /// The record as a stage has it that takes what is complete by event time: it counts to the epoch in which that is.
+    fn with_its_time(&mut self, stage: usize, record: Record) -> Record {
+        if record.ahead == 0 || !self.network.stages[stage].follows_event_time {
+            return record;
+        }
+        let later =
+            Record { epoch: record.epoch.saturating_add(Epoch::from(record.ahead)), ahead: 0, ..record };
+        self.hold(stage, &later);
+        self.release(stage, &record);
+        later
     }
 
     /// Takes all epochs that are complete, and what a join has of the first that is not.

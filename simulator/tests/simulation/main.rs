@@ -1,6 +1,8 @@
 //! Simulations against theory and against what must always hold.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod batches;
+mod detectors;
+mod event_time;
 mod figures;
 mod joins;
 mod overload;

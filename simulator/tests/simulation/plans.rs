@@ -44,6 +44,8 @@ fn operator(id: &str, rate: f64, times: f64, stateful: bool) -> Operator {
         variants: vec![Variant { id: id.to_owned(), modes }],
         weightless: false,
         stateful,
+        follows_event_time: false,
+        on_one_worker: false,
         fused: Vec::new(),
     }
 }
@@ -71,6 +73,7 @@ fn problem(operators: Vec<Operator>, edges: Vec<Edge>, sources: Vec<Source>) -> 
         ],
         worker_classes: vec![class(0), class(1)],
         routes: vec![vec![free(), free()], vec![free(), free()]],
+        rates: None,
         accuracy: AccuracyModel::None,
         limits: Limits::default(),
     };
@@ -92,7 +95,7 @@ pub(crate) fn chain(rate: f64, distributions: &[Distribution]) -> Case {
     let operators = distributions.iter().enumerate();
     let operators =
         operators.map(|(index, of)| operator(&format!("stage-{index}"), rate, of.mean(), false)).collect();
-    let source = Source { id: "source".into(), rate, locations: vec![(0, 1.0)] };
+    let source = Source { id: "source".into(), rate, locations: vec![(0, 1.0)], at_one_time: 1 };
     let problem = problem(operators, edges, vec![source]);
     let places = (0..distributions.len()).map(|index| usize::from(index > 0));
     let solution = Solution {
@@ -120,6 +123,7 @@ pub(crate) fn pair(rates: [f64; 2], seconds: [f64; 3]) -> Case {
         id: id.into(),
         rate,
         locations: vec![(0, 1.0)],
+        at_one_time: 1,
     });
     let join_rate = rates[0].min(rates[1]);
     let operators = vec![

@@ -28,8 +28,10 @@ impl Infrastructure {
             tier.check(&mut found);
         }
         self.check_same_types(&mut found);
+        self.check_names(&mut found);
         self.check_links(&mut found);
         self.check_sources(&mut found);
+        self.check_hosts(&mut found);
         found
     }
 
@@ -41,7 +43,10 @@ impl Infrastructure {
             if found.len() >= ENOUGH {
                 return;
             }
-            let facts = |w: &WorkerType| (w.vcpu.clone(), w.memory.clone(), w.accelerators.clone());
+            // Machines with names are told apart: what is left of their memory may differ.
+            let told_apart = !first.names.is_empty() && !worker.names.is_empty();
+            let memory = |w: &WorkerType| w.memory.clone().filter(|_| !told_apart);
+            let facts = |w: &WorkerType| (w.vcpu.clone(), memory(w), w.accelerators.clone());
             if facts(first) != facts(worker) {
                 found.push(
                     Diagnostic::error(
@@ -52,6 +57,34 @@ impl Infrastructure {
                     .with_related(first.worker_type.span.clone(), "before")
                     .with_help("give it another name, or the same vcpu, memory and accelerators"),
                 );
+            }
+        }
+    }
+
+    /// Names of machines are those of workers in plans.
+    fn check_names(&self, found: &mut Diagnostics) {
+        let mut names: HashMap<&str, &Located<String>> = HashMap::new();
+        for tier in &self.tiers {
+            for worker in tier.workers.iter().filter(|worker| !worker.names.is_empty()) {
+                if found.len() >= ENOUGH {
+                    return;
+                }
+                let sites = if worker.locations.is_empty() { &tier.locations } else { &worker.locations };
+                let machines = worker.count.value as usize * sites.len().max(1);
+                if worker.names.len() != machines {
+                    let text = format!("{} names for {machines} machines", worker.names.len());
+                    found.push(
+                        Diagnostic::error("E0313", text)
+                            .at(worker.names[0].span.clone())
+                            .with_help("write a name for each machine, or none at all"),
+                    );
+                }
+                for name in &worker.names {
+                    found.extend(identifier::check(name, "."));
+                    if let Some(first) = names.insert(name.as_str(), name) {
+                        found.push(twice("E0313", "machine", name, first));
+                    }
+                }
             }
         }
     }
@@ -164,7 +197,23 @@ impl Tier {
                 return;
             }
             found.extend(identifier::check(&worker.worker_type, "."));
-            if let Some(first) = types.insert(worker.worker_type.as_str(), &worker.worker_type) {
+            for location in &worker.locations {
+                if !self.locations.iter().any(|known| known.value == location.value) {
+                    let known = self.locations.iter().map(|known| known.as_str());
+                    found.push(
+                        Diagnostic::error(
+                            "E0310",
+                            format!("tier `{}` has no location `{location}`", self.id),
+                        )
+                        .at(location.span.clone())
+                        .with_help(suggestion(location, known, "locations")),
+                    );
+                }
+            }
+            // Others are told apart by their names.
+            if worker.names.is_empty()
+                && let Some(first) = types.insert(worker.worker_type.as_str(), &worker.worker_type)
+            {
                 found.push(
                     twice("E0304", "worker type", &worker.worker_type, first)
                         .with_help("put them together with `count`"),
@@ -207,7 +256,12 @@ impl WorkerType {
     }
 }
 
-fn twice(code: &'static str, what: &str, second: &Located<String>, first: &Located<String>) -> Diagnostic {
+pub(super) fn twice(
+    code: &'static str,
+    what: &str,
+    second: &Located<String>,
+    first: &Located<String>,
+) -> Diagnostic {
     Diagnostic::error(code, format!("{what} `{second}` is given twice"))
         .at(second.span.clone())
         .with_related(first.span.clone(), "the first one")

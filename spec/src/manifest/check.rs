@@ -1,6 +1,6 @@
 //! What must hold in a manifest beyond its shape.
+use super::{BoxDecoding, BoxScores, Postprocess, Preprocess, TextDecoding};
 use super::{Dimension, InputType, Manifest, ModelInput, ModelOutput, Origin, OriginKind, OutputType};
-use super::{Postprocess, Preprocess};
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH};
 use crate::identifier;
 use crate::span::{Located, Span};

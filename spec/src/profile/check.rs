@@ -216,8 +216,14 @@ impl<'a> Check<'a> {
         let mut seen = HashSet::new();
         for (index, ratio) in profile.ratios.iter().enumerate() {
             let at = [Key("ratios"), Index(index)];
-            if !seen.insert((&ratio.operator, &ratio.variant)) {
+            if !seen.insert((&ratio.operator, ratio.holds_for())) {
                 self.twice(&at, &format!("the ratio of `{}`", ratio.operator));
+            }
+            if let (Some(own), Some(named)) = (&ratio.variant, ratio.variants.get(&ratio.operator))
+                && own != named
+            {
+                let message = format!("`variant` says `{own}` and `variants` says `{named}`");
+                self.report(&[at[0], at[1], Key("variant")], "E0803", message, "remove `variant`");
             }
             if !(ratio.output_per_input >= 0.0 && ratio.output_per_input.is_finite()) {
                 let message = format!("`{}` cannot be a ratio", ratio.output_per_input);
@@ -318,6 +324,13 @@ impl<'a> Check<'a> {
         }
         for (index, ratio) in profile.ratios.iter().enumerate() {
             named.push(([Key("ratios"), Index(index), Key("operator")], &ratio.operator));
+            for (operator, _) in ratio.holds_for().iter().filter(|(other, _)| **other != ratio.operator) {
+                if !with_models.contains(operator.as_str()) {
+                    let message = format!("the workflow has no operator `{operator}` with models");
+                    let help = suggestion(operator, with_models.iter().copied(), "operators with models");
+                    self.report(&[Key("ratios"), Index(index), Key("variants")], "E0805", message, help);
+                }
+            }
         }
         for (path, operator) in named {
             if !ids.contains(&operator) {

@@ -78,15 +78,16 @@ impl Profile {
         longer(service).or_else(on_whole).unwrap_or(0.0)
     }
 
-    /// Output records per input record: that of the variant, else that of the operator, else 1.
-    pub fn output_per_input(&self, operator: &str, variant: Option<&str>) -> f64 {
-        let find = |variant: Option<&str>| {
-            self.ratios
-                .iter()
-                .find(|ratio| ratio.operator == operator && ratio.variant.as_deref() == variant)
-                .map(|ratio| ratio.output_per_input)
-        };
-        find(variant).or_else(|| find(None)).unwrap_or(1.0)
+    /// Output records per input record of an operator under these variants (by operator): of the entries that hold the one
+    /// that names most variants counts, and of several the last. Without any: 1.
+    pub fn output_per_input(&self, operator: &str, variants: &BTreeMap<String, String>) -> f64 {
+        let of = self.ratios.iter().filter(|ratio| ratio.operator == operator);
+        let holds = of.filter_map(|ratio| {
+            let named = ratio.holds_for();
+            let holds = named.iter().all(|(operator, variant)| variants.get(operator) == Some(variant));
+            holds.then_some((named.len(), ratio.output_per_input))
+        });
+        holds.max_by_key(|(named, _)| *named).map_or(1.0, |(_, ratio)| ratio)
     }
 
     /// Mean bytes of a record from one operator to another under these variants (by operator). Of the entries that
@@ -183,7 +184,7 @@ services:
   - {operator: o, variant: v, backend: rten, worker_type: m, how: measured, batches: [{batch: 1, mean: 2ms}]}
   - {operator: o, variant: v, backend: ort, worker_type: m, how: measured, batches: [{batch: 1, mean: 1ms}]}
   - {operator: j, worker_type: m, how: measured, batches: [{batch: 1, p50: 1ms, p90: 3ms}, {batch: 4, points: [1ms, 5ms, 9ms]}]}
-ratios: [{operator: o, output_per_input: 2}, {operator: o, variant: v, output_per_input: 0.5}]
+ratios: [{operator: o, output_per_input: 2}, {operator: o, variant: v, output_per_input: 0.5}, {operator: j, variants: {o: v}, output_per_input: 3}]
 messages:
   - {from: o, to: j, bytes_per_record: 10B}
   - {from: o, to: j, variants: {o: v}, bytes_per_record: 20B}
@@ -201,12 +202,14 @@ accuracy: {metric: share of right answers, end_to_end: [{variants: {o: v}, accur
             |backend| profile.service("o", Some("v"), backend, "m").and_then(|s| s.batch(1)?.typical());
         assert_eq!((mean(None), mean(Some("ort")), mean(Some("tch"))), (Some(ms(2)), Some(ms(1)), None));
         assert!(profile.service("o", None, None, "m").is_none());
-        let ratio = |variant| profile.output_per_input("o", variant);
-        assert_eq!(
-            (ratio(Some("v")), ratio(Some("x")), profile.output_per_input("j", None)),
-            (0.5, 2.0, 1.0)
-        );
         let variants = |v: &str| BTreeMap::from([("o".to_string(), v.to_string())]);
+        let ratio = |operator, v| profile.output_per_input(operator, &variants(v));
+        assert_eq!((ratio("o", "v"), ratio("o", "x"), ratio("k", "v")), (0.5, 2.0, 1.0));
+        assert_eq!(
+            (ratio("j", "v"), ratio("j", "x")),
+            (3.0, 1.0),
+            "by the variant of the operator before it"
+        );
         let bytes = |v| profile.bytes_per_record("o", "j", &variants(v));
         assert_eq!((bytes("v"), bytes("x")), (Some(Bytes(20)), Some(Bytes(10))));
         assert_eq!(profile.bytes_per_record("j", "o", &variants("v")), None);

@@ -76,7 +76,7 @@ impl Profile {
             ratios: keyed(
                 &self.ratios,
                 &later.ratios,
-                |r| (r.operator.clone(), r.variant.clone()),
+                |r| (r.operator.clone(), r.holds_for()),
                 |_| How::Measured,
             ),
             messages: keyed(&self.messages, &later.messages, message_key, |_| How::Measured),
@@ -263,7 +263,7 @@ mod tests {
         fn profile()(services in prop::collection::vec(service(), 0..4), machines in prop::collection::vec(machine(), 0..3),
                      ratios in prop::collection::vec((name(), 0..4u8), 0..3), messages in prop::collection::vec((name(), name(), 1..9u64), 0..3),
                      accuracy in prop::option::of(accuracy()), digest in prop::option::of(name())) -> Profile {
-            let ratio = |(operator, n): (String, u8)| Ratio { operator, variant: None, output_per_input: n.into(), samples: None };
+            let ratio = |(operator, n): (String, u8)| Ratio { operator, variant: None, variants: BTreeMap::new(), output_per_input: n.into(), samples: None };
             let message = |(from, to, n)| MessageSize {
                 from, to, input: 0, variants: BTreeMap::new(), bytes_per_record: Bytes(n), samples: None,
             };

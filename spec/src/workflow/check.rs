@@ -1,5 +1,5 @@
 //! What must hold in a workflow beyond its shape.
-use super::{Input, Journal, Operator, Workflow};
+use super::{Input, Journal, Operator, Workflow, when_cut};
 use crate::bucket_address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, ENOUGH, suggestion};
 use crate::identifier;
@@ -23,9 +23,11 @@ impl Workflow {
             self.check_unused(&mut found);
         }
         self.check_numbers(&mut found);
+        when_cut::check(self, &mut found);
         self.check_state(&mut found);
         self.check_accuracy(&mut found);
         self.check_variants(&mut found);
+        self.check_resources(&mut found);
         found
     }
 

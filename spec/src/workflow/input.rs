@@ -1,5 +1,5 @@
 //! The short and the long form of an operator's inputs.
-use super::{Batching, OnPanic, Operator};
+use super::{Batching, OnPanic, Operator, WhenCut};
 use crate::backend::BackendChoice;
 use crate::deserializer::coded;
 use crate::plan::Freshness;
@@ -12,13 +12,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 
-/// One input: `images`, or `{from: images, freshness: latest}`.
+/// One input: `images`, or `{from: images, freshness: latest}`, or `{from: images, when_cut: buffer}`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
     /// Id of a source or operator.
     pub from: Located<String>,
     /// What may be lost on this edge; none: by the kind of the source.
     pub freshness: Option<Freshness>,
+    /// What happens while the link that carries it is cut; none: the sources in front of it wait.
+    pub when_cut: Option<Located<WhenCut>>,
 }
 
 impl Input {
@@ -36,6 +38,10 @@ struct LongInput {
     /// What may be lost on this edge; none: by the kind of the source.
     #[serde(default)]
     freshness: Option<Freshness>,
+    /// What the sending side does while the link between its machine and that of the receiving one is cut; none: the sources in
+    /// front of the edge wait.
+    #[serde(default)]
+    when_cut: Option<Located<WhenCut>>,
 }
 
 impl<'de> Deserialize<'de> for Input {
@@ -47,11 +53,11 @@ impl<'de> Deserialize<'de> for Input {
                 f.write_str("an id, or a map `{from: id, freshness: latest}`")
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Input, E> {
-                Ok(Input { from: text.into(), freshness: None })
+                Ok(Input { from: text.into(), freshness: None, when_cut: None })
             }
             fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Input, A::Error> {
                 let long = LongInput::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Input { from: long.from, freshness: long.freshness })
+                Ok(Input { from: long.from, freshness: long.freshness, when_cut: long.when_cut })
             }
         }
         struct Anything(Input);
@@ -70,15 +76,18 @@ impl<'de> Deserialize<'de> for Input {
 
 impl Serialize for Input {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.freshness {
-            None => self.from.serialize(serializer),
-            Some(freshness) => {
-                let mut map = serializer.serialize_map(Some(2))?;
-                map.serialize_entry("from", &self.from)?;
-                map.serialize_entry("freshness", freshness)?;
-                map.end()
-            }
+        if self.freshness.is_none() && self.when_cut.is_none() {
+            return self.from.serialize(serializer);
         }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("from", &self.from)?;
+        if let Some(freshness) = &self.freshness {
+            map.serialize_entry("freshness", freshness)?;
+        }
+        if let Some(when_cut) = &self.when_cut {
+            map.serialize_entry("when_cut", when_cut)?;
+        }
+        map.end()
     }
 }
 
@@ -89,7 +98,7 @@ impl JsonSchema for Input {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let long = generator.subschema_for::<LongInput>();
         json_schema!({
-            "description": "One input: an id, or a map with the freshness policy of the edge.",
+            "description": "One input: an id, or a map with what may be lost on the edge and what happens while it is cut.",
             "anyOf": [{"type": "string"}, long]
         })
     }

@@ -292,7 +292,7 @@ impl<'a> Prepared<'a> {
     fn choices_of(&self, operator: usize) -> Vec<Choice> {
         let problem = self.problem;
         let facts = &problem.operators[operator];
-        let tick = if facts.stateful { problem.limits.tick_seconds } else { 0.0 };
+        let tick = problem.held_seconds(operator);
         let mut choices = Vec::new();
         let mut add = |choice: Choice| {
             if let Some((source_cost, source_latency)) = self.source_traffic(operator, choice.location) {

@@ -184,22 +184,35 @@ impl Search {
         open.sort_by(|a, b| a.0.total_cmp(&b.0)); // stable: the order of the list decides between equals
         let mut best: Option<(Model, Point)> = None;
         let mut bound = f64::INFINITY;
-        for (relaxed, mut model) in open {
+        for (relaxed, model) in open {
             if best.as_ref().is_some_and(|(_, point)| relaxed >= point.cost * (1.0 - self.limits.gap) - 1e-12)
             {
                 bound = bound.min(relaxed);
                 break;
             }
             // What cannot be cheaper than the best by more than the gap need not be searched to its end.
+            let mut cheaper = model.clone();
             if let Some((_, point)) = &best {
-                model.program.cheaper_than(point.cost * (1.0 - 0.5 * self.limits.gap));
+                cheaper.program.cheaper_than(point.cost * (1.0 - 0.5 * self.limits.gap));
             }
             let effort = Effort { seconds: self.time.left_of(self.limits.wall_seconds), ..effort.clone() };
-            match self.integral(&model, &effort, None) {
+            match self.integral(&cheaper, &effort, None) {
                 Answer::Found(point) => {
                     bound = bound.min(point.bound.max(relaxed));
-                    if best.as_ref().is_none_or(|(_, other)| point.cost < other.cost * (1.0 - 1e-9)) {
-                        best = Some((model, point));
+                    let is_better = |point: &Point, best: &Option<(Model, Point)>| {
+                        best.as_ref().is_none_or(|(_, other)| point.cost < other.cost * (1.0 - 1e-9))
+                    };
+                    if is_better(&point, &best) {
+                        // Numbers of workers are whole within a tolerance only. What is cheaper by that alone is not taken, or
+                        // each of many that cost the same would push the bound further down.
+                        let fixed = model.program.with_integers_of(&point.values);
+                        let point = match self.relaxed(&fixed) {
+                            Answer::Found(whole) => Point { values: whole.values, cost: whole.cost, ..point },
+                            _ => point,
+                        };
+                        if is_better(&point, &best) {
+                            best = Some((model, point));
+                        }
                     }
                 }
                 Answer::Nothing { bound: proven, .. } => bound = bound.min(proven.max(relaxed)),

@@ -40,6 +40,8 @@ fn case(
             .collect(),
         weightless: false,
         stateful: false,
+        follows_event_time: false,
+        on_one_worker: false,
         fused: Vec::new(),
     };
     let locations = machines.iter().map(|machine| machine.0).max().unwrap_or(0) + 1;
@@ -63,7 +65,7 @@ fn case(
         name: "case".to_owned(),
         operators: services.iter().enumerate().map(operator).collect(),
         edges: streams,
-        sources: vec![Source { id: "source".to_owned(), rate, locations: vec![(0, 1.0)] }],
+        sources: vec![Source { id: "source".to_owned(), rate, locations: vec![(0, 1.0)], at_one_time: 1 }],
         locations: (0..locations).map(|tier| Location { name: format!("tier-{tier}"), tier }).collect(),
         worker_classes: machines
             .iter()
@@ -77,6 +79,7 @@ fn case(
             })
             .collect(),
         routes: (0..locations).map(|from| (0..locations).map(|to| route(from, to)).collect()).collect(),
+        rates: None,
         accuracy,
         limits: Limits { max_utilization: 1.0, return_traffic: ReturnTraffic::Forbid, ..Limits::default() },
     }

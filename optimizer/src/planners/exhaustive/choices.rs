@@ -64,7 +64,7 @@ pub(super) fn worker_choices(problem: &Problem, variants: &[usize], most: usize)
             return None;
         }
     }
-    choices.retain(|choice| could_carry(problem, variants, choice));
+    choices.retain(|choice| could_carry(problem, variants, choice) && keeps_together(problem, choice));
     choices.sort_by(|a, b| a.price.total_cmp(&b.price));
     Some(choices)
 }
@@ -120,7 +120,8 @@ fn options_with(problem: &Problem, variants: &[usize], class: usize, wait: Optio
         partial = extended.collect();
     }
     let is_at_least = |operator: usize, a: Option<usize>, b: Option<usize>| match (a, b) {
-        (_, None) => true,
+        (None, None) => true,
+        (Some(_), None) => !problem.operators[operator].on_one_worker,
         (None, Some(_)) => false,
         (Some(a), Some(b)) => {
             let (a, b) = (&modes(operator)[a], &modes(operator)[b]);
@@ -146,6 +147,15 @@ fn options_with(problem: &Problem, variants: &[usize], class: usize, wait: Optio
     };
     let needed = (0..options.len()).filter(|&index| is_needed(index));
     needed.map(|index| ChosenWorker { class, modes: options[index].clone(), wait }).collect()
+}
+
+/// Whether no operator that may not be spread may run on two workers.
+fn keeps_together(problem: &Problem, choice: &Choice) -> bool {
+    let of = |operator: usize| {
+        choice.workers.iter().filter(move |worker| worker.modes[operator].is_some()).count()
+    };
+    let must = |operator: &usize| problem.operators[*operator].on_one_worker;
+    (0..problem.operators.len()).filter(must).all(|operator| of(operator) <= 1)
 }
 
 /// Whether the chosen workers suffice if every record took the least time that any of them needs.

@@ -1,29 +1,34 @@
 //! The processes of runs on this machine.
+use super::fetching::Fetcher;
+use super::folders::Folders;
+use super::limits::{Limiter, Started};
+use super::relay::Relay;
 use super::{AgentError, AgentOptions};
 use crate::api::{Assignment, HostStatus, LogLine};
 use crate::blobs::Blobs;
-use crate::client::Client;
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, BufReader, Write};
+use crate::run_id::run_id;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tidemill_app::processes::{CertificateTexts, ClusterPart, WorkerTask, in_words};
+use tidemill_app::processes::{CertificateTexts, ClusterPart, Moved, WorkerTask, in_words};
 use tidemill_engine::remote::Address;
+use tidemill_identity::PeerIdentity;
 use tidemill_link::remote::Certificates;
 
-/// Lines of logs that wait for a heartbeat.
-const MOST_LINES: usize = 500;
 /// How long a process of a run looks for its coordinator before it ends.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The folder of what is kept of a run from one process to the next; no role has such a name.
+const KEPT: &str = ".kept";
 /// How long a process that is told to end may take.
 const ENDING: Duration = Duration::from_secs(5);
 
-type Key = (String, String);
-type Logs = Arc<Mutex<VecDeque<LogLine>>>;
+/// Run, worker of the plan, version of the plan.
+type Key = (String, String, u64);
 
 /// A process, or what is done before and after it.
 enum State {
@@ -32,6 +37,8 @@ enum State {
     Running {
         child: Child,
         input: ChildStdin,
+        /// Where it was told that its coordinator is.
+        coordinator: Address,
     },
     Ended(String),
 }
@@ -51,13 +58,21 @@ struct Ready {
 pub(super) struct Hosts {
     options: AgentOptions,
     address: IpAddr,
-    client: Arc<Client>,
+    /// The host of the controller that leads, as this machine knows it.
+    led_from: String,
+    fetcher: Arc<Fetcher>,
     blobs: Arc<Blobs>,
+    folders: Arc<Folders>,
     certificates: Certificates,
     all: BTreeMap<Key, Host>,
     wanted: BTreeMap<Key, Assignment>,
-    logs: Logs,
+    relay: Relay,
     ready: (Sender<Ready>, Receiver<Ready>),
+    limiter: Limiter,
+}
+
+fn key_of(assignment: &Assignment) -> Key {
+    (assignment.run.clone(), assignment.role.clone(), assignment.plan_version)
 }
 
 #[expect(clippy::disallowed_methods, reason = "patience is real time")]
@@ -69,36 +84,54 @@ impl Hosts {
     pub(super) fn new(
         options: &AgentOptions,
         address: IpAddr,
-        client: &Arc<Client>,
+        fetcher: &Arc<Fetcher>,
         blobs: &Arc<Blobs>,
+        folders: &Arc<Folders>,
         certificates: Certificates,
     ) -> Result<Self, AgentError> {
         Ok(Self {
             options: options.clone(),
             address,
-            client: Arc::clone(client),
+            led_from: options.controller.host().to_owned(),
+            fetcher: Arc::clone(fetcher),
             blobs: Arc::clone(blobs),
+            folders: Arc::clone(folders),
             certificates,
             all: BTreeMap::new(),
             wanted: BTreeMap::new(),
-            logs: Logs::default(),
+            relay: Relay::default(),
             ready: channel(),
+            limiter: Limiter::open(&options.folder),
         })
     }
 
-    /// Has just these processes.
-    pub(super) fn follow(&mut self, assignments: Vec<Assignment>) {
-        let wanted = assignments.into_iter().map(|one| ((one.run.clone(), one.role.clone()), one));
+    /// Why what runs take is not limited here; none: it is.
+    pub(super) fn no_control_groups(&self) -> Option<String> {
+        self.limiter.no_control_groups()
+    }
+
+    /// The group of a process that has ended goes.
+    fn release(&mut self, (run, role, plan_version): &Key, generation: u64) {
+        let runs = |(key, host): (&Key, &Host)| key.0 == *run && matches!(host.state, State::Running { .. });
+        let is_last = !self.all.iter().any(runs);
+        self.limiter.release(run, role, *plan_version, generation, is_last);
+    }
+
+    /// Has just these processes, and those that it has of runs that are not settled.
+    pub(super) fn follow(&mut self, assignments: Vec<Assignment>, unsettled: &[String]) {
+        let wanted = assignments.into_iter().map(|one| (key_of(&one), one));
         self.wanted = wanted.collect();
         let unwanted: Vec<Key> = {
             let keys = self.all.iter().filter(|(key, host)| {
-                self.wanted.get(*key).is_none_or(|wanted| wanted.generation != host.generation)
+                let is_left = unsettled.contains(&key.0) && !self.wanted.contains_key(*key);
+                !is_left && self.wanted.get(*key).is_none_or(|wanted| wanted.generation != host.generation)
             });
             keys.map(|(key, _)| key.clone()).collect()
         };
         for key in unwanted {
             if let Some(host) = self.all.remove(&key) {
                 end_now(host.state);
+                self.release(&key, host.generation);
             }
         }
         let missing: Vec<Assignment> = {
@@ -112,18 +145,53 @@ impl Hosts {
 
     /// Fetches the files of a run on a thread of its own.
     fn prepare(&mut self, assignment: Assignment) {
-        let key = (assignment.run.clone(), assignment.role.clone());
+        let key = key_of(&assignment);
         let generation = assignment.generation;
         self.all.insert(key.clone(), Host { generation, state: State::Preparing });
-        let (client, blobs) = (Arc::clone(&self.client), Arc::clone(&self.blobs));
-        let folder = self.options.folder.join("runs").join(&assignment.run).join(&assignment.role);
+        let (fetcher, blobs) = (Arc::clone(&self.fetcher), Arc::clone(&self.blobs));
+        let folders = Arc::clone(&self.folders);
         let ready = self.ready.0.clone();
         let work = move || {
-            let folder = fetch(&client, &blobs, &assignment, &folder).map(|()| folder);
+            let folder = lay_out(&fetcher, &blobs, &folders, &assignment);
             let _ = ready.send(Ready { key, generation, folder });
         };
         if let Err(error) = std::thread::Builder::new().name("tm-fetch".into()).spawn(work) {
             tracing::error!("no thread to fetch files: {error}");
+        }
+    }
+
+    /// Where the coordinator of a process listens: a port of the controller that leads.
+    fn coordinator_of(&self, assignment: &Assignment) -> Address {
+        let host = &self.led_from;
+        let is_bare = host.contains(':') && !host.starts_with('[');
+        let host = if is_bare { format!("[{host}]") } else { host.clone() };
+        Address::Tcp(format!("{host}:{}", assignment.coordinator_port))
+    }
+
+    /// The controller on this host leads: processes whose coordinator was elsewhere are told.
+    pub(super) fn are_led_from(&mut self, host: &str) {
+        self.led_from = host.to_owned();
+        let mut moved: Vec<(Key, Address)> = Vec::new();
+        for (key, of) in &self.all {
+            let wanted = self.wanted.get(key).filter(|wanted| wanted.generation == of.generation);
+            if let (State::Running { coordinator, .. }, Some(wanted)) = (&of.state, wanted) {
+                let now = self.coordinator_of(wanted);
+                if now != *coordinator {
+                    moved.push((key.clone(), now));
+                }
+            }
+        }
+        for (key, now) in moved {
+            let Some(State::Running { input, coordinator, .. }) =
+                self.all.get_mut(&key).map(|of| &mut of.state)
+            else {
+                continue;
+            };
+            let told = serde_json::to_string(&Moved { coordinator: now.clone() }).map(|line| line + "\n");
+            if let Ok(line) = told {
+                let _ = input.write_all(line.as_bytes()); // one that ends needs none
+            }
+            *coordinator = now;
         }
     }
 
@@ -144,8 +212,8 @@ impl Hosts {
             .all
             .get(&key)
             .is_some_and(|host| host.generation == generation && matches!(host.state, State::Preparing));
-        let Some(assignment) = self.wanted.get(&key).filter(|_| is_current) else { return };
-        let state = folder.and_then(|folder| self.spawn(assignment, &folder));
+        let Some(assignment) = self.wanted.get(&key).filter(|_| is_current).cloned() else { return };
+        let state = folder.and_then(|folder| self.spawn(&assignment, &folder));
         let state = state.unwrap_or_else(|text| {
             self.say(&key, &text);
             State::Ended(format!("cannot be started: {text}"))
@@ -153,9 +221,17 @@ impl Hosts {
         self.all.insert(key, Host { generation, state });
     }
 
-    fn spawn(&self, assignment: &Assignment, folder: &Path) -> Result<State, String> {
-        let host = self.options.controller.host().to_owned();
-        let bracketed = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
+    /// Whether a process of another plan of the same run goes on here.
+    fn has_another_plan_of(&self, assignment: &Assignment) -> bool {
+        self.all.iter().any(|((run, _, version), host)| {
+            *run == assignment.run
+                && *version != assignment.plan_version
+                && matches!(host.state, State::Running { .. })
+        })
+    }
+
+    fn spawn(&mut self, assignment: &Assignment, folder: &Path) -> Result<State, String> {
+        let coordinator = self.coordinator_of(assignment);
         let own = match self.address {
             IpAddr::V4(address) => format!("{address}:0"),
             IpAddr::V6(address) => format!("[{address}]:0"),
@@ -165,70 +241,99 @@ impl Hosts {
             plan: assignment.plan.clone(),
             rates: assignment.rates.clone(),
             worker: assignment.role.clone(),
-            coordinator: Address::Tcp(format!("{bracketed}:{}", assignment.coordinator_port)),
+            coordinator: coordinator.clone(),
             run: assignment.secret.clone(),
+            plan_version: assignment.plan_version,
             parent: std::process::id(),
             lock: None,
             warm_ups: Default::default(),
             cluster: Some(ClusterPart {
                 certificates: texts(&self.certificates),
+                coordinator: Some(PeerIdentity::Controller.to_string()),
                 listen: (!self.options.only_dials).then_some(Address::Tcp(own)),
                 patience_seconds: PATIENCE.as_secs(),
+                // Beside the folders of the run's roles: whichever of them reads a source here finds its journal.
+                kept: folder.parent().unwrap_or(folder).join(KEPT),
+                warms: self.has_another_plan_of(assignment),
             }),
         };
         let [program, arguments @ ..] = self.options.command.as_slice() else {
             return Err("no command is given".to_owned());
         };
         let mut child = Command::new(program)
+            // Its library writes a file about the session else, also where nothing is to be told to anybody.
+            .env("ORT_DISABLE_TELEMETRY", "1")
             .args(arguments)
+            .env_remove(tidemill_app::processes::TOKEN_VARIABLE)
             .current_dir(folder)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("{program}: {error}"))?;
-        if let Some(errors) = child.stderr.take() {
-            let (logs, key) = (Arc::clone(&self.logs), (assignment.run.clone(), assignment.role.clone()));
-            let relay = move || {
-                for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                    push(&logs, &key, line);
-                }
-            };
-            let thread = std::thread::Builder::new().name("tm-relay".into()).spawn(relay);
+        let errors = child.stderr.take().map(|errors| Box::new(errors) as Box<dyn Read + Send>);
+        let output = child.stdout.take().map(|output| Box::new(output) as Box<dyn Read + Send>);
+        for from in errors.into_iter().chain(output) {
+            let (relay, run, role) = (self.relay.clone(), assignment.run.clone(), assignment.role.clone());
+            let all = move || relay.all(from, &run, &role);
+            let thread = std::thread::Builder::new().name("tm-relay".into()).spawn(all);
             thread.map_err(|error| format!("no thread for what it says: {error}"))?;
+        }
+        // Before it has anything to do.
+        let started = Started { assignment, folder, process: child.id() };
+        if let Some(text) = self.limiter.admit(&started) {
+            self.say(&key_of(assignment), &text);
         }
         let Some(mut input) = child.stdin.take() else { return Err("it has no standard input".to_owned()) };
         let line = serde_json::to_string(&task).map_err(|error| error.to_string())? + "\n";
         // It says itself why it ended before it has read its task.
         let _ = input.write_all(line.as_bytes());
-        Ok(State::Running { child, input })
+        Ok(State::Running { child, input, coordinator })
     }
 
-    fn say(&self, key: &Key, text: &str) {
-        push(&self.logs, key, text.to_owned());
+    fn say(&self, (run, role, _): &Key, text: &str) {
+        self.relay.say(run, role, text);
     }
 
     /// All processes, and how those ended that did.
     pub(super) fn statuses(&mut self) -> Vec<HostStatus> {
-        let mut statuses = Vec::new();
-        for ((run, role), host) in &mut self.all {
+        let mut ended = Vec::new();
+        for (key, host) in &mut self.all {
             if let State::Running { child, .. } = &mut host.state
                 && let Ok(Some(status)) = child.try_wait()
             {
-                host.state = State::Ended(in_words(status));
+                let how = in_words(status);
+                self.relay.say(&key.0, &key.1, &format!("its process has ended: {how}"));
+                host.state = State::Ended(how);
+                ended.push((key.clone(), host.generation));
             }
+        }
+        for (key, generation) in ended {
+            self.release(&key, generation);
+        }
+        let status = |((run, role, plan_version), host): (&Key, &Host)| {
             let ended = match &host.state {
                 State::Ended(how) => Some(how.clone()),
                 State::Preparing | State::Running { .. } => None,
             };
-            let (run, role) = (run.clone(), role.clone());
-            statuses.push(HostStatus { run, role, generation: host.generation, ended });
-        }
-        statuses
+            let (run, role, generation) = (run.clone(), role.clone(), host.generation);
+            HostStatus { run, role, generation, plan_version: *plan_version, ended }
+        };
+        self.all.iter().map(status).collect()
+    }
+
+    /// Runs that have a process here, or will have one.
+    pub(super) fn runs(&self) -> BTreeSet<String> {
+        self.all.keys().chain(self.wanted.keys()).map(|(run, ..)| run.clone()).collect()
     }
 
     pub(super) fn take_logs(&self) -> Vec<LogLine> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+        self.relay.take()
+    }
+
+    /// Lines that the controller did not take.
+    pub(super) fn log_again(&self, lines: Vec<LogLine>) {
+        self.relay.again(lines);
     }
 
     /// Shows new certificates from the next connection on.
@@ -244,8 +349,9 @@ impl Hosts {
 
     /// Ends all processes.
     pub(super) fn end(&mut self) {
-        for (_, host) in std::mem::take(&mut self.all) {
+        for (key, host) in std::mem::take(&mut self.all) {
             end_now(host.state);
+            self.release(&key, host.generation);
         }
     }
 }
@@ -265,17 +371,9 @@ fn texts(certificates: &Certificates) -> CertificateTexts {
     }
 }
 
-fn push(logs: &Logs, (run, role): &Key, line: String) {
-    let mut logs = logs.lock().unwrap_or_else(PoisonError::into_inner);
-    logs.push_back(LogLine { number: 0, run: run.clone(), role: Some(role.clone()), worker: None, line });
-    if logs.len() > MOST_LINES {
-        logs.pop_front();
-    }
-}
-
 /// Its state is with its coordinator: nothing is lost.
 fn end_now(state: State) {
-    let State::Running { mut child, input } = state else { return };
+    let State::Running { mut child, input, .. } = state else { return };
     drop(input);
     let _ = child.kill();
     let until = instant() + ENDING;
@@ -287,12 +385,15 @@ fn end_now(state: State) {
     }
 }
 
-/// Fetches what is not here and lays the files out.
-fn fetch(client: &Client, blobs: &Blobs, assignment: &Assignment, folder: &Path) -> Result<(), String> {
-    for file in assignment.bundle.files.iter().filter(|file| !blobs.has(&file.digest)) {
-        let bytes = client.blob(&file.digest, file.bytes);
-        let bytes = bytes.map_err(|error| format!("`{}` cannot be fetched: {error}", file.path))?;
-        blobs.put(&file.digest, &bytes[..]).map_err(|error| format!("`{}`: {error}", file.path))?;
-    }
-    blobs.lay_out(&assignment.bundle, folder).map_err(|error| error.to_string())
+/// Fetches what is not here and lays the files out; the folder.
+fn lay_out(
+    fetcher: &Fetcher,
+    blobs: &Blobs,
+    folders: &Folders,
+    assignment: &Assignment,
+) -> Result<PathBuf, String> {
+    fetcher.fetch(&assignment.bundle)?;
+    let folder = folders.prepare(&assignment.run, &run_id(&assignment.secret), &assignment.role)?;
+    blobs.lay_out(&assignment.bundle, &folder).map_err(|error| error.to_string())?;
+    Ok(folder)
 }

@@ -1,21 +1,26 @@
 //! A run from its submission to its end: judged, coordinated, and gone on with after failures that another try may survive.
+mod retries;
+
+use super::changing::{Suspended, Switch};
 use super::launcher::Launcher;
 use super::runs::{Job, figures};
-use super::{Shared, locked};
-use crate::api::{Bundle, RunState};
-use crate::facts::LastFigures;
-use std::collections::BTreeMap;
+use super::{Shared, locked, placing, sharing};
+use crate::api::{Bundle, BundleFile, PromiseView, RunState};
+use crate::facts::{LastFigures, Output, Role};
+use crate::run_id::run_id;
+use retries::{MOST_TRIES, Retries};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Silent;
-use tidemill_app::preparation::{Prepared, prepare, prepare_worker};
+use tidemill_app::preparation::{Prepared, is_of_worker, prepare_elsewhere};
 use tidemill_app::run_options::run_options;
-use tidemill_app::state::{Begin, Habit};
-use tidemill_app::state_place::StatePlace;
-use tidemill_app::{engine_failure, levels, state};
-use tidemill_engine::{Hosts, Listen, Run, RunError};
+use tidemill_app::service_level::LevelSetting;
+use tidemill_app::state::{Begin, Habit, Limits};
+use tidemill_app::{engine_failure, letters, levels, state, streams};
+use tidemill_engine::{FENCE, Hosts, Listen, Run, RunError, RunReport, Timing, TraceOptions, promises};
 use tidemill_spec::plan::Plan;
 
 /// Least time between two checkpoints where the workflow says nothing.
@@ -24,17 +29,21 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const KEEP: usize = 2;
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// Pauses between tries, the longest.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Tries without one more record.
-const MOST_TRIES: u32 = 8;
+/// Between tries of a run for which a disk is full: nobody is in a hurry, and each try tells that the run begins.
+const PAUSE_WHEN_FULL: Duration = Duration::from_secs(10);
 
 /// A submission that can run.
 pub(super) struct Judged {
     pub(super) workflow: String,
     pub(super) plan: Plan,
-    /// Workers of the plan; whether each has files that are nowhere else.
-    pub(super) roles: BTreeMap<String, bool>,
+    /// Workers of the plan.
+    pub(super) roles: BTreeMap<String, Role>,
+    /// Files that its sinks write.
+    pub(super) outputs: Vec<Output>,
+    /// Sources whose journals are on the workers that read them.
+    pub(super) streams: BTreeSet<String>,
+    /// What is promised of the rows of its sinks.
+    pub(super) promises: Vec<PromiseView>,
 }
 
 /// Checks a workflow and its plan, without the models of stages that have a place.
@@ -44,47 +53,98 @@ pub(super) fn judge(
     bundle: &Bundle,
     plan: Option<Plan>,
 ) -> Result<Judged, String> {
-    let missing: Vec<&str> = bundle
-        .files
-        .iter()
-        .filter(|file| !shared.blobs.has(&file.digest))
-        .map(|file| file.path.as_str())
-        .collect();
-    if !missing.is_empty() {
-        return Err(format!("these files were not sent: {}", missing.join(", ")));
-    }
+    arrived(shared, bundle.files.iter())?;
     let prepared = prepared(shared, name, bundle, plan).map_err(|error| in_words(&error))?;
-    if let Some(source) = prepared.program.sources.values().find(|source| source.stream.is_some()) {
-        let what = source.stream.as_deref().unwrap_or("a stream");
-        return Err(format!(
-            "source '{}' reads {what}: this version reads files only in a cluster; run it with `tidemill run --state`, which keeps a \
-             journal of streams",
-            source.id
-        ));
-    }
-    let mut roles: BTreeMap<String, bool> = BTreeMap::new();
-    for stage in &prepared.program.plan.stages {
-        let writes = prepared.program.sinks.get(&stage.operator).is_some_and(|sink| !sink.files.is_empty());
-        *roles.entry(stage.worker.clone()).or_default() |= writes;
-    }
-    Ok(Judged { workflow: prepared.workflow.name.value.clone(), plan: prepared.program.plan.clone(), roles })
+    streams::check(&prepared)?;
+    let (workflow, roles) = (prepared.workflow.name.value.clone(), roles(&prepared));
+    check_names(&roles)?;
+    let outputs = outputs(&prepared, &shared.run_folder(name)).into_iter();
+    let outputs =
+        outputs.map(|(sink, role, path)| Output { sink, role, path: path.display().to_string() }).collect();
+    let streams = streams::kept(&prepared.program).map(|source| source.id.clone()).collect();
+    let promises = promises(&prepared.program, true).into_iter().map(|(sink, promise)| PromiseView {
+        sink,
+        guarantee: promise.guarantee.text().to_owned(),
+        because: promise.because,
+    });
+    let promises = promises.collect();
+    Ok(Judged { workflow, plan: prepared.program.plan.clone(), roles, outputs, streams, promises })
 }
 
-fn in_words(error: &anyhow::Error) -> String {
+/// Workers of a plan, none of which has a place yet: whether each has files that are nowhere else, and how long each goes on by itself.
+pub(super) fn roles(prepared: &Prepared) -> BTreeMap<String, Role> {
+    let program = &prepared.program;
+    let own_files: BTreeSet<&str> = {
+        let sources = prepared.workflow.sources.iter().filter(|source| is_of_worker(source));
+        sources.map(|source| source.id.value.as_str()).collect()
+    };
+    let mut roles: BTreeMap<String, Role> = BTreeMap::new();
+    for stage in &program.plan.stages {
+        let has_files = program.sinks.get(&stage.operator).is_some_and(|sink| !sink.files.is_empty())
+            || program.sources.get(&stage.operator).is_some_and(streams::is_kept)
+            || own_files.contains(stage.operator.as_str());
+        let role = roles.entry(stage.worker.clone()).or_insert_with(|| {
+            let alone = program.alone(&stage.worker);
+            let held = alone.map(|alone| alone.patience() + FENCE);
+            let held_milliseconds = held.map(|held| u64::try_from(held.as_millis()).unwrap_or(u64::MAX));
+            Role { held_milliseconds, ..Role::default() }
+        });
+        role.is_bound |= has_files;
+    }
+    roles
+}
+
+/// Whether these files were sent.
+pub(super) fn arrived<'a>(
+    shared: &Shared,
+    files: impl Iterator<Item = &'a BundleFile>,
+) -> Result<(), String> {
+    let missing = files.filter(|file| !shared.blobs.has(&file.digest));
+    let missing: Vec<&str> = missing.map(|file| file.path.as_str()).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(format!("these files were not sent: {}", missing.join(", "))),
+    }
+}
+
+/// Workers of a plan have folders of their names on the machines.
+pub(super) fn check_names(roles: &BTreeMap<String, Role>) -> Result<(), String> {
+    let is_name =
+        |name: &str| !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0']);
+    match roles.keys().find(|role| !is_name(role)) {
+        Some(role) => Err(format!(
+            "`{role}` is no name for a worker of a plan: write one without `/` that begins with no `.`"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Gives the sources the rates that they had under the plan before: epochs are counted by them.
+pub(super) fn keep_rates(prepared: &mut Prepared, rates: &BTreeMap<String, Option<f64>>) {
+    for (id, source) in &mut prepared.program.sources {
+        if let Some(rate) = rates.get(id) {
+            source.rate_per_second = *rate;
+        }
+    }
+}
+
+pub(super) fn in_words(error: &anyhow::Error) -> String {
     match error.downcast_ref::<tidemill_spec::diagnostic::Diagnostics>() {
         Some(findings) => findings.to_string(),
         None => format!("{error:#}"),
     }
 }
 
-fn prepared(shared: &Shared, name: &str, bundle: &Bundle, plan: Option<Plan>) -> anyhow::Result<Prepared> {
+pub(super) fn prepared(
+    shared: &Shared,
+    name: &str,
+    bundle: &Bundle,
+    plan: Option<Plan>,
+) -> anyhow::Result<Prepared> {
     let folder = shared.run_folder(name).join("files");
     shared.blobs.lay_out(bundle, &folder)?;
     let workflow = folder.join(&bundle.workflow);
-    match plan {
-        Some(plan) => prepare_worker(&workflow, plan, "", &Silent),
-        None => prepare(&workflow, None, &[], &Silent),
-    }
+    prepare_elsewhere(&workflow, plan, &Silent)
 }
 
 /// Begins to drive a run on a thread of its own.
@@ -104,37 +164,109 @@ enum End {
     Over(RunState, Option<String>),
     /// Another try may do better.
     Again(String),
+    /// A disk is full: it goes on behind its last checkpoint as soon as somebody has made room, however long that takes.
+    Full(String),
     /// This controller ends; another one goes on.
     SteppedDown,
+    /// The plan has been ended for another one, whose processes stand ready.
+    Switched(Box<Switched>),
+}
+
+/// A plan that follows another one.
+struct Switched {
+    switch: Box<Switch>,
+    suspended: Suspended,
 }
 
 fn drive(shared: &Arc<Shared>, name: &str) {
-    let (mut tries, mut pause, mut best) = (0, Duration::from_millis(200), 0);
+    let mut retries = Retries::default();
+    let mut switched = None;
     loop {
         let end = match is_cancelled(shared, name) {
             true => End::Over(RunState::Cancelled, None),
-            false => attempt(shared, name),
+            false => attempt(shared, name, switched.take()),
         };
         let last = take_figures(shared, name);
+        give_up_switch(shared, name, &end);
         match end {
-            End::Over(state, reason) => return shared.set_state(name, state, reason, last),
-            End::SteppedDown => return,
-            End::Again(reason) => {
-                let arrived = last.map_or(0, |last| last.arrived);
-                tries = if arrived > best { 0 } else { tries + 1 };
-                best = best.max(arrived);
-                if tries >= MOST_TRIES {
-                    let reason = format!("{reason}; {MOST_TRIES} times without getting further");
-                    return shared.set_state(name, RunState::Failed, Some(reason), last);
+            End::Switched(next) => {
+                switched = follow(shared, name, next, last);
+                // It went well until now, and records are counted from 0 under the plan that follows.
+                retries = Retries::default();
+                if shared.is_ending() {
+                    return;
                 }
+                continue;
+            }
+            End::Again(reason) | End::Over(RunState::Failed, Some(reason))
+                if !shared.is_ending() && shared.go_back(name, &reason) =>
+            {
+                continue;
+            }
+            End::Over(state, reason) => {
+                shared.end_changes(name, state);
+                return shared.set_state(name, state, reason, last);
+            }
+            End::SteppedDown => return,
+            End::Full(reason) => {
+                retries = Retries::default();
+                let reason = format!("{reason}; it is tried again every {} s", PAUSE_WHEN_FULL.as_secs());
                 shared.set_state(name, RunState::Starting, Some(reason), last);
+                if shared.is_ending() {
+                    return;
+                }
+                std::thread::park_timeout(PAUSE_WHEN_FULL);
+            }
+            End::Again(reason) => {
+                let Some(pause) = retries.after(last.map_or(0, |last| last.arrived)) else {
+                    let reason = format!("{reason}; {MOST_TRIES} times without getting further");
+                    shared.end_changes(name, RunState::Failed);
+                    return shared.set_state(name, RunState::Failed, Some(reason), last);
+                };
+                shared.set_state(name, RunState::Starting, Some(reason), last);
+                if shared.is_ending() {
+                    return;
+                }
+                std::thread::park_timeout(pause);
             }
         }
-        if shared.is_ending() {
-            return;
+    }
+}
+
+/// The facts have the next plan from now on; none: that one was given up meanwhile, and the run goes on under the one that it has.
+fn follow(
+    shared: &Shared,
+    name: &str,
+    next: Box<Switched>,
+    counted: Option<LastFigures>,
+) -> Option<Box<Switched>> {
+    match shared.take_next(name, next.switch.version, counted.unwrap_or_default()) {
+        Ok(true) => Some(next),
+        Ok(false) => None,
+        Err(error) => {
+            shared.change_failed(name, next.switch.version, &error.to_string());
+            None
         }
-        std::thread::park_timeout(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// A run that ended for another reason than the plan that was to follow does not follow it.
+fn give_up_switch(shared: &Shared, name: &str, end: &End) {
+    let why = match end {
+        End::Switched(_) => return,
+        End::SteppedDown => "the controller ends".to_owned(),
+        End::Over(state, _) => format!("the run is {state}"),
+        End::Again(reason) | End::Full(reason) => {
+            format!("the run did not end as it should for it: {reason}")
+        }
+    };
+    let switch = locked(&shared.runs).get_mut(name).and_then(|live| live.switch.take());
+    if let Some(switch) = switch {
+        let version = switch.version;
+        drop(switch);
+        if !matches!(end, End::SteppedDown) {
+            shared.change_failed(name, version, &why);
+        }
     }
 }
 
@@ -145,13 +277,16 @@ fn is_cancelled(shared: &Shared, name: &str) -> bool {
 fn take_figures(shared: &Shared, name: &str) -> Option<LastFigures> {
     let observer = locked(&shared.runs).get_mut(name).and_then(|live| {
         live.stopper = None;
+        live.cuts.clear();
+        live.stand_ins.clear();
         live.observer.take()
     })?;
+    shared.seen_last(name);
     Some(figures(&observer))
 }
 
-fn attempt(shared: &Arc<Shared>, name: &str) -> End {
-    match try_once(shared, name) {
+fn attempt(shared: &Arc<Shared>, name: &str, switched: Option<Box<Switched>>) -> End {
+    match try_once(shared, name, switched) {
         Ok(end) => end,
         Err(error) => {
             let kind = error.downcast_ref::<Failure>().map(Failure::kind);
@@ -163,40 +298,91 @@ fn attempt(shared: &Arc<Shared>, name: &str) -> End {
     }
 }
 
-fn try_once(shared: &Arc<Shared>, name: &str) -> anyhow::Result<End> {
+fn try_once(shared: &Arc<Shared>, name: &str, switched: Option<Box<Switched>>) -> anyhow::Result<End> {
     let Some(facts) = shared.facts.look(|document| document.runs.get(name).cloned()) else {
         return Ok(End::Over(RunState::Failed, Some("it was removed".into())));
     };
-    let mut prepared = prepared(shared, name, &facts.bundle, Some(facts.plan.clone()))?;
-    let _ = levels::settle(&mut prepared, None, &Silent);
+    let (mut prepared, standby, suspended) = match switched.map(|switched| *switched) {
+        Some(Switched { switch, suspended }) => (switch.prepared, Some(switch.standby), Some(suspended)),
+        None => (prepared(shared, name, &facts.bundle, Some(facts.plan.clone()))?, None, None),
+    };
+    let (mut slo, _) = levels::settle(&mut prepared, None, &Silent);
+    let own = facts.planned.planning.iter().flat_map(|planning| &planning.slo);
+    let own: Vec<LevelSetting> = own.filter_map(|text| text.parse().ok()).collect();
+    if facts.planned.planning.is_some()
+        && prepared.program.sources.values().any(|source| source.gives_what_comes())
+    {
+        // What its plan of now was made for follows from what comes.
+        slo.rate.clone_from(&prepared.workflow.slo.rate);
+    }
+    own.iter().for_each(|level| level.apply(&mut slo));
+    if let Some(rates) = &facts.rates {
+        keep_rates(&mut prepared, rates);
+    }
     let folder = shared.run_folder(name);
-    let place = StatePlace::Folder(folder.join("state"));
-    let habit = habit(&prepared);
-    let continued = match state::open(&place, &mut prepared, habit)? {
+    let place = shared.state_place(name);
+    let of_letters =
+        prepared.workflow.run.dead_letters.as_ref().map(|path| prepared.workflow.resolve(&path.value));
+    let of_letters = shared.lead.as_ref().zip(of_letters);
+    if let Some((lead, path)) = &of_letters {
+        let restored = sharing::restore_letters(lead, name, path);
+        restored.map_err(|reason| Failure::new(Kind::Unavailable, format!("dead letters: {reason}")))?;
+    }
+    let habit = Habit { limits: Limits::new(facts.records, None), ..habit(&prepared) };
+    let former = facts.former.as_ref().map(|former| &former.plan);
+    let continued = match state::open_after(&place, &mut prepared, habit, former)? {
         Begin::Complete(_) => return Ok(End::Over(RunState::Complete, None)),
         Begin::Continued(continued) => continued,
     };
     let program = &prepared.program;
     let mut options = run_options(&prepared, None, Some(continued))?;
-    options.records = facts.records;
-    let secret = u128::from_str_radix(&facts.secret, 16)?;
-    options.hosts = Some(Hosts {
-        launcher: Box::new(Launcher::new(shared, name)),
-        run: secret,
-        listen: Listen::With(Arc::clone(&shared.exchange)),
-    });
-    let rates = program.sources.iter().map(|(id, source)| (id.clone(), source.rate_per_second));
-    let job = Job { plan: program.plan.clone(), rates: rates.collect() };
-    if let Some(live) = locked(&shared.runs).get_mut(name) {
-        (live.job, live.outputs) = (Some(job), outputs(&prepared, &folder));
-        live.wanted.clear();
+    if let Some((lead, path)) = of_letters {
+        let share = |inner| letters::shared(inner, sharing::share_letters(lead, name, path));
+        options.letters = options.letters.map(share);
     }
+    options.records = facts.records;
+    options.samples = tidemill_app::samples::newest(&prepared.workflow, &prepared.program);
+    options.traces = shared.traced.as_ref().map(|traced| {
+        // A run that goes on under another controller has the names of traces that it had.
+        let seed = u64::from_str_radix(&run_id(&facts.secret), 16).unwrap_or_default();
+        TraceOptions::new(traced.share, seed)
+    });
+    let version = facts.plan_version;
+    let rates = program.sources.iter().map(|(id, source)| (id.clone(), source.rate_per_second));
+    let job = Job::new(program.plan.clone(), rates.collect());
+    if let Some(live) = locked(&shared.runs).get_mut(name) {
+        live.outputs = outputs(&prepared, &folder);
+        let set = live.sets.entry(version).or_default();
+        set.job = Some(job);
+        if standby.is_none() {
+            set.wanted.clear();
+        }
+    }
+    if standby.is_none() {
+        placing::place_first(shared, name, version);
+    }
+    let is_sampled = options.samples.is_some();
+    options.hosts = Some(match standby {
+        Some(standby) => standby.into_hosts()?,
+        None => Hosts {
+            launcher: Box::new(Launcher::new(shared, name, version)),
+            run: u128::from_str_radix(&facts.secret, 16)?,
+            plan_version: version,
+            listen: Listen::With(Arc::clone(&shared.exchange)),
+        },
+    });
     let run = Run::start(program.clone(), options)
         .map_err(|error| engine_failure::not_started(&error, &prepared.workflow))?;
     if let Some(live) = locked(&shared.runs).get_mut(name) {
         (live.stopper, live.observer) = (Some(run.stopper()), Some(run.observer()));
+        (live.levels, live.is_sampled) = (slo, is_sampled);
     }
-    Ok(watch(shared, name, &run, &prepared))
+    if let (Some(traced), Some(traces)) = (&shared.traced, run.observer().traces()) {
+        traced.exporter.follow(name, &facts.workflow, traces);
+    }
+    let is_new = facts.former.as_ref().is_some_and(|former| !former.is_past)
+        || facts.changes.iter().any(|change| change.version == version && change.outcome.is_none());
+    Ok(watch(shared, name, &run, &prepared, is_new.then_some(suspended)))
 }
 
 fn habit(prepared: &Prepared) -> Habit {
@@ -205,7 +391,7 @@ fn habit(prepared: &Prepared) -> Habit {
         checkpoint.interval.as_ref().map_or(INTERVAL, |interval| Duration::from_nanos(interval.value.0));
     let keep = checkpoint.keep.as_ref().map_or(KEEP, |keep| keep.value as usize);
     // What workers read is not read here.
-    Habit { interval, keep, is_read_here: false }
+    Habit { interval, keep, is_read_here: false, sees_inputs: false, limits: Limits::default() }
 }
 
 /// Sink, worker of the plan, and path within the run's files.
@@ -220,21 +406,38 @@ fn outputs(prepared: &Prepared, folder: &std::path::Path) -> Vec<(String, String
     files.collect()
 }
 
-fn watch(shared: &Arc<Shared>, name: &str, run: &Run, prepared: &Prepared) -> End {
+/// `change`: its plan follows another one, which was ended so in this process; not told yet.
+fn watch(
+    shared: &Arc<Shared>,
+    name: &str,
+    run: &Run,
+    prepared: &Prepared,
+    mut change: Option<Option<Suspended>>,
+) -> End {
+    let mut told_cuts = super::cuts::Told::default();
+    let mut letters_lost = 0;
     loop {
-        if let Some(result) = run.wait_for(LOOK) {
-            return match result {
-                Ok(report) if report.complete => End::Over(RunState::Complete, None),
-                Ok(_) if is_cancelled(shared, name) => End::Over(RunState::Cancelled, None),
-                Ok(_) => End::Again("it was ended".into()),
-                Err(_) if shared.is_ending() => End::SteppedDown,
-                Err(_) if is_cancelled(shared, name) => End::Over(RunState::Cancelled, None),
-                Err(RunError::System(text)) => End::Again(text),
-                Err(error) => {
-                    let failure = engine_failure::failed(&error, &prepared.workflow);
-                    End::Over(RunState::Failed, Some(failure.to_string()))
-                }
-            };
+        let result = run.wait_for(LOOK);
+        let timing = run.observer().timing();
+        let lost = run.observer().letters_not_told();
+        if lost > letters_lost {
+            let text = format!(
+                "up to {} dead letters of run {name} are not told: more came than its workers keep while nobody hears them",
+                lost - std::mem::replace(&mut letters_lost, lost)
+            );
+            shared.tell("letters_lost", Some(name), None, &text);
+        }
+        if result.is_none() {
+            shared.look_at_cuts(name, &run.observer(), &mut told_cuts);
+        }
+        let is_over = matches!(&result, Some(Ok(_)));
+        if let Some(suspended) = &change
+            && shared.tell_change(name, suspended.as_ref(), &timing, is_over)
+        {
+            change = None;
+        }
+        if let Some(result) = result {
+            return ended(shared, name, prepared, result, timing);
         }
         if is_cancelled(shared, name) {
             run.stopper().abort();
@@ -250,5 +453,68 @@ fn watch(shared: &Arc<Shared>, name: &str, run: &Run, prepared: &Prepared) -> En
         {
             shared.set_state(name, RunState::Running, None, None);
         }
+    }
+}
+
+/// Whether any record of a run has come to its end, in this try or before.
+fn has_got_on(shared: &Shared, name: &str) -> bool {
+    let before = shared.facts.look(|document| document.runs.get(name).and_then(|run| run.last));
+    let now = locked(&shared.runs).get(name).and_then(|live| live.observer.as_ref().map(figures));
+    before.into_iter().chain(now).any(|last| last.arrived > 0)
+}
+
+/// What follows from how a run of the engine ended.
+fn ended(
+    shared: &Shared,
+    name: &str,
+    prepared: &Prepared,
+    result: Result<RunReport, RunError>,
+    timing: Timing,
+) -> End {
+    match result {
+        Ok(report) if report.complete => End::Over(RunState::Complete, None),
+        Ok(_) if is_cancelled(shared, name) => End::Over(RunState::Cancelled, None),
+        Ok(_) => match locked(&shared.runs).get_mut(name).and_then(|live| live.switch.take()) {
+            Some(switch) => {
+                let suspended = switch.suspended(timing);
+                End::Switched(Box::new(Switched { switch, suspended }))
+            }
+            None => End::Again("it was ended".into()),
+        },
+        Err(_) if shared.is_ending() => End::SteppedDown,
+        Err(_) if is_cancelled(shared, name) => End::Over(RunState::Cancelled, None),
+        Err(RunError::System(text)) => End::Again(text),
+        // What was there before may come back: a disk that is not mounted yet.
+        Err(error @ RunError::NotOpened { .. }) if has_got_on(shared, name) => End::Again(error.to_string()),
+        Err(error) => {
+            let failure = engine_failure::failed(&error, &prepared.workflow);
+            let reason = failure.to_string();
+            match is_about_space(&reason) {
+                true => End::Full(reason),
+                false => End::Over(RunState::Failed, Some(reason)),
+            }
+        }
+    }
+}
+
+/// Whether a failure is that of a full disk or a quota: numbers of the system, which stand in the text of its errors (ENOSPC, EDQUOT).
+fn is_about_space(reason: &str) -> bool {
+    ["(os error 28)", "(os error 122)"].iter().any(|number| reason.contains(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures() {
+        let told = |number: i32| {
+            format!(
+                "'answers' failed: `out.jsonl` cannot be written: {}",
+                std::io::Error::from_raw_os_error(number)
+            )
+        };
+        let numbers = [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT, rustix::io::Errno::ROFS];
+        assert_eq!(numbers.map(|number| is_about_space(&told(number.raw_os_error()))), [true, true, false]);
     }
 }

@@ -1,20 +1,20 @@
 //! Has the workers of the cluster start the processes of a run.
 use super::{Shared, locked, placing};
-use crate::api::{DETECTION_MILLISECONDS, HEARTBEAT_MILLISECONDS};
+use crate::api::HEARTBEAT_MILLISECONDS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidemill_engine::HostLauncher;
 use tidemill_engine::remote::Address;
 
-/// How long a worker that was there before this process is waited for.
-const EXPECTED: Duration = Duration::from_millis(2 * DETECTION_MILLISECONDS);
-/// A process may be silent for so long: what its worker says of it comes before.
-const GRACE: Duration = Duration::from_millis(DETECTION_MILLISECONDS + 2 * HEARTBEAT_MILLISECONDS);
+/// A process may be silent for so long after its worker would be lost: what that says of it comes before.
+const GRACE: Duration = Duration::from_millis(2 * HEARTBEAT_MILLISECONDS);
 
 pub(super) struct Launcher {
     shared: Arc<Shared>,
     run: String,
+    /// Of the plan.
+    version: u64,
     begun: Instant,
     launched: BTreeSet<String>,
     /// Roles that nobody could have when they were launched; whether that was told.
@@ -27,28 +27,43 @@ fn instant() -> Instant {
 }
 
 impl Launcher {
-    pub(super) fn new(shared: &Arc<Shared>, run: &str) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, run: &str, version: u64) -> Self {
         let (launched, waiting) = (BTreeSet::new(), BTreeMap::new());
-        Self { shared: Arc::clone(shared), run: run.to_owned(), begun: instant(), launched, waiting }
+        Self { shared: Arc::clone(shared), run: run.to_owned(), version, begun: instant(), launched, waiting }
     }
 
     fn placed(&self, role: &str) -> Option<(String, u64)> {
         self.shared.facts.look(|document| {
-            let of = document.runs.get(&self.run)?.roles.get(role)?;
+            let of = document.runs.get(&self.run)?.roles_of(self.version)?.get(role)?;
             Some((of.worker.clone()?, of.generation))
         })
+    }
+
+    /// How long a role is waited for whose process may go on by itself where nobody hears it.
+    fn held(&self, role: &str) -> Duration {
+        let held = self.shared.facts.look(|document| {
+            let run = document.runs.get(&self.run)?;
+            Some(run.roles_of(self.version)?.get(role)?.held())
+        });
+        held.unwrap_or_default()
     }
 
     /// The process of a role that its worker says it has, or had: how it ended.
     fn ended_with(&self, role: &str) -> Option<Option<String>> {
         let (worker, generation) = self.placed(role)?;
-        let status = self.shared.host_status(&worker, &self.run, role)?;
+        let status = self.shared.host_status(&worker, &self.run, role, self.version)?;
         (status.generation == generation).then_some(status.ended)
     }
 
     fn want(&self, role: &str) {
         if let Some(live) = locked(&self.shared.runs).get_mut(&self.run) {
-            live.wanted.insert(role.to_owned(), true);
+            let roles = self.shared.facts.look(|document| {
+                let run = document.runs.get(&self.run);
+                run.and_then(|run| run.roles_of(self.version)).map_or(0, BTreeMap::len)
+            });
+            let set = live.sets.entry(self.version).or_default();
+            set.wanted.insert(role.to_owned(), true);
+            live.is_settled |= set.wanted.len() >= roles;
         }
     }
 
@@ -62,22 +77,26 @@ impl Launcher {
                 if !matches!(self.ended_with(role), Some(Some(_))) {
                     return true;
                 }
-            } else if self.begun.elapsed() < EXPECTED {
+            } else if self.begun.elapsed() < self.shared.expected().max(self.held(role)) {
                 return false;
             }
         }
         let was_moved = {
             let mut runs = locked(&self.shared.runs);
-            runs.get_mut(&self.run).is_some_and(|live| live.moved.remove(role))
+            let set = runs.get_mut(&self.run).and_then(|live| live.sets.get_mut(&self.version));
+            set.is_some_and(|set| set.moved.remove(role))
         };
         if was_moved && placed.is_some_and(|(worker, _)| self.shared.is_alive(&worker)) {
             return true;
         }
-        match placing::choose(&self.shared, &self.run, role) {
+        match placing::choose(&self.shared, &self.run, self.version, role) {
             Some(worker) => {
-                placing::place(&self.shared, &self.run, role, &worker);
-                if let Some(live) = locked(&self.shared.runs).get_mut(&self.run) {
-                    live.moved.remove(role);
+                placing::place(&self.shared, &self.run, self.version, role, &worker);
+                if let Some(set) = locked(&self.shared.runs)
+                    .get_mut(&self.run)
+                    .and_then(|live| live.sets.get_mut(&self.version))
+                {
+                    set.moved.remove(role);
                 }
                 let text = format!("worker {worker} starts '{role}' of run {}", self.run);
                 self.shared.tell("role_started", Some(&self.run), Some(&worker), &text);
@@ -93,7 +112,9 @@ impl Launcher {
                 self.launched.insert(role);
                 continue;
             }
-            let tells = !was_told && self.begun.elapsed() >= EXPECTED;
+            // Why it waits may have been told when its worker was lost.
+            let is_known = locked(&self.shared.waited).contains(&self.run);
+            let tells = !was_told && !is_known && self.begun.elapsed() >= self.shared.expected();
             if tells {
                 let text = format!(
                     "run {} waits for a worker that can have '{role}': see `tidemill workers`; a worker of this name, or another \
@@ -102,7 +123,7 @@ impl Launcher {
                 );
                 self.shared.tell("run_waits", Some(&self.run), None, &text);
             }
-            self.waiting.insert(role, was_told || tells);
+            self.waiting.insert(role, was_told || tells || is_known);
         }
     }
 }
@@ -121,7 +142,8 @@ impl HostLauncher for Launcher {
         self.try_again();
         let moved: Vec<String> = {
             let runs = locked(&self.shared.runs);
-            runs.get(&self.run).into_iter().flat_map(|live| live.moved.iter().cloned()).collect()
+            let set = runs.get(&self.run).and_then(|live| live.sets.get(&self.version));
+            set.into_iter().flat_map(|set| set.moved.iter().cloned()).collect()
         };
         let ended = self.launched.iter().filter(|role| matches!(self.ended_with(role), Some(Some(_))));
         let mut ended: Vec<String> = ended.cloned().collect();
@@ -138,12 +160,12 @@ impl HostLauncher for Launcher {
     }
 
     fn grace(&self) -> Duration {
-        GRACE
+        self.shared.detection.time + GRACE
     }
 
     fn end(&mut self) {
         if let Some(live) = locked(&self.shared.runs).get_mut(&self.run) {
-            live.wanted.clear();
+            live.sets.remove(&self.version);
         }
     }
 }

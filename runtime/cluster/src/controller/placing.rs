@@ -1,33 +1,113 @@
 //! Which worker of the cluster has which worker of a plan.
-use super::{Shared, locked};
+use super::{Happened, Shared, changing, locked};
+use crate::api::WorkerView;
 use crate::facts::{Document, Role};
+use crate::replanning::placement::{Spare, Wanted, best};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tidemill_spec::plan::PlanWorker;
 
-/// The best worker for a role of a run: the one of that name, else one that is of the same location, and among these one that
-/// has the least to do. None: nobody is there.
-pub(crate) fn choose(shared: &Shared, run: &str, role: &str) -> Option<String> {
+/// The best worker for a role of a plan of a run: the one of that name, else one of the same tier and location, among these one of the
+/// same type, and among these one that has the least to do. None: nobody is there.
+pub(crate) fn choose(shared: &Shared, run: &str, version: u64, role: &str) -> Option<String> {
     let views = shared.worker_views();
-    let (own, taken) = shared.facts.look(|document| {
-        let own = document.runs.get(run).and_then(|run| run.roles.get(role)).cloned().unwrap_or_default();
-        (own, duties(document))
+    shared.facts.look(|document| Choice::of(&views, document).choose(document, run, version, role))
+}
+
+/// Who there is to choose from.
+struct Choice<'a> {
+    views: BTreeMap<&'a str, &'a WorkerView>,
+    /// Those that take work.
+    spares: Vec<Spare>,
+}
+
+impl<'a> Choice<'a> {
+    fn of(views: &'a [WorkerView], document: &Document) -> Self {
+        let mut load: BTreeMap<String, usize> = BTreeMap::new();
+        duties(document).into_iter().for_each(|worker| *load.entry(worker).or_default() += 1);
+        let spares = views.iter().filter(|view| view.is_alive && !view.is_drained).map(|view| Spare {
+            name: view.name.clone(),
+            tier: view.tier.clone(),
+            location: view.location.clone(),
+            worker_type: view.worker_type.clone(),
+            duties: load.get(&view.name).copied().unwrap_or_default(),
+        });
+        let spares = spares.collect();
+        Self { views: views.iter().map(|view| (view.name.as_str(), view)).collect(), spares }
+    }
+
+    fn can(&self, name: &str) -> bool {
+        self.views.get(name).is_some_and(|view| view.is_alive && !view.is_drained)
+    }
+
+    fn choose(&self, document: &Document, run: &str, version: u64, role: &str) -> Option<String> {
+        let run = document.runs.get(run);
+        let roles = run.and_then(|run| run.roles_of(version));
+        let own = roles.and_then(|roles| roles.get(role)).cloned().unwrap_or_default();
+        if let Some(worker) = own.worker.as_deref().filter(|worker| self.can(worker)) {
+            return Some(worker.to_owned());
+        }
+        if own.is_bound && own.worker.is_some() {
+            return None;
+        }
+        if self.can(role) {
+            return Some(role.to_owned());
+        }
+        let plans = run.into_iter().flat_map(|run| {
+            let next = run.next.as_ref().filter(|next| next.version == version).map(|next| &next.plan);
+            [next, Some(&run.plan)].into_iter().flatten()
+        });
+        let planned = plans.flat_map(|plan| &plan.workers).find(|worker| worker.id == role);
+        // A name that the cluster knows means that machine: it is waited for unless it is lost or drained.
+        let known = self.views.get(role);
+        let of_plan = |of: fn(&PlanWorker) -> Option<String>| planned.and_then(of);
+        let location = known.and_then(|view| view.location.clone());
+        let location = location.or(of_plan(|worker| worker.location.clone()));
+        let tier = known.and_then(|view| view.tier.clone()).or(of_plan(|worker| Some(worker.tier.clone())));
+        let worker_type = of_plan(|worker| Some(worker.worker_type.clone()));
+        best(&self.spares, &Wanted { tier, location, worker_type })
+    }
+}
+
+/// Gives all roles of a run that nobody has yet to workers that can have them, at once: one after the other they would take as many changes of what
+/// is kept.
+pub(crate) fn place_first(shared: &Shared, run: &str, version: u64) {
+    let views = shared.worker_views();
+    let chosen: Vec<(String, String)> = shared.facts.look(|document| {
+        let mut choice = Choice::of(&views, document);
+        let roles = document.runs.get(run).and_then(|run| run.roles_of(version));
+        let open = roles.into_iter().flatten().filter(|(_, of)| of.worker.is_none());
+        let mut chosen = Vec::new();
+        for (role, _) in open {
+            if let Some(worker) = choice.choose(document, run, version, role) {
+                if let Some(spare) = choice.spares.iter_mut().find(|spare| spare.name == worker) {
+                    spare.duties += 1;
+                }
+                chosen.push((role.clone(), worker));
+            }
+        }
+        chosen
     });
-    let can = |name: &str| views.iter().any(|view| view.name == name && view.is_alive && !view.is_drained);
-    if let Some(worker) = own.worker.as_deref().filter(|worker| can(worker)) {
-        return Some(worker.to_owned());
+    if chosen.is_empty() {
+        return;
     }
-    if own.is_bound && own.worker.is_some() {
-        return None;
-    }
-    if can(role) {
-        return Some(role.to_owned());
-    }
-    // A name that the cluster knows means that machine: it is waited for unless it is lost or drained.
-    let location = views.iter().find(|view| view.name == role).and_then(|view| view.location.clone());
-    let mut candidates: Vec<_> = views.iter().filter(|view| view.is_alive && !view.is_drained).collect();
-    candidates.sort_by_key(|view| {
-        let load = taken.iter().filter(|worker| **worker == view.name).count();
-        (view.location != location, load, view.name.clone())
+    let happened = chosen.iter().map(|(role, worker)| Happened {
+        kind: "role_started",
+        run: Some(run),
+        worker: Some(worker),
+        text: format!("worker {worker} starts '{role}' of run {run}"),
     });
-    candidates.first().map(|view| view.name.clone())
+    shared.tell_all(happened.collect(), |document| {
+        let Some(roles) = document.runs.get_mut(run).and_then(|run| run.roles_of_mut(version)) else {
+            return;
+        };
+        for (role, worker) in &chosen {
+            if let Some(of) = roles.get_mut(role) {
+                of.worker = Some(worker.clone());
+                of.generation += 1;
+            }
+        }
+    });
 }
 
 /// The worker of each role that is wanted.
@@ -36,16 +116,42 @@ fn duties(document: &Document) -> Vec<String> {
     running.flat_map(|run| run.roles.values().filter_map(|role| role.worker.clone())).collect()
 }
 
-/// Takes all that can go on elsewhere from a worker.
-pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) {
-    let there: Vec<(String, String, Role)> = shared.facts.look(|document| {
+/// Takes all that can go on elsewhere from a worker. What may still go on by itself on a worker that is silent stays: after how long a silence
+/// to call this again.
+pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) -> Option<Duration> {
+    changing::give_up_with(shared, worker, why);
+    let there: Vec<(String, u64, String, Role)> = shared.facts.look(|document| {
         let running = document.runs.iter().filter(|(_, run)| !run.state.is_over());
         let roles = running.flat_map(|(name, run)| {
-            run.roles.iter().map(move |(role, of)| (name.clone(), role.clone(), of.clone()))
+            let of = move |(role, of): (&String, &Role)| {
+                (name.clone(), run.plan_version, role.clone(), of.clone())
+            };
+            run.roles.iter().map(of)
         });
         roles.filter(|(.., of)| of.worker.as_deref() == Some(worker)).collect()
     });
-    for (run, role, of) in there {
+    let silent = if shared.is_alive(worker) { None } else { shared.silence(worker) };
+    let mut again: Option<Duration> = None;
+    for (run, version, role, of) in there {
+        if shared.is_alive(worker) && (of.is_bound || choose(shared, &run, version, &role).is_none()) {
+            let because = match of.is_bound {
+                true => "it has files of it that are nowhere else",
+                false => "nobody else can have it",
+            };
+            let text = format!("'{role}' of run {run} stays on worker {worker}, though {why}: {because}");
+            shared.tell("role_stays", Some(&run), Some(worker), &text);
+            continue;
+        }
+        let held = of.held();
+        if silent.is_some_and(|silent| silent < held) {
+            again = Some(again.map_or(held, |other| other.min(held)));
+            let text = format!(
+                "run {run} waits up to {:.0} s for worker {worker}: {why}, and '{role}' stays there, as the workflow says (`when_cut`)",
+                held.as_secs_f64()
+            );
+            shared.tell("run_waits", Some(&run), Some(worker), &text);
+            continue;
+        }
         if of.is_bound {
             let text = format!(
                 "run {run} waits for worker {worker}: {why}, and it has files of '{role}' that are nowhere else"
@@ -53,10 +159,10 @@ pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) {
             shared.tell("run_waits", Some(&run), Some(worker), &text);
             continue;
         }
-        match choose(shared, &run, &role) {
+        match choose(shared, &run, version, &role) {
             Some(next) => {
                 let text = format!("'{role}' of run {run} goes from worker {worker} to {next}: {why}");
-                place(shared, &run, &role, &next);
+                place(shared, &run, version, &role, &next);
                 shared.tell("role_moved", Some(&run), Some(&next), &text);
             }
             None => {
@@ -66,12 +172,14 @@ pub(crate) fn leave(shared: &Shared, worker: &str, why: &str) {
             }
         }
     }
+    again
 }
 
 /// Has a worker have a role, in a new process.
-pub(crate) fn place(shared: &Shared, run: &str, role: &str, worker: &str) {
+pub(crate) fn place(shared: &Shared, run: &str, version: u64, role: &str, worker: &str) {
     let kept = shared.facts.change(|document| {
-        if let Some(of) = document.runs.get_mut(run).and_then(|run| run.roles.get_mut(role)) {
+        let roles = document.runs.get_mut(run).and_then(|run| run.roles_of_mut(version));
+        if let Some(of) = roles.and_then(|roles| roles.get_mut(role)) {
             of.worker = Some(worker.to_owned());
             of.generation += 1;
         }
@@ -80,6 +188,74 @@ pub(crate) fn place(shared: &Shared, run: &str, role: &str, worker: &str) {
         tracing::error!("{error}");
     }
     if let Some(live) = locked(&shared.runs).get_mut(run) {
-        live.moved.insert(role.to_owned());
+        live.sets.entry(version).or_default().moved.insert(role.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::RunState;
+    use crate::controller::{Controller, ControllerOptions, Keeping};
+    use crate::facts::{RunFacts, WorkerFacts};
+    use tidemill_spec::plan::{Plan, PlanWorkflow};
+
+    fn view(name: &str, is_alive: bool) -> WorkerView {
+        let text = format!(
+            r#"{{"name": "{name}", "is_alive": {is_alive}, "silent_milliseconds": 20, "is_drained": false, "location": null, "tier": null,
+            "worker_type": null, "capacity": {{"processors": 2, "memory_bytes": 1}}, "labels": {{}}, "address": null, "hosts": [], "version": "1"}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn all_roles_get_places_as_one_after_the_other_would() {
+        let views = [view("a", true), view("b", true), view("lost", false)];
+        let mut document = Document::default();
+        let mut run =
+            RunFacts::test(Plan::new(PlanWorkflow { name: "w".into(), digest: None }), RunState::Starting);
+        for role in ["b", "x", "y", "z"] {
+            run.roles.insert(role.to_owned(), Role::default());
+        }
+        document.runs.insert("night".to_owned(), run);
+        let mut choice = Choice::of(&views, &document);
+        let mut place = |role: &str| {
+            let worker = choice.choose(&document, "night", 1, role).unwrap();
+            choice.spares.iter_mut().filter(|spare| spare.name == worker).for_each(|spare| spare.duties += 1);
+            worker
+        };
+        // Its own name first, then whoever has the least to do.
+        assert_eq!(["b", "x", "y", "z"].map(&mut place), ["b", "a", "a", "b"]);
+        assert_eq!(Choice::of(&views[2..], &document).choose(&document, "night", 1, "x"), None);
+    }
+
+    #[test]
+    fn a_run_whose_roles_nobody_can_have_waits_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ControllerOptions {
+            folder: folder.path().join("controller"),
+            listen: "127.0.0.1:0".into(),
+            listen_hosts: "127.0.0.1:0".into(),
+            names: vec!["localhost".into()],
+            keeping: Keeping::default(),
+            metrics: None,
+            traced: None,
+            detection: Default::default(),
+            replan_pace: Default::default(),
+        };
+        let controller = Controller::start(&options).unwrap();
+        let shared = &controller.shared;
+        let mut run =
+            RunFacts::test(Plan::new(PlanWorkflow { name: "w".into(), digest: None }), RunState::Complete);
+        run.roles.insert("edge".to_owned(), Role::default());
+        let insert = |document: &mut Document| {
+            document.runs.insert("night".to_owned(), run);
+            document.workers.insert("edge".to_owned(), WorkerFacts::default());
+        };
+        shared.facts.change(insert).unwrap();
+        place_first(shared, "night", 1);
+        let placed = shared.facts.look(|document| document.runs["night"].roles["edge"].worker.clone());
+        assert_eq!(placed, None, "it was not heard");
+        controller.end();
     }
 }

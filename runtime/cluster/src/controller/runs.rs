@@ -1,14 +1,18 @@
 //! Runs: submitted, told about, cancelled, taken over.
-use super::{Shared, drive, locked};
-use crate::api::{OutputView, RunState, RunView, Submission};
+use super::changing::{self, Switch};
+use super::planning::{Wish, mark_of};
+use super::{Shared, drive, locked, waiting};
+use crate::api::{CutView, LevelView, OutputView, RunState, RunView, StandInView, Submission};
 use crate::blobs;
-use crate::facts::{FactsError, LastFigures, Role, RunFacts};
+use crate::facts::{FactsError, LastFigures, PlannedFacts, RunFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tidemill_engine::{Observer, Stopper};
+use tidemill_identity::Timestamp;
 use tidemill_spec::plan::Plan;
+use tidemill_spec::workflow::Slo;
 
 /// Letters of the name of a run.
 const NAME_LENGTH: usize = 63;
@@ -18,21 +22,51 @@ const NAME_LENGTH: usize = 63;
 pub(crate) struct Job {
     pub(crate) plan: Plan,
     pub(crate) rates: BTreeMap<String, Option<f64>>,
+    /// Of both: a plan is long, and workers ask twice a second whether theirs is still the same.
+    pub(crate) digest: String,
 }
 
-/// A run that this process drives.
+impl Job {
+    pub(crate) fn new(plan: Plan, rates: BTreeMap<String, Option<f64>>) -> Self {
+        // Both are JSON; a digest of nothing would be told each time, as if it were new.
+        let digest =
+            serde_json::to_vec(&(&plan, &rates)).map(|bytes| blobs::digest(&bytes)).unwrap_or_default();
+        Self { plan, rates, digest }
+    }
+}
+
+/// The processes of one plan of a run.
 #[derive(Default)]
-pub(crate) struct LiveRun {
+pub(crate) struct LiveSet {
     pub(crate) job: Option<Job>,
     /// Roles whose processes are wanted.
     pub(crate) wanted: BTreeMap<String, bool>,
     /// Roles that were given to another worker since they were launched.
     pub(crate) moved: BTreeSet<String>,
+}
+
+/// A run that this process drives.
+#[derive(Default)]
+pub(crate) struct LiveRun {
+    /// By version of the plan: that which runs, and one that is made ready.
+    pub(crate) sets: BTreeMap<u64, LiveSet>,
+    /// A plan whose processes stand ready: the present one is being ended for it.
+    pub(crate) switch: Option<Box<Switch>>,
+    /// It is known which of its processes are wanted: until then, none is ended.
+    pub(crate) is_settled: bool,
     pub(crate) stopper: Option<Stopper>,
     pub(crate) observer: Option<Observer>,
+    /// Records of its sinks can be looked at.
+    pub(crate) is_sampled: bool,
+    /// The service levels that count.
+    pub(crate) levels: Slo,
     pub(crate) is_cancelled: bool,
     pub(crate) outputs: Vec<(String, String, PathBuf)>,
     pub(crate) thread: Option<JoinHandle<()>>,
+    /// Edges that are cut, or deliver what was kept.
+    pub(crate) cuts: Vec<CutView>,
+    /// What is told of stages that answer in place of others.
+    pub(crate) stand_ins: Vec<StandInView>,
 }
 
 /// Why a run is not begun.
@@ -40,14 +74,20 @@ pub(crate) struct LiveRun {
 pub(crate) enum SubmitError {
     #[error("{0}")]
     Wrong(String),
-    #[error("run `{0}` is another one: choose another name, or cancel and remove that one")]
+    #[error("run `{0}` is another one: choose another name (`--as`), or cancel and remove that one")]
     Taken(String),
+    #[error(
+        "run `{0}` is this submission, and it was {1}: nothing is begun. `tidemill submit --again` removes it and begins anew; `--as \
+         NAME` begins another one and keeps it"
+    )]
+    Ended(String, RunState),
     #[error(transparent)]
     Facts(#[from] FactsError),
 }
 
 /// Takes over the runs that are to go on.
 pub(super) fn resume(shared: &Arc<Shared>) {
+    changing::give_up_all(shared);
     let names: Vec<String> = shared.facts.look(|document| {
         let running = document.runs.iter().filter(|(_, run)| !run.state.is_over());
         running.map(|(name, _)| name.clone()).collect()
@@ -76,7 +116,7 @@ impl Shared {
 
     /// Begins a run, or finds it begun.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission, by: &str) -> Result<RunView, SubmitError> {
-        let Submission { name, bundle, plan, records } = &submission;
+        let Submission { name, bundle, records, planning, replan, quota, .. } = &submission;
         let is_name =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         if name.is_empty() || name.len() > NAME_LENGTH || !name.bytes().all(is_name) {
@@ -85,23 +125,41 @@ impl Shared {
             );
             return Err(SubmitError::Wrong(text));
         }
-        let digest = serde_json::to_vec(&submission)
+        // Where its files lay makes it no other one.
+        let digest = serde_json::to_vec(&Submission { sent_from: None, ..submission.clone() })
             .map(|bytes| blobs::digest(&bytes))
             .map_err(|error| SubmitError::Wrong(error.to_string()))?;
-        let known = self.facts.look(|document| document.runs.get(name).map(|run| run.digest.clone()));
+        let known =
+            self.facts.look(|document| document.runs.get(name).map(|run| (run.digest.clone(), run.state)));
         match known {
-            Some(known) if known == digest => {
+            Some((known, RunState::Failed)) if known == digest => {
+                return Err(SubmitError::Ended(name.clone(), RunState::Failed));
+            }
+            Some((known, RunState::Cancelled)) if known == digest => {
+                return Err(SubmitError::Ended(name.clone(), RunState::Cancelled));
+            }
+            Some((known, _)) if known == digest => {
                 return self.run_view(name).ok_or_else(|| SubmitError::Taken(name.clone()));
             }
             Some(_) => return Err(SubmitError::Taken(name.clone())),
             None => {}
         }
-        let judged = drive::judge(self, name, bundle, plan.clone()).map_err(SubmitError::Wrong)?;
+        // One after the other: each is planned with what those before leave.
+        let _alone = locked(&self.planning);
+        let begun = self.begin_planned(&submission);
+        if begun.is_err() {
+            // What is refused leaves nothing behind.
+            let is_known = self.facts.look(|document| document.runs.contains_key(name));
+            if !is_known {
+                let _ = std::fs::remove_dir_all(self.run_folder(name));
+            }
+        }
+        let sent_from = submission.sent_from.as_deref();
+        let (judged, planned) =
+            begun.map_err(|text| SubmitError::Wrong(self.as_sent(name, sent_from, &text)))?;
+        let explanation = planned.explanation.first().cloned();
         let secret = tidemill_app::processes::secret_number()
             .map_err(|error| SubmitError::Wrong(format!("/dev/urandom: {error}")))?;
-        let roles = judged.roles.iter().map(|(role, is_bound)| {
-            (role.clone(), Role { worker: None, generation: 0, is_bound: *is_bound })
-        });
         let run = RunFacts {
             workflow: judged.workflow,
             bundle: bundle.clone(),
@@ -113,19 +171,64 @@ impl Shared {
             submitted_by: by.to_owned(),
             state: RunState::Starting,
             reason: None,
-            roles: roles.collect(),
+            roles: judged.roles,
             last: None,
+            planned: PlannedFacts { planning: planning.clone(), replan: *replan, quota: *quota, ..planned },
+            plan_version: 1,
+            changes: Vec::new(),
+            next: None,
+            former: None,
+            rates: None,
+            before: LastFigures::default(),
+            outputs: judged.outputs,
+            streams: judged.streams,
+            promises: judged.promises,
+            sent_from: submission.sent_from.clone(),
+            missed: BTreeSet::new(),
+            ended: None,
         };
         let is_new = self.facts.change(|document| {
             let is_new = !document.runs.contains_key(name);
-            document.runs.entry(name.clone()).or_insert(run);
+            document.runs.or_insert(name, run);
             is_new
         })?;
         if is_new {
             self.tell("run_submitted", Some(name), None, &format!("{by} submits run {name}"));
+            if let Some(explanation) = explanation {
+                self.tell("run_planned", Some(name), None, &format!("run {name}: {explanation}"));
+            }
             drive::begin(self, name);
         }
         self.run_view(name).ok_or_else(|| SubmitError::Taken(name.clone()))
+    }
+
+    /// A text with the paths that whoever submitted the files knows, instead of those of the controller's copies.
+    fn as_sent(&self, name: &str, sent_from: Option<&str>, text: &str) -> String {
+        let folder = self.run_folder(name);
+        let files = folder.join("files").display().to_string();
+        let text = match sent_from {
+            Some(from) => text.replace(&files, from.trim_end_matches('/')),
+            None => text.replace(&format!("{files}/"), ""),
+        };
+        text.replace(&format!("{}/", folder.join("planning").display()), "")
+    }
+
+    /// Plans a submission where that is wanted, and checks it.
+    fn begin_planned(&self, submission: &Submission) -> Result<(drive::Judged, PlannedFacts), String> {
+        let Submission { name, bundle, plan, planning, quota, .. } = submission;
+        let Some(planning) = planning else {
+            return Ok((drive::judge(self, name, bundle, plan.clone())?, PlannedFacts::default()));
+        };
+        if plan.is_some() {
+            return Err("there is a plan and what to plan with: submit one of them".to_owned());
+        }
+        drive::arrived(self, bundle.files.iter().chain(&planning.profiles).chain(&planning.infrastructure))?;
+        let wish = Wish { name, bundle, planning, quota: *quota, pins: &BTreeMap::new() };
+        let found = self.planned_run(&wish)?;
+        let judged = drive::judge(self, name, bundle, Some(found.plan))?;
+        let uses = vec![(mark_of(&judged.plan), found.uses)];
+        let (explanation, models) = (found.explanation, found.models);
+        Ok((judged, PlannedFacts { explanation, uses, models, ..PlannedFacts::default() }))
     }
 
     /// Ends a run; none: there is no such run.
@@ -156,11 +259,16 @@ impl Shared {
         reason: Option<String>,
         last: Option<LastFigures>,
     ) {
+        let from = self.facts.look(|document| document.runs.get(name).and_then(|run| run.sent_from.clone()));
+        let reason = reason.map(|reason| self.as_sent(name, from.as_deref(), &reason));
         let changed = self.facts.change(|document| {
             let Some(run) = document.runs.get_mut(name) else { return false };
             let changed = run.state != state || run.reason != reason;
             (run.state, run.reason) = (state, reason.clone());
-            run.last = last.or(run.last);
+            if state.is_over() {
+                run.ended.get_or_insert(Timestamp::now().as_unix());
+            }
+            run.last = last.map(|last| last.and(run.before)).or(run.last);
             changed
         });
         match changed {
@@ -175,38 +283,66 @@ impl Shared {
 
     /// A run as people see it.
     pub(crate) fn run_view(&self, name: &str) -> Option<RunView> {
-        let (observer, outputs) = {
+        let (observer, outputs, cuts, stand_ins) = {
             let runs = locked(&self.runs);
             let live = runs.get(name);
             (
                 live.and_then(|live| live.observer.clone()),
                 live.map_or_else(Vec::new, |live| live.outputs.clone()),
+                live.map_or_else(Vec::new, |live| live.cuts.clone()),
+                live.map_or_else(Vec::new, |live| live.stand_ins.clone()),
             )
         };
+        let opening = observer.as_ref().map(Observer::opening);
+        let levels: Vec<LevelView> = self.late(name).levels.into_iter().map(LevelView::from).collect();
         let figures = observer.map(|observer| figures(&observer));
+        let alive = self.alive_workers();
         self.facts.look(|document| {
             let run = document.runs.get(name)?;
-            let figures = figures.or(run.last).unwrap_or_default();
+            let figures = figures.map(|figures| figures.and(run.before)).or(run.last).unwrap_or(run.before);
+            let opening = match (run.state.is_over(), opening) {
+                (true, _) => Vec::new(),
+                (false, Some(opening)) => opening,
+                (false, None) => run.roles.keys().cloned().collect(),
+            };
             let placement: BTreeMap<_, _> =
                 run.roles.iter().map(|(role, of)| (role.clone(), of.worker.clone())).collect();
-            let outputs = outputs.iter().map(|(sink, role, path)| OutputView {
-                sink: sink.clone(),
+            let output = |sink: &str, role: &str, path: String| OutputView {
+                sink: sink.to_owned(),
                 worker: placement.get(role).cloned().flatten(),
-                path: path.display().to_string(),
-            });
+                path,
+            };
+            // What another process of the controller began is known from the submission.
+            let outputs: Vec<OutputView> = match outputs.is_empty() {
+                false => outputs
+                    .iter()
+                    .map(|(sink, role, path)| output(sink, role, path.display().to_string()))
+                    .collect(),
+                true => {
+                    run.outputs.iter().map(|one| output(&one.sink, &one.role, one.path.clone())).collect()
+                }
+            };
             Some(RunView {
                 name: name.to_owned(),
                 workflow: run.workflow.clone(),
-                state: run.state,
+                state: waiting::state_now(document, run, &alive),
+                waits_for: waiting::waits_for(document, run, &alive),
                 reason: run.reason.clone(),
                 submitted: run.submitted.clone(),
+                plan_version: run.plan_version,
                 emitted: figures.emitted,
                 arrived: figures.arrived,
                 dead_letters: figures.dead_letters,
                 restarts: figures.restarts,
                 seconds: figures.seconds,
-                outputs: outputs.collect(),
+                outputs,
                 placement,
+                opening,
+                levels,
+                promises: run.promises.clone(),
+                cuts,
+                stand_ins,
+                proposal: run.planned.proposal.as_ref().map(|proposal| proposal.reason.clone()),
             })
         })
     }
@@ -220,13 +356,12 @@ impl Shared {
 
 /// What a run has done so far.
 pub(super) fn figures(observer: &Observer) -> LastFigures {
-    let report = observer.report();
     let progress = observer.progress();
     LastFigures {
         emitted: progress.emitted,
         arrived: progress.arrived,
         dead_letters: progress.dead_letters,
-        restarts: report.restarts,
+        restarts: observer.restarts(),
         seconds: progress.seconds,
     }
 }

@@ -1,30 +1,39 @@
 //! The HTTP server of the controller: who asks, whether they may, and what they get. What is said is in [`crate::api`].
-use super::Shared;
+mod plans;
+mod replans;
+
 use super::runs::SubmitError;
 use super::tls::{Peer, TlsListener};
+use super::{
+    Shared, figures, health, metrics, openapi, page, parts, people, receiving, removal, results, samples,
+    sources,
+};
 use crate::api::{CHUNK, Heartbeat, Refused, RenewRequest, Submission, TokenAnswer, TokenRequest};
-use crate::blobs::BlobError;
-use axum::body::Bytes;
+use crate::blobs::{BlobError, Offset};
+use crate::serving;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Json, Router};
 use serde::Deserialize;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_identity::{
-    Action, IdentityError, JoinRequest, JoinTokenOptions, Refusal, RefusalKind, Timestamp, VerifiedPeer,
+    Action, IdentityError, JoinRequest, JoinTokenOptions, Person, Refusal, RefusalKind, Timestamp,
+    VerifiedPeer,
 };
-use tidemill_link::remote::ClientCertificates;
+use tidemill_link::remote::{ClientCertificates, Credentials};
 use tokio::sync::oneshot;
 
 /// Bytes of a request with JSON.
 const MOST_JSON: usize = 16 << 20;
-/// Bytes of a file that is sent.
-const MOST_FILE: usize = 4 << 30;
 /// Who waits for events waits at most so long.
 const LONGEST_WAIT: u64 = 60;
+
+/// Who finds no place to wait is answered after so long.
+const CROWDED: Duration = Duration::from_secs(2);
 
 /// A server at work.
 pub(super) struct Server {
@@ -34,9 +43,18 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start(shared: &Arc<Shared>, listener: std::net::TcpListener) -> std::io::Result<Self> {
+        Self::of(app(Arc::clone(shared)), Arc::clone(shared) as _, &shared.credentials, listener)
+    }
+
+    /// One that answers so.
+    pub(super) fn of(
+        app: Router,
+        doorkeeper: Arc<dyn serving::Doorkeeper>,
+        credentials: &Credentials,
+        listener: std::net::TcpListener,
+    ) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let config = shared
-            .credentials
+        let config = credentials
             .server_config(ClientCertificates::Optional)
             .map_err(|error| std::io::Error::other(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -45,16 +63,14 @@ impl Server {
             .enable_all()
             .build()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let app = app(Arc::clone(shared));
         let listener = {
             let _in_runtime = runtime.enter();
             TlsListener::new(tokio::net::TcpListener::from_std(listener)?, config)?
         };
         let thread = std::thread::Builder::new().name("tm-server".into()).spawn(move || {
             runtime.block_on(async move {
-                let service = app.into_make_service_with_connect_info::<Peer>();
                 tokio::select! {
-                    _ = axum::serve(listener, service) => {}
+                    () = serving::serve(listener, app, doorkeeper) => {}
                     _ = stopped => {}
                 }
             });
@@ -71,32 +87,77 @@ impl Server {
     }
 }
 
-fn app(shared: Arc<Shared>) -> Router {
-    let files = Router::new()
-        .route("/v1/blobs/{digest}", get(blob).put(put_blob))
-        .layer(DefaultBodyLimit::max(MOST_FILE));
-    Router::new()
+/// A router that knows its paths: the document of the API must have them all.
+pub(super) struct Routes {
+    router: Router<Arc<Shared>>,
+    pub(super) paths: Vec<&'static str>,
+}
+
+impl Routes {
+    fn new() -> Self {
+        Self { router: Router::new(), paths: Vec::new() }
+    }
+
+    fn route(mut self, path: &'static str, methods: MethodRouter<Arc<Shared>>) -> Self {
+        self.paths.push(path);
+        Self { router: self.router.route(path, methods), paths: self.paths }
+    }
+
+    fn limit(self, bytes: usize) -> Self {
+        Self { router: self.router.layer(DefaultBodyLimit::max(bytes)), paths: self.paths }
+    }
+}
+
+pub(super) fn routes() -> Routes {
+    Routes::new()
+        .route("/v1/blobs/{digest}", get(blob).put(receiving::put))
         .route("/v1/join", post(join))
         .route("/v1/renew", post(renew))
         .route("/v1/heartbeat", post(heartbeat))
         .route("/v1/blobs/missing", post(missing))
+        .route("/v1/blobs", post(receiving::parcel))
+        .route("/v1/blobs/{digest}/source", post(sources::source))
+        .route("/v1/file-parts/{number}", put(parts::sent).post(parts::refused))
         .route("/v1/runs", get(runs).post(submit))
         .route("/v1/runs/{name}", get(run).delete(cancel))
+        .route("/v1/runs/{name}/plan", get(plans::plan).post(plans::change))
         .route("/v1/runs/{name}/logs", get(logs))
+        .route("/v1/runs/{name}/samples", get(samples::samples))
+        .route("/v1/runs/{name}/replan", get(replans::shown).post(replans::asked_for))
+        .route("/v1/infrastructure", get(replans::infrastructure))
+        .route("/v1/links", get(replans::links))
+        .route("/v1/runs/{name}/figures", get(figures::figures))
+        .route("/v1/me", get(figures::me))
+        .route("/v1/runs/{name}/remove", post(removal::remove))
+        .route("/v1/runs/{name}/results", get(results::results))
+        .route("/v1/runs/{name}/results/{sink}", get(results::result))
         .route("/v1/workers", get(workers))
         .route("/v1/workers/{name}", delete(revoke))
         .route("/v1/workers/{name}/drain", post(drain))
         .route("/v1/workers/{name}/resume", post(resume))
         .route("/v1/events", get(events))
         .route("/v1/join-tokens", post(join_token))
-        .layer(DefaultBodyLimit::max(MOST_JSON))
-        .merge(files)
-        .fallback(async || No(StatusCode::NOT_FOUND, "there is nothing at this path; see the API".into()))
+        .route("/v1/people", get(people::people).post(people::add))
+        .route("/v1/people/{name}", delete(people::remove))
+        .route("/v1/controller", get(health::controller))
+        .route("/v1/probes", get(health::probes).post(health::begin))
+        .route("/v1/openapi.json", get(openapi::openapi))
+        .limit(MOST_JSON)
+}
+
+fn app(shared: Arc<Shared>) -> Router {
+    routes()
+        .router
+        .route("/metrics", get(metrics::served))
+        .merge(page::files())
+        .fallback(async || {
+            No(StatusCode::NOT_FOUND, "there is nothing at this path; see /v1/openapi.json".into())
+        })
         .with_state(shared)
 }
 
 /// A request that is refused.
-struct No(StatusCode, String);
+pub(super) struct No(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for No {
     fn into_response(self) -> Response {
@@ -128,20 +189,20 @@ impl From<IdentityError> for No {
     }
 }
 
-fn broken(error: &dyn std::fmt::Display) -> No {
+pub(super) fn broken(error: &dyn std::fmt::Display) -> No {
     tracing::error!("{error}");
     No(StatusCode::INTERNAL_SERVER_ERROR, format!("the controller cannot do it now: {error}"))
 }
 
-fn none(what: &str, name: &str) -> No {
+pub(super) fn none(what: &str, name: &str) -> No {
     No(StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"))
 }
 
-type Answer<T> = Result<Json<T>, No>;
-type Who = (ConnectInfo<Peer>, HeaderMap);
+pub(super) type Answer<T> = Result<Json<T>, No>;
+pub(super) type Who = (ConnectInfo<Peer>, HeaderMap);
 
 /// Does something that may wait for the disk.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     shared: &Arc<Shared>,
     act: impl FnOnce(&Arc<Shared>) -> Result<T, No> + Send + 'static,
 ) -> Result<T, No> {
@@ -150,7 +211,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// The worker that asks.
-fn worker(shared: &Shared, peer: &Peer) -> Result<(String, VerifiedPeer), No> {
+pub(super) fn worker(shared: &Shared, peer: &Peer) -> Result<(String, VerifiedPeer), No> {
     if peer.chain.is_empty() {
         return Err(No(StatusCode::UNAUTHORIZED, "a worker shows its certificate: join first".into()));
     }
@@ -161,13 +222,28 @@ fn worker(shared: &Shared, peer: &Peer) -> Result<(String, VerifiedPeer), No> {
     }
 }
 
-/// The name of the person that asks, who may do it.
-fn person(shared: &Shared, headers: &HeaderMap, action: Action) -> Result<String, No> {
+/// The access token that a request shows.
+fn token(headers: &HeaderMap) -> &str {
     let shown = headers.get("authorization").and_then(|value| value.to_str().ok());
-    let token = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-    let person = shared.authority.authenticate(token, Timestamp::now())?;
+    shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default()
+}
+
+impl serving::Doorkeeper for Shared {
+    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> bool {
+        !peer.chain.is_empty() || self.authority.authenticate(token(headers), Timestamp::now()).is_ok()
+    }
+}
+
+/// The person that asks, who may do it.
+pub(super) fn known_person(shared: &Shared, headers: &HeaderMap, action: Action) -> Result<Person, No> {
+    let person = shared.authority.authenticate(token(headers), Timestamp::now())?;
     person.require(action)?;
-    Ok(person.name)
+    Ok(person)
+}
+
+/// Their name.
+pub(super) fn person(shared: &Shared, headers: &HeaderMap, action: Action) -> Result<String, No> {
+    Ok(known_person(shared, headers, action)?.name)
 }
 
 async fn join(
@@ -183,8 +259,11 @@ async fn renew(
     Json(request): Json<RenewRequest>,
 ) -> Answer<tidemill_identity::Issued> {
     blocking(&shared, move |shared| {
-        worker(shared, &peer)?;
-        Ok(Json(shared.authority.renew(&peer.chain, &request.request_pem, Timestamp::now())?))
+        let (name, _) = worker(shared, &peer)?;
+        let issued = shared.authority.renew(&peer.chain, &request.request_pem, Timestamp::now())?;
+        let text = format!("worker {name} has a new certificate");
+        shared.tell("certificate_renewed", None, Some(&name), &text);
+        Ok(Json(issued))
     })
     .await
 }
@@ -202,7 +281,7 @@ async fn heartbeat(
 }
 
 /// Asks `act` where the person may do it.
-async fn asked<T: Send + 'static>(
+pub(super) async fn asked<T: Send + 'static>(
     shared: Arc<Shared>,
     (_, headers): Who,
     action: Action,
@@ -244,7 +323,7 @@ async fn submit(
     asked(shared, (who, headers), Action::Submit, move |shared, by| {
         shared.submit(submission, by).map_err(|error| match error {
             SubmitError::Wrong(text) => No(StatusCode::UNPROCESSABLE_ENTITY, text),
-            SubmitError::Taken(_) => No(StatusCode::CONFLICT, error.to_string()),
+            SubmitError::Taken(_) | SubmitError::Ended(..) => No(StatusCode::CONFLICT, error.to_string()),
             SubmitError::Facts(error) => broken(&error),
         })
     })
@@ -264,9 +343,9 @@ async fn cancel(
 }
 
 #[derive(Deserialize)]
-struct Behind {
+pub(crate) struct Behind {
     #[serde(default)]
-    after: u64,
+    pub(super) after: u64,
     #[serde(default)]
     wait: u64,
 }
@@ -291,8 +370,16 @@ async fn events(
     who: ConnectInfo<Peer>,
     headers: HeaderMap,
 ) -> Answer<Vec<crate::api::Event>> {
+    // Who waits holds a thread, and there are not so many.
+    let place = Arc::clone(&shared.waiters).try_acquire_owned().ok();
+    if place.is_none() && behind.wait > 0 {
+        tokio::time::sleep(CROWDED).await;
+    }
+    let wait =
+        if place.is_some() { Duration::from_secs(behind.wait.min(LONGEST_WAIT)) } else { Duration::ZERO };
     asked(shared, (who, headers), Action::View, move |shared, _| {
-        Ok(shared.events(behind.after, Duration::from_secs(behind.wait.min(LONGEST_WAIT))))
+        let _held = place;
+        Ok(shared.events(behind.after, wait))
     })
     .await
 }
@@ -366,6 +453,12 @@ async fn join_token(
             options.name = Some(name);
         }
         let token = shared.authority.create_join_token(&options, by, Timestamp::now())?;
+        let workers = match (&request.name, options.uses) {
+            (Some(name), _) => format!("worker {name}"),
+            (None, 1) => "one worker".to_owned(),
+            (None, uses) => format!("{uses} workers"),
+        };
+        shared.tell("token_made", None, None, &format!("{by} makes a join token for {workers}"));
         Ok(TokenAnswer { token: token.reveal().to_string(), address: shared.address.to_string() })
     })
     .await
@@ -383,28 +476,6 @@ async fn missing(
     .await
 }
 
-async fn put_blob(
-    State(shared): State<Arc<Shared>>,
-    Path(digest): Path<String>,
-    who: ConnectInfo<Peer>,
-    headers: HeaderMap,
-    bytes: Bytes,
-) -> Answer<u64> {
-    asked(shared, (who, headers), Action::Submit, move |shared, _| {
-        shared.blobs.put(&digest, &bytes[..]).map(|()| bytes.len() as u64).map_err(|error| match error {
-            BlobError::System { .. } => broken(&error),
-            other => No(StatusCode::BAD_REQUEST, other.to_string()),
-        })
-    })
-    .await
-}
-
-#[derive(Deserialize)]
-struct Offset {
-    #[serde(default)]
-    offset: u64,
-}
-
 async fn blob(
     State(shared): State<Arc<Shared>>,
     Path(digest): Path<String>,
@@ -413,14 +484,17 @@ async fn blob(
     headers: HeaderMap,
 ) -> Result<Vec<u8>, No> {
     blocking(&shared, move |shared| {
-        if worker(shared, &peer).is_err() {
-            person(shared, &headers, Action::View)?;
+        match worker(shared, &peer) {
+            Ok((name, _)) => shared.gives(&digest, &name),
+            Err(_) => drop(person(shared, &headers, Action::View)?),
         }
         let found = shared.blobs.read(&digest, from.offset, CHUNK).map_err(|error| match error {
             BlobError::System { .. } => broken(&error),
             other => No(StatusCode::BAD_REQUEST, other.to_string()),
         })?;
-        found.map(|(bytes, _)| bytes).ok_or_else(|| none("file", &digest))
+        let (bytes, _) = found.ok_or_else(|| none("file", &digest))?;
+        shared.sent_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes)
     })
     .await
 }

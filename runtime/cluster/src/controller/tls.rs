@@ -1,65 +1,69 @@
-//! TLS before HTTP: every handshake is a task of its own, so that one who says nothing holds up nobody.
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
+//! TLS before HTTP: every handshake is a task of its own, so that one who says nothing holds up nobody. Where there are many of those,
+//! the one that has been at it for longest makes room.
+use axum::serve::Listener;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{Receiver, channel};
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 /// A handshake may take so long.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes at once.
+/// Handshakes at once; one more ends the oldest of them.
 const MOST_HANDSHAKES: usize = 256;
 
 /// Who is at the other end.
 #[derive(Debug, Clone)]
-pub(super) struct Peer {
-    pub(super) address: SocketAddr,
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
     /// Verified; empty: it showed none.
-    pub(super) chain: Arc<Vec<CertificateDer<'static>>>,
-}
-
-impl Connected<IncomingStream<'_, TlsListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
-        stream.remote_addr().clone()
-    }
+    pub(crate) chain: Arc<Vec<CertificateDer<'static>>>,
 }
 
 /// Connections whose handshake is done.
-pub(super) struct TlsListener {
+pub(crate) struct TlsListener {
     local: SocketAddr,
     ready: Receiver<(TlsStream<TcpStream>, Peer)>,
 }
 
 impl TlsListener {
     /// Accepts on tasks of its own.
-    pub(super) fn new(listener: TcpListener, config: ServerConfig) -> io::Result<Self> {
+    pub(crate) fn new(listener: TcpListener, config: ServerConfig) -> io::Result<Self> {
         let local = listener.local_addr()?;
         let (sender, ready) = channel(64);
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let handshakes = Arc::new(Semaphore::new(MOST_HANDSHAKES));
         tokio::spawn(async move {
+            let mut handshakes = VecDeque::new();
             loop {
-                let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
                 let (stream, address) = match listener.accept().await {
-                    Ok(accepted) => accepted,
+                    Ok((stream, address)) => {
+                        // Answers are small, and connections stay open: nothing is to wait for more.
+                        if let Err(error) = stream.set_nodelay(true) {
+                            tracing::debug!(%address, "{error}");
+                        }
+                        (stream, address)
+                    }
                     Err(error) => {
                         tracing::debug!("a connection was lost at once: {error}");
                         tokio::time::sleep(Duration::from_millis(20)).await;
                         continue;
                     }
                 };
+                make_room(&mut handshakes);
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
-                tokio::spawn(async move {
+                let is_done = Arc::new(AtomicBool::new(false));
+                let done = Arc::clone(&is_done);
+                let task = tokio::spawn(async move {
                     let shaken = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
-                    drop(permit);
+                    done.store(true, Ordering::Release);
                     match shaken {
                         Ok(Ok(stream)) => {
                             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
@@ -70,9 +74,27 @@ impl TlsListener {
                         Err(_) => tracing::debug!(%address, "a peer said nothing"),
                     }
                 });
+                handshakes.push_back(Handshake { task: task.abort_handle(), is_done });
             }
         });
         Ok(Self { local, ready })
+    }
+}
+
+/// A peer that is being asked who it is.
+struct Handshake {
+    task: AbortHandle,
+    is_done: Arc<AtomicBool>,
+}
+
+/// Ends the oldest of many.
+fn make_room(handshakes: &mut VecDeque<Handshake>) {
+    handshakes
+        .retain(|handshake| !handshake.is_done.load(Ordering::Acquire) && !handshake.task.is_finished());
+    if handshakes.len() >= MOST_HANDSHAKES
+        && let Some(oldest) = handshakes.pop_front()
+    {
+        oldest.task.abort();
     }
 }
 

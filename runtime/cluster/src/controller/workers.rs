@@ -1,13 +1,30 @@
 //! Workers: who is there, who is lost, who is drained.
+use super::detection::Rhythm;
+use super::planning::part_of_quota;
+use super::runs::{Job, LiveRun};
+use super::ways::{Ways, instant};
 use super::{Shared, locked, placing};
-use crate::api::{Assignment, DETECTION_MILLISECONDS, Duties, Heartbeat, HostStatus, WorkerView};
-use crate::facts::WorkerFacts;
+use crate::agent::health::civil_milliseconds;
+use crate::api::{Assignment, Duties, Heartbeat, HostStatus, Quota, WayTarget, WorkerHealth, WorkerView};
+use crate::facts::{Document, Role, RunFacts, WorkerFacts};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tidemill_identity::VerifiedPeer;
+use tidemill_identity::{Timestamp, VerifiedPeer};
 
 /// How often silence is looked for.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Workers that one measures the way to, at most.
+const MOST_WAYS: usize = 8;
+/// How long these stay the same, at least.
+const WAYS_STAY: Duration = Duration::from_secs(5);
+/// A larger phi is told as this.
+const MOST_PHI: f64 = 99.0;
+/// A pause between two looks that is so much longer than usual is this process's own fault.
+const STANDSTILL: Duration = Duration::from_millis(500);
 
 /// A worker that was heard since this process began.
 pub(crate) struct LiveWorker {
@@ -15,11 +32,83 @@ pub(crate) struct LiveWorker {
     pub(crate) is_alive: bool,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) address: String,
+    /// What is known of the ways to others.
+    pub(crate) ways: Ways,
+    /// Digests of the files that it can give.
+    pub(crate) held: BTreeSet<String>,
+    /// Its clock less ours, milliseconds.
+    pub(crate) clock_offset: i64,
+    /// When its certificate ends.
+    pub(crate) certificate_ends: Timestamp,
+    /// Whom it measures the way to.
+    pub(crate) measures: Option<Measures>,
+    /// How its heartbeats came while it was there.
+    pub(crate) rhythm: Rhythm,
 }
 
-#[expect(clippy::disallowed_methods, reason = "silence is measured in real time")]
-fn instant() -> Instant {
-    Instant::now()
+/// Whom a worker measures the way to.
+pub(crate) struct Measures {
+    /// Of the workers, that it was found after.
+    changes: u64,
+    since: Instant,
+    targets: Vec<WayTarget>,
+}
+
+/// From the own name on, so that not all measure the ways to the same few; those of other places first.
+fn ways_from(workers: &BTreeMap<String, LiveWorker>, document: &Document, name: &str) -> Vec<WayTarget> {
+    let place_of = |name: &str| document.workers.get(name).map(|facts| (&facts.tier, &facts.location));
+    let own = place_of(name);
+    let (before, behind) = (
+        workers.range::<str, _>((Bound::Unbounded, Bound::Excluded(name))),
+        workers.range::<str, _>((Bound::Included(name), Bound::Unbounded)),
+    );
+    let (mut far, mut near) = (Vec::new(), Vec::new());
+    for (other, worker) in behind.chain(before).filter(|(other, worker)| *other != name && worker.is_alive) {
+        let Some(address) = worker.heartbeat.measured_at.clone() else { continue };
+        let list = if place_of(other) == own { &mut near } else { &mut far };
+        if list.len() < MOST_WAYS {
+            list.push(WayTarget { worker: other.clone(), address, only_delay: false });
+        }
+        if far.len() == MOST_WAYS {
+            break;
+        }
+    }
+    far.into_iter().chain(near).take(MOST_WAYS).collect()
+}
+
+/// A process that a worker must have.
+struct Wanted<'a> {
+    run: &'a str,
+    role: &'a str,
+    generation: u64,
+    version: u64,
+    facts: &'a RunFacts,
+    job: &'a Job,
+    /// All of its plan.
+    roles: &'a BTreeMap<String, Role>,
+}
+
+/// Processes that a worker must have.
+fn wanted_of<'a>(
+    runs: &'a BTreeMap<String, LiveRun>,
+    document: &'a Document,
+    worker: &str,
+) -> Vec<Wanted<'a>> {
+    let mut wanted = Vec::new();
+    for (name, live) in runs {
+        let Some(run) = document.runs.get(name) else { continue };
+        for (version, set) in &live.sets {
+            let (Some(roles), Some(job)) = (run.roles_of(*version), &set.job) else { continue };
+            for (role, of) in roles {
+                let is_wanted = of.worker.as_deref() == Some(worker) && set.wanted.get(role) == Some(&true);
+                if is_wanted {
+                    let (generation, version) = (of.generation, *version);
+                    wanted.push(Wanted { run: name, role, generation, version, facts: run, job, roles });
+                }
+            }
+        }
+    }
+    wanted
 }
 
 impl Shared {
@@ -28,63 +117,192 @@ impl Shared {
         &self,
         peer: &VerifiedPeer,
         name: &str,
-        heartbeat: Heartbeat,
+        mut heartbeat: Heartbeat,
         address: String,
     ) -> Duties {
+        self.counts.heartbeat();
+        let (folders, probed) = (heartbeat.folders.clone(), heartbeat.probed.take());
+        let follows = heartbeat.follows.take();
+        let lost_files = std::mem::take(&mut heartbeat.lost_files);
+        let tell_held;
+        let traffic = self.traffic();
         let is_new = {
             let mut workers = locked(&self.workers);
-            let before = workers.get(name).is_some_and(|worker| worker.is_alive);
-            let logs = heartbeat.logs.clone();
-            let heartbeat = Heartbeat { logs: Vec::new(), ..heartbeat };
-            workers
-                .insert(name.to_owned(), LiveWorker { heard: instant(), is_alive: true, heartbeat, address });
+            let known = workers.remove(name);
+            let before = known.as_ref().is_some_and(|worker| worker.is_alive);
+            let logs = std::mem::take(&mut heartbeat.logs);
+            // It tells what it holds when that changes, or when nobody knows.
+            let mut ways = known.as_ref().map(|worker| worker.ways.clone()).unwrap_or_default();
+            let measured = std::mem::take(&mut heartbeat.ways);
+            if !measured.is_empty() {
+                let measured = &measured[..measured.len().min(MOST_WAYS)];
+                let sent = |to: &str| traffic.between(name, to, None);
+                self.facts.look(|document| {
+                    ways.learn(measured, sent, |to| document.workers.contains_key(to), instant());
+                });
+            }
+            let is_elsewhere =
+                known.as_ref().map(|worker| &worker.heartbeat.measured_at) != Some(&heartbeat.measured_at);
+            if !before || is_elsewhere {
+                self.worker_changes.fetch_add(1, Ordering::AcqRel);
+            }
+            let mut rhythm = known.as_ref().map(|worker| worker.rhythm.clone()).unwrap_or_default();
+            if let Some(worker) = known.as_ref().filter(|worker| worker.is_alive) {
+                rhythm.beats(worker.heard.elapsed());
+            }
+            let processors = heartbeat.capacity.processors;
+            if known.as_ref().map(|worker| worker.heartbeat.capacity.processors) != Some(processors) {
+                locked(&self.processors).insert(name.to_owned(), processors);
+            }
+            let (known_held, measures) = known.map(|worker| (worker.held, worker.measures)).unzip();
+            let held = match heartbeat.held.take() {
+                Some(held) => Some(held.into_iter().collect()),
+                None => known_held,
+            };
+            tell_held = held.is_none();
+            let live = LiveWorker {
+                heard: instant(),
+                is_alive: true,
+                held: held.unwrap_or_default(),
+                clock_offset: clock_offset(&heartbeat),
+                certificate_ends: peer.expires,
+                heartbeat,
+                address,
+                ways,
+                measures: measures.flatten(),
+                rhythm,
+            };
+            workers.insert(name.to_owned(), live);
             drop(workers);
             self.log(Some(name), logs);
             !before
         };
         if is_new {
-            let known = self.facts.look(|document| document.workers.contains_key(name));
+            let known = self.facts.look(|document| document.workers.get(name).map(|facts| facts.is_lost));
             let location = peer.location.as_ref().map(ToString::to_string);
             let tier = peer.tier.as_ref().map(ToString::to_string);
             let kept = self.facts.change(|document| {
-                let facts = document.workers.entry(name.to_owned()).or_default();
-                (facts.location, facts.tier) = (location, tier);
+                let facts = document.workers.or_insert(name, WorkerFacts::default());
+                (facts.location, facts.tier, facts.is_lost) = (location, tier, false);
             });
             if let Err(error) = kept {
                 tracing::error!("{error}");
             }
-            let text = if known { "it is there" } else { "it has joined" };
-            self.tell("worker_alive", None, Some(name), &format!("worker {name}: {text}"));
+            match known {
+                None => {
+                    self.tell("worker_joined", None, Some(name), &format!("worker {name} has joined"));
+                }
+                Some(true) => self.tell("worker_alive", None, Some(name), &format!("worker {name} is back")),
+                // It was there all the time: this process of the controller is the one that is new.
+                Some(false) => {}
+            }
+        }
+        if lost_files > 0 {
+            let text = format!(
+                "worker {name} has lost {lost_files} files that it kept: what its runs need is fetched again"
+            );
+            self.tell("files_lost", None, Some(name), &text);
         }
         let revoked = self.authority.revoked_serials().iter().map(ToString::to_string).collect();
-        Duties { assignments: self.assignments(name), revoked }
+        let unsettled = self.unsettled();
+        let (assignments, digest, is_same) = self.assigned(name, follows.as_deref(), &unsettled);
+        Duties {
+            assignments,
+            unsettled,
+            digest,
+            is_same,
+            revoked,
+            tell_held,
+            remove: self.folders_to_remove(name, &folders),
+            parts: self.parts.wanted(name),
+            probe: self.probing(name, probed.as_ref()),
+            measure: self.ways_to_measure(name),
+            term: self.term(),
+        }
     }
 
-    /// Processes that a worker must have.
-    fn assignments(&self, worker: &str) -> Vec<Assignment> {
-        let runs = locked(&self.runs);
-        let mut assignments = Vec::new();
-        self.facts.look(|document| {
-            for (name, live) in runs.iter() {
-                let (Some(run), Some(job)) = (document.runs.get(name), &live.job) else { continue };
-                for (role, of) in &run.roles {
-                    let is_wanted = live.wanted.get(role).is_some_and(|wanted| *wanted);
-                    if is_wanted && of.worker.as_deref() == Some(worker) {
-                        assignments.push(Assignment {
-                            run: name.clone(),
-                            role: role.clone(),
-                            generation: of.generation,
-                            secret: run.secret.clone(),
-                            coordinator_port: self.exchange_port,
-                            bundle: run.bundle.clone(),
-                            plan: job.plan.clone(),
-                            rates: job.rates.clone(),
-                        });
-                    }
-                }
+    /// Workers that one measures the way to, and those of them of which the rate is shown by traffic.
+    fn ways_to_measure(&self, name: &str) -> Vec<WayTarget> {
+        let mut targets = self.ways_of(name);
+        if let Some(worker) = locked(&self.workers).get(name) {
+            for target in &mut targets {
+                target.only_delay = worker.ways.is_shown(&target.worker);
             }
-        });
-        assignments
+        }
+        targets
+    }
+
+    /// Workers that one measures the way to: those of other places first. They stay for a while: to find them takes a look at all workers.
+    fn ways_of(&self, name: &str) -> Vec<WayTarget> {
+        let changes = self.worker_changes.load(Ordering::Acquire);
+        let mut workers = locked(&self.workers);
+        let known = workers.get(name).and_then(|worker| worker.measures.as_ref());
+        if let Some(known) =
+            known.filter(|known| known.changes == changes || known.since.elapsed() < WAYS_STAY)
+        {
+            return known.targets.clone();
+        }
+        let targets = self.facts.look(|document| ways_from(&workers, document, name));
+        if let Some(worker) = workers.get_mut(name) {
+            worker.measures = Some(Measures { changes, since: instant(), targets: targets.clone() });
+        }
+        targets
+    }
+
+    /// Runs that this process has to take over, and has not.
+    fn unsettled(&self) -> Vec<String> {
+        let runs = locked(&self.runs);
+        self.facts.look(|document| {
+            let open = document.runs.iter().filter(|(name, run)| {
+                !run.state.is_over() && runs.get(*name).is_none_or(|live| !live.is_settled)
+            });
+            open.map(|(name, _)| name.clone()).collect()
+        })
+    }
+
+    /// Processes that a worker must have, their digest, and whether it follows them already: then they are not told again. A plan
+    /// is far longer than a heartbeat, and told twice a second to all it would be most of what is said in a cluster.
+    fn assigned(
+        &self,
+        worker: &str,
+        follows: Option<&str>,
+        unsettled: &[String],
+    ) -> (Vec<Assignment>, String, bool) {
+        let runs = locked(&self.runs);
+        self.facts.look(|document| {
+            let wanted = wanted_of(&runs, document, worker);
+            let processors = |role: &str, of: &Wanted<'_>| {
+                let at = of.roles.get(role).and_then(|of| of.worker.as_ref());
+                at.and_then(|at| locked(&self.processors).get(at).copied()).unwrap_or(1.0)
+            };
+            let quotas: Vec<Quota> = wanted
+                .iter()
+                .map(|of| part_of_quota(of.facts, &of.job.plan, of.role, |role| processors(role, of)))
+                .collect();
+            let said = wanted.iter().zip(&quotas).map(|(of, quota)| {
+                (of.run, of.role, of.generation, of.version, &of.facts.secret, &of.job.digest, quota)
+            });
+            let said = (said.collect::<Vec<_>>(), self.exchange_port, unsettled);
+            let digest =
+                serde_json::to_vec(&said).map(|bytes| crate::blobs::digest(&bytes)).unwrap_or_default();
+            let is_known = !digest.is_empty() && wanted.iter().all(|of| !of.job.digest.is_empty());
+            if is_known && follows == Some(digest.as_str()) {
+                return (Vec::new(), digest, true);
+            }
+            let assignment = |(of, quota): (&Wanted<'_>, Quota)| Assignment {
+                run: of.run.to_owned(),
+                role: of.role.to_owned(),
+                generation: of.generation,
+                plan_version: of.version,
+                secret: of.facts.secret.clone(),
+                coordinator_port: self.exchange_port,
+                bundle: of.facts.bundle.clone(),
+                plan: of.job.plan.clone(),
+                rates: of.job.rates.clone(),
+                quota,
+            };
+            (wanted.iter().zip(quotas).map(assignment).collect(), digest, false)
+        })
     }
 
     /// Whether a worker was heard in time.
@@ -92,11 +310,24 @@ impl Shared {
         locked(&self.workers).get(name).is_some_and(|worker| worker.is_alive)
     }
 
+    /// How long a worker was not heard; none: it was not, since this process began.
+    pub(crate) fn silence(&self, name: &str) -> Option<Duration> {
+        locked(&self.workers).get(name).map(|worker| worker.heard.elapsed())
+    }
+
     /// What a worker said of a process.
-    pub(crate) fn host_status(&self, worker: &str, run: &str, role: &str) -> Option<HostStatus> {
+    pub(crate) fn host_status(
+        &self,
+        worker: &str,
+        run: &str,
+        role: &str,
+        plan_version: u64,
+    ) -> Option<HostStatus> {
         let workers = locked(&self.workers);
         let hosts = &workers.get(worker)?.heartbeat.hosts;
-        hosts.iter().find(|host| host.run == run && host.role == role).cloned()
+        let is_it =
+            |host: &&HostStatus| host.run == run && host.role == role && host.plan_version == plan_version;
+        hosts.iter().find(is_it).cloned()
     }
 
     /// All workers.
@@ -104,37 +335,82 @@ impl Shared {
         let live = locked(&self.workers);
         self.facts.look(|document| {
             let views = document.workers.iter().map(|(name, facts)| {
-                let WorkerFacts { is_drained, location, tier } = facts.clone();
+                let WorkerFacts { is_drained, location, tier, .. } = facts.clone();
                 let worker = live.get(name);
                 let heartbeat = worker.map(|worker| worker.heartbeat.clone()).unwrap_or_default();
-                let running = heartbeat.hosts.iter().filter(|host| host.ended.is_none());
+                let is_alive = worker.is_some_and(|worker| worker.is_alive);
+                // What ran on one that is lost is not known to run.
+                let running = heartbeat.hosts.iter().filter(|host| is_alive && host.ended.is_none());
                 WorkerView {
                     name: name.clone(),
-                    is_alive: worker.is_some_and(|worker| worker.is_alive),
+                    is_alive,
                     silent_milliseconds: worker
                         .map(|worker| u64::try_from(worker.heard.elapsed().as_millis()).unwrap_or(u64::MAX)),
                     is_drained,
                     location,
                     tier,
                     worker_type: heartbeat.worker_type.clone(),
+                    price: heartbeat.price,
                     capacity: heartbeat.capacity.clone(),
                     labels: heartbeat.labels.clone(),
                     address: worker.map(|worker| worker.address.clone()),
                     hosts: running.map(|host| (host.run.clone(), host.role.clone())).collect(),
                     version: heartbeat.version,
+                    health: worker.and_then(health),
                 }
             });
             views.collect()
         })
     }
 
+    /// Workers that were there when the process before ended, and are not heard by this one.
+    fn miss_workers(&self) {
+        let heard: BTreeSet<String> = locked(&self.workers).keys().cloned().collect();
+        let missing: Vec<String> = self.facts.look(|document| {
+            let there = document.workers.iter().filter(|(_, facts)| !facts.is_lost);
+            there.filter(|(name, _)| !heard.contains(*name)).map(|(name, _)| name.clone()).collect()
+        });
+        for name in missing {
+            self.is_lost(&name);
+            let text = format!("worker {name} was lost while the controller was not there");
+            self.tell("worker_lost", None, Some(&name), &text);
+        }
+    }
+
+    /// Keeps that it is told of a worker that it is lost.
+    fn is_lost(&self, name: &str) {
+        let kept = self.facts.change(|document| {
+            if let Some(facts) = document.workers.get_mut(name) {
+                facts.is_lost = true;
+            }
+        });
+        if let Err(error) = kept {
+            tracing::error!("{error}");
+        }
+    }
+
     /// A worker belongs to the cluster no more: what it had goes elsewhere.
     pub(crate) fn forget_worker(&self, name: &str, by: &str) -> Result<(), crate::facts::FactsError> {
-        locked(&self.workers).remove(name);
-        self.facts.change(|document| drop(document.workers.remove(name)))?;
+        self.forget_ways(name);
+        self.facts.change(|document| {
+            document.workers.remove(name);
+            for one in &mut document.removed {
+                one.workers.remove(name);
+            }
+            document.removed.retain(|one| !one.workers.is_empty());
+        })?;
         self.tell("worker_revoked", None, Some(name), &format!("{by} revokes worker {name}"));
         placing::leave(self, name, "it was revoked");
         Ok(())
+    }
+
+    /// What is known of a worker that belongs to the cluster no more, and of the ways to it.
+    fn forget_ways(&self, name: &str) {
+        let mut workers = locked(&self.workers);
+        workers.remove(name);
+        workers.values_mut().for_each(|worker| worker.ways.forget(name));
+        drop(workers);
+        locked(&self.processors).remove(name);
     }
 
     /// Takes the work from a worker, or gives it back; false: there is no such worker.
@@ -163,22 +439,136 @@ impl Shared {
     }
 }
 
+/// Its clock less ours, as far as it tells.
+fn clock_offset(heartbeat: &Heartbeat) -> i64 {
+    let told = heartbeat.health.as_ref().map(|health| health.time_milliseconds).filter(|time| *time > 0);
+    let signed = |time: u64| i64::try_from(time).unwrap_or(i64::MAX);
+    told.map_or(0, |told| signed(told).saturating_sub(signed(civil_milliseconds())))
+}
+
+fn health(worker: &LiveWorker) -> Option<WorkerHealth> {
+    Some(WorkerHealth {
+        told: worker.heartbeat.health.clone()?,
+        clock_offset_milliseconds: worker.clock_offset,
+        certificate_ends: worker.certificate_ends.as_unix(),
+    })
+}
+
 /// Finds out who has been silent for too long.
 pub(super) fn watch(shared: &Arc<Shared>) {
+    let begun = instant();
+    let mut looked = begun;
+    let mut is_complete = false;
+    // Workers that are silent and whose processes may go on by themselves, and for how long.
+    let mut held: BTreeMap<String, Duration> = BTreeMap::new();
     while !shared.is_ending() {
         let mut lost = Vec::new();
+        if !is_complete && begun.elapsed() >= shared.expected() {
+            is_complete = true;
+            shared.miss_workers();
+        }
+        let now = instant();
+        // While this process stood still itself (a machine that was suspended), nobody could be heard.
+        let standstill = now.duration_since(looked).saturating_sub(LOOK);
+        looked = now;
         for (name, worker) in locked(&shared.workers).iter_mut() {
-            if worker.is_alive && worker.heard.elapsed() >= Duration::from_millis(DETECTION_MILLISECONDS) {
+            if standstill >= STANDSTILL {
+                worker.heard += standstill;
+            }
+            let silent = worker.heard.elapsed();
+            if worker.is_alive && worker.rhythm.is_lost(silent, &shared.detection) {
                 worker.is_alive = false;
-                lost.push(name.clone());
+                shared.worker_changes.fetch_add(1, Ordering::AcqRel);
+                let phi = shared.detection.phi.and_then(|_| worker.rhythm.phi(silent));
+                lost.push((name.clone(), silent, phi));
             }
         }
-        for name in lost {
-            let seconds = DETECTION_MILLISECONDS as f64 / 1e3;
-            let text = format!("worker {name} was not heard for {seconds} s and counts as lost");
+        for (name, silent, phi) in lost {
+            let seconds = match phi {
+                Some(phi) => format!("{:.1} s (phi {:.0})", silent.as_secs_f64(), phi.min(MOST_PHI)),
+                None => format!("{} s", shared.detection.time.as_secs_f64()),
+            };
+            let text = format!("worker {name} was not heard for {seconds} and counts as lost");
+            shared.is_lost(&name);
             shared.tell("worker_lost", None, Some(&name), &text);
-            placing::leave(shared, &name, "it is lost");
+            if let Some(until) = placing::leave(shared, &name, "it is lost") {
+                held.insert(name, until);
+            }
+        }
+        for (name, until) in std::mem::take(&mut held) {
+            if shared.is_alive(&name) {
+                continue; // it is back
+            }
+            let is_over = shared.silence(&name).is_none_or(|silent| silent >= until);
+            let until = match is_over {
+                true => placing::leave(shared, &name, "it was silent for too long"),
+                false => Some(until),
+            };
+            held.extend(until.map(|until| (name, until)));
         }
         std::thread::park_timeout(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod assignment_tests {
+    use crate::controller::runs::{Job, LiveRun, LiveSet};
+    use crate::controller::{Controller, ControllerOptions, Detection, Keeping, locked, placing};
+    use std::collections::BTreeMap;
+    use tidemill_spec::plan::{Plan, PlanWorkflow};
+
+    fn plan(workflow: &str) -> Plan {
+        Plan::new(PlanWorkflow { name: workflow.into(), digest: None })
+    }
+
+    #[test]
+    fn assignments_are_told_when_they_are_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ControllerOptions {
+            detection: Detection::default(),
+            replan_pace: 1.0,
+            folder: folder.path().join("controller"),
+            listen: "127.0.0.1:0".into(),
+            listen_hosts: "127.0.0.1:0".into(),
+            names: vec!["localhost".into()],
+            traced: None,
+            keeping: Keeping::default(),
+            metrics: None,
+        };
+        let controller = Controller::start(&options).unwrap();
+        let shared = &controller.shared;
+        let (none, empty, is_same) = shared.assigned("edge", None, &[]);
+        assert!(!is_same && none.is_empty());
+        assert!(shared.assigned("edge", Some(&empty), &[]).2);
+
+        let run = serde_json::json!({
+            "workflow": "w", "bundle": {"workflow": "w.yaml", "files": []}, "plan": plan("w"), "records": null, "digest": "d",
+            "secret": "1", "submitted": "", "submitted_by": "", "state": "running", "reason": null, "last": null,
+            "roles": {"edge": {"worker": "edge", "generation": 1, "is_bound": false}},
+        });
+        let run = serde_json::from_value(run).unwrap();
+        shared.facts.change(|document| document.runs.insert("run".into(), run)).unwrap();
+        let set = LiveSet {
+            job: Some(Job::new(plan("w"), BTreeMap::new())),
+            wanted: BTreeMap::from([("edge".into(), true)]),
+            ..LiveSet::default()
+        };
+        let live = LiveRun { sets: BTreeMap::from([(1, set)]), ..LiveRun::default() };
+        locked(&shared.runs).insert("run".into(), live);
+        let (one, digest, is_same) = shared.assigned("edge", Some(&empty), &[]);
+        assert!(!is_same && one.len() == 1 && one[0].generation == 1);
+        let (same, _, is_same) = shared.assigned("edge", Some(&digest), &[]);
+        assert!(is_same && same.is_empty());
+
+        placing::place(shared, "run", 1, "edge", "edge");
+        let (again, digest, is_same) = shared.assigned("edge", Some(&digest), &[]);
+        assert!(!is_same && again[0].generation == 2);
+        if let Some(set) = locked(&shared.runs).get_mut("run").unwrap().sets.get_mut(&1) {
+            set.job = Some(Job::new(plan("another"), BTreeMap::new()));
+        }
+        // A run that is not settled any more, with the same processes, is news, too.
+        assert!(!shared.assigned("edge", Some(&digest), &["run".to_owned()]).2);
+        assert!(!shared.assigned("edge", Some(&digest), &[]).2);
+        controller.end();
     }
 }

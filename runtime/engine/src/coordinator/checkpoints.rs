@@ -1,12 +1,14 @@
 //! Decides when a checkpoint is written, gathers the parts of all hosts and has it written on another thread.
 use super::Event;
-use crate::checkpoint::{Checkpoint, CheckpointWriter};
+use super::ends::Ends;
+use crate::checkpoint::{Checkpoint, CheckpointWriter, LettersPast};
 use crate::clock::Nanoseconds;
 use crate::failure::{RunError, operator_error};
 use crate::frame::{CLOSED, Epoch};
 use crate::protocol::{Part, PartRequest};
 use crate::report::RunFacts;
-use crossbeam_channel::{Sender, unbounded};
+use crate::store::EpochLogs;
+use crossbeam_channel::{Sender, bounded};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -23,6 +25,7 @@ enum Job {
         request: PartRequest,
         elapsed: Nanoseconds,
         part: Part,
+        letters: LettersPast,
     },
     /// Reads the last checkpoint again.
     Read,
@@ -36,6 +39,8 @@ enum State {
         elapsed: Nanoseconds,
         parts: BTreeMap<usize, Part>,
         hosts: usize,
+        /// Those of just its epoch, or why they cannot be told.
+        letters: Result<LettersPast, String>,
     },
     /// The epoch, and the newest snapshots with it.
     Writing(Epoch, BTreeMap<String, Epoch>),
@@ -57,6 +62,7 @@ pub(crate) struct Checkpoints {
     interval: Nanoseconds,
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
+    ends: Arc<Ends>,
     state: State,
     /// Of the last request.
     number: u64,
@@ -69,6 +75,8 @@ pub(crate) struct Checkpoints {
     was_cancelled: bool,
     /// Since when none could be written, and why.
     failing: Option<(Nanoseconds, String)>,
+    /// It was so for too long, and the run fails.
+    has_given_up: bool,
 }
 
 impl Checkpoints {
@@ -78,18 +86,32 @@ impl Checkpoints {
         mut writer: Box<dyn CheckpointWriter>,
         interval: Duration,
         (epoch, snapshots): (Epoch, BTreeMap<String, Epoch>),
+        epochs: &Arc<EpochLogs>,
         events: Sender<Event>,
     ) -> Result<Self, RunError> {
-        let (jobs, waiting) = unbounded::<Job>();
-        let of_thread = Arc::clone(facts);
+        // There is one at a time: what is begun waits for what is written.
+        let (jobs, waiting) = bounded::<Job>(1);
+        let ends = Arc::new(Ends::of(&facts.program, epochs));
+        let ends_of_thread = Arc::clone(&ends);
+        let facts_of_thread = Arc::clone(facts);
         let thread = std::thread::Builder::new()
             .name("tm-checkpoint".into())
             .spawn(move || {
                 for job in waiting {
                     let event = match job {
-                        Job::Write { request, elapsed, part } => {
-                            let whole = whole(&of_thread, request, elapsed, part);
-                            Event::Written(whole.and_then(|checkpoint| writer.write(checkpoint)))
+                        Job::Write { request, elapsed, part, letters } => {
+                            let restarts = facts_of_thread.restarts.load(Ordering::Relaxed);
+                            let checkpoint =
+                                Checkpoint { restarts, ..whole(request, elapsed, part, letters) };
+                            let written = match ends_of_thread.forbid(&checkpoint) {
+                                true => Ok(false),
+                                false => writer.write(checkpoint).map(|()| true),
+                            };
+                            let journals = writer.journals();
+                            if !journals.is_empty() && events.send(Event::Journals(journals)).is_err() {
+                                return;
+                            }
+                            Event::Written(written)
                         }
                         Job::Read => Event::Past(writer.past()),
                     };
@@ -104,6 +126,7 @@ impl Checkpoints {
             interval: interval.as_nanos() as Nanoseconds,
             jobs,
             thread,
+            ends,
             state: State::Idle,
             number: any_number(),
             epoch,
@@ -111,6 +134,7 @@ impl Checkpoints {
             begun: facts.clock.now(),
             was_cancelled: false,
             failing: None,
+            has_given_up: false,
         })
     }
 
@@ -133,6 +157,11 @@ impl Checkpoints {
         !matches!(self.state, State::Idle)
     }
 
+    /// Whether the end of the run is written, or may be: there is nothing to go on from but closing the sinks.
+    pub(crate) fn is_of_the_end(&self) -> bool {
+        self.epoch == CLOSED || matches!(self.state, State::Writing(CLOSED, _))
+    }
+
     /// Whether the last that was begun was given up for a host that was lost.
     pub(crate) fn was_cancelled(&self) -> bool {
         self.was_cancelled
@@ -143,10 +172,23 @@ impl Checkpoints {
         self.failing.as_ref().map(|(_, text)| text.as_str())
     }
 
+    /// Whether the run fails because none can be written.
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.has_given_up
+    }
+
     /// Whether it is time for a checkpoint of `epoch`.
     pub(crate) fn is_due(&self, epoch: Epoch) -> bool {
-        let waited = self.facts.clock.now() - self.begun >= self.interval;
-        !self.is_busy() && epoch > self.epoch && epoch != CLOSED && waited
+        self.is_wanted(epoch) && self.facts.clock.now() - self.begun >= self.interval
+    }
+
+    /// How long it is in real time until a checkpoint of `epoch` is due; none: never, or the clock does not go by itself.
+    pub(crate) fn due_in(&self, epoch: Epoch) -> Option<Duration> {
+        self.is_wanted(epoch).then(|| self.facts.clock.real_time_until(self.begun + self.interval))?
+    }
+
+    fn is_wanted(&self, epoch: Epoch) -> bool {
+        !self.is_busy() && epoch > self.epoch && epoch != CLOSED
     }
 
     /// Begins a checkpoint; what all hosts are to be asked.
@@ -159,7 +201,11 @@ impl Checkpoints {
         let request = PartRequest { number, epoch, from, snapshots, is_complete };
         let elapsed =
             now - facts.started.load(Ordering::Acquire) + facts.elapsed_before.load(Ordering::Acquire);
-        self.state = State::Gathering { request: request.clone(), elapsed, parts: BTreeMap::new(), hosts };
+        // Everything before the epoch is durable, so its letters are told. Those that come meanwhile belong to the next one.
+        let letters = facts.letters.durable(epoch).and_then(|()| facts.letters.past());
+        let letters = letters.map_err(|error| operator_error("dead letters", error).to_string());
+        let parts = BTreeMap::new();
+        self.state = State::Gathering { request: request.clone(), elapsed, parts, hosts, letters };
         request
     }
 
@@ -202,10 +248,14 @@ impl Checkpoints {
             }
             Err(text) => return self.failed(text),
         }
-        let State::Gathering { request, elapsed, parts, .. } =
+        let State::Gathering { request, elapsed, parts, letters, .. } =
             std::mem::replace(&mut self.state, State::Idle)
         else {
             return Step::GoesOn;
+        };
+        let letters = match letters {
+            Ok(letters) => letters,
+            Err(text) => return self.failed(text),
         };
         let mut whole = Part::default();
         for part in parts.into_values() {
@@ -218,23 +268,31 @@ impl Checkpoints {
             Some((stage.clone(), *epoch))
         });
         let writing = State::Writing(request.epoch, newest.collect());
-        if self.jobs.send(Job::Write { request, elapsed, part: whole }).is_err() {
+        if self.jobs.send(Job::Write { request, elapsed, part: whole, letters }).is_err() {
             return self.failed("the thread for it is gone".to_owned());
         }
         self.state = writing;
         Step::GoesOn
     }
 
-    /// The writing thread is done.
-    pub(crate) fn written(&mut self, result: Result<(), String>) -> Step {
+    /// The run ends before its sources do.
+    pub(crate) fn end_early(&self) {
+        self.ends.end_early();
+    }
+
+    /// The writing thread is done; `false`: what there was is not to be kept.
+    pub(crate) fn written(&mut self, result: Result<bool, String>) -> Step {
         let State::Writing(epoch, snapshots) = std::mem::replace(&mut self.state, State::Idle) else {
             return Step::GoesOn;
         };
         match result {
-            Ok(()) => {
+            Ok(false) => Step::GoesOn,
+            Ok(true) => {
                 self.epoch = epoch;
                 self.snapshots.extend(snapshots);
-                self.failing = None;
+                if self.failing.take().is_some() {
+                    tracing::warn!("checkpoints are written again");
+                }
                 Step::Written(epoch)
             }
             Err(text) => self.failed(text),
@@ -243,11 +301,18 @@ impl Checkpoints {
 
     fn failed(&mut self, text: String) -> Step {
         self.state = State::Idle;
-        tracing::warn!("a checkpoint cannot be written: {text}");
         let now = self.facts.clock.now();
-        let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
+        if self.failing.as_ref().is_none_or(|(_, before)| *before != text) {
+            tracing::warn!(
+                "a checkpoint cannot be written: {text}; it is tried again, and the run ends if that fails for {} s",
+                GIVES_UP_AFTER / 1_000_000_000
+            );
+        }
+        // A store may itself have tried for long.
+        let since = self.failing.as_ref().map_or(self.begun, |(since, _)| *since);
         self.failing = Some((since, text.clone()));
-        match now - since >= GIVES_UP_AFTER {
+        self.has_given_up = now - since >= GIVES_UP_AFTER;
+        match self.has_given_up {
             true => Step::GivesUp(text),
             false => Step::GoesOn,
         }
@@ -260,21 +325,8 @@ fn any_number() -> u64 {
 }
 
 /// Puts a checkpoint together, on the thread that writes it.
-fn whole(
-    facts: &RunFacts,
-    request: PartRequest,
-    elapsed: Nanoseconds,
-    part: Part,
-) -> Result<Checkpoint, String> {
+fn whole(request: PartRequest, elapsed: Nanoseconds, part: Part, letters: LettersPast) -> Checkpoint {
     let Part { stages, sources, sinks } = part;
-    let letters = facts.letters.past().map_err(|error| operator_error("dead letters", error).to_string())?;
-    Ok(Checkpoint {
-        epoch: request.epoch,
-        elapsed,
-        is_complete: request.is_complete,
-        stages,
-        sources,
-        sinks,
-        letters,
-    })
+    let PartRequest { epoch, is_complete, .. } = request;
+    Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters, restarts: 0 }
 }

@@ -1,17 +1,41 @@
-//! One address for the coordinators of many runs: who dials says which run it means.
+//! One address for the coordinators of many runs: who dials says which plan of which run it means.
+use super::reception::PlanOfRun;
 use crate::failure::RunError;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidemill_link::remote::{Address, Incoming, Listener, Security, Serving};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tidemill_link::remote::{Address, Greeting, Incoming, Listener, Security, Serving};
 
 type Route = Arc<dyn Fn(Incoming) + Send + Sync>;
 
+/// Whether somebody may be the host that it says it is: its greeting, and who its certificate is of. An error is the reason why not.
+type Admission = Box<dyn Fn(&Greeting, Option<&str>) -> Result<(), String> + Send + Sync>;
+
 #[derive(Default)]
-struct Routes(Mutex<BTreeMap<u128, Route>>);
+struct Routes {
+    of: Mutex<BTreeMap<PlanOfRun, Route>>,
+    admission: OnceLock<Admission>,
+}
 
 impl Routes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u128, Route>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PlanOfRun, Route>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands on who has dialled.
+    fn take(&self, incoming: Incoming) {
+        let Greeting { run, plan_version, .. } = incoming.greeting;
+        let Some(route) = self.lock().get(&PlanOfRun { run, plan_version }).cloned() else {
+            return incoming.refuse("this run is not coordinated here now");
+        };
+        let name = incoming.peer_name();
+        let may = self.admission.get().map_or(Ok(()), |may| may(&incoming.greeting, name.as_deref()));
+        match may {
+            Ok(()) => route(incoming),
+            Err(reason) => {
+                tracing::warn!("a host is turned away: {reason}");
+                incoming.refuse(&reason);
+            }
+        }
     }
 }
 
@@ -45,16 +69,17 @@ impl Exchange {
         let bound = listener.address().clone();
         let routes = Arc::new(Routes::default());
         let known = Arc::clone(&routes);
-        let serving = listener
-            .serve(move |incoming| {
-                let route = known.lock().get(&incoming.greeting.run).cloned();
-                match route {
-                    Some(route) => route(incoming),
-                    None => incoming.refuse("this run is not coordinated here now"),
-                }
-            })
-            .map_err(failed)?;
+        let serving = listener.serve(move |incoming| known.take(incoming)).map_err(failed)?;
         Ok(Self { address: announce.unwrap_or(bound), routes, _serving: serving })
+    }
+
+    /// Asks this of everybody who dials and knows a run that is coordinated here: whether it may be the host that it says it is, by its
+    /// greeting and who its certificate is of. Asked once; a second one is not asked.
+    pub fn admit_only(
+        &self,
+        may: impl Fn(&Greeting, Option<&str>) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let _ = self.routes.admission.set(Box::new(may));
     }
 
     /// Where hosts dial.
@@ -62,29 +87,29 @@ impl Exchange {
         &self.address
     }
 
-    /// Hands on who means this run, until what is returned is dropped.
+    /// Hands on who means this plan of this run, until what is returned is dropped.
     pub(super) fn route(
         &self,
-        run: u128,
+        of: PlanOfRun,
         to: impl Fn(Incoming) + Send + Sync + 'static,
     ) -> Result<Routed, RunError> {
         let mut routes = self.routes.lock();
-        if routes.contains_key(&run) {
+        if routes.contains_key(&of) {
             return Err(RunError::System("this run has a coordinator here already".into()));
         }
-        routes.insert(run, Arc::new(to));
-        Ok(Routed { routes: Arc::clone(&self.routes), run })
+        routes.insert(of, Arc::new(to));
+        Ok(Routed { routes: Arc::clone(&self.routes), of })
     }
 }
 
 /// Hosts of a run are handed on while this lives.
 pub(super) struct Routed {
     routes: Arc<Routes>,
-    run: u128,
+    of: PlanOfRun,
 }
 
 impl Drop for Routed {
     fn drop(&mut self) {
-        self.routes.lock().remove(&self.run);
+        self.routes.lock().remove(&self.of);
     }
 }

@@ -4,19 +4,23 @@
 //! then, and drop what they have already, so nothing but the lost slots is started again.
 use super::lives::{HostLife, Phase};
 use super::remote::Joined;
-use super::{Coordinator, Event, stepped_down};
-use crate::checkpoint::Past;
+use super::{Checkpoints, Coordinator, Event, stepped_down};
+use crate::checkpoint::{Past, StagePast};
 use crate::failure::RunError;
-use crate::frame::Epoch;
+use crate::frame::{CLOSED, Epoch};
 use crate::metrics::Own;
 use crate::protocol::{Beginning, Order};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemill_link::remote::Address;
+use tidemill_link::remote::{Address, MAX_MESSAGE};
 
 /// A host whose processes die one after another, so often without a new checkpoint, has a defect.
 const LOSSES_OF_A_HOST: u32 = 5;
+
+/// Bytes of state that fit into one message to a host, next to all else.
+const MOST_STATE: usize = MAX_MESSAGE - (16 << 20);
+const GIB: f64 = (1_u64 << 30) as f64;
 
 /// How often processes are looked at that have not joined.
 const LOOK_AT_PROCESSES: Duration = Duration::from_millis(100);
@@ -26,7 +30,7 @@ impl Coordinator {
     pub(super) fn join_all(&mut self) -> Result<(), RunError> {
         let Some((remote, _)) = &mut self.remote else { return Ok(()) };
         for host in 0..self.hosts.len() {
-            remote.launch(host)?;
+            remote.launch_first(host)?;
         }
         self.wait_for_hosts(|phase| !matches!(phase, Phase::Away))?;
         self.stand();
@@ -56,6 +60,7 @@ impl Coordinator {
 
     fn wait_for_hosts(&mut self, are_so: impl Fn(&Phase) -> bool) -> Result<(), RunError> {
         while !self.hosts.iter().all(|host| are_so(&host.phase)) {
+            self.show_opened();
             self.event_or_end();
             if let Some(failure) = self.failure.take() {
                 return Err(failure);
@@ -100,19 +105,39 @@ impl Coordinator {
         let Some((_, beginning)) = &self.remote else { return };
         let peers = self.hosts.iter().filter_map(|life| Some((life.name.clone(), life.address.clone()?)));
         let peers: BTreeMap<String, Address> = peers.collect();
-        let beginning = Beginning {
-            peers: peers.clone(),
-            past: past.map(|past| part_of(past, &self.hosts[host].own)),
-            ..beginning.clone()
-        };
+        let mut past = past.map(|past| part_of(past, &self.hosts[host].own));
+        if let Some(past) = &mut past {
+            // Others may have passed the end of a source that the checkpoint does not know.
+            let own = &self.hosts[host].own.instances;
+            for (source, end) in self.epochs.ends().into_iter().filter(|(source, _)| own.contains(source)) {
+                past.sources.entry(source).or_default().end = Some(end);
+            }
+        }
+        let begins_at = past.as_ref().map_or(0, |past| past.epoch);
+        let identities = self.identities().collect();
+        // By the clock of the run as it is now: another run may have been taken over since this one began.
+        let clock = &self.facts.clock;
+        let traces = beginning.traces.map(|traces| traces.at(clock.now(), clock.dilation()));
+        let beginning = Beginning { peers: peers.clone(), identities, past, traces, ..beginning.clone() };
+        let bytes = beginning.past.as_ref().map_or(0, bytes_of);
+        if bytes > MOST_STATE {
+            let name = &self.hosts[host].name;
+            let text = format!(
+                "the state of worker '{name}' has {:.2} GiB, and a worker in a process of its own can be given {:.2} at most: give its \
+                 stages to more workers, or run in one process",
+                bytes as f64 / GIB,
+                MOST_STATE as f64 / GIB
+            );
+            return self.fail(RunError::System(text));
+        }
         let life = &mut self.hosts[host];
         life.peers = peers;
-        life.phase = Phase::Opening(past.map_or(0, |past| past.epoch));
+        life.phase = Phase::Opening(begins_at);
         life.order(Order::Begin(Box::new(beginning)));
     }
 
     pub(super) fn host_joined(&mut self, host: usize, joined: Joined) {
-        let Joined { orders, hello, process } = joined;
+        let Joined { orders, hello, identity, process } = joined;
         let is_expected = match hello.standing {
             None => matches!(self.hosts[host].phase, Phase::Away),
             Some(_) => self.may_stand(host),
@@ -138,6 +163,9 @@ impl Coordinator {
         (life.process, life.phase, life.missing_since) = (process, Phase::Joined, None);
         life.is_leaving = false;
         life.address.clone_from(&hello.address);
+        life.identity = identity;
+        self.tell_identity(host);
+        let life = &mut self.hosts[host];
         if let Some(standing) = hello.standing {
             return self.comes_back(host, standing);
         }
@@ -150,6 +178,30 @@ impl Coordinator {
             }
         }
         self.read_past();
+    }
+
+    /// Who the certificates of hosts are of, as far as that is known.
+    pub(super) fn identities(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        self.hosts.iter().filter_map(|life| Some((life.name.clone(), life.identity.clone()?)))
+    }
+
+    /// Tells a host that has begun already who the certificates of the others are of.
+    pub(super) fn tell_identities_to(&self, host: usize) {
+        let own = &self.hosts[host].name;
+        for (host_of, identity) in self.identities().filter(|(name, _)| name != own) {
+            self.hosts[host].order(Order::Identity { host: host_of, identity });
+        }
+    }
+
+    /// Tells the others who the certificate of a host is of, before any of its connections comes to them.
+    fn tell_identity(&self, host: usize) {
+        let life = &self.hosts[host];
+        let begun = |phase: Phase| matches!(phase, Phase::Open | Phase::Opening(_));
+        if let Some(identity) = &life.identity {
+            for other in self.hosts.iter().filter(|other| begun(other.phase) && other.name != life.name) {
+                other.order(Order::Identity { host: life.name.clone(), identity: identity.clone() });
+            }
+        }
     }
 
     /// Has the last checkpoint read for hosts that have joined again, once it is written.
@@ -241,6 +293,10 @@ impl Coordinator {
             let help = if self.checkpoints.is_none() && self.is_running { help } else { "" };
             return self.fail(RunError::System(format!("{text}{help}")));
         }
+        if self.checkpoints.as_ref().is_some_and(Checkpoints::is_of_the_end) {
+            let text = format!("{text} before its outputs were closed; the same command closes them");
+            return self.fail(RunError::System(text));
+        }
         let epoch = self.checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.epoch());
         let life = &mut self.hosts[host];
         if life.lost_at != Some(epoch) {
@@ -251,25 +307,80 @@ impl Coordinator {
             for slot in self.slots.iter_mut().filter(|slot| slot.host == host) {
                 slot.alive = false;
             }
-            let text = format!("{text}, {LOSSES_OF_A_HOST} times before a new checkpoint could be written");
+            let text = format!(
+                "{text}, {} times before a new checkpoint could be written: see what it said before it ended",
+                life.losses
+            );
             return self.fail(RunError::System(text));
         }
         tracing::warn!("{text}; it is started again from the last checkpoint");
+        self.moment += 1;
         for slot in self.slots.iter_mut().filter(|slot| slot.host == host) {
             slot.alive = true;
             slot.durable.fill(epoch);
+            slot.lost_at = self.moment;
         }
-        // What a slot gave that has finished is nowhere but in the slots behind it, which may be lost now.
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].host != host && self.slots[slot].has_finished() {
-                let resume_at = vec![epoch; self.slots[slot].durable.len()];
-                self.start(slot, resume_at, None);
-            }
-        }
+        // Its own are started when it has joined again.
+        let lost = (0..self.slots.len()).filter(|slot| self.slots[*slot].host == host).collect();
+        let again = self.finished_in_front_of(lost);
+        self.start_from_checkpoint(again);
         if let Some((remote, _)) = self.remote.as_mut().filter(|_| launches)
             && let Err(error) = remote.launch(host)
         {
             self.fail(error);
+        }
+    }
+
+    /// Whether a slot that has come to its end had a receiver that was lost since it began: what that one had acknowledged is gone
+    /// with it. Not where the present receiver has all that came from it: two slots that give to each other would else begin again
+    /// in turn for ever.
+    pub(super) fn is_needed_again(&self, slot: usize) -> bool {
+        let begun_at = self.slots[slot].begun_at;
+        !self.aborting
+            && self.channels.iter().zip(&self.takers).any(|((from, to), taker)| {
+                let receiver = &self.slots[*to];
+                let misses = || receiver.durable.get(*taker).is_none_or(|durable| *durable != CLOSED);
+                *from == slot && receiver.alive && receiver.lost_at > begun_at && misses()
+            })
+    }
+
+    /// Starts a slot again from the last checkpoint, and those in front of it that have come to their end.
+    pub(super) fn start_with_those_in_front(&mut self, slot: usize) {
+        let mut again = self.finished_in_front_of(vec![slot]);
+        again.push(slot);
+        self.start_from_checkpoint(again);
+    }
+
+    /// Slots in front of these that have come to their end, those in front of others first: what a slot gave that has finished is nowhere
+    /// but in the slots behind it.
+    pub(super) fn finished_in_front_of(&self, mut slots: Vec<usize>) -> Vec<usize> {
+        let given = slots.len();
+        let mut next = 0;
+        while let Some(slot) = slots.get(next).copied() {
+            next += 1;
+            for (from, to) in &self.channels {
+                if *to == slot && self.slots[*from].has_finished() && !slots.contains(from) {
+                    slots.push(*from);
+                }
+            }
+        }
+        slots.drain(..given);
+        slots.reverse();
+        slots
+    }
+
+    /// Starts slots again from the last checkpoint. What their incarnations before had acknowledged is gone with them: a slot in front
+    /// that began earlier, and comes to its end because of that, is needed again.
+    pub(super) fn start_from_checkpoint(&mut self, slots: Vec<usize>) {
+        let epoch = self.checkpoints.as_ref().map_or(self.begin_at, |checkpoints| checkpoints.epoch());
+        self.moment += 1;
+        for slot in &slots {
+            self.slots[*slot].lost_at = self.moment;
+        }
+        for slot in slots {
+            self.facts.restarts.fetch_add(1, Ordering::Relaxed);
+            let resume_at = vec![epoch; self.slots[slot].durable.len()];
+            self.start(slot, resume_at, None);
         }
     }
 
@@ -294,6 +405,12 @@ impl Coordinator {
             remote.end();
         }
     }
+}
+
+/// Bytes of what stages of a checkpoint have.
+fn bytes_of(past: &Past) -> usize {
+    let of = |stage: &StagePast| stage.snapshot.1.len() + stage.calls.iter().map(Vec::len).sum::<usize>();
+    past.stages.values().map(of).sum()
 }
 
 /// What of a checkpoint is a host's.

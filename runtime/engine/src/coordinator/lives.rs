@@ -16,6 +16,9 @@ pub(super) struct SlotLife {
     pub(super) durable: Vec<Epoch>,
     pub(super) restarts_without_progress: u32,
     durable_at_restart: Epoch,
+    /// When this incarnation began, and when what the last one had acknowledged was lost: moments of the coordinator.
+    pub(super) begun_at: u64,
+    pub(super) lost_at: u64,
 }
 
 impl SlotLife {
@@ -27,12 +30,15 @@ impl SlotLife {
             durable: vec![0; instances],
             restarts_without_progress: 0,
             durable_at_restart: 0,
+            begun_at: 0,
+            lost_at: 0,
         }
     }
 
     /// A new incarnation begins.
-    pub(super) fn begin(&mut self, resume_at: Vec<Epoch>) {
+    pub(super) fn begin(&mut self, resume_at: Vec<Epoch>, moment: u64) {
         self.number += 1;
+        self.begun_at = moment;
         self.alive = true;
         self.restarts_without_progress = 0;
         self.durable_at_restart = resume_at.iter().copied().min().unwrap_or(0);
@@ -85,6 +91,8 @@ pub(super) struct HostLife {
     pub(super) phase: Phase,
     /// Where other hosts reach it.
     pub(super) address: Option<Address>,
+    /// Who its certificate is of, where it says so.
+    pub(super) identity: Option<String>,
     /// Where it was told that others are reached.
     pub(super) peers: BTreeMap<String, Address>,
     /// Its processes are numbered from 1.
@@ -116,6 +124,7 @@ impl HostLife {
             orders: None,
             phase: Phase::Away,
             address: None,
+            identity: None,
             peers: BTreeMap::new(),
             process: 0,
             losses: 0,

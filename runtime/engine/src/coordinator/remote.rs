@@ -1,14 +1,16 @@
 //! Hosts that are processes of their own: how they join, what they say, and how they are started again.
-use super::exchange::{Exchange, Routed};
+use super::exchange::Exchange;
+use super::reception::{Attendant, Guest, OpenReception, PlanOfRun, send};
 use super::samples::Questions;
+use super::standby::Ready;
 use super::{Event, Orders};
 use crate::alignment::Groups;
-use crate::clock::Clock;
+use crate::clock::{Clock, Nanoseconds};
 use crate::failure::RunError;
 use crate::graph::{Graph, Program};
 use crate::letters::Letters;
 use crate::metrics::{Figures, Own};
-use crate::protocol::{Hello, Notice, Order};
+use crate::protocol::{Hello, NotTold, Notice, Order};
 use crate::report::RunFacts;
 use crate::samples::SampleMessage;
 use crate::store::EpochLogs;
@@ -18,9 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tidemill_link::remote::{
-    Address, Greeting, Incoming, Listener, MessageReader, MessageWriter, Purpose, Security, Serving,
-};
+use tidemill_link::remote::{Address, MessageWriter, Security};
+
+/// How often a host is told that somebody still looks at records.
+const SHOW_EVERY: Nanoseconds = 5_000_000_000;
 
 /// Starts the processes of a run's hosts.
 pub trait HostLauncher: Send {
@@ -49,6 +52,8 @@ pub struct Hosts {
     pub launcher: Box<dyn HostLauncher>,
     /// Secret number of the run; who does not know it is refused.
     pub run: u128,
+    /// Counts the plans of the run; who has another one is refused.
+    pub plan_version: u64,
     /// Where the coordinator hears them.
     pub listen: Listen,
 }
@@ -59,12 +64,8 @@ pub enum Listen {
     At(Address, Security),
     /// At an address that it shares with others.
     With(Arc<Exchange>),
-}
-
-/// What keeps the address open.
-enum Door {
-    Own { _serving: Serving },
-    Shared { _routed: Routed },
+    /// They are there already, with their models loaded.
+    Ready(Ready),
 }
 
 /// The workers of a plan.
@@ -74,6 +75,10 @@ pub(crate) struct Workers {
     pub(crate) own: Vec<Own>,
     /// Number of the worker, by slot.
     pub(crate) of_slots: Vec<usize>,
+    /// How many instances each slot has.
+    pub(crate) instances: Vec<usize>,
+    /// How many channels the plan has.
+    pub(crate) channels: usize,
 }
 
 impl Workers {
@@ -107,7 +112,8 @@ impl Workers {
                 )));
             }
         }
-        Ok(Self { names, own, of_slots })
+        let instances = graph.slots.iter().map(|slot| slot.instances.len()).collect();
+        Ok(Self { names, own, of_slots, instances, channels: graph.channels.len() })
     }
 }
 
@@ -115,14 +121,15 @@ impl Workers {
 pub(crate) struct Joined {
     pub(crate) orders: Orders,
     pub(crate) hello: Hello,
+    /// Who its certificate is of, where it says so.
+    pub(crate) identity: Option<String>,
     /// Numbers the processes of one host, so that what is said of an older one is known as such.
     pub(crate) process: u64,
 }
 
 /// What the readers of all hosts share.
 struct Shared {
-    workers: Workers,
-    run: u128,
+    workers: Arc<Workers>,
     events: Sender<Event>,
     clock: Arc<dyn Clock>,
     letters: Arc<Letters>,
@@ -131,7 +138,8 @@ struct Shared {
     figures: Vec<Mutex<(Figures, Figures)>>,
     facts: OnceLock<Arc<RunFacts>>,
     questions: Questions,
-    processes: Mutex<BTreeMap<usize, u64>>,
+    /// When each host was last told that somebody looks at records.
+    shown: Mutex<BTreeMap<usize, Nanoseconds>>,
     /// Hosts that join now may leave at once.
     is_over: AtomicBool,
     /// Connections to hosts; none: they are left to another coordinator.
@@ -143,7 +151,9 @@ pub(crate) struct RemoteHosts {
     shared: Arc<Shared>,
     launcher: Box<dyn HostLauncher>,
     address: Address,
-    door: Option<Door>,
+    reception: Option<OpenReception>,
+    /// Hosts that stood ready before the run began, until they are asked for.
+    ready: BTreeSet<usize>,
     is_forsaken: bool,
 }
 
@@ -162,12 +172,12 @@ impl RemoteHosts {
         shown: Shown,
         events: Sender<Event>,
     ) -> Result<Self, RunError> {
-        let Hosts { launcher, run, listen } = hosts;
+        let Hosts { launcher, run, plan_version, listen } = hosts;
         let Shown { clock, letters, epochs } = shown;
         let figures = workers.names.iter().map(|_| Mutex::default()).collect();
+        let workers = Arc::new(workers);
         let shared = Arc::new(Shared {
-            workers,
-            run,
+            workers: Arc::clone(&workers),
             events,
             clock,
             letters,
@@ -175,26 +185,15 @@ impl RemoteHosts {
             figures,
             facts: OnceLock::new(),
             questions: Questions::default(),
-            processes: Mutex::default(),
+            shown: Mutex::default(),
             is_over: AtomicBool::new(false),
             writers: Mutex::new(Some(BTreeMap::new())),
         });
-        let of_listener = Arc::clone(&shared);
-        let admit = move |incoming| admit(&of_listener, incoming);
-        let (address, door) = match listen {
-            Listen::At(address, security) => {
-                let failed = |error: tidemill_link::remote::RemoteError| {
-                    RunError::System(format!("the coordinator cannot listen on {address}: {error}"))
-                };
-                let listener = Listener::bind(&address, &security).map_err(failed)?;
-                let bound = listener.address().clone();
-                (bound, Door::Own { _serving: listener.serve(admit).map_err(failed)? })
-            }
-            Listen::With(exchange) => {
-                (exchange.address().clone(), Door::Shared { _routed: exchange.route(run, admit)? })
-            }
-        };
-        Ok(Self { shared, launcher, address, door: Some(door), is_forsaken: false })
+        let attendant = Arc::clone(&shared) as Arc<dyn Attendant>;
+        let (open, ready) =
+            OpenReception::open(listen, PlanOfRun { run, plan_version }, &workers, attendant)?;
+        let address = open.address().clone();
+        Ok(Self { shared, launcher, address, reception: Some(open), ready, is_forsaken: false })
     }
 
     /// Shows the figures of the hosts there.
@@ -204,6 +203,11 @@ impl RemoteHosts {
 
     pub(crate) fn workers(&self) -> &Workers {
         &self.shared.workers
+    }
+
+    /// Starts the process of a host, if it does not stand ready.
+    pub(crate) fn launch_first(&mut self, host: usize) -> Result<(), RunError> {
+        if self.ready.remove(&host) { Ok(()) } else { self.launch(host) }
     }
 
     pub(crate) fn launch(&mut self, host: usize) -> Result<(), RunError> {
@@ -238,7 +242,7 @@ impl RemoteHosts {
         self.is_forsaken = true;
         let writers = self.shared.writers.lock().unwrap_or_else(PoisonError::into_inner).take();
         writers.iter().flatten().for_each(|(_, writer)| writer.close());
-        self.door = None;
+        self.reception = None;
     }
 
     /// Waits until what was asked about records is answered.
@@ -252,7 +256,7 @@ impl RemoteHosts {
     }
 
     pub(crate) fn end(&mut self) {
-        self.door = None;
+        self.reception = None;
         self.launcher.end();
     }
 }
@@ -265,103 +269,106 @@ impl Drop for RemoteHosts {
     }
 }
 
-/// A process has dialled.
-fn admit(shared: &Arc<Shared>, incoming: Incoming) {
-    let Purpose::Control { host } = &incoming.greeting.purpose else {
-        return incoming.refuse("this is a coordinator, not a host");
-    };
-    if incoming.greeting.run != shared.run {
-        return incoming.refuse("this coordinator has another run");
+impl Attendant for Shared {
+    fn joined(&self, host: usize, guest: &Guest) {
+        match self.writers.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(writers) => drop(writers.insert((host, guest.process), guest.writer.clone())),
+            None => return guest.writer.close(),
+        }
+        let joined = Joined {
+            orders: guest.orders(),
+            hello: guest.hello.clone(),
+            identity: guest.identity.clone(),
+            process: guest.process,
+        };
+        let _ = self.events.send(Event::HostJoined { host, joined });
+        // Nobody looks at it any more, or did not look in time.
+        if self.is_over.load(Ordering::Acquire) {
+            send(&guest.writer, &Order::Leave);
+        }
     }
-    let Some(number) = shared.workers.names.iter().position(|name| name == host) else {
-        let text = format!("the plan has no worker '{host}'");
-        return incoming.refuse(&text);
-    };
-    let own = Greeting { run: shared.run, ..incoming.greeting.clone() };
-    let Ok((writer, reader)) =
-        incoming.accept(&own).map_err(drop).and_then(|c| c.into_messages().map_err(drop))
-    else {
-        return;
-    };
-    let shared = Arc::clone(shared);
-    let listening = move || listen_to(&shared, number, &writer, reader);
-    // No thread: the connection is dropped, and the host says that the coordinator is gone.
-    let _ = std::thread::Builder::new().name("tm-notices".into()).spawn(listening);
+
+    fn heard(&self, host: usize, writer: &MessageWriter, notice: Notice) {
+        match notice {
+            Notice::Ping(number) => {
+                let now = self.clock.now();
+                send(writer, &Order::Pong { number, now });
+                if self.is_to_show(host, now) {
+                    send(writer, &Order::ShowSamples);
+                }
+            }
+            Notice::Letter { operator, epoch, letter } => drop(self.letters.add(&operator, epoch, letter)),
+            Notice::Epoch { source, entry } => self.epochs.add(&source, entry),
+            Notice::Figures(figures) => show(self, host, *figures),
+            Notice::Sample(message) => sample(self, host, *message),
+            Notice::Spans(spans) => {
+                if let Some(tracer) = self.facts.get().and_then(|facts| facts.tracer.as_ref()) {
+                    spans.into_iter().for_each(|span| tracer.add(span));
+                }
+            }
+            Notice::NotTold(not_told) => self.not_told(host, not_told),
+            Notice::SourcesFound { number, sources } => {
+                if let Some(sampler) = self.facts.get().and_then(|facts| facts.sampler.as_ref()) {
+                    self.questions.found(sampler, host, number, &sources);
+                }
+            }
+            notice => drop(self.events.send(Event::Notice { host, notice })),
+        }
+    }
+
+    fn lost(&self, host: usize, process: u64, why: String) {
+        if let Some(writers) = self.writers.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            writers.remove(&(host, process));
+        }
+        self.questions.lost(host);
+        let _ = self.events.send(Event::HostLost { host, process, why });
+    }
 }
 
-fn listen_to(shared: &Shared, host: usize, writer: &MessageWriter, mut reader: MessageReader) {
-    let process = {
-        let mut processes = shared.processes.lock().unwrap_or_else(PoisonError::into_inner);
-        let process = processes.entry(host).or_default();
-        *process += 1;
-        *process
-    };
-    match shared.writers.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        Some(writers) => drop(writers.insert((host, process), writer.clone())),
-        None => return writer.close(),
-    }
-    let order = {
-        let writer = writer.clone();
-        move |order: &Order| {
-            let sent = wire::encode(order).map(|bytes| writer.send(&bytes));
-            if !matches!(sent, Ok(Ok(()))) {
-                tracing::debug!("an order cannot be sent"); // the reader tells that the host is gone
-            }
+impl Shared {
+    /// A host had more to say than it keeps.
+    fn not_told(&self, host: usize, NotTold { letters, spans }: NotTold) {
+        if letters > 0 {
+            let name = &self.workers.names[host];
+            tracing::warn!(
+                "up to {letters} dead letters of worker '{name}' are not told: more came than it keeps while nobody hears it"
+            );
+            self.letters.lose(letters);
         }
-    };
-    let orders: Orders = {
-        let order = order.clone();
-        Arc::new(move |given: Order| order(&given))
-    };
-    let why = loop {
-        let notice = match reader.receive().map(|bytes| wire::decode(&bytes)) {
-            Ok(Ok(notice)) => notice,
-            Ok(Err(error)) => break error,
-            Err(error) => break error.to_string(),
-        };
-        match notice {
-            Notice::Ping(number) => order(&Order::Pong { number, now: shared.clock.now() }),
-            Notice::Hello(hello) => {
-                let joined = Joined { orders: Arc::clone(&orders), hello, process };
-                let _ = shared.events.send(Event::HostJoined { host, joined });
-                // Nobody looks at it any more, or did not look in time.
-                if shared.is_over.load(Ordering::Acquire) {
-                    order(&Order::Leave);
-                }
-            }
-            Notice::Letter { operator, epoch, letter } => drop(shared.letters.add(&operator, epoch, letter)),
-            Notice::Epoch { source, entry } => shared.epochs.add(&source, entry),
-            Notice::Figures(figures) => show(shared, host, *figures),
-            Notice::Sample(message) => sample(shared, host, *message),
-            Notice::SourcesFound { number, sources } => {
-                if let Some(sampler) = shared.facts.get().and_then(|facts| facts.sampler.as_ref()) {
-                    shared.questions.found(sampler, host, number, &sources);
-                }
-            }
-            notice => drop(shared.events.send(Event::Notice { host, notice })),
+        if let Some(tracer) = self.facts.get().and_then(|facts| facts.tracer.as_ref()) {
+            tracer.lose(spans);
         }
-    };
-    writer.close();
-    if let Some(writers) = shared.writers.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        writers.remove(&(host, process));
     }
-    shared.questions.lost(host);
-    let _ = shared.events.send(Event::HostLost { host, process, why });
+
+    /// Whether somebody looks at records, and the host was not told so of late.
+    fn is_to_show(&self, host: usize, now: Nanoseconds) -> bool {
+        let sampler = self.facts.get().and_then(|facts| facts.sampler.as_ref());
+        if sampler.is_none_or(|sampler| !sampler.is_looked_at(now)) {
+            return false;
+        }
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shown.insert(host, now);
+        let is_known = before.is_some_and(|before| now - before < SHOW_EVERY);
+        if is_known {
+            shown.extend(before.map(|before| (host, before)));
+        }
+        !is_known
+    }
 }
 
 fn show(shared: &Shared, host: usize, figures: Figures) {
     let Some(facts) = shared.facts.get() else { return };
     let mut held = shared.figures[host].lock().unwrap_or_else(PoisonError::into_inner);
-    let mut all = figures.clone();
-    held.1 = figures;
-    all.add(&held.0);
-    if let (Some(emulated), Some(report)) = (&facts.emulated, all.emulation.take()) {
+    let mut told = figures.clone();
+    held.1.take(figures);
+    told.add(&held.0);
+    if let (Some(emulated), Some(report)) = (&facts.emulated, told.emulation.take()) {
         emulated.show(host, report);
     }
-    if let Some(clock) = all.clock.take() {
+    if let Some(clock) = told.clock.take() {
         facts.clocks.lock().unwrap_or_else(PoisonError::into_inner).insert(host, clock);
     }
-    all.show(&facts.metrics, &facts.slots, &shared.workers.own[host]);
+    told.show(&facts.metrics, &facts.slots, &shared.workers.own[host]);
 }
 
 /// A host has kept a record: so does the coordinator, and asks others for what it came from.

@@ -2,10 +2,11 @@
 //! back, without a slot being started again.
 use super::lives::Phase;
 use super::{Coordinator, stepped_down};
-use crate::clock::Nanoseconds;
+use crate::cut::{Alone, FENCE};
 use crate::failure::RunError;
 use crate::protocol::{End, Order, Standing};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Coordinator {
     /// Whether a host that went on by itself is wanted: one that is waited for, or that dialled again before its silence was
@@ -79,6 +80,9 @@ impl Coordinator {
         let others = self.hosts.iter().filter(|life| !life.has_stood);
         let others = others.filter_map(|life| Some((life.name.clone(), life.address.clone()?)));
         let others: Vec<_> = others.collect();
+        (0..self.hosts.len())
+            .filter(|host| self.hosts[*host].has_stood)
+            .for_each(|host| self.tell_identities_to(host));
         for life in self.hosts.iter_mut().filter(|life| life.has_stood) {
             others.iter().for_each(|(name, address)| life.tell_peer(name, address));
         }
@@ -101,8 +105,11 @@ impl Coordinator {
                 }
             }
         }
+        self.kept_from.1 = self.begin_at;
         if self.hosts.iter().any(|life| life.has_stood) {
-            self.order_all(&Order::KeepFrom(self.begin_at));
+            self.keep_from_checkpoint();
+        } else {
+            self.kept_from.0 = self.begin_at;
         }
         for (slot, end) in ends {
             self.ended_unheard(slot, end);
@@ -148,8 +155,9 @@ impl Coordinator {
         let others = self.hosts.iter().filter_map(|life| Some((life.name.clone(), life.address.clone()?)));
         let others: Vec<_> = others.filter(|(name, _)| *name != self.hosts[host].name).collect();
         others.iter().for_each(|(name, address)| self.hosts[host].tell_peer(name, address));
-        if let Some(epoch) = self.checkpoints.as_ref().map(super::Checkpoints::epoch) {
-            self.order(host, Order::KeepFrom(epoch));
+        self.tell_identities_to(host);
+        if self.checkpoints.is_some() {
+            self.order(host, Order::KeepFrom(self.kept_from.0));
         }
         if self.aborting {
             self.order(host, Order::Abort);
@@ -159,7 +167,7 @@ impl Coordinator {
     /// Whether a host whose connection is lost may come back as it stands; it is waited for then.
     pub(super) fn may_return(&mut self, host: usize) -> bool {
         let Some((remote, _)) = &self.remote else { return false };
-        let may = self.is_running && self.checkpoints.is_some() && remote.grace() > std::time::Duration::ZERO;
+        let may = self.is_running && self.checkpoints.is_some() && remote.grace() > Duration::ZERO;
         if may {
             self.hosts[host].missing_since = Some(self.facts.clock.now());
             self.cancel_checkpoint();
@@ -170,10 +178,28 @@ impl Coordinator {
     /// Takes hosts for dead that have been silent for too long.
     pub(super) fn give_up_silent_hosts(&mut self) {
         let Some((remote, _)) = &self.remote else { return };
-        let (now, grace) = (self.facts.clock.now(), remote.grace().as_nanos() as Nanoseconds);
+        let (now, grace) = (self.facts.clock.now(), remote.grace());
         for host in 0..self.hosts.len() {
-            if self.hosts[host].missing_since.is_some_and(|since| now - since >= grace) {
-                self.process_gone(host, "it was silent for too long");
+            let Some(since) = self.hosts[host].missing_since else { continue };
+            let silent = Duration::from_nanos(u64::try_from(now - since).unwrap_or(0));
+            // Nobody waits for what a run has that is being ended.
+            let alone = match self.aborting {
+                true => None,
+                false => self.facts.program.alone(&self.hosts[host].name),
+            };
+            match alone {
+                Some(Alone::Stops(after)) if silent >= after => {
+                    let name = &self.hosts[host].name;
+                    let text = format!(
+                        "worker '{name}' was not heard for {:.0} s, and `when_cut: stop` ends the run then",
+                        silent.as_secs_f64()
+                    );
+                    self.fail(RunError::Cut(text));
+                }
+                Some(Alone::GoesOn(time)) if silent < time + FENCE => {}
+                None if silent < grace => {}
+                Some(Alone::Stops(_)) => {}
+                _ => self.process_gone(host, "it was silent for too long"),
             }
         }
     }

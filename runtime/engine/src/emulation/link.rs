@@ -36,7 +36,7 @@ impl Counted {
             Content::Data { batch, .. } => {
                 Self::Data { records: batch.num_rows() as u64, record_bytes: batch_bytes(batch) as u64 }
             }
-            Content::Frontier { .. } => Self::Progress,
+            Content::Frontier { .. } | Content::Elsewhere { .. } => Self::Progress,
         }
     }
 }

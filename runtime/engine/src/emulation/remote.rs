@@ -6,10 +6,9 @@
 use super::link::{Counted, EdgeMeter};
 use super::wire::Wire;
 use crate::clock::{Clock, Nanoseconds};
-use crate::frame::{Control, Frame};
-use crate::link::{LinkError, LinkReceiver};
+use crate::frame::Frame;
+use crate::link::{AroundReceiver, LinkError, LinkReceiver};
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Where an edge leaves its wire.
@@ -60,8 +59,16 @@ impl Receiver {
     }
 }
 
-impl LinkReceiver for Receiver {
-    fn receive(&mut self) -> Result<Option<Frame>, LinkError> {
+impl AroundReceiver for Receiver {
+    fn inner(&self) -> &dyn LinkReceiver {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn LinkReceiver {
+        &mut *self.inner
+    }
+
+    fn receive_around(&mut self) -> Result<Option<Frame>, LinkError> {
         self.look();
         match self.under_way.pop_front_if(|first| first.arrival <= self.end.clock.now()) {
             Some(UnderWay { frame, bytes, .. }) => {
@@ -76,34 +83,18 @@ impl LinkReceiver for Receiver {
         }
     }
 
-    fn received_bytes(&self) -> u64 {
+    fn received_bytes_around(&self) -> u64 {
         self.received
     }
 
-    fn look(&mut self) {
+    fn look_around(&mut self) {
         if self.ended.is_none() {
             self.ended = self.give().err();
         }
     }
 
-    fn held_until(&self) -> Option<Nanoseconds> {
+    fn held_until_around(&self) -> Option<Nanoseconds> {
         self.under_way.front().map(|first| first.arrival)
-    }
-
-    fn send_control(&mut self, control: Control) -> Result<(), LinkError> {
-        self.inner.send_control(control)
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.inner.descriptor()
-    }
-
-    fn wants_writable(&self) -> bool {
-        self.inner.wants_writable()
-    }
-
-    fn clear(&self) -> bool {
-        self.inner.clear()
     }
 }
 

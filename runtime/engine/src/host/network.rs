@@ -3,12 +3,12 @@
 //! Each channel has a connection of its own, so one that stands still holds up no other. Who dials: the receiver where the
 //! sender's host can be reached, else the sender. What was cut is taken up by the channel itself: its receiver says from which
 //! epoch on, and drops what it knows.
+use super::checked::{Controls, Frames};
 use super::{HostEvent, Met};
-use crate::clock::Nanoseconds;
 use crate::emulation::WireEnd;
 use crate::frame::{Control, Frame};
 use crate::graph::ChannelId;
-use crate::link::{LinkError, LinkReceiver, LinkSender};
+use crate::link::{AroundReceiver, LinkError, LinkReceiver, LinkSender};
 use crate::slot::Command;
 use arrow_schema::SchemaRef;
 use crossbeam_channel::Sender;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tidemill_link::remote::{
-    Address, Connection, Greeting, Incoming, Purpose, RemoteError, Role, Security, dial, schema_hash,
+    Address, Connection, Greeting, Incoming, Purpose, RemoteError, Role, Security, dial_to, schema_hash,
 };
 
 /// Why a channel is refused whose slot here has ended well.
@@ -27,6 +27,8 @@ const FINISHED: &str = "its slot has finished";
 const DIALING: Duration = Duration::from_secs(5);
 /// Waits between tries, the longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The same where the slot at the other end has finished: if it is needed, it begins again in a moment.
+const PAUSE_WHERE_FINISHED: Duration = Duration::from_millis(100);
 
 /// What happens on the network, for the host's own thread.
 pub(crate) enum NetworkEvent {
@@ -59,6 +61,10 @@ pub(crate) struct Network {
     /// Whether other hosts reach this one.
     is_reachable: bool,
     peers: BTreeMap<String, Address>,
+    /// Who the certificates of other hosts must be of, where they say so.
+    identities: BTreeMap<String, String>,
+    /// How many channels the plan has.
+    channels: usize,
     ends: BTreeMap<ChannelId, End>,
     /// Their slots have ended well.
     finished: BTreeSet<ChannelId>,
@@ -73,21 +79,50 @@ impl Network {
         (run, plan_version): (u128, u64),
         security: Security,
         is_reachable: bool,
-        peers: BTreeMap<String, Address>,
+        (peers, identities): (BTreeMap<String, Address>, BTreeMap<String, String>),
+        channels: usize,
         met: Met,
         events: Sender<HostEvent>,
     ) -> Self {
         let (ends, finished, waiting) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { run, plan_version, security, is_reachable, peers, ends, finished, waiting, met, events }
+        Self {
+            run,
+            plan_version,
+            security,
+            is_reachable,
+            peers,
+            identities,
+            channels,
+            ends,
+            finished,
+            waiting,
+            met,
+            events,
+        }
     }
 
     /// Another host is reached there from now on.
     pub(crate) fn peer(&mut self, host: String, address: Address) {
-        let to_it = self.ends.iter().filter(|(_, end)| end.peer == host).map(|(channel, _)| *channel);
-        let to_it: Vec<ChannelId> = to_it.collect();
+        let to_it = self.channels_to(&host);
         self.peers.insert(host, address);
         // Whoever dials it dials where it was.
         to_it.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
+    }
+
+    /// The certificate of another host is of this one from now on.
+    pub(crate) fn identity(&mut self, host: String, identity: String) {
+        if self.identities.get(&host) == Some(&identity) {
+            return;
+        }
+        let to_it = self.channels_to(&host);
+        self.identities.insert(host, identity);
+        // Whoever dials it wants who it was.
+        to_it.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
+    }
+
+    fn channels_to(&self, host: &str) -> Vec<ChannelId> {
+        let to_it = self.ends.iter().filter(|(_, end)| end.peer == host);
+        to_it.map(|(channel, _)| *channel).collect()
     }
 
     /// A slot with an end of a channel has been started; a link for it if it is connected at once.
@@ -115,7 +150,7 @@ impl Network {
             superseded: Arc::default(),
         };
         self.ends.insert(channel, end);
-        match self.waiting.remove(&channel) {
+        match self.waiting.remove(&channel).and_then(|incoming| self.without_strangers(channel, incoming)) {
             Some(incoming) => self.accept(channel, incoming),
             None => {
                 self.dial(channel, Duration::ZERO);
@@ -162,6 +197,10 @@ impl Network {
             return None;
         };
         let channel = usize::try_from(channel).unwrap_or(usize::MAX);
+        if channel >= self.channels {
+            incoming.refuse("the plan has no such channel");
+            return None;
+        }
         if self.finished.contains(&channel) {
             incoming.refuse(FINISHED);
             return None;
@@ -171,15 +210,30 @@ impl Network {
             self.waiting.insert(channel, incoming);
             return None;
         };
-        if end.role == role {
+        let (own_role, own_schema) = (end.role, schema_hash(&end.schema));
+        let incoming = self.without_strangers(channel, incoming)?;
+        if own_role == role {
             incoming.refuse("both ends have the same role");
             return None;
         }
-        if schema_hash(&end.schema) != schema {
+        if own_schema != schema {
             incoming.refuse("the schemas of the two ends differ");
             return None;
         }
         self.accept(channel, incoming).map(|command| (channel, command))
+    }
+
+    /// Who has dialled for a channel, if its certificate is of the host at the other end; else it is refused.
+    fn without_strangers(&self, channel: ChannelId, incoming: Incoming) -> Option<Incoming> {
+        let Some(wanted) = self.identities.get(&self.ends.get(&channel)?.peer) else { return Some(incoming) };
+        let found = incoming.peer_name();
+        if found.as_ref() == Some(wanted) {
+            return Some(incoming);
+        }
+        let found = found.unwrap_or_else(|| "somebody who does not say who it is".to_owned());
+        tracing::warn!(channel, "{found} dials for a channel with {wanted}, and is refused");
+        incoming.refuse(&format!("this channel is with {wanted}, and the certificate is of {found}"));
+        None
     }
 
     fn accept(&mut self, channel: ChannelId, incoming: Incoming) -> Option<Command> {
@@ -220,18 +274,23 @@ impl Network {
         let command = match end.role {
             Role::Sender => connection
                 .into_sender(schema)
-                .map(|inner| Command::AttachSender(channel, Box::new(WatchedSender { inner, tell }))),
+                .map(|inner| WatchedSender { inner, tell, controls: Controls::default() })
+                .map(|sender| Command::AttachSender(channel, Box::new(sender))),
             Role::Receiver => connection.into_receiver(schema).map(|inner| {
                 let inner = match &end.wire {
                     Some(wire) => wire.held_back(inner),
                     None => inner,
                 };
-                Command::AttachReceiver(channel, Box::new(WatchedReceiver { inner, tell }), of_peer)
+                let receiver = WatchedReceiver { inner, tell, frames: Frames::of(of_peer) };
+                Command::AttachReceiver(channel, Box::new(receiver), of_peer)
             }),
         };
         command
             .inspect_err(|error| {
-                tracing::debug!(channel, "a channel to another host was lost at once: {error}")
+                tracing::debug!(channel, "a channel to another host was lost at once: {error}");
+                // No slot has it that could tell.
+                let cut = NetworkEvent::Cut { channel, generation: end.generation };
+                let _ = self.events.send(HostEvent::Network(cut));
             })
             .ok()
     }
@@ -249,20 +308,27 @@ impl Network {
         end.generation += 1;
         let (superseded, generation) = (Arc::clone(&end.superseded), end.generation);
         let (security, events) = (self.security.clone(), self.events.clone());
+        let wanted = self.identities.get(&end.peer).cloned();
         let work = move || {
             let mut pause = pause;
             while !superseded.load(Ordering::Acquire) {
                 std::thread::sleep(pause);
-                match dial(&address, &security, &own, DIALING) {
+                match dial_to(&address, &security, &own, DIALING, wanted.as_deref()) {
                     Ok(connection) => {
                         let dialled = NetworkEvent::Dialled { channel, generation, connection };
                         let _ = events.send(HostEvent::Network(dialled));
                         return;
                     }
                     // It may be started again when a host is lost.
-                    Err(RemoteError::Refused(reason)) if reason.contains(FINISHED) => pause = LONGEST_PAUSE,
+                    Err(RemoteError::Refused(reason)) if reason.contains(FINISHED) => {
+                        pause = PAUSE_WHERE_FINISHED
+                    }
                     Err(RemoteError::Refused(reason)) => {
                         tracing::warn!(channel, %address, "another host refuses a channel: {reason}");
+                        pause = LONGEST_PAUSE;
+                    }
+                    Err(error @ RemoteError::Stranger { .. }) => {
+                        tracing::warn!(channel, %address, "another host is not where it should be: {error}");
                         pause = LONGEST_PAUSE;
                     }
                     Err(error) => {
@@ -310,16 +376,21 @@ impl Tell {
 struct WatchedSender {
     inner: Box<dyn LinkSender>,
     tell: Tell,
+    controls: Controls,
 }
 
 impl LinkSender for WatchedSender {
     fn send(&mut self, frame: Frame) -> Result<u64, LinkError> {
+        self.controls.sent(frame.header.cost);
         let sent = self.inner.send(frame);
         self.tell.check(sent)
     }
 
     fn receive_control(&mut self) -> Result<Option<Control>, LinkError> {
         let control = self.inner.receive_control();
+        let control = control.and_then(|control| {
+            control.map_or(Ok(()), |control| self.controls.check(control)).map(|()| control)
+        });
         self.tell.check(control)
     }
 
@@ -339,40 +410,28 @@ impl LinkSender for WatchedSender {
 struct WatchedReceiver {
     inner: Box<dyn LinkReceiver>,
     tell: Tell,
+    frames: Frames,
 }
 
-impl LinkReceiver for WatchedReceiver {
-    fn receive(&mut self) -> Result<Option<Frame>, LinkError> {
+impl AroundReceiver for WatchedReceiver {
+    fn inner(&self) -> &dyn LinkReceiver {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn LinkReceiver {
+        &mut *self.inner
+    }
+
+    fn receive_around(&mut self) -> Result<Option<Frame>, LinkError> {
         let frame = self.inner.receive();
+        let frame = frame.and_then(|frame| {
+            frame.as_ref().map_or(Ok(()), |frame| self.frames.check(frame)).map(|()| frame)
+        });
         self.tell.check(frame)
     }
 
-    fn received_bytes(&self) -> u64 {
-        self.inner.received_bytes()
-    }
-
-    fn look(&mut self) {
-        self.inner.look();
-    }
-
-    fn held_until(&self) -> Option<Nanoseconds> {
-        self.inner.held_until()
-    }
-
-    fn send_control(&mut self, control: Control) -> Result<(), LinkError> {
+    fn send_control_around(&mut self, control: Control) -> Result<(), LinkError> {
         let sent = self.inner.send_control(control);
         self.tell.check(sent)
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.inner.descriptor()
-    }
-
-    fn wants_writable(&self) -> bool {
-        self.inner.wants_writable()
-    }
-
-    fn clear(&self) -> bool {
-        self.inner.clear()
     }
 }

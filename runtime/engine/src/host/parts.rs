@@ -8,9 +8,10 @@ use crate::node::sink::{SharedSink, past};
 use crate::protocol::{Notice, Part, PartRequest};
 use crate::slot::SlotShared;
 use crate::store::{EpochLog, StageDelta};
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 struct Job {
     request: PartRequest,
@@ -18,13 +19,21 @@ struct Job {
     sources: BTreeMap<String, EpochLog>,
 }
 
+/// Puts parts together, one after the other.
+struct Maker {
+    jobs: Sender<Job>,
+    /// What it has not begun.
+    waiting: Receiver<Job>,
+    thread: JoinHandle<()>,
+}
+
 pub(super) struct Parts {
     shared: Arc<SlotShared>,
     sinks: BTreeMap<String, SharedSink>,
     /// Source stages that are read side by side: a checkpoint needs their places in just its epoch.
     seated: BTreeSet<String>,
-    /// To the thread, once there was something to do for it.
-    jobs: Option<Sender<Job>>,
+    /// The thread, once there was something to do for it.
+    maker: Option<Maker>,
     notices: Notices,
 }
 
@@ -41,7 +50,7 @@ impl Parts {
             shared: Arc::clone(shared),
             sinks: sinks.clone(),
             seated: seated.map(|instance| instance.context.instance.clone()).collect(),
-            jobs: None,
+            maker: None,
             notices: Arc::clone(notices),
         }
     }
@@ -57,24 +66,30 @@ impl Parts {
         (self.notices)(Notice::Part { number, part });
     }
 
-    fn send(&mut self, job: Job) -> Result<(), String> {
-        let jobs = match &self.jobs {
-            Some(jobs) => jobs,
-            None => {
-                let (jobs, waiting) = unbounded::<Job>();
-                let (sinks, notices) = (self.sinks.clone(), Arc::clone(&self.notices));
-                let work = move || {
-                    for job in waiting {
-                        let number = job.request.number;
-                        notices(Notice::Part { number, part: part(&sinks, job).map(Some) });
-                    }
-                };
-                let thread = std::thread::Builder::new().name("tm-part".into()).spawn(work);
-                thread.map_err(|error| format!("no thread for checkpoints: {error}"))?;
-                self.jobs.insert(jobs)
-            }
-        };
-        jobs.send(job).map_err(|_| "the thread for checkpoints is gone".to_owned())
+    fn send(&mut self, mut job: Job) -> Result<(), String> {
+        if self.maker.is_none() {
+            let (jobs, waiting) = bounded::<Job>(1);
+            let (sinks, notices, taken) = (self.sinks.clone(), Arc::clone(&self.notices), waiting.clone());
+            let work = move || {
+                for job in taken {
+                    let number = job.request.number;
+                    notices(Notice::Part { number, part: part(&sinks, job).map(Some) });
+                }
+            };
+            let thread = std::thread::Builder::new().name("tm-part".into()).spawn(work);
+            let thread = thread.map_err(|error| format!("no thread for checkpoints: {error}"))?;
+            self.maker = Some(Maker { jobs, waiting, thread });
+        }
+        let Some(maker) = &self.maker else { return Ok(()) };
+        if maker.thread.is_finished() {
+            return Err("the thread for checkpoints is gone".to_owned());
+        }
+        // The coordinator wants one at a time: one that waits and was not begun is of a checkpoint that was given up.
+        while let Err(TrySendError::Full(again)) = maker.jobs.try_send(job) {
+            let _ = maker.waiting.try_recv();
+            job = again;
+        }
+        Ok(())
     }
 
     fn job(&self, request: PartRequest) -> Option<Job> {
@@ -109,7 +124,9 @@ fn part(sinks: &BTreeMap<String, SharedSink>, job: Job) -> Result<Part, String> 
     }
     let mut pasts = BTreeMap::new();
     for (id, cell) in sinks {
-        let past = past(cell, request.is_complete).map_err(|error| operator_error(id, error).to_string())?;
+        let epochs = (request.from, request.epoch);
+        let past =
+            past(cell, epochs, request.is_complete).map_err(|error| operator_error(id, error).to_string())?;
         pasts.insert(id.clone(), past);
     }
     Ok(Part { stages, sources, sinks: pasts })

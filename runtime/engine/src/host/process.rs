@@ -1,23 +1,30 @@
 //! A host that is a process of its own: joins the coordinator, opens what is its own of the plan, and serves until it may leave.
+use super::entry::{Entered, Entry};
+use super::orders::Known;
 use super::teller::{Facts, Met, Teller, say};
-use super::{HostEvent, Network, NetworkEvent, Notices, Setup};
+use super::whereabouts::Whereabouts;
+use super::{HostEvent, Network, NetworkEvent, Notices, PreparedModels, Setup};
+use crate::checkpoint::FollowJournals;
 use crate::clock::{Clock, ClockError, Nanoseconds, SharedClock, WallClock};
+use crate::cut::{Alone, Cuts};
 use crate::executor::{ExecutorFactory, LocalExecutors};
 use crate::failure::RunError;
 use crate::graph::{Graph, MetricsTable, Program, build};
 use crate::letters::Letters;
 use crate::metrics::{Figures, Own};
-use crate::protocol::{Beginning, Hello, Notice, Order};
+use crate::protocol::{Beginning, NotTold, Notice, Order};
 use crate::report::SlotFacts;
 use crate::samples::Sampler;
 use crate::store::EpochLogs;
+use crate::traces::Tracer;
 use crate::wire;
 use crossbeam_channel::unbounded;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_link::remote::{
-    Address, Greeting, Listener, MessageReader, MessageWriter, Purpose, Security, dial,
+    Address, Greeting, Listener, MessageReader, MessageWriter, Purpose, Security, dial_to,
 };
 
 /// How a process joins a run as a host.
@@ -26,47 +33,67 @@ pub struct HostOptions {
     pub name: String,
     /// Secret number of the run, the same for all its hosts.
     pub run: u128,
-    /// Where the coordinator listens.
-    pub coordinator: Address,
+    /// Counts the plans of the run: hosts of one do not speak with those of another.
+    pub plan_version: u64,
+    /// Where the coordinator listens, which may change.
+    pub coordinator: Whereabouts,
     /// Where this host listens for the others; none: it dials.
     pub listen: Option<Address>,
     /// Where the others reach it, where that is not where it listens: behind a router that forwards, in a container.
     pub announce: Option<Address>,
     /// How connections are protected.
     pub security: Security,
+    /// Who the certificate of the coordinator must be of (`tidemill:controller`): nobody else is told the number of the run. None:
+    /// whoever is believed.
+    pub coordinator_identity: Option<String>,
     /// Starts what runs the models.
     pub executors: Arc<dyn ExecutorFactory>,
     /// How long it goes on when its coordinator is gone, and looks for it; zero: it ends at once. Only where the run keeps
     /// checkpoints.
     pub patience: Duration,
+    /// A folder for what does not fit into memory while edges to other hosts are cut; nothing in it outlives the process.
+    pub keep_in: PathBuf,
+    /// Follows what the checkpoints of the run mean for the journals of the sources that it reads; none: it has none.
+    pub journals: Option<FollowJournals>,
     /// By how much the clock of this host is wrong; for tests.
     #[doc(hidden)]
     pub clock_error: ClockError,
 }
 
 impl HostOptions {
-    /// A host on the same machine as its coordinator.
+    /// A host on the same machine as its coordinator, which is spoken with, as are the other hosts, over the same kind of socket as it
+    /// listens at.
     pub fn local(name: &str, run: u128, coordinator: Address) -> Self {
+        let listen = match &coordinator {
+            Address::Tcp(_) => Address::Tcp("127.0.0.1:0".to_owned()),
+            Address::Unix(_) | Address::Abstract(_) => Address::Abstract(String::new()),
+        };
         Self {
             name: name.to_owned(),
             run,
-            coordinator,
-            listen: Some(Address::Tcp("127.0.0.1:0".to_owned())),
+            plan_version: 0,
+            coordinator: coordinator.into(),
+            listen: Some(listen),
             announce: None,
             security: Security::none(),
+            coordinator_identity: None,
             executors: Arc::new(LocalExecutors),
             patience: Duration::ZERO,
+            keep_in: std::env::temp_dir(),
+            journals: None,
             clock_error: ClockError::default(),
         }
     }
 }
 
 /// How long a host looks for its coordinator.
-const JOINING: Duration = Duration::from_secs(10);
+pub(super) const JOINING: Duration = Duration::from_secs(10);
+/// And so long it waits for an answer where it has been before: by then it may be elsewhere.
+const FINDING: Duration = Duration::from_secs(3);
 /// Pings with which a host finds the coordinator's time.
 const PINGS: u64 = 16;
 /// How often a host that was left alone looks for its coordinator.
-const LOOKING: Duration = Duration::from_millis(200);
+pub(super) const LOOKING: Duration = Duration::from_millis(200);
 /// How often a host tells its figures, and asks for the time.
 const FIGURES: Duration = Duration::from_millis(200);
 
@@ -74,8 +101,33 @@ fn system(what: &str) -> impl Fn(String) -> RunError {
     move |error| RunError::System(format!("{what}: {error}"))
 }
 
-fn lost(error: impl std::fmt::Display) -> RunError {
+pub(super) fn lost(error: impl std::fmt::Display) -> RunError {
     RunError::System(format!("the coordinator of the run is gone: {error}"))
+}
+
+/// Tells the coordinator of a run why the host of a worker cannot take part, which ends the run with that reason. `program`: what the
+/// host makes of workflow and plan, where nothing need be opened.
+///
+/// # Errors
+/// The coordinator cannot be reached, is lost meanwhile, or has another plan.
+pub fn decline(program: &Program, options: &HostOptions, why: &RunError) -> Result<(), RunError> {
+    let graph = build(program)?;
+    let purpose = Purpose::Control { host: options.name.clone() };
+    let entry = Entry {
+        program,
+        graph: &graph,
+        metrics: &MetricsTable::of(program),
+        name: &options.name,
+        executors: &options.executors,
+        coordinator: &options.coordinator,
+        security: &options.security,
+        coordinator_identity: options.coordinator_identity.as_deref(),
+        greeting: &Greeting { run: options.run, plan_version: options.plan_version, purpose },
+        address: None,
+        patience: Duration::ZERO,
+        clock_error: options.clock_error,
+    };
+    entry.decline(why)
 }
 
 /// Joins a run as the host of a worker and returns when the coordinator lets it leave.
@@ -83,8 +135,28 @@ fn lost(error: impl std::fmt::Display) -> RunError {
 /// # Errors
 /// The coordinator cannot be reached or is lost, the host cannot open what is its own, or the plan is another one there.
 pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
-    let HostOptions { name, run, coordinator, listen, announce, security, executors, patience, clock_error } =
-        options;
+    let HostOptions {
+        name,
+        run,
+        plan_version,
+        coordinator,
+        listen,
+        announce,
+        security,
+        coordinator_identity,
+        executors,
+        patience,
+        keep_in,
+        journals,
+        clock_error,
+    } = options;
+    // Who is to go on by itself for a time must have ended when somebody else gets its work.
+    let patience = match program.alone(&name) {
+        Some(alone) if patience > Duration::ZERO => alone.patience(),
+        _ => patience,
+    };
+    let is_held = matches!(program.alone(&name), Some(Alone::GoesOn(_)));
+    let cuts = (!program.when_cut.is_empty()).then(|| Arc::new(Cuts::new(keep_in, is_held)));
     let graph = build(program)?;
     let (event_sender, events) = unbounded();
     let mut address = None;
@@ -98,36 +170,48 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
             address = Some(announce.unwrap_or_else(|| listener.address().clone()));
             let incoming = event_sender.clone();
             let serving = listener.serve(move |connection| {
+                // Here already: only who belongs to the run waits for the host's own thread.
+                if connection.greeting.run != run || connection.greeting.plan_version != plan_version {
+                    return connection.refuse("this host works for another run or plan");
+                }
                 let _ = incoming.send(HostEvent::Network(NetworkEvent::Incoming(connection)));
             });
             Some(serving.map_err(failed)?)
         }
     };
-    let greeting = Greeting { run, plan_version: 0, purpose: Purpose::Control { host: name.clone() } };
-    let connection = dial(&coordinator, &security, &greeting, JOINING)
-        .map_err(|error| RunError::System(format!("the coordinator at {coordinator}: {error}")))?;
-    let (writer, mut reader) = connection.into_messages().map_err(lost)?;
+    let greeting = Greeting { run, plan_version, purpose: Purpose::Control { host: name.clone() } };
+    let metrics = MetricsTable::of(program);
     let is_reachable = address.is_some();
-    let hello = Hello { graph: graph.digest(), address: address.clone(), standing: None };
-    say(&writer, &Notice::Hello(hello))?;
-    let beginning = loop {
-        match hear(&mut reader)? {
-            Order::Begin(beginning) => break *beginning,
-            Order::Leave => return Ok(()),
-            _ => {}
-        }
+    let entry = Entry {
+        program,
+        graph: &graph,
+        metrics: &metrics,
+        name: &name,
+        executors: &executors,
+        coordinator: &coordinator,
+        security: &security,
+        coordinator_identity: coordinator_identity.as_deref(),
+        greeting: &greeting,
+        address: address.as_ref(),
+        patience,
+        clock_error,
+    };
+    let Some(Entered { writer, mut reader, beginning, clock, prepared }) = entry.enter()? else {
+        return Ok(());
     };
     // Only now: a coordinator that takes over learns the time of the run from hosts that have gone on.
-    let clock = SharedClock::new(WallClock::wrong(clock_error), beginning.dilation);
     let later = |order| drop(event_sender.send(HostEvent::Order(order)));
-    let Some(shared_clock) = clock_of_run(clock, &writer, &mut reader, later)? else { return Ok(()) };
-    let shared_clock = Arc::new(shared_clock);
+    if !learn_time(&clock, &writer, (&mut reader, &Known::of(&graph, &name)), later)? {
+        return Ok(());
+    }
+    let shared_clock = clock;
     let met = Met::default();
     let network = Network::new(
-        (run, 0),
+        (run, plan_version),
         security.clone(),
         is_reachable,
-        beginning.peers.clone(),
+        (beginning.peers.clone(), beginning.identities.clone()),
+        graph.channels.len(),
         Arc::clone(&met),
         event_sender.clone(),
     );
@@ -141,63 +225,125 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         met,
     };
     let ended = Arc::new(AtomicBool::new(false));
-    let way_back = WayBack { coordinator, security, greeting, patience, ended: Arc::clone(&ended), facts };
+    let way_back = WayBack {
+        coordinator,
+        security,
+        coordinator_identity,
+        greeting,
+        patience,
+        ended: Arc::clone(&ended),
+        facts,
+    };
     let host = Joined {
         program,
         graph: &graph,
         name: &name,
-        executors,
+        executors: Arc::clone(&executors),
+        metrics: metrics.clone(),
+        prepared,
         clock: shared_clock,
-        teller: Teller::new(writer, keeps),
+        teller: Teller::new(writer, keeps)?,
+        cuts,
+        journals,
     };
     let teller = host.teller.clone();
     let result = host.serve(beginning, network, (reader, way_back), (event_sender, events));
     ended.store(true, Ordering::Release);
-    teller.deserted();
+    teller.finish();
     drop(serving);
     result
 }
 
-fn hear(reader: &mut MessageReader) -> Result<Order, RunError> {
+pub(super) fn hear(reader: &mut MessageReader, known: &Known) -> Result<Order, RunError> {
     let bytes = reader.receive().map_err(lost)?;
-    wire::decode(&bytes).map_err(system("the coordinator speaks another language"))
+    let order = wire::decode(&bytes).map_err(system("the coordinator speaks another language"))?;
+    known.check(&order).map_err(system("the coordinator has another plan"))?;
+    Ok(order)
 }
 
-/// The clock of the run, after the first questions to the coordinator; none: the host is to leave. Orders between the answers are
+/// Sets the clock after the first questions to the coordinator; false: the host is to leave. Orders between the answers are
 /// for later: where another host is reached now, for instance.
-fn clock_of_run(
-    clock: SharedClock,
+fn learn_time(
+    clock: &SharedClock,
     writer: &MessageWriter,
-    reader: &mut MessageReader,
+    (reader, known): (&mut MessageReader, &Known),
     later: impl Fn(Order),
-) -> Result<Option<SharedClock>, RunError> {
+) -> Result<bool, RunError> {
     for _ in 0..PINGS {
         let asked = clock.ask();
         say(writer, &Notice::Ping(asked))?;
         loop {
-            match hear(reader)? {
+            match hear(reader, known)? {
                 Order::Pong { number, now } => {
                     clock.heard(number, now);
                     if number == asked {
                         break;
                     }
                 }
-                Order::Leave => return Ok(None),
+                Order::Leave => return Ok(false),
                 order => later(order),
             }
         }
     }
     clock.set();
-    Ok(Some(clock))
+    Ok(true)
 }
 
 /// Tells what is new to be shown.
-fn tell_news(teller: &Teller, sampler: Option<&Sampler>, figures: Option<Figures>) {
-    for sample in sampler.iter().flat_map(|sampler| sampler.news()) {
+fn tell_news(
+    teller: &Teller,
+    (sampler, tracer): (Option<&Sampler>, Option<&Tracer>),
+    (figures, now): (Option<Figures>, Nanoseconds),
+) {
+    // While nobody listens they wait where they are, as far as there is room.
+    if let Some(tracer) = tracer.filter(|_| teller.is_heard()) {
+        tracer.give_on(|spans| teller.tell(&Notice::Spans(spans)));
+        let spans = tracer.take_dropped();
+        if spans > 0 {
+            teller.tell(&Notice::NotTold(NotTold { letters: 0, spans }));
+        }
+    }
+    let shown = sampler.filter(|sampler| sampler.is_shown(now));
+    for sample in shown.iter().flat_map(|sampler| sampler.news()) {
         teller.tell(&Notice::Sample(Box::new(sample)));
     }
     if let Some(figures) = figures {
         teller.tell(&Notice::Figures(Box::new(figures)));
+    }
+}
+
+/// What of the figures of a host is to be told: what has changed, and less often where there is much of it.
+struct Changes {
+    /// Told every so many times.
+    every: usize,
+    times: usize,
+    /// What was told last, and to whom.
+    told: Option<(u64, Figures)>,
+}
+
+/// A host with more stages tells its figures less often than all others, down to once a second.
+const STAGES_AT_ONCE: usize = 20;
+/// So many times less often, at most.
+const SELDOM: usize = 5;
+
+impl Changes {
+    fn of(stages: usize) -> Self {
+        Self { every: stages.div_ceil(STAGES_AT_ONCE).clamp(1, SELDOM), times: 0, told: None }
+    }
+
+    /// What to tell now, if anything; `listener`: who has taken all that was told, if anybody.
+    fn next(&mut self, listener: Option<u64>, now: impl Fn() -> Option<Figures>) -> Option<Figures> {
+        self.times += 1;
+        let is_new = self.told.as_ref().map(|(to, _)| *to) != listener;
+        if !is_new && !self.times.is_multiple_of(self.every) {
+            return None;
+        }
+        let (listener, now) = (listener?, now()?);
+        let told = self.told.replace((listener, now.clone()));
+        Some(match told {
+            Some((to, before)) if to == listener => now.since(&before),
+            _ => now,
+        })
     }
 }
 
@@ -207,14 +353,20 @@ struct Joined<'a> {
     graph: &'a Graph,
     name: &'a str,
     executors: Arc<dyn ExecutorFactory>,
+    metrics: MetricsTable,
+    /// Models that it has loaded already.
+    prepared: Option<PreparedModels>,
     clock: Arc<SharedClock>,
     teller: Teller,
+    cuts: Option<Arc<Cuts>>,
+    journals: Option<FollowJournals>,
 }
 
 /// How a host finds its coordinator again.
 struct WayBack {
-    coordinator: Address,
+    coordinator: Whereabouts,
     security: Security,
+    coordinator_identity: Option<String>,
     greeting: Greeting,
     patience: Duration,
     /// The host has ended.
@@ -228,11 +380,14 @@ impl WayBack {
         let clock = WallClock::new();
         let patience = self.patience.as_nanos() as Nanoseconds;
         while clock.now() < patience && teller.can_stand() && !self.ended.load(Ordering::Acquire) {
-            let dialled = dial(&self.coordinator, &self.security, &self.greeting, JOINING);
+            let wanted = self.coordinator_identity.as_deref();
+            let address = self.coordinator.address();
+            let dialled = dial_to(&address, &self.security, &self.greeting, FINDING, wanted);
             let messages = dialled
                 .map_err(|error| error.to_string())
                 .and_then(|connection| connection.into_messages().map_err(|error| error.to_string()));
             match messages {
+                Ok((writer, _)) if !self.coordinator.connected(&address, &writer) => {}
                 Ok((writer, reader)) => match teller.stand(writer, &self.facts) {
                     Ok(()) => return Some(reader),
                     Err(error) => tracing::debug!("{error}"),
@@ -256,12 +411,15 @@ impl Joined<'_> {
             crossbeam_channel::Receiver<HostEvent>,
         ),
     ) -> Result<(), RunError> {
-        let metrics = MetricsTable::of(self.program);
+        let metrics = self.metrics.clone();
         let teller = self.teller.clone();
         let letters = Arc::new(Letters::new(Some(Box::new(teller.clone()))));
         let epochs = Arc::new(EpochLogs::new(Some(Box::new(teller.clone()))));
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let sampler = beginning.samples.clone().map(|samples| Arc::new(Sampler::new(samples)));
+        let tracer = beginning
+            .traces
+            .map(|traces| Arc::new(Tracer::new(traces, beginning.dilation, self.program, self.graph)));
         let emulator = match &beginning.emulation {
             None => None,
             Some(emulation) => match emulation.emulator(self.name, &clock) {
@@ -280,11 +438,14 @@ impl Joined<'_> {
             letters: &letters,
             epochs: &epochs,
             sampler: sampler.as_ref(),
+            tracer: tracer.as_ref(),
             executors: &self.executors,
             emulator: emulator.as_ref(),
             faults: None,
             keep_epochs: false,
             is_durable: beginning.is_durable,
+            prepared: self.prepared.as_ref(),
+            cuts: self.cuts.clone(),
         };
         let own = Own::of(self.program, self.graph, self.name);
         let figures = Arc::new(Mutex::new(None::<(MetricsTable, Vec<SlotFacts>, Own)>));
@@ -297,13 +458,15 @@ impl Joined<'_> {
             Some(Figures::of(metrics, slots, own).with(emulation, shown_clock.figures()))
         };
         let (of_notices, last, said) = (teller.clone(), now.clone(), Arc::clone(&letters));
-        let last_samples = sampler.clone();
+        let (last_samples, last_spans) = (sampler.clone(), tracer.clone());
+        let last_clock = Arc::clone(&self.clock);
         let notices: Notices = Arc::new(move |notice| {
             // What is told of an epoch comes after its letters.
             said.flush();
             // The last figures and records come before the last word.
             if let Notice::Closed(_) = &notice {
-                tell_news(&of_notices, last_samples.as_deref(), last());
+                let news = (last_samples.as_deref(), last_spans.as_deref());
+                tell_news(&of_notices, news, (last(), last_clock.now()));
             }
             of_notices.tell(&notice);
         });
@@ -324,16 +487,26 @@ impl Joined<'_> {
         teller.tell(&Notice::Opened(Ok(())));
         let no_thread = |error| RunError::System(format!("no thread for a host: {error}"));
         let (of_hearing, clock, heard_samples) = (teller.clone(), Arc::clone(&self.clock), sampler.clone());
+        let known = Known::of(self.graph, self.name);
+        let journals = self.journals.clone();
+        let shown_to = Arc::clone(&self.clock);
         let hearing = move || {
             loop {
-                while let Ok(order) = hear(&mut reader) {
-                    if let Order::Pong { number, now } = order {
-                        clock.heard(number, now);
-                        continue;
+                let why = loop {
+                    match hear(&mut reader, &known) {
+                        Ok(Order::Pong { number, now }) => clock.heard(number, now),
+                        Ok(Order::ShowSamples) => heard_samples.iter().for_each(|sampler| {
+                            sampler.show_from(shown_to.now());
+                        }),
+                        Ok(Order::Journals(orders)) => journals.iter().for_each(|follow| follow(&orders)),
+                        Ok(order) => {
+                            of_hearing.heard(&order);
+                            let _ = event_sender.send(HostEvent::Order(order));
+                        }
+                        Err(error) => break error,
                     }
-                    of_hearing.heard(&order);
-                    let _ = event_sender.send(HostEvent::Order(order));
-                }
+                };
+                tracing::debug!("{why}");
                 of_hearing.deserted();
                 // Another coordinator has another clock, and knows no records.
                 clock.forget();
@@ -349,12 +522,16 @@ impl Joined<'_> {
         std::thread::Builder::new().name("tm-orders".into()).spawn(hearing).map_err(no_thread)?;
         let (ended, of_thread) = (Arc::new(AtomicBool::new(false)), teller);
         let (until, flushed, asking) = (Arc::clone(&ended), Arc::clone(&letters), Arc::clone(&self.clock));
+        let stages = self.graph.slots.iter().filter(|slot| slot.worker == self.name);
+        let mut changes = Changes::of(stages.map(|slot| slot.instances.len()).sum());
         let telling = move || {
             while !until.load(Ordering::Acquire) {
                 flushed.flush();
                 asking.follow();
                 of_thread.tell(&Notice::Ping(asking.ask()));
-                tell_news(&of_thread, sampler.as_deref(), now());
+                let news = (sampler.as_deref(), tracer.as_deref());
+                let figures = changes.next(of_thread.listener_of_figures(), &now);
+                tell_news(&of_thread, news, (figures, asking.now()));
                 std::thread::park_timeout(FIGURES);
             }
         };

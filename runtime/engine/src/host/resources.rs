@@ -1,8 +1,11 @@
 //! What a host opens for the slots that are its own: readers, models and sinks, with what they count.
+use super::PreparedModels;
 use crate::alignment::{Groups, Seat};
 use crate::checkpoint::Past;
 use crate::clock::{Clock, Nanoseconds};
 use crate::context::StageContext;
+use crate::cut::{Role, StandIn};
+use crate::emulation::worker::StagePace;
 use crate::emulation::{Emulator, WireEnd};
 use crate::executor::{ExecutorFactory, ExecutorRequest, ModelExecutor};
 use crate::failure::{OnPanic, RunError, Suspects, operator_error};
@@ -18,10 +21,13 @@ use arrow_schema::SchemaRef;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use tidemill_operators::api::{BoundSink, BoundSource, CallOff, Computation, GroundTruth, MakeInstance};
+use tidemill_operators::api::{
+    BoundOperator, BoundSink, BoundSource, CallOff, Computation, GroundTruth, MakeInstance,
+};
 use tidemill_spec::batching::Batching;
 use tidemill_spec::plan::{PlanEdge, Stage};
 use tidemill_spec::routing::ClassTable;
+use tidemill_spec::workflow::WhenCut;
 
 /// A channel with what carries it.
 #[derive(Clone)]
@@ -35,6 +41,11 @@ pub(crate) struct Channel {
     /// The emulated wire that its frames come over where its sender is on another host.
     pub(crate) wire: Option<WireEnd>,
     pub(crate) metrics: Arc<EdgeMetrics>,
+    /// What happens while the way between its two hosts is cut; none where nothing is said, or both ends are here.
+    pub(crate) when_cut: Option<WhenCut>,
+    /// What it has to do with a stand-in, and with which, where that is on this host.
+    pub(crate) role: Role,
+    pub(crate) stand_in: Option<Arc<StandIn>>,
 }
 
 /// Starts an executor anew.
@@ -72,6 +83,8 @@ pub(crate) enum Work {
 pub(crate) struct InstancePlan {
     pub(crate) context: StageContext,
     pub(crate) work: Work,
+    /// Where it answers in place of a stage on the other side of an edge.
+    pub(crate) stand_in: Option<Arc<StandIn>>,
     pub(crate) ports: Vec<Port>,
     pub(crate) outputs: Vec<ChannelOut>,
 }
@@ -127,6 +140,33 @@ pub(crate) struct Opening<'a> {
     pub(crate) rows_before: &'a BTreeMap<String, u64>,
     /// Sinks that can are opened so that another process can continue them.
     pub(crate) is_durable: bool,
+    /// Models that are loaded already.
+    pub(crate) prepared: Option<&'a PreparedModels>,
+}
+
+/// What is asked of who starts the executor of a stage.
+pub(super) fn executor_request(
+    stage: &Stage,
+    operator: &BoundOperator,
+    clock: &Arc<dyn Clock>,
+    metrics: &StageMetrics,
+    pace: Option<Arc<StagePace>>,
+) -> ExecutorRequest {
+    ExecutorRequest {
+        stage: stage.clone(),
+        operator: operator.clone(),
+        clock: Arc::clone(clock),
+        processor: Arc::clone(&metrics.processor),
+        pace,
+    }
+}
+
+/// Starts the executor of a stage.
+pub(super) fn start_executor(
+    executors: &dyn ExecutorFactory,
+    request: &ExecutorRequest,
+) -> Result<Arc<dyn ModelExecutor>, RunError> {
+    executors.start(request).map_err(|error| operator_error(&request.operator.id, error))
 }
 
 /// What a host has opened.
@@ -138,6 +178,8 @@ pub(crate) struct Resources {
     pub(crate) sinks: BTreeMap<String, SharedSink>,
     /// End writes of sinks that wait for a reader.
     pub(crate) call_offs: Vec<CallOff>,
+    /// Stand-ins by the stage that they stand in for.
+    pub(crate) stand_ins: BTreeMap<String, Arc<StandIn>>,
 }
 
 impl Opening<'_> {
@@ -151,6 +193,14 @@ impl Opening<'_> {
         }
         for channel in &self.graph.channels {
             let edge = &self.program.plan.edges[channel.edge];
+            let is_here = |slot: usize| opened.slots[slot].is_some();
+            let is_between_hosts = is_here(channel.from_slot) != is_here(channel.to_slot);
+            let when_cut = self.program.when_cut(edge).filter(|_| is_between_hosts).cloned();
+            let stands_for = match channel.role {
+                Role::None => None,
+                Role::Asks => Some(&edge.to),
+                Role::Answers => Some(&edge.from),
+            };
             opened.channels.push(Channel {
                 name: channel.name.clone(),
                 from_slot: channel.from_slot,
@@ -159,6 +209,9 @@ impl Opening<'_> {
                 link: self.carrier(edge),
                 wire: self.emulator.and_then(|emulator| emulator.wire_end(edge)),
                 metrics: self.metrics.edge(edge),
+                when_cut,
+                role: channel.role,
+                stand_in: stands_for.and_then(|stage| opened.stand_ins.get(stage)).cloned(),
             });
         }
         Ok(opened)
@@ -204,7 +257,23 @@ impl Opening<'_> {
             suspects: Arc::new(Suspects::default()),
             on_panic: self.program.on_panic.get(&spec.operator).copied().unwrap_or_default(),
         };
-        Ok(InstancePlan { context, work, ports: spec.ports.clone(), outputs: spec.outputs.clone() })
+        let stand_in = self.stand_in(stage, opened);
+        Ok(InstancePlan { context, work, stand_in, ports: spec.ports.clone(), outputs: spec.outputs.clone() })
+    }
+
+    /// What a stage shares with the channels around it where it stands in for another one.
+    fn stand_in(&self, stage: &Stage, opened: &mut Resources) -> Option<Arc<StandIn>> {
+        let of = stage.stands_in_for.as_ref()?;
+        let asks = self.program.plan.edges.iter().filter(|edge| edge.to == *of);
+        let (edge, degrade) = asks.into_iter().find_map(|edge| match self.program.when_cut(edge) {
+            Some(WhenCut::Degrade(degrade)) => Some((edge, degrade)),
+            _ => None,
+        })?;
+        let after = Nanoseconds::try_from(degrade.after().0).unwrap_or(Nanoseconds::MAX);
+        let variant = stage.variant.clone().unwrap_or_default();
+        let stand_in = StandIn::new(after, of.clone(), variant, self.metrics.edge(edge));
+        opened.stand_ins.insert(of.clone(), Arc::clone(&stand_in));
+        Some(stand_in)
     }
 
     fn sink(&self, bound: &BoundSink, opened: &mut Resources) -> Result<Work, RunError> {
@@ -221,6 +290,10 @@ impl Opening<'_> {
                 SinkCell::continued(sink, past, before)
             }
             None => SinkCell::new(sink),
+        };
+        let cell = match self.is_durable && bound.durable.is_some() {
+            true => cell.with_marks().map_err(|error| operator_error(&bound.id, error))?,
+            false => cell,
         };
         let rows = cell.rows;
         let cell: SharedSink = Arc::new(Mutex::new(cell));
@@ -248,19 +321,17 @@ impl Opening<'_> {
             Computation::Stateless => Ok(Work::Stateless(Arc::clone(&bound.make))),
             Computation::Stateful => Ok(Work::Stateful(Arc::clone(&bound.make))),
             Computation::Inference => {
-                let request = ExecutorRequest {
-                    stage: stage.clone(),
-                    operator: bound.clone(),
-                    clock: Arc::clone(self.clock),
-                    processor: Arc::clone(&metrics.processor),
-                    pace: self.emulator.and_then(|emulator| emulator.pace(stage)),
-                };
+                let pace = self.emulator.and_then(|emulator| emulator.pace(stage));
+                // What was loaded before knows no emulation.
+                let prepared = self.prepared.filter(|_| pace.is_none());
+                let request = executor_request(stage, bound, self.clock, metrics, pace);
                 let factory = Arc::clone(self.executors);
-                let start: StartExecutor = Arc::new(move || {
-                    factory.start(&request).map_err(|error| operator_error(&request.operator.id, error))
-                });
+                let start: StartExecutor = Arc::new(move || start_executor(factory.as_ref(), &request));
                 let budget = stage.batching_budget.0 as Nanoseconds;
-                let executor = start()?;
+                let executor = match prepared.and_then(|prepared| prepared.take(instance)) {
+                    Some(executor) => executor,
+                    None => start()?,
+                };
                 metrics.device.get_or_init(|| executor.device().to_owned());
                 Ok(Work::Inference {
                     executor,

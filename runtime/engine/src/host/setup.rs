@@ -1,7 +1,8 @@
 //! From the beginning of a run to a host that can follow orders.
-use super::{Host, HostEvent, Notices, Opening, Resources, SlotPlan};
+use super::{Host, HostEvent, Notices, Opening, PreparedModels, Resources, SlotPlan};
 use crate::checkpoint::{Past, StagePast, decode};
 use crate::clock::{Clock, Nanoseconds};
+use crate::cut::Cuts;
 use crate::emulation::Emulator;
 use crate::executor::ExecutorFactory;
 use crate::failure::RunError;
@@ -15,6 +16,7 @@ use crate::report::SlotFacts;
 use crate::samples::Sampler;
 use crate::slot::SlotShared;
 use crate::store::{EpochLogs, SnapshotStore};
+use crate::traces::Tracer;
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
@@ -28,6 +30,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) letters: &'a Arc<Letters>,
     pub(crate) epochs: &'a Arc<EpochLogs>,
     pub(crate) sampler: Option<&'a Arc<Sampler>>,
+    pub(crate) tracer: Option<&'a Arc<Tracer>>,
     pub(crate) executors: &'a Arc<dyn ExecutorFactory>,
     pub(crate) emulator: Option<&'a Arc<Emulator>>,
     pub(crate) faults: Option<&'a Arc<dyn Faults>>,
@@ -35,6 +38,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) keep_epochs: bool,
     /// The run keeps checkpoints.
     pub(crate) is_durable: bool,
+    /// Models that are loaded already.
+    pub(crate) prepared: Option<&'a PreparedModels>,
+    /// Of a host that keeps more while its edges are cut.
+    pub(crate) cuts: Option<Arc<Cuts>>,
 }
 
 impl Setup<'_> {
@@ -59,6 +66,7 @@ impl Setup<'_> {
             past: past.as_ref(),
             rows_before: &beginning.rows_before,
             is_durable: self.is_durable,
+            prepared: self.prepared,
         };
         let resources = resources.open(is_own)?;
         let slots = self.slot_facts(&resources);
@@ -92,7 +100,7 @@ impl Setup<'_> {
                 snapshots.begin_with(&stage, epoch, state, calls.concat());
             }
             self.epochs.begin_with(past.sources);
-            self.letters.begin_at(past.letters.epoch);
+            self.letters.begin_with(&past.letters);
         }
         Ok(SlotShared {
             clock: Arc::clone(self.clock),
@@ -101,6 +109,7 @@ impl Setup<'_> {
                 rate: None,
                 start: beginning.started - beginning.elapsed_before,
                 tick: self.program.plan.tick.0 as Nanoseconds,
+                base: None,
                 records: beginning.records,
                 duration: beginning.duration,
             },
@@ -109,12 +118,14 @@ impl Setup<'_> {
             epochs: Arc::clone(self.epochs),
             letters: Arc::clone(self.letters),
             sampler: self.sampler.cloned(),
+            tracer: self.tracer.cloned(),
             stop: Arc::new(AtomicBool::new(false)),
             readers: Arc::new(ReaderPool::new()),
             keep_epochs: self.keep_epochs,
             recoverable: beginning.recoverable,
             faults: self.faults.cloned(),
             kept: Arc::new(AtomicU64::new(kept)),
+            cuts: self.cuts.clone(),
         })
     }
 }

@@ -1,19 +1,24 @@
 //! What a host tells its coordinator, and what it must be able to tell again to one that comes back.
 //!
 //! A host goes on while nobody listens. What a new coordinator must know is kept: the newest word on each slot, and the
-//! letters and cuts of epochs since the last checkpoint, which nothing else has.
+//! letters and cuts of epochs since the last checkpoint, within the bounds of [`Kept`].
+use super::kept::Kept;
+use super::outbox::{Bounds, Newest, Outbox};
 use crate::clock::{Clock, Nanoseconds};
 use crate::failure::RunError;
-use crate::frame::Epoch;
 use crate::graph::ChannelId;
 use crate::letters::LetterWriter;
-use crate::protocol::{Hello, Notice, Order, Standing, StandingSlot, remember};
+use crate::protocol::{Hello, NotTold, Notice, Order, Standing, StandingSlot, remember};
 use crate::store::{EpochEntry, EpochWriter};
 use crate::wire;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidemill_link::remote::{Address, MessageWriter};
+use tidemill_link::remote::{Address, MAX_MESSAGE, MessageWriter};
 use tidemill_operators::api::{DeadLetter, OperatorError};
+
+/// What is kept is told in so many rounds, each with what was said during the one before; whoever says more than a connection takes is
+/// not waited for any longer.
+const ROUNDS: usize = 8;
 
 /// Newest incarnations met at the other ends of channels.
 pub(crate) type Met = Arc<Mutex<BTreeMap<ChannelId, u32>>>;
@@ -30,32 +35,71 @@ pub(super) struct Facts {
 }
 
 struct State {
-    writer: Option<MessageWriter>,
-    /// Of runs that can be taken over; by epoch, `None`: needed to the end.
-    kept: Option<Vec<(Option<Epoch>, Notice)>>,
+    /// To a coordinator that listens.
+    outbox: Option<Arc<Outbox>>,
+    /// Of runs that can be taken over: what must be told again.
+    kept: Option<Kept>,
+    /// Spans of traced records that nobody was told.
+    lost_spans: u64,
     slots: BTreeMap<usize, StandingSlot>,
     /// When the run began, where that was told after the host had joined.
     started: Option<Nanoseconds>,
     /// What came of closing the sinks.
     closed: Option<Result<(), RunError>>,
+    /// Counts those who listened.
+    listeners: u64,
 }
 
-/// Tells the coordinator; any thread may.
+/// Tells the coordinator; any thread may. Nobody waits for the coordinator to read, unless very much waits already
+/// ([`Outbox`]).
 #[derive(Clone)]
 pub(super) struct Teller(Arc<Mutex<State>>);
 
-pub(super) fn say(writer: &MessageWriter, notice: &Notice) -> Result<(), RunError> {
+/// As bytes that a message can have.
+fn message(notice: &Notice) -> Result<Vec<u8>, RunError> {
     let bytes = wire::encode(notice).map_err(RunError::System)?;
+    if bytes.len() > MAX_MESSAGE {
+        return Err(RunError::System(format!(
+            "what a worker says has {} bytes, and {MAX_MESSAGE} are the most: its state is too large for a process of its own; give its \
+             stages to more workers, or run in one process",
+            bytes.len()
+        )));
+    }
+    Ok(bytes)
+}
+
+fn send(writer: &MessageWriter, bytes: &[u8]) -> Result<(), RunError> {
     let lost = |error| RunError::System(format!("the coordinator of the run is gone: {error}"));
-    writer.send(&bytes).map_err(lost)
+    writer.send(bytes).map_err(lost)
+}
+
+/// Says something and waits until the system has taken it: for a host that has not begun.
+pub(super) fn say(writer: &MessageWriter, notice: &Notice) -> Result<(), RunError> {
+    send(writer, &message(notice)?)
+}
+
+/// What of a notice only the newest counts.
+fn newest(notice: &Notice) -> Option<Newest> {
+    match notice {
+        Notice::Ping(_) => Some(Newest::Ping),
+        Notice::Figures(_) => Some(Newest::Figures),
+        Notice::Part { .. } => Some(Newest::Part),
+        Notice::Durable { slot, .. } => Some(Newest::Durable(*slot)),
+        _ => None,
+    }
 }
 
 impl Teller {
     /// Keeps what must be told again if `keeps`.
-    pub(super) fn new(writer: MessageWriter, keeps: bool) -> Self {
-        let kept = keeps.then(Vec::new);
-        let state = State { writer: Some(writer), kept, slots: BTreeMap::new(), started: None, closed: None };
-        Self(Arc::new(Mutex::new(state)))
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub(super) fn new(writer: MessageWriter, keeps: bool) -> Result<Self, RunError> {
+        let kept = keeps.then(Kept::default);
+        let outbox = Some(Arc::new(Outbox::new(writer, Bounds::default())?));
+        let (slots, lost_spans) = (BTreeMap::new(), 0);
+        let state = State { outbox, kept, lost_spans, slots, started: None, closed: None, listeners: 1 };
+        Ok(Self(Arc::new(Mutex::new(state))))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -64,13 +108,39 @@ impl Teller {
 
     /// Tells, and remembers what counts. That nobody listens is found by who hears.
     pub(super) fn tell(&self, notice: &Notice) {
-        let mut state = self.lock();
-        state.remember(notice);
-        if let Some(writer) = &state.writer
-            && let Err(error) = say(writer, notice)
-        {
-            tracing::debug!("{error}");
+        let bytes = match (message(notice), notice) {
+            (Ok(bytes), _) => bytes,
+            // Who waits for it must know that it does not come.
+            (Err(error), Notice::Part { number, part: Ok(_) }) => {
+                return self.tell(&Notice::Part { number: *number, part: Err(error.to_string()) });
+            }
+            (Err(error), _) => return tracing::error!("{error}"),
+        };
+        let bytes = Arc::new(bytes);
+        let outbox = {
+            let mut state = self.lock();
+            state.remember(notice, &bytes);
+            state.outbox.clone()
+        };
+        // Not under the lock: it may have to wait.
+        let is_taken = outbox.is_some_and(|outbox| outbox.push(newest(notice), bytes));
+        match notice {
+            Notice::Spans(spans) if !is_taken => self.lock().lost_spans += spans.len() as u64,
+            Notice::NotTold(not_told) if !is_taken => self.lock().lost_spans += not_told.spans,
+            _ => {}
         }
+    }
+
+    /// Whether somebody listens.
+    pub(super) fn is_heard(&self) -> bool {
+        self.lock().outbox.is_some()
+    }
+
+    /// Who listens, and has taken all figures that were told; none: nobody, or figures still wait.
+    pub(super) fn listener_of_figures(&self) -> Option<u64> {
+        let state = self.lock();
+        let outbox = state.outbox.as_ref().filter(|outbox| !outbox.waits(Newest::Figures));
+        outbox.map(|_| state.listeners)
     }
 
     /// An order was heard.
@@ -85,7 +155,7 @@ impl Teller {
             Order::Started { at, .. } => state.started = Some(*at),
             Order::KeepFrom(epoch) => {
                 if let Some(kept) = &mut state.kept {
-                    kept.retain(|(of, _)| of.is_none_or(|of| of >= *epoch));
+                    kept.forget_before(*epoch);
                 }
             }
             _ => {}
@@ -99,8 +169,18 @@ impl Teller {
 
     /// Nobody listens.
     pub(super) fn deserted(&self) {
-        if let Some(writer) = self.lock().writer.take() {
-            writer.close();
+        let outbox = self.lock().outbox.take();
+        if let Some(outbox) = outbox {
+            outbox.close();
+        }
+    }
+
+    /// Nothing more will be said: waits until what was said has left.
+    pub(super) fn finish(&self) {
+        let outbox = self.lock().outbox.take();
+        if let Some(outbox) = outbox {
+            outbox.flush();
+            outbox.close();
         }
     }
 
@@ -109,10 +189,32 @@ impl Teller {
     /// # Errors
     /// The connection is lost.
     pub(super) fn stand(&self, writer: MessageWriter, facts: &Facts) -> Result<(), RunError> {
-        let mut state = self.lock();
-        for (_, notice) in state.kept.iter().flatten() {
-            say(&writer, notice)?;
+        let mut told = 0;
+        for round in 1.. {
+            let state = self.lock();
+            let more = state.kept.as_ref().map(|kept| kept.after(told)).unwrap_or_default();
+            if more.is_empty() || round == ROUNDS {
+                let rest = more.into_iter().map(|(_, message)| message);
+                return self.listened_to(state, writer, rest.collect(), facts);
+            }
+            drop(state);
+            // Whoever says something meanwhile is not held up: it is kept, and told in the next round.
+            for (number, message) in more {
+                send(&writer, &message)?;
+                told = number;
+            }
         }
+        Ok(())
+    }
+
+    /// All that was kept is told but the rest: says that and how this host stands, and goes on from there.
+    fn listened_to(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        writer: MessageWriter,
+        mut rest: Vec<Arc<Vec<u8>>>,
+        facts: &Facts,
+    ) -> Result<(), RunError> {
         let met = facts.met.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let standing = Standing {
             started: state.started.unwrap_or(facts.started),
@@ -124,38 +226,38 @@ impl Teller {
         };
         let hello =
             Hello { graph: facts.graph, address: facts.address.clone(), standing: Some(Box::new(standing)) };
-        say(&writer, &Notice::Hello(hello))?;
-        state.writer = Some(writer);
+        let letters = state.kept.as_mut().map_or(0, Kept::take_lost);
+        let not_told = NotTold { letters, spans: std::mem::take(&mut state.lost_spans) };
+        if not_told != NotTold::default() {
+            rest.push(Arc::new(message(&Notice::NotTold(not_told))?));
+        }
+        rest.push(Arc::new(message(&Notice::Hello(hello))?));
+        state.outbox = Some(Arc::new(Outbox::beginning_with(writer, Bounds::default(), rest)?));
+        state.listeners += 1;
         Ok(())
     }
 }
 
 impl State {
-    fn remember(&mut self, notice: &Notice) {
+    fn remember(&mut self, notice: &Notice, message: &Arc<Vec<u8>>) {
         remember(&mut self.slots, notice);
-        match notice {
-            Notice::Closed(closed) => self.closed = Some(closed.clone()),
-            Notice::Letter { epoch, .. } => self.keep(Some(*epoch), notice),
-            Notice::Epoch { entry: EpochEntry::Cut { epoch, .. }, .. } => self.keep(Some(*epoch), notice),
-            Notice::Epoch { .. } => self.keep(None, notice),
+        let is_heard = self.outbox.is_some();
+        match (notice, &mut self.kept) {
+            (Notice::Closed(closed), _) => self.closed = Some(closed.clone()),
+            (Notice::Letter { epoch, .. }, Some(kept)) => kept.letter(*epoch, message, is_heard),
+            (Notice::Epoch { source, entry }, Some(kept)) => kept.epoch(source, entry, message),
             _ => {}
-        }
-    }
-
-    fn keep(&mut self, epoch: Option<Epoch>, notice: &Notice) {
-        if let Some(kept) = &mut self.kept {
-            kept.push((epoch, notice.clone()));
         }
     }
 }
 
 impl LetterWriter for Teller {
-    fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: Epoch) -> Result<(), OperatorError> {
+    fn write(&mut self, operator: &str, letter: &DeadLetter, epoch: u64) -> Result<(), OperatorError> {
         self.tell(&Notice::Letter { operator: operator.to_owned(), epoch, letter: letter.clone() });
         Ok(())
     }
 
-    fn commit(&mut self, _epoch: Epoch) -> Result<(), OperatorError> {
+    fn commit(&mut self, _epoch: u64) -> Result<(), OperatorError> {
         Ok(())
     }
 
@@ -167,5 +269,160 @@ impl LetterWriter for Teller {
 impl EpochWriter for Teller {
     fn write(&mut self, source: &str, entry: &EpochEntry) {
         self.tell(&Notice::Epoch { source: source.to_owned(), entry: entry.clone() });
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::clock::WallClock;
+    use crate::frame::Epoch;
+    use crate::protocol::Part;
+    use crate::store::Cut;
+    use std::sync::mpsc::channel;
+    use tidemill_link::remote::{Greeting, Listener, MessageReader, Purpose, Security, dial};
+    use tidemill_operators::api::SourcePosition;
+
+    /// What a host writes to, and what its coordinator reads.
+    pub(in crate::host) fn connection() -> (MessageWriter, MessageReader) {
+        let security = Security::none();
+        let greeting =
+            Greeting { run: 7, plan_version: 0, purpose: Purpose::Control { host: "edge".to_owned() } };
+        let listener =
+            Listener::bind(&Address::Tcp("127.0.0.1:0".to_owned()), &security).expect("nothing fails here");
+        let (sender, incoming) = channel();
+        let own = greeting.clone();
+        let accept = move |incoming: tidemill_link::remote::Incoming| {
+            let _ = sender.send(
+                incoming
+                    .accept(&own)
+                    .map(|connection| connection.into_messages().expect("nothing fails here").1),
+            );
+        };
+        let serving = listener.serve(accept).expect("nothing fails here");
+        let patience = std::time::Duration::from_secs(50);
+        let (writer, _) = dial(serving.address(), &security, &greeting, patience)
+            .expect("nothing fails here")
+            .into_messages()
+            .expect("works");
+        (writer, incoming.recv_timeout(patience).expect("nothing fails here").expect("works"))
+    }
+
+    fn cut(epoch: Epoch) -> EpochEntry {
+        let position = SourcePosition(format!("{{\"row\": {epoch}}}"));
+        EpochEntry::Cut { epoch, cut: Cut { position, skip: 0, sequence: epoch, newest: 0, watermark: 0 } }
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            graph: 5,
+            address: None,
+            started: 1,
+            elapsed_before: 0,
+            clock: Arc::new(WallClock::new()),
+            met: Met::default(),
+        }
+    }
+
+    fn hear(reader: &mut MessageReader) -> Notice {
+        wire::decode(&reader.receive().expect("nothing fails here")).expect("works")
+    }
+
+    /// A part of a checkpoint that is more than the system takes of a peer who reads nothing: sources go on.
+    #[test]
+    fn a_coordinator_that_does_not_read_a_part_holds_up_no_source() {
+        let (writer, mut reader) = connection();
+        let mut teller = Teller::new(writer, true).expect("nothing fails here");
+        let mut part = Part::default();
+        let change = crate::checkpoint::StageChange {
+            snapshot: Some((3, Arc::new(vec![9; 64 << 20]))),
+            calls: Vec::new(),
+            from: 3,
+            upto: 3,
+        };
+        part.stages.insert("join".into(), change);
+        teller.tell(&Notice::Part { number: 1, part: Ok(Some(part)) });
+        for epoch in 0..5000 {
+            EpochWriter::write(&mut teller, "s", &cut(epoch));
+        }
+        // All of them came back, and nobody has read a byte.
+        assert_eq!(teller.lock().kept.as_ref().map(Kept::len), Some(5000));
+        assert!(matches!(hear(&mut reader), Notice::Part { number: 1, part: Ok(Some(_)) }));
+        for expected in 0..5000 {
+            let heard = hear(&mut reader);
+            assert!(
+                matches!(&heard, Notice::Epoch { entry: EpochEntry::Cut { epoch, .. }, .. } if *epoch == expected),
+                "{heard:?}"
+            );
+        }
+        teller.finish();
+    }
+
+    /// Another coordinator is told all that was kept, in order, then how the host stands, then what is new.
+    #[test]
+    fn another_coordinator_is_told_everything_again_while_sources_go_on() {
+        let (writer, reader) = connection();
+        let teller = Teller::new(writer, true).expect("nothing fails here");
+        drop(reader);
+        teller.deserted();
+        let mut source = teller.clone();
+        let writing = std::thread::spawn(move || {
+            (0..20_000).for_each(|epoch| EpochWriter::write(&mut source, "s", &cut(epoch)));
+        });
+        let (writer, mut reader) = connection();
+        let (standing, of_thread) = (teller.clone(), facts());
+        let standing = std::thread::spawn(move || standing.stand(writer, &of_thread));
+        let (mut epochs, mut hellos) = (Vec::new(), 0);
+        while epochs.len() < 20_000 || hellos == 0 {
+            match hear(&mut reader) {
+                Notice::Epoch { entry: EpochEntry::Cut { epoch, .. }, .. } => epochs.push(epoch),
+                Notice::Hello(hello) if hello.standing.is_some() => hellos += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(epochs, (0..20_000).collect::<Vec<_>>());
+        assert_eq!(hellos, 1);
+        standing.join().expect("nothing fails here").expect("works");
+        writing.join().expect("nothing fails here");
+    }
+
+    /// While nobody listens, more letters come than are kept, and spans, which are not kept at all.
+    #[test]
+    fn another_coordinator_is_told_how_much_it_is_not_told() {
+        let (writer, reader) = connection();
+        let mut teller = Teller::new(writer, true).expect("nothing fails here");
+        drop(reader);
+        teller.deserted();
+        let letter = DeadLetter {
+            id: None,
+            time: None,
+            reason: "bad_value".into(),
+            detail: "x".repeat(1 << 20),
+            values: tidemill_operators::values::Values::new(),
+        };
+        for _ in 0..20 {
+            LetterWriter::write(&mut teller, "f", &letter, 3).expect("nothing fails here");
+        }
+        let spans = crate::protocol::examples::notices()
+            .into_iter()
+            .find(|notice| matches!(notice, Notice::Spans(_)));
+        teller.tell(&spans.expect("is among them"));
+        let (mut told, mut letters) = (Vec::new(), 0);
+        let (writer, mut reader) = connection();
+        let (standing, of_thread) = (teller.clone(), facts());
+        let standing = std::thread::spawn(move || standing.stand(writer, &of_thread));
+        loop {
+            match hear(&mut reader) {
+                Notice::Letter { .. } => letters += 1,
+                Notice::NotTold(not_told) => told.push(not_told),
+                Notice::Hello(_) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        standing.join().expect("no panic").expect("nothing fails here");
+        let lost = 20 - letters;
+        assert!((1..20).contains(&lost), "{letters} came");
+        assert_eq!(told, [NotTold { letters: lost, spans: 1 }]);
+        teller.finish();
     }
 }

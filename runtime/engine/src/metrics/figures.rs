@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tidemill_operators::track_truth::TrackMeasures;
 use tidemill_spec::publication::Publication;
 
 type Reasons = BTreeMap<String, u64>;
@@ -17,6 +18,9 @@ type Reasons = BTreeMap<String, u64>;
 /// Of all stages, edges, sinks and slots of a host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
+    /// What is not in them is as it was told before: of a host with many stages few change from one time to the next.
+    #[serde(default)]
+    is_part: bool,
     stages: BTreeMap<String, StageFigures>,
     edges: Vec<(Edge, EdgeFigures)>,
     sinks: BTreeMap<String, SinkFigures>,
@@ -69,6 +73,8 @@ struct StageFigures {
     dead_letters: Reasons,
     state_bytes: u64,
     schedule_lag: i64,
+    behind: i64,
+    waiting: u64,
     restarts: u64,
     processor: u64,
     copies_added: u64,
@@ -83,6 +89,19 @@ struct EdgeFigures {
     bytes: u64,
     drops: Reasons,
     transfer: Histogram,
+    waiting: u64,
+    cut: u64,
+    delivers: u64,
+    buffered: u64,
+    cut_since: i64,
+    cuts: u64,
+    cut_nanoseconds: u64,
+    #[serde(default)]
+    degraded: u64,
+    #[serde(default)]
+    answered_here: u64,
+    #[serde(default)]
+    answered_there: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -96,6 +115,8 @@ struct SinkFigures {
     committed: u64,
     scored: u64,
     correct: u64,
+    independent: u64,
+    tracks: Option<TrackMeasures>,
     without_truth: u64,
     closed: bool,
 }
@@ -127,7 +148,8 @@ fn set(counter: &AtomicU64, value: u64) {
 
 fn add_reasons(to: &mut Reasons, more: &Reasons) {
     for (reason, n) in more {
-        *to.entry(reason.clone()).or_default() += n;
+        let sum = to.entry(reason.clone()).or_default();
+        *sum = sum.saturating_add(*n);
     }
 }
 
@@ -139,6 +161,7 @@ impl Figures {
         let edges = metrics.edges.iter().filter(|((from, to, _), _)| is_own(from, to));
         let sinks = metrics.sinks.iter().filter(|(id, _)| own.sinks.contains(*id));
         Self {
+            is_part: false,
             stages: stages.map(|(id, stage)| (id.clone(), StageFigures::of(stage))).collect(),
             edges: edges.map(|(key, edge)| (key.clone(), EdgeFigures::of(edge))).collect(),
             sinks: sinks.map(|(id, sink)| (id.clone(), SinkFigures::of(sink))).collect(),
@@ -153,22 +176,67 @@ impl Figures {
         Self { emulation, clock: Some(clock), ..self }
     }
 
-    /// Adds what a former process of the same host has counted.
-    pub(crate) fn add(&mut self, before: &Self) {
-        for (id, stage) in &before.stages {
-            self.stages.entry(id.clone()).or_default().add(stage);
+    /// What of them is not as it was before.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        self.is_part = true;
+        self.stages.retain(|id, stage| before.stages.get(id) != Some(stage));
+        let edges: BTreeMap<&Edge, &EdgeFigures> =
+            before.edges.iter().map(|(key, edge)| (key, edge)).collect();
+        self.edges.retain(|(key, edge)| edges.get(key).is_none_or(|before| *before != edge));
+        self.sinks.retain(|id, sink| before.sinks.get(id) != Some(sink));
+        self.slots.retain(|slot, processor| before.slots.get(slot) != Some(processor));
+        self
+    }
+
+    /// Takes what was told next.
+    pub(crate) fn take(&mut self, next: Self) {
+        if !next.is_part {
+            *self = next;
+            return;
         }
-        for (key, edge) in &before.edges {
-            match self.edges.iter_mut().find(|(other, _)| other == key) {
-                Some((_, own)) => own.add(edge),
-                None => self.edges.push((key.clone(), edge.clone())),
+        self.stages.extend(next.stages);
+        let mut edges: BTreeMap<Edge, EdgeFigures> = std::mem::take(&mut self.edges).into_iter().collect();
+        edges.extend(next.edges);
+        self.edges = edges.into_iter().collect();
+        self.sinks.extend(next.sinks);
+        self.slots.extend(next.slots);
+        (self.emulation, self.clock) =
+            (next.emulation.or(self.emulation.take()), next.clock.or(self.clock.take()));
+    }
+
+    /// Whether they can be what a host has counted: nothing in them leads out of what is counted with.
+    pub(crate) fn is_sound(&self) -> bool {
+        let stages = self.stages.values().flat_map(|stage| [&stage.queue, &stage.compute]);
+        let edges = self.edges.iter().map(|(_, edge)| &edge.transfer);
+        let sinks = self.sinks.values().flat_map(|sink| [&sink.latency, &sink.arrival]);
+        stages.chain(edges).chain(sinks).all(Histogram::is_sound)
+    }
+
+    /// Adds what a former process of the same host has counted; where they are a part, of what is in it.
+    pub(crate) fn add(&mut self, before: &Self) {
+        let is_all = !self.is_part;
+        for (id, stage) in &before.stages {
+            if is_all || self.stages.contains_key(id) {
+                self.stages.entry(id.clone()).or_default().add(stage);
             }
         }
+        let mut edges: BTreeMap<Edge, EdgeFigures> = std::mem::take(&mut self.edges).into_iter().collect();
+        for (key, edge) in &before.edges {
+            if is_all || edges.contains_key(key) {
+                edges.entry(key.clone()).or_default().add(edge);
+            }
+        }
+        self.edges = edges.into_iter().collect();
         for (id, sink) in &before.sinks {
-            self.sinks.entry(id.clone()).or_default().add(sink);
+            if is_all || self.sinks.contains_key(id) {
+                self.sinks.entry(id.clone()).or_default().add(sink);
+            }
         }
         for (slot, processor) in &before.slots {
-            *self.slots.entry(slot.clone()).or_default() += processor;
+            if is_all || self.slots.contains_key(slot) {
+                let sum = self.slots.entry(slot.clone()).or_default();
+                *sum = sum.saturating_add(*processor);
+            }
         }
         if let Some(before) = &before.emulation {
             self.emulation.get_or_insert_default().add(before);
@@ -215,6 +283,8 @@ impl StageFigures {
             dead_letters: stage.dead_letters.counts(),
             state_bytes: get(&stage.state_bytes),
             schedule_lag: stage.schedule_lag.load(Ordering::Relaxed),
+            behind: stage.behind.load(Ordering::Relaxed),
+            waiting: stage.waiting.get(),
             restarts: get(&stage.restarts),
             processor: stage.processor.nanoseconds(),
             copies_added: get(&stage.copies_added),
@@ -224,21 +294,24 @@ impl StageFigures {
     }
 
     fn add(&mut self, before: &Self) {
-        self.records_in += before.records_in;
-        self.records_out += before.records_out;
-        self.batches += before.batches;
+        self.records_in = self.records_in.saturating_add(before.records_in);
+        self.records_out = self.records_out.saturating_add(before.records_out);
+        self.batches = self.batches.saturating_add(before.batches);
         self.batch_sizes.resize(BatchSizes::BOUNDS.len() + 1, 0);
-        self.batch_sizes.iter_mut().zip(&before.batch_sizes).for_each(|(own, more)| *own += more);
-        self.batch_records += before.batch_records;
+        self.batch_sizes
+            .iter_mut()
+            .zip(&before.batch_sizes)
+            .for_each(|(own, more)| *own = own.saturating_add(*more));
+        self.batch_records = self.batch_records.saturating_add(before.batch_records);
         self.queue.add_all(&before.queue);
         self.compute.add_all(&before.compute);
         add_reasons(&mut self.drops, &before.drops);
         add_reasons(&mut self.notes, &before.notes);
         add_reasons(&mut self.dead_letters, &before.dead_letters);
         self.schedule_lag = self.schedule_lag.max(before.schedule_lag);
-        self.restarts += before.restarts;
-        self.processor += before.processor;
-        self.copies_added += before.copies_added;
+        self.restarts = self.restarts.saturating_add(before.restarts);
+        self.processor = self.processor.saturating_add(before.processor);
+        self.copies_added = self.copies_added.saturating_add(before.copies_added);
     }
 
     fn show(self, stage: &StageMetrics) {
@@ -254,6 +327,8 @@ impl StageFigures {
         stage.dead_letters.set(self.dead_letters);
         set(&stage.state_bytes, self.state_bytes);
         stage.schedule_lag.store(self.schedule_lag, Ordering::Relaxed);
+        stage.behind.store(self.behind, Ordering::Relaxed);
+        stage.waiting.set(i64::try_from(self.waiting).unwrap_or(i64::MAX));
         set(&stage.restarts, self.restarts);
         stage.processor.set(Duration::from_nanos(self.processor));
         set(&stage.copies_added, self.copies_added);
@@ -271,12 +346,26 @@ impl EdgeFigures {
             bytes: get(&edge.bytes),
             drops: edge.drops.counts(),
             transfer: edge.transfer.histogram(),
+            waiting: edge.waiting.get(),
+            cut: edge.cut.get(),
+            delivers: edge.delivers.get(),
+            buffered: edge.buffered.get(),
+            cut_since: edge.cut_since.load(Ordering::Relaxed),
+            cuts: get(&edge.cuts),
+            cut_nanoseconds: get(&edge.cut_nanoseconds),
+            degraded: edge.degraded.get(),
+            answered_here: get(&edge.answered_here),
+            answered_there: get(&edge.answered_there),
         }
     }
 
     fn add(&mut self, before: &Self) {
-        self.records += before.records;
-        self.bytes += before.bytes;
+        self.records = self.records.saturating_add(before.records);
+        self.bytes = self.bytes.saturating_add(before.bytes);
+        self.cuts = self.cuts.saturating_add(before.cuts);
+        self.cut_nanoseconds = self.cut_nanoseconds.saturating_add(before.cut_nanoseconds);
+        self.answered_here = self.answered_here.saturating_add(before.answered_here);
+        self.answered_there = self.answered_there.saturating_add(before.answered_there);
         add_reasons(&mut self.drops, &before.drops);
         self.transfer.add_all(&before.transfer);
     }
@@ -286,6 +375,17 @@ impl EdgeFigures {
             set(&edge.records, self.records);
             set(&edge.bytes, self.bytes);
             edge.drops.set(self.drops);
+            let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+            edge.waiting.set(signed(self.waiting));
+            edge.cut.set(signed(self.cut));
+            edge.delivers.set(signed(self.delivers));
+            edge.buffered.set(signed(self.buffered));
+            edge.cut_since.store(self.cut_since, Ordering::Relaxed);
+            set(&edge.cuts, self.cuts);
+            set(&edge.cut_nanoseconds, self.cut_nanoseconds);
+            edge.degraded.set(signed(self.degraded));
+            set(&edge.answered_here, self.answered_here);
+            set(&edge.answered_there, self.answered_there);
         }
         if receives {
             edge.transfer.set(self.transfer);
@@ -305,6 +405,8 @@ impl SinkFigures {
             committed: get(&sink.committed),
             scored: get(&sink.scored),
             correct: get(&sink.correct),
+            independent: get(&sink.independent),
+            tracks: sink.tracks.get().copied(),
             without_truth: get(&sink.without_truth),
             closed: sink.closed.load(Ordering::Relaxed),
         }
@@ -312,7 +414,7 @@ impl SinkFigures {
 
     /// The rows that a former process committed and that still hold are counted by the one that continues.
     fn add(&mut self, before: &Self) {
-        self.records += before.records;
+        self.records = self.records.saturating_add(before.records);
         self.latency.add_all(&before.latency);
         self.arrival.add_all(&before.arrival);
         self.publication = self.publication.or(before.publication);
@@ -320,9 +422,10 @@ impl SinkFigures {
             self.first_arrival = before.first_arrival;
         }
         self.last_arrival = self.last_arrival.max(before.last_arrival);
-        self.scored += before.scored;
-        self.correct += before.correct;
-        self.without_truth += before.without_truth;
+        self.scored = self.scored.saturating_add(before.scored);
+        self.correct = self.correct.saturating_add(before.correct);
+        self.independent = self.independent.saturating_add(before.independent);
+        self.without_truth = self.without_truth.saturating_add(before.without_truth);
     }
 
     fn show(self, sink: &SinkMetrics) {
@@ -337,6 +440,10 @@ impl SinkFigures {
         set(&sink.committed, self.committed);
         set(&sink.scored, self.scored);
         set(&sink.correct, self.correct);
+        set(&sink.independent, self.independent);
+        if let Some(tracks) = self.tracks {
+            let _ = sink.tracks.set(tracks); // known already: it stays the same
+        }
         set(&sink.without_truth, self.without_truth);
         sink.closed.store(self.closed, Ordering::Release);
     }
@@ -372,6 +479,46 @@ mod tests {
             set(&sink.records, n);
             set(&sink.committed, n);
             sink.latency.record(1_000_000, n);
+        }
+    }
+
+    /// Told in parts, also when the process before had counted something, it is what it would be if all were told each time.
+    #[test]
+    fn what_has_changed_is_as_good_as_all() {
+        let own = Own {
+            stages: ["a".to_owned(), "b".to_owned()].into(),
+            sinks: ["out".to_owned()].into(),
+            ..Own::default()
+        };
+        let (former, counted, shown) = (table(), table(), table());
+        fill(&former, 3);
+        let before = Figures::of(&former, &[], &own);
+        let mut held = Figures::default();
+        let mut told: Option<Figures> = None;
+        for n in 1..5 {
+            let only = if n % 2 == 0 { "a" } else { "b" };
+            counted.stages[only].queue.record(n * 1_000_000, 2);
+            set(&counted.stages[only].records_in, n as u64);
+            if n == 3 {
+                set(&counted.edges[&("a".into(), "b".into(), 0)].records, 7);
+            }
+            let now = Figures::of(&counted, &[], &own);
+            let message = match &told {
+                Some(told) => now.clone().since(told),
+                None => now.clone(),
+            };
+            assert!(n == 1 || (message.stages.len() == 1 && message.sinks.is_empty()));
+            told = Some(now.clone());
+            let mut parts = message.clone();
+            held.take(message);
+            assert_eq!(held, Figures { is_part: false, ..now.clone() });
+            parts.add(&before);
+            parts.show(&shown, &[], &own);
+            let mut all = now;
+            all.add(&before);
+            let expected = table();
+            all.show(&expected, &[], &own);
+            assert_eq!(Figures::of(&shown, &[], &own), Figures::of(&expected, &[], &own), "after {n}");
         }
     }
 

@@ -2,31 +2,29 @@
 //! has not acknowledged as durable, and sends it again to a restarted receiver.
 //!
 //! The channel outlives its timely operator: a receiver may be restarted after this dataflow has ended.
+mod connection;
+
+use self::connection::{Connection, View};
 use super::{Emit, Node};
 use crate::context::{Account, CREDIT_WINDOW, SlotContext};
+use crate::cut::{Cuts, EpochRanges, Hold, KeptRecords, Next, StandIn};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Content, Control, Epoch, Frame, Header, WatermarkStep};
 use crate::freshness::FreshnessQueue;
+use crate::graph::ChannelId;
 use crate::link::{LinkError, LinkSender};
 use crate::metrics::{EdgeMetrics, count};
 use crate::watermark::Track;
 use arrow_array::RecordBatch;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidemill_operators::record::batch_bytes;
+use tidemill_spec::workflow::WhenCut;
 
 /// Credit that every data frame costs beside its records: about what its header, schema and padding take.
 const FRAME_COST: usize = 2 << 10;
-
-struct Kept {
-    epoch: Epoch,
-    batch: RecordBatch,
-    bytes: usize,
-    since: i64,
-}
 
 /// The sending end of a channel.
 pub(crate) struct Egress {
@@ -39,11 +37,19 @@ pub(crate) struct Egress {
     link: Option<Box<dyn LinkSender>>,
     /// The receiver has said from where it wants data.
     resumed: bool,
+    /// The receiver has ended well, and nobody has come for it.
+    has_finished: bool,
     queue: FreshnessQueue,
     /// Sent or about to be sent again, not yet durable behind the receiver.
-    kept: VecDeque<Kept>,
-    /// Next of `kept` to send; its length when all are sent.
-    cursor: usize,
+    kept: KeptRecords,
+    /// Where the workflow says what happens while the way to the receiver is cut.
+    connection: Option<Connection>,
+    /// What the receiver says that stages behind it keep, and what is kept in all; see [`Hold`].
+    told: Hold,
+    hold: Hold,
+    cuts: Option<Arc<Cuts>>,
+    /// Schedules its timely operator.
+    node: usize,
     resume_at: Epoch,
     credit: i64,
     sequence: u64,
@@ -52,6 +58,51 @@ pub(crate) struct Egress {
     /// Frontier that the receiver was announced; none yet: nothing.
     announced: Option<Epoch>,
     durable: Epoch,
+    /// Records in the queue, and how many of them were told.
+    waiting: (i64, i64),
+    /// Epochs of which the receiver gets no more records: somebody else answers them.
+    elsewhere: Elsewhere,
+}
+
+/// From where an egress knows what its receiver is not to answer.
+pub(crate) enum Elsewhere {
+    /// There is no such thing.
+    Nothing,
+    /// The stand-in of the receiver takes them. With the number of the channel, and what was known of it last.
+    StandIn { stand_in: Arc<StandIn>, channel: ChannelId, known: EpochRanges, seen: u64 },
+    /// It was told so itself.
+    Told(Rc<RefCell<EpochRanges>>),
+}
+
+impl Elsewhere {
+    pub(crate) fn of(stand_in: Arc<StandIn>, channel: ChannelId) -> Self {
+        Self::StandIn { stand_in, channel, known: EpochRanges::default(), seen: 0 }
+    }
+
+    /// What of it lies in `from..until`.
+    fn within(&self, from: Epoch, until: Epoch) -> Vec<(Epoch, Epoch)> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::StandIn { known, .. } => known.within(from, until).collect(),
+            Self::Told(told) => told.borrow().within(from, until).collect(),
+        }
+    }
+
+    /// Whether the records of an epoch are not to be sent.
+    fn is_left_out(&self, epoch: Epoch) -> bool {
+        matches!(self, Self::StandIn { known, .. } if known.contains(epoch))
+    }
+}
+
+impl Drop for Egress {
+    fn drop(&mut self) {
+        if let Elsewhere::StandIn { stand_in, channel, .. } = &self.elsewhere {
+            // What comes after it says anew whether it is connected.
+            stand_in.connected(*channel, None);
+        }
+        self.metrics.waiting.change(&mut self.waiting.1, 0);
+        self.set_hold(Hold::None);
+    }
 }
 
 impl Egress {
@@ -65,7 +116,11 @@ impl Egress {
         incarnation: u32,
         queue: FreshnessQueue,
         start: Epoch,
+        (when_cut, cuts): (Option<WhenCut>, Option<Arc<Cuts>>),
+        node: usize,
+        elsewhere: Elsewhere,
     ) -> Self {
+        let connection = when_cut.map(|when| Connection::new(name.clone(), when, Arc::clone(&metrics)));
         Self {
             slot,
             metrics,
@@ -75,15 +130,22 @@ impl Egress {
             incarnation,
             link: None,
             resumed: false,
+            has_finished: false,
             queue,
-            kept: VecDeque::new(),
-            cursor: 0,
+            kept: KeptRecords::new(cuts.clone()),
+            connection,
+            told: Hold::None,
+            hold: Hold::None,
+            cuts,
+            node,
             resume_at: 0,
             credit: 0,
             sequence: 0,
             frontier: start,
             announced: None,
             durable: start,
+            waiting: (0, 0),
+            elsewhere,
         }
     }
 
@@ -91,6 +153,7 @@ impl Egress {
     pub(crate) fn attach(&mut self, link: Box<dyn LinkSender>) {
         self.link = Some(link);
         self.resumed = false;
+        self.has_finished = false;
         self.sequence = 0;
     }
 
@@ -104,11 +167,14 @@ impl Egress {
         if self.durable == CLOSED { CLOSED } else { self.durable.min(self.frontier) }
     }
 
-    /// The receiver has ended well.
+    /// The receiver has ended well. What still waits for it would stop the producers for ever.
     pub(crate) fn receiver_finished(&mut self) {
-        self.on_control(Control::Durable(CLOSED));
         self.link = None;
         self.resumed = false;
+        self.has_finished = true;
+        while self.keep_next() {}
+        self.on_control(Control::Durable(CLOSED));
+        self.metrics.waiting.change(&mut self.waiting.1, self.waiting.0);
     }
 
     /// Nobody asks for anything of an earlier epoch again.
@@ -117,18 +183,113 @@ impl Egress {
     }
 
     fn push(&mut self, epoch: Epoch, batch: RecordBatch) {
-        if epoch < self.forgotten() {
+        if epoch < self.forgotten() || self.elsewhere.is_left_out(epoch) {
             return;
+        }
+        if self.has_finished {
+            // Only one that begins again from a checkpoint asks for it.
+            let bytes = batch_bytes(&batch);
+            return self.kept.push(epoch, batch, bytes, self.slot.now());
         }
         let before = self.queue.bytes();
         let congested = self.credit <= 0 || !self.resumed;
+        self.waiting.0 += batch.num_rows() as i64;
         let dropped = self.queue.push(epoch, batch, self.slot.now(), congested);
+        self.waiting.0 -= dropped as i64;
+        self.metrics.waiting.change(&mut self.waiting.1, self.waiting.0);
         self.metrics.drops.add("freshness", dropped);
         self.account.change(before, self.queue.bytes());
+        self.keep_queue();
+    }
+
+    /// Takes what waits for a receiver that is cut, so that nobody in front of the channel has to wait.
+    fn keep_queue(&mut self) {
+        if self.connection.as_ref().is_none_or(|connection| connection.hold() == Hold::None) {
+            return;
+        }
+        while self.keep_next() {}
+        self.metrics.waiting.change(&mut self.waiting.1, self.waiting.0);
+    }
+
+    /// Keeps the next of those that wait, to be sent; false: none waits.
+    fn keep_next(&mut self) -> bool {
+        let Some(waiting) = self.queue.pop() else { return false };
+        self.account.release(waiting.bytes);
+        self.waiting.0 -= waiting.batch.num_rows() as i64;
+        if self.elsewhere.is_left_out(waiting.epoch) {
+            return true;
+        }
+        let bytes = batch_bytes(&waiting.batch);
+        self.kept.push(waiting.epoch, waiting.batch, bytes, waiting.arrived);
+        true
+    }
+
+    /// Finds out whether the receiver is cut, and does what the workflow says of that.
+    fn look_at_connection(&mut self) {
+        let mut hold = self.told;
+        if let Some(connection) = &mut self.connection {
+            let every = self.slot.checkpoint_every;
+            let view = View {
+                now: self.slot.now(),
+                is_connected: self.link.is_some() && self.resumed,
+                is_sent: self.kept.next_epoch().is_none() && self.queue.first_epoch().is_none(),
+                // What is durable is told in whole checkpoints.
+                frontier: if self.frontier == CLOSED { CLOSED } else { self.frontier / every * every },
+                durable: self.durable,
+                is_over: self.durable == CLOSED,
+                bytes: self.kept.bytes(),
+            };
+            match connection.look(&view) {
+                Ok(Some(at)) => self.slot.wake_at(at, self.node),
+                Ok(None) => {}
+                Err(error) => self.slot.fail(error),
+            }
+            hold = hold.max(connection.hold());
+        }
+        self.set_hold(hold);
+        self.keep_queue();
+    }
+
+    fn set_hold(&mut self, hold: Hold) {
+        if let Some(cuts) = &self.cuts {
+            cuts.change(self.hold, hold);
+        }
+        self.hold = hold;
+    }
+
+    /// What is kept beyond the usual here or behind the receiver, because an edge is cut.
+    pub(crate) fn hold(&self) -> Hold {
+        self.hold
     }
 
     /// Listens to the receiver and sends what it may get.
     pub(crate) fn pump(&mut self) {
+        self.leave_out();
+        self.talk();
+        self.look_at_connection();
+        self.tell_stand_in();
+    }
+
+    /// Drops what somebody else answers by now. What is left out and what is told of it are of one look: nothing is missing at the receiver
+    /// that it was not told of.
+    fn leave_out(&mut self) {
+        if let Elsewhere::StandIn { stand_in, known, seen, .. } = &mut self.elsewhere
+            && let Some(news) = stand_in.news(seen)
+        {
+            self.kept.leave_out(|epoch| news.contains(epoch));
+            *known = news;
+        }
+    }
+
+    fn tell_stand_in(&self) {
+        if let Elsewhere::StandIn { stand_in, channel, .. } = &self.elsewhere {
+            let is_connected =
+                self.has_finished || self.durable == CLOSED || self.link.is_some() && self.resumed;
+            stand_in.connected(*channel, (!is_connected).then(|| self.slot.now()));
+        }
+    }
+
+    fn talk(&mut self) {
         loop {
             let Some(link) = self.link.as_mut() else { return };
             match link.receive_control() {
@@ -142,6 +303,7 @@ impl Egress {
         {
             self.lost(&error);
         }
+        self.metrics.waiting.change(&mut self.waiting.1, self.waiting.0);
     }
 
     fn lost(&mut self, error: &LinkError) {
@@ -152,6 +314,7 @@ impl Egress {
         }
         self.link = None;
         self.resumed = false;
+        self.told = Hold::None;
     }
 
     fn on_control(&mut self, control: Control) {
@@ -159,23 +322,21 @@ impl Egress {
             Control::Resume(epoch) => {
                 self.resumed = true;
                 self.resume_at = epoch;
-                self.cursor = 0;
+                self.kept.rewind();
                 self.credit = CREDIT_WINDOW as i64;
                 self.announced = None;
             }
-            Control::Credit(bytes) => self.credit += bytes as i64,
+            // Never more than there was: so it cannot overflow, whatever a receiver says.
+            Control::Credit(bytes) => {
+                let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+                self.credit = self.credit.saturating_add(bytes).min(CREDIT_WINDOW as i64);
+            }
+            Control::Ahead(bytes) => self.told = Hold::of_ahead(bytes),
+            Control::Delivers(bytes) => self.told = Hold::Delivers(bytes),
             Control::Durable(epoch) => {
                 self.durable = self.durable.max(epoch);
                 let forgotten = self.forgotten();
-                let (mut kept_before, mut position) = (0, 0);
-                let cursor = self.cursor;
-                self.kept.retain(|kept| {
-                    let keep = kept.epoch >= forgotten;
-                    kept_before += usize::from(keep && position < cursor);
-                    position += 1;
-                    keep
-                });
-                self.cursor = kept_before;
+                self.kept.forget_before(forgotten);
             }
         }
     }
@@ -189,31 +350,29 @@ impl Egress {
         }
         let mut begun = None;
         while self.credit > 0 {
-            if self.cursor == self.kept.len() {
-                let Some(waiting) = self.queue.pop() else { break };
-                self.account.release(waiting.bytes);
-                let bytes = batch_bytes(&waiting.batch);
-                self.kept.push_back(Kept {
-                    epoch: waiting.epoch,
-                    batch: waiting.batch,
-                    bytes,
-                    since: waiting.arrived,
-                });
+            if self.kept.next_epoch().is_none() && !self.keep_next() {
+                break;
             }
+            // What was taken may have been left out.
+            let Some(epoch) = self.kept.next_epoch() else { continue };
             // Each complete epoch is told before the next one: a link that is cut goes on from there, not from where its credit
             // began.
-            if begun
-                .replace(self.kept[self.cursor].epoch)
-                .is_some_and(|last| last != self.kept[self.cursor].epoch)
-            {
+            if begun.replace(epoch).is_some_and(|last| last != epoch) {
                 self.announce_complete()?;
             }
-            let kept = &self.kept[self.cursor];
-            self.cursor += 1;
-            if kept.epoch < self.resume_at {
+            if epoch < self.resume_at {
+                self.kept.passed();
                 continue;
             }
-            let (epoch, batch, bytes, since) = (kept.epoch, kept.batch.clone(), kept.bytes, kept.since);
+            let Next { epoch, batch, bytes, since } = match self.kept.take_next() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(text) => {
+                    // Who begins again with the last checkpoint computes it again.
+                    self.slot.fail(RunError::System(format!("channel {}: {text}", self.name)));
+                    return Ok(());
+                }
+            };
             let cost = bytes + FRAME_COST;
             self.credit -= cost as i64;
             count(&self.metrics.records, batch.num_rows() as u64);
@@ -225,7 +384,7 @@ impl Egress {
 
     /// Tells the frontier behind what is sent, if the receiver does not know it.
     fn announce_complete(&mut self) -> Result<(), LinkError> {
-        let unsent = self.kept.range(self.cursor..).map(|kept| kept.epoch).min();
+        let unsent = self.kept.first_unsent();
         let waiting = self.queue.first_epoch();
         let frontier =
             unsent.into_iter().chain(waiting).min().map_or(self.frontier, |e| e.min(self.frontier));
@@ -237,8 +396,13 @@ impl Egress {
     }
 
     fn announce(&mut self, epoch: Epoch, steps: Vec<WatermarkStep>) -> Result<(), LinkError> {
-        self.announced = Some(epoch);
         let now = self.slot.now();
+        if let Some(from) = self.announced {
+            for (from, until) in self.elsewhere.within(from, epoch) {
+                self.frame(Content::Elsewhere { from, until }, now, 0)?;
+            }
+        }
+        self.announced = Some(epoch);
         self.frame(Content::Frontier { epoch, steps }, now, 0)
     }
 

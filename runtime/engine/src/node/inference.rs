@@ -10,6 +10,7 @@ use crate::failure::{OnPanic, RunError, SlotEnd};
 use crate::frame::Epoch;
 use crate::freshness::{FreshnessQueue, Waiting};
 use crate::metrics::count;
+use crate::traces::Happening;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -72,7 +73,15 @@ pub(crate) struct InferenceNode {
     /// Jobs that ended before earlier ones: they wait for those, so that records leave in the order they came in.
     ended: BTreeMap<u64, Completion>,
     next_job: u64,
+    /// Records that wait or are computed, as they were told last.
+    told: i64,
     index: usize,
+}
+
+impl Drop for InferenceNode {
+    fn drop(&mut self) {
+        self.stage.metrics.waiting.change(&mut self.told, 0);
+    }
 }
 
 impl InferenceNode {
@@ -99,6 +108,7 @@ impl InferenceNode {
             in_flight: BTreeMap::new(),
             ended: BTreeMap::new(),
             next_job: 0,
+            told: 0,
             index,
         }
     }
@@ -209,8 +219,13 @@ impl InferenceNode {
                 self.account.release(job.bytes);
                 let rows = job.rows as u64;
                 let elapsed = completion.finished - completion.started;
-                for part in &job.parts {
-                    metrics.queue.record(completion.started - part.arrived, part.batch.num_rows() as u64);
+                for Waiting { batch, arrived, .. } in &job.parts {
+                    metrics.queue.record(completion.started - arrived, batch.num_rows() as u64);
+                    let times = (completion.started, completion.finished);
+                    self.slot.trace(&self.stage, (None, Happening::Queue), batch, (*arrived, times.0));
+                    let what = (Some(Happening::Queue), Happening::Compute);
+                    self.slot.trace(&self.stage, what, batch, times);
+                    self.slot.mark(&self.stage, batch, &mut output.dead_letters);
                 }
                 metrics.compute.record(elapsed, rows);
                 metrics.batches.fetch_add(1, Ordering::Relaxed);
@@ -271,7 +286,9 @@ impl InferenceNode {
     fn enqueue(&mut self, epoch: Epoch, batch: RecordBatch, arrived: Nanoseconds) {
         let (portions, guilty) = self.stage.suspects.split(epoch, batch);
         for (record, text) in guilty {
-            self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
+            let mut letter = panic_letter(&record, &text);
+            self.slot.mark(&self.stage, &record, std::slice::from_mut(&mut letter));
+            self.stage.dead_letter(&self.slot, epoch, letter);
         }
         for portion in portions {
             let before = self.queue.bytes();
@@ -320,7 +337,11 @@ impl Node for InferenceNode {
         self.submit_what_is_due();
         // As much as may be in flight waits already.
         let enough = self.batching.max_batch() * self.batching.ahead(self.executor.copies());
-        self.account.set_full(self.queue.keeps_all() && self.queue.rows() >= enough);
+        let queued = self.queue.rows();
+        self.account.set_full(self.queue.keeps_all() && queued >= enough);
+        let alone: usize = self.alone.iter().map(|waiting| waiting.batch.num_rows()).sum();
+        let in_flight: usize = self.in_flight.values().map(|job| job.rows).sum();
+        self.stage.metrics.waiting.change(&mut self.told, (queued + alone + in_flight) as i64);
     }
 
     fn hold(&self, frontier: Epoch) -> Epoch {
@@ -336,4 +357,4 @@ impl Node for InferenceNode {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -2,14 +2,16 @@
 //! what a replay repeats, and holds the meet of the senders' frontiers.
 use super::{Emit, Node};
 use crate::context::{Backpressure, CREDIT_WINDOW, Durable, QUOTA, SlotContext};
+use crate::cut::{EpochRanges, Hold, StandIn};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Content, Control, Epoch, Frame};
+use crate::graph::ChannelId;
 use crate::link::{LinkError, LinkReceiver};
 use crate::metrics::EdgeMetrics;
 use crate::watermark::Track;
 use arrow_array::{Array, BooleanArray, FixedSizeBinaryArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use tidemill_operators::record::{Metadata, RecordId, batch_bytes};
 /// The receiving end of a channel.
 pub(crate) struct Ingress {
     slot: Rc<SlotContext>,
+    channel: ChannelId,
     metrics: Arc<EdgeMetrics>,
     name: String,
     track: Track,
@@ -35,18 +38,37 @@ pub(crate) struct Ingress {
     /// Durable behind the receiving stage.
     durable: Durable,
     durable_announced: Epoch,
+    /// What stages behind keep because an edge is cut, and what the sender was told of that.
+    hold: Rc<Cell<Hold>>,
+    told: Hold,
+    /// Epochs that the sender has others answer, as it says.
+    elsewhere: Rc<RefCell<EpochRanges>>,
+    /// Who answers while the way to here is cut, where this carries answers.
+    stand_in: Option<Arc<StandIn>>,
+}
+
+impl Drop for Ingress {
+    fn drop(&mut self) {
+        // What comes after it says anew whether it is connected.
+        self.tell_stand_in(true);
+    }
 }
 
 impl Ingress {
+    #[expect(clippy::too_many_arguments, reason = "the parts of one channel, each of another kind")]
     pub(crate) fn new(
         slot: Rc<SlotContext>,
+        channel: ChannelId,
         metrics: Arc<EdgeMetrics>,
         name: String,
         track: Track,
         durable: Durable,
+        hold: Rc<Cell<Hold>>,
+        (elsewhere, stand_in): (Rc<RefCell<EpochRanges>>, Option<Arc<StandIn>>),
     ) -> Self {
-        Self {
+        let ingress = Self {
             slot,
+            channel,
             metrics,
             name,
             track,
@@ -59,12 +81,26 @@ impl Ingress {
             owed: 0,
             durable,
             durable_announced: 0,
+            hold,
+            told: Hold::None,
+            elsewhere,
+            stand_in,
+        };
+        ingress.tell_stand_in(false);
+        ingress
+    }
+
+    fn tell_stand_in(&self, is_connected: bool) {
+        if let Some(stand_in) = &self.stand_in {
+            let is_missing = !is_connected && self.frontier != CLOSED;
+            stand_in.connected(self.channel, is_missing.then(|| self.slot.now()));
         }
     }
 
     /// Uses a new link, from a new or restarted sender.
     pub(crate) fn attach(&mut self, link: Box<dyn LinkReceiver>, incarnation: u32) {
         self.link = Some(link);
+        self.tell_stand_in(true);
         self.expected = 0;
         self.owed = 0;
         self.durable_announced = 0;
@@ -77,6 +113,17 @@ impl Ingress {
         self.incarnation = incarnation;
         self.control(Control::Resume(self.frontier));
         self.announce_durable();
+        self.told = Hold::None;
+        self.announce_hold();
+    }
+
+    /// All has come, and nobody takes any more: what comes now repeats it, or tells that the sender is lost. Whoever sends next is to
+    /// be told so, and dials or is dialled for that.
+    pub(crate) fn look_when_complete(&mut self) {
+        if self.frontier == CLOSED {
+            self.look();
+            while self.take().is_some() {}
+        }
     }
 
     fn look(&mut self) {
@@ -107,6 +154,15 @@ impl Ingress {
         }
     }
 
+    /// Tells the sender whether it may be ahead.
+    pub(crate) fn announce_hold(&mut self) {
+        let hold = self.hold.get();
+        if hold != self.told {
+            self.told = hold;
+            self.control(hold.told());
+        }
+    }
+
     /// The next data that is new; `None` when there is nothing now.
     fn take(&mut self) -> Option<(Epoch, RecordBatch, usize)> {
         loop {
@@ -117,6 +173,7 @@ impl Ingress {
                 Err(LinkError::Lost) => {
                     // The capability stays held: the frontier waits for the sender's next incarnation.
                     self.link = None;
+                    self.tell_stand_in(false);
                     return None;
                 }
                 Err(error) => {
@@ -161,6 +218,10 @@ impl Ingress {
                 }
                 None
             }
+            Content::Elsewhere { from, until } => {
+                self.elsewhere.borrow_mut().insert(from, until);
+                None
+            }
             Content::Data { epoch, batch } => {
                 let bytes = batch_bytes(&batch);
                 self.owed += frame.header.cost;
@@ -172,7 +233,11 @@ impl Ingress {
                     return None;
                 }
                 let batch = self.without_repeated(epoch, batch)?;
-                self.metrics.transfer.record(self.slot.now() - frame.header.sent_at, batch.num_rows() as u64);
+                let (sent, now) = (frame.header.sent_at, self.slot.now());
+                self.metrics.transfer.record(now - sent, batch.num_rows() as u64);
+                if let Some(tracer) = &self.slot.tracer {
+                    tracer.came(self.channel, &batch, sent, now);
+                }
                 self.open.push_back((epoch, Metadata::of(&batch).ids.clone()));
                 Some((epoch, batch, bytes))
             }

@@ -5,6 +5,7 @@ pub(crate) mod inference;
 pub(crate) mod ingress;
 pub(crate) mod sink;
 pub(crate) mod source;
+pub(crate) mod stand_in;
 pub(crate) mod stateful;
 pub(crate) mod stateless;
 
@@ -20,6 +21,7 @@ use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, Stream};
+use timely::progress::Antichain;
 use timely::scheduling::Activator;
 
 /// timely's container: one batch a message. It counts rows, not batches: a container that counts batches breaks
@@ -88,6 +90,12 @@ pub(crate) trait Node {
     /// Called after the data of each scheduling; `frontier` is the meet of all inputs ([`CLOSED`] when all ended
     /// or there are none).
     fn run(&mut self, frontier: Epoch, out: &mut Emit);
+    /// The first epoch that may still come at a port; called before [`Node::run`] where the node does not wait for all of its ports.
+    fn advanced(&mut self, _port: usize, _frontier: Epoch) {}
+    /// Whether what comes at a port can hold back what the node emits.
+    fn waits_for(&self, _port: usize) -> bool {
+        true
+    }
     /// The first epoch that the node may still emit at.
     fn hold(&self, frontier: Epoch) -> Epoch {
         frontier
@@ -118,10 +126,15 @@ pub(crate) fn install<'scope>(
     let mut builder = OperatorBuilder::new(name.to_owned(), scope);
     let activator = scope.activator_for(builder.operator_info().address);
     let mut ports = Vec::with_capacity(inputs.len());
+    let waits: Vec<(usize, bool)> =
+        inputs.iter().map(|input| (input.port, node.borrow().waits_for(input.port))).collect();
     for input in inputs {
         ports.push((builder.new_input(input.stream, Pipeline), input.port, input.selector));
     }
-    let (output, stream) = builder.new_output::<Rows>();
+    let connected = waits.iter().enumerate().filter(|(_, (_, waits))| *waits);
+    let connected: Vec<_> = connected.map(|(at, _)| (at, Antichain::from_elem(0))).collect();
+    let has_own_pace = connected.len() < waits.len();
+    let (output, stream) = builder.new_output_connection::<Rows, _>(connected);
     let mut output = OutputBuilder::<Epoch, CapacityContainerBuilder<Rows>>::from(output);
     let (slot, name) = (Rc::clone(slot), name.to_owned());
     builder.build(move |mut capabilities| {
@@ -143,11 +156,16 @@ pub(crate) fn install<'scope>(
                     }
                 });
             }
-            let frontier = frontiers
-                .iter()
-                .map(|input| input.frontier().first().copied().unwrap_or(CLOSED))
-                .min()
-                .unwrap_or(CLOSED);
+            let of = |at: usize| frontiers[at].frontier().first().copied().unwrap_or(CLOSED);
+            let inputs = || waits.iter().enumerate();
+            if has_own_pace {
+                for (port, _) in &waits {
+                    let same = inputs().filter(|(_, (other, _))| other == port);
+                    node.advanced(*port, same.map(|(at, _)| of(at)).min().unwrap_or(CLOSED));
+                }
+            }
+            let awaited = inputs().filter(|(_, (_, waits))| *waits);
+            let frontier = awaited.map(|(at, _)| of(at)).min().unwrap_or(CLOSED);
             node.run(frontier, &mut emit);
             if !emit.items.is_empty() {
                 let capability = capability.as_ref().expect("a node emits only while it holds an epoch");

@@ -3,9 +3,12 @@
 //!
 //! A sink that can take back what it has committed does so with each epoch, others per checkpoint. A restart in this process
 //! repeats epochs from a checkpoint on: those that are committed are dropped here. Another process continues with what
-//! [`past`] told, and the sink takes back what was committed after that.
+//! [`past`] told, which is of the checkpoint's epoch where the sink can be cut back to that, and the sink takes back what was
+//! committed after it.
+mod marks;
 mod unpublished;
 
+use self::marks::{Mark, Marks};
 use self::unpublished::Unpublished;
 use super::{Emit, Node, Processing};
 use crate::checkpoint::SinkPast;
@@ -15,6 +18,7 @@ use crate::faults::Point;
 use crate::frame::{CLOSED, Epoch};
 use crate::metrics::{SinkMetrics, count};
 use crate::order;
+use crate::traces::Happening;
 use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -38,6 +42,10 @@ pub(crate) struct SinkCell {
     staged_score: Score,
     /// Committed rows that show when the sink is closed.
     unpublished: Unpublished,
+    /// Behind the last epoch that had rows.
+    staged_until: Epoch,
+    /// What the sink can be cut back to; none: only to what it has.
+    marks: Option<Marks>,
 }
 
 impl SinkCell {
@@ -51,7 +59,29 @@ impl SinkCell {
             staged_rows: 0,
             staged_score: Score::default(),
             unpublished: Unpublished::default(),
+            staged_until: 0,
+            marks: None,
         }
+    }
+
+    /// A sink whose checkpoints are of just their epoch: it remembers what it had before each one that a checkpoint may be of.
+    /// One that is exactly once and shows its rows with checkpoints alone commits no epoch by itself, and does not.
+    pub(crate) fn with_marks(mut self) -> Result<Self, OperatorError> {
+        if self.sink.publication() != Publication::EachCheckpoint {
+            (self.marks, self.staged_until) = (Some(Marks::default()), self.committed);
+            self.mark()?;
+        }
+        Ok(self)
+    }
+
+    /// Notes what is committed.
+    fn mark(&mut self) -> Result<(), OperatorError> {
+        if let Some(marks) = &mut self.marks
+            && let Some(token) = self.sink.token()?
+        {
+            marks.add(Mark { epoch: self.staged_until, rows: self.rows_before + self.rows, token });
+        }
+        Ok(())
     }
 
     /// A sink that continues what another process has committed; `rows_before` of that is of earlier runs.
@@ -82,6 +112,9 @@ impl SinkCell {
         self.sink.close()?;
         let rows = std::mem::take(&mut self.unpublished);
         if let Some(metrics) = metrics {
+            if let Some(measures) = self.score.track_measures() {
+                let _ = metrics.tracks.set(measures); // closed once
+            }
             let now = now();
             metrics.latency.record_all(rows.times().map(|(intended, rows)| (now - intended, rows)));
         }
@@ -104,9 +137,11 @@ impl SinkCell {
         self.sink.commit(epoch)?;
         self.committed = epoch;
         self.rows += std::mem::take(&mut self.staged_rows);
+        self.mark()?;
         self.score.add(std::mem::take(&mut self.staged_score));
         metrics.correct.store(self.score.correct, Ordering::Relaxed);
         metrics.scored.store(self.score.scored, Ordering::Relaxed);
+        metrics.independent.store(self.score.independent, Ordering::Relaxed);
         metrics.without_truth.store(self.score.unknown, Ordering::Relaxed);
         metrics.committed.store(self.rows, Ordering::Relaxed);
         metrics.closed.store(self.sink.is_closed(), Ordering::Release);
@@ -121,16 +156,32 @@ pub(crate) fn lock(cell: &SharedSink) -> MutexGuard<'_, SinkCell> {
     cell.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What another process needs to continue the sink. It survives the machine when this returns, which takes as long as the
-/// disk does: rows are committed meanwhile.
-pub(crate) fn past(cell: &SharedSink, is_complete: bool) -> Result<SinkPast, OperatorError> {
+/// What another process needs to continue the sink in a checkpoint of `epoch`; none before `from` is asked for any more. It
+/// survives the machine when this returns, which takes as long as the disk does: rows are committed meanwhile.
+pub(crate) fn past(
+    cell: &SharedSink,
+    (from, epoch): (Epoch, Epoch),
+    is_complete: bool,
+) -> Result<SinkPast, OperatorError> {
     let (past, flush) = {
         let mut cell = lock(cell);
         let (token, flush) = match is_complete {
             true => (None, None),
             false => (cell.sink.token()?, cell.sink.flush()),
         };
-        (SinkPast { committed: cell.committed, rows: cell.rows_before + cell.rows, token }, flush)
+        let now = SinkPast { committed: cell.committed, rows: cell.rows_before + cell.rows, token };
+        let mark = cell.marks.as_mut().filter(|_| !is_complete).and_then(|marks| {
+            marks.forget(from);
+            marks.at(epoch)
+        });
+        // The rows behind the checkpoint come again, from whoever continues.
+        let past = match mark {
+            Some(Mark { rows, token, .. }) if epoch <= now.committed => {
+                SinkPast { committed: epoch, rows: *rows, token: Some(token.clone()) }
+            }
+            _ => now,
+        };
+        (past, flush)
     };
     flush.map_or(Ok(()), |flush| flush())?;
     Ok(past)
@@ -150,6 +201,8 @@ pub(crate) struct SinkNode {
     /// How far this incarnation has come: less than what is committed while epochs are repeated.
     reached: Epoch,
     publication: Publication,
+    /// Metadata of batches with traced records that are not committed yet, with their epochs and times of arrival.
+    traced: Vec<(Epoch, Nanoseconds, RecordBatch)>,
     writing: bool,
 }
 
@@ -177,6 +230,7 @@ impl SinkNode {
             committed,
             reached: 0,
             publication,
+            traced: Vec::new(),
             writing: false,
         }
     }
@@ -199,15 +253,21 @@ impl SinkNode {
     fn write_before(&mut self, epoch: Epoch) -> Result<(), OperatorError> {
         let mut cell = lock(&self.cell);
         while let Some(first) = self.pending.first_entry() {
-            if epoch != CLOSED && *first.key() >= epoch {
+            let of = *first.key();
+            if epoch != CLOSED && of >= epoch {
                 break;
             }
             let Some(batch) = order::join(first.remove()).map(order::by_origin) else { continue };
             cell.sink.write(&batch)?;
+            cell.staged_until = of + 1;
             cell.staged_rows += (batch.num_rows() as u64).saturating_sub(cell.sink.refused());
             if let Some(truth) = &self.truth {
                 let SinkCell { score, staged_score, .. } = &mut *cell;
                 staged_score.judge(truth, &batch, score);
+            }
+            // A checkpoint may be of any epoch.
+            if cell.marks.is_some() && self.pending.first_key_value().is_some_and(|(next, _)| *next < epoch) {
+                cell.commit(of + 1, &self.metrics)?;
             }
         }
         let sink = &self.stage.operator;
@@ -218,6 +278,9 @@ impl SinkNode {
         let now = self.slot.now();
         while let Some(first) = self.unpublished.first_entry().filter(|first| *first.key() < epoch) {
             cell.publish(&first.remove(), now, &self.metrics);
+        }
+        for (_, arrived, metadata) in self.traced.extract_if(.., |(of, ..)| *of < epoch) {
+            self.slot.trace(&self.stage, (None, Happening::Sink), &metadata, (arrived, now));
         }
         Ok(())
     }
@@ -243,6 +306,9 @@ impl Node for SinkNode {
         runs().for_each(|(intended, rows)| unpublished.add(intended, rows));
         if let Some(sampler) = &self.slot.sampler {
             sampler.arrived(&self.stage.operator, &batch, now, self.truth.as_ref());
+        }
+        if let Some(metadata) = self.slot.tracer.as_ref().and_then(|tracer| tracer.metadata(&batch)) {
+            self.traced.push((epoch, now, metadata));
         }
         self.pending.entry(epoch).or_default().push(batch);
     }

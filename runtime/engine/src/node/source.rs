@@ -12,6 +12,7 @@ use super::{Emit, Node};
 use crate::alignment::Seat;
 use crate::clock::Nanoseconds;
 use crate::context::{Backpressure, Durable, QUOTA, SlotContext, StageContext};
+use crate::cut::{Cuts, Hold};
 use crate::executor::Notifier;
 use crate::frame::{CLOSED, Epoch, WatermarkStep};
 use crate::metrics::count;
@@ -22,6 +23,7 @@ use arrow_array::{
     ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
 };
 use arrow_schema::SchemaRef;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +42,10 @@ pub(crate) struct SourceSettings {
     pub(crate) selector: Selector,
     /// Epochs that emission may be ahead of what is durable.
     pub(crate) lead: u64,
+    /// Where it may be further ahead while an edge behind it is cut.
+    pub(crate) cuts: Option<Arc<Cuts>>,
+    /// What is kept behind it because an edge is cut.
+    pub(crate) hold: Rc<Cell<Hold>>,
     /// Epochs of a former run to repeat.
     pub(crate) replay: Option<EpochLog>,
     /// Who reads it.
@@ -136,10 +142,21 @@ impl SourceNode {
         self.settings.schedule.event_time(sequence)
     }
 
-    /// The watermark before the next record, as far as this source knows by itself.
+    /// Event time of the next record, where it is known and has one.
+    fn next_time(&self) -> Option<EventTime> {
+        let chunk = self.chunk.as_ref()?;
+        let row = chunk.rows_between(self.taken, self.taken + 1).next()?;
+        chunk.times.as_ref()?.get(row).copied()
+    }
+
+    /// The watermark before the next record, as far as this source knows by itself. The next record is known by now and counts:
+    /// with records in order, all that is older than it has come, and nobody has to wait for an epoch more to hear of it.
     fn own_watermark(&self) -> EventTime {
         match self.reader.has_times() {
-            true => self.newest.saturating_sub(self.settings.bound.out_of_order_microseconds),
+            true => {
+                let newest = self.next_time().map_or(self.newest, |next| self.newest.max(next));
+                newest.saturating_sub(self.settings.bound.out_of_order_microseconds)
+            }
             false => self.synthetic_time(self.sequence),
         }
     }
@@ -233,7 +250,10 @@ impl SourceNode {
         }
         self.ended = true;
         self.stage.metrics.ended.store(true, Ordering::Release);
-        match self.known_end() {
+        self.stage.metrics.behind.store(0, Ordering::Relaxed);
+        let known_end = self.known_end();
+        let limit = !complete && known_end.map_or(!self.stop.load(Ordering::Acquire), |end| end.limit);
+        match known_end {
             Some(end) => {
                 if self.settings.seat.is_some() || self.settings.replay.is_some() {
                     self.turn_epoch(end.epoch);
@@ -245,7 +265,8 @@ impl SourceNode {
             None => self.turn_epoch(Epoch::MAX),
         }
         self.track.record(WatermarkStep { epoch: self.epoch + 1, watermark: EventTime::MAX });
-        self.slot.epochs.end(&self.stage.instance, End { sequence: self.sequence, epoch: self.epoch });
+        let end = End { sequence: self.sequence, epoch: self.epoch, limit };
+        self.slot.epochs.end(&self.stage.instance, end);
         if let Some(seat) = &self.settings.seat {
             seat.leave(complete);
         }
@@ -301,8 +322,8 @@ impl SourceNode {
                     return Err(());
                 }
                 Err(Some(error)) => {
+                    // Which is not its end: whoever continues reads on.
                     self.stage.operator_failed(&self.slot, error);
-                    self.end(false);
                     return Err(());
                 }
             }
@@ -316,20 +337,31 @@ impl SourceNode {
             }
             return Err(());
         }
-        if self.epoch > self.durable.get().saturating_add(self.settings.lead) {
+        let now = self.slot.now();
+        let due = self.settings.schedule.due(self.sequence);
+        if self.settings.schedule.is_open_loop() {
+            self.stage.metrics.behind.store((now - due).max(0), Ordering::Relaxed);
+        }
+        let is_ahead = self.epoch > self.durable.get().saturating_add(self.settings.lead);
+        if is_ahead && !self.goes_on() {
             self.slot.ahead.set(true);
             return Err(());
         }
         if !self.backpressure.may_take(self.slot.budget) {
             return Err(());
         }
-        let now = self.slot.now();
-        let due = self.settings.schedule.due(self.sequence);
         if due > now {
             self.slot.wake_at(due, self.index);
             return Err(());
         }
         Ok(self.emit_run(now, out))
+    }
+
+    /// Whether an edge behind it is cut, and the host keeps what is given meanwhile.
+    fn goes_on(&self) -> bool {
+        let can_wait = self.backpressure.can_wait.get();
+        let hold = self.settings.hold.get();
+        self.settings.cuts.as_ref().is_some_and(|cuts| cuts.goes_on(hold, can_wait))
     }
 
     /// Emits the records from here on that are due and belong to the current epoch.
@@ -368,7 +400,12 @@ impl SourceNode {
         for (offset, letter) in &chunk.dead_letters {
             if (first..last).contains(offset) && self.epoch >= self.resume_at {
                 let mut letter = letter.clone();
-                letter.id = Some(source_id(self.settings.number, first_sequence + (offset - first)));
+                let (number, sequence) = (self.settings.number, first_sequence + (offset - first));
+                letter.id = Some(source_id(number, sequence));
+                if let Some(tracer) = &self.slot.tracer {
+                    let stage = (&*self.stage.instance, &*self.stage.operator);
+                    tracer.unread(stage, (number, sequence), &mut letter, now);
+                }
                 self.stage.dead_letter(&self.slot, self.epoch, letter);
             }
         }
@@ -385,6 +422,9 @@ impl SourceNode {
                 count(&self.stage.metrics.records_out, batch.num_rows() as u64);
                 if let Some(sampler) = &self.slot.sampler {
                     sampler.sent(&self.stage.operator, &batch);
+                }
+                if let Some(tracer) = &self.slot.tracer {
+                    tracer.left(&self.stage.instance, &batch, now);
                 }
                 out.give(self.epoch, batch);
             }

@@ -7,12 +7,15 @@
 //! the calls when the epoch is complete, so a restart begins before all of them and repeats what they gave.
 use super::stateless::panic_letter;
 use super::{Emit, Node, Processing};
+use crate::checkpoint;
+use crate::clock::Nanoseconds;
 use crate::context::{Backpressure, Durable, SlotContext, StageContext};
 use crate::faults::Point;
 use crate::frame::{Epoch, WatermarkStep};
 use crate::metrics::count;
 use crate::order;
 use crate::store::{Call, SnapshotStore};
+use crate::traces::Happening;
 use crate::watermark::{Track, UNKNOWN};
 use arrow_array::RecordBatch;
 use std::cell::Cell;
@@ -21,6 +24,9 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use tidemill_operators::api::{OperatorError, Output, Stateful};
 use tidemill_operators::record::EventTime;
+
+/// A state of fewer bytes is written on the slot's thread: that takes less than to begin another one. None in the tests of this crate.
+const AT_ONCE: usize = if cfg!(test) { 1 } else { 64 << 10 };
 
 pub(crate) struct StatefulNode {
     slot: Rc<SlotContext>,
@@ -57,7 +63,7 @@ pub(crate) fn restore(
     done: Epoch,
 ) -> Result<bool, OperatorError> {
     let Some((state, calls)) = snapshots.resume(instance, done) else { return Ok(false) };
-    operator.restore(&state)?;
+    checkpoint::restore(operator, &state)?;
     // What they give has left the stage in a former incarnation.
     for call in calls {
         let mut output = Output::default();
@@ -117,16 +123,28 @@ impl StatefulNode {
     fn checkpoint(&mut self, upto: Epoch) -> Result<(), OperatorError> {
         let every = self.slot.checkpoint_every;
         if self.is_snapshot_due && self.begun.is_none() && upto / every * every >= self.done {
-            let state = self.operator.snapshot()?;
-            self.slot.reach(Point::Snapshot { stage: &self.stage.instance, epoch: self.done });
-            self.slot.snapshots.put(&self.stage.instance, self.done, state);
+            let point = Point::Snapshot { stage: &self.stage.instance, epoch: self.done };
+            if self.operator.state_bytes() < AT_ONCE {
+                let state = self.operator.snapshot()?;
+                self.slot.reach(point);
+                self.slot.snapshots.put(&self.stage.instance, self.done, state);
+            } else {
+                let write = self.operator.capture()?;
+                self.slot.reach(point);
+                self.slot.snapshots.write(&self.stage.instance, self.done, write);
+            }
             self.is_snapshot_due = false;
         }
         Ok(())
     }
 
     /// Applies the rows of an epoch that are there.
-    fn apply_rows(&mut self, epoch: Epoch, output: &mut Output) -> Result<u64, OperatorError> {
+    /// `arrived`: the first of them.
+    fn apply_rows(
+        &mut self,
+        (epoch, arrived): (Epoch, Nanoseconds),
+        output: &mut Output,
+    ) -> Result<u64, OperatorError> {
         let mut ports: BTreeMap<usize, Vec<RecordBatch>> = BTreeMap::new();
         for (port, batch) in self.pending.remove(&epoch).unwrap_or_default() {
             ports.entry(port).or_default().push(batch);
@@ -135,6 +153,7 @@ impl StatefulNode {
         for (port, batches) in ports {
             let Some(batch) = order::join(batches).map(order::by_time) else { continue };
             rows += batch.num_rows() as u64;
+            self.slot.trace(&self.stage, (None, Happening::Queue), &batch, (arrived, self.slot.now()));
             let (portions, guilty) = self.stage.suspects.split(epoch, batch);
             for (record, text) in guilty {
                 self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
@@ -142,7 +161,12 @@ impl StatefulNode {
             for portion in portions {
                 let batch = self.processing.insert(Some(portion.batch)).as_ref();
                 let Some(batch) = batch else { unreachable!("inserted above") };
+                let started = self.slot.now();
+                let given = output.dead_letters.len();
                 self.operator.apply(port, batch, output)?;
+                let what = (Some(Happening::Queue), Happening::Compute);
+                self.slot.trace(&self.stage, what, batch, (started, self.slot.now()));
+                self.slot.mark(&self.stage, batch, &mut output.dead_letters[given..]);
                 self.calls.extend(self.is_recoverable.then(|| Call::Apply(port, batch.clone())));
                 self.processing = None;
             }
@@ -164,7 +188,7 @@ impl StatefulNode {
         }
         let calls = std::mem::take(&mut self.calls);
         if !calls.is_empty() {
-            self.is_snapshot_due = self.slot.snapshots.record(&self.stage.instance, epoch, calls);
+            self.is_snapshot_due = self.slot.snapshots.record(&self.stage.instance, epoch, calls)?;
         }
         self.begun = None;
         self.done = epoch + 1;
@@ -173,9 +197,10 @@ impl StatefulNode {
 
     fn apply(&mut self, epoch: Epoch, is_complete: bool, out: &mut Emit) -> Result<(), OperatorError> {
         let started = self.slot.now();
-        let waited = self.arrived.remove(&epoch).map_or(0, |arrived| started - arrived);
+        let arrived = self.arrived.remove(&epoch).unwrap_or(started);
+        let waited = started - arrived;
         let mut output = Output::default();
-        let rows = self.apply_rows(epoch, &mut output)?;
+        let rows = self.apply_rows((epoch, arrived), &mut output)?;
         match is_complete {
             true => self.complete(epoch, &mut output)?,
             false => self.begun = Some(epoch),

@@ -3,6 +3,7 @@ use super::{Emit, Node, Processing};
 use crate::context::{SlotContext, StageContext};
 use crate::frame::Epoch;
 use crate::metrics::count;
+use crate::traces::Happening;
 use arrow_array::RecordBatch;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,9 @@ impl Node for StatelessNode {
         count(&metrics.records_in, batch.num_rows() as u64);
         let (portions, guilty) = self.stage.suspects.split(epoch, batch);
         for (record, text) in guilty {
-            self.stage.dead_letter(&self.slot, epoch, panic_letter(&record, &text));
+            let mut letter = panic_letter(&record, &text);
+            self.slot.mark(&self.stage, &record, std::slice::from_mut(&mut letter));
+            self.stage.dead_letter(&self.slot, epoch, letter);
         }
         for portion in portions {
             let rows = portion.batch.num_rows() as u64;
@@ -34,8 +37,11 @@ impl Node for StatelessNode {
             let mut output = Output::default();
             let started = self.slot.clock.now();
             let result = self.operator.process(batch, &mut output);
-            metrics.compute.record(self.slot.clock.now() - started, rows);
+            let ended = self.slot.clock.now();
+            metrics.compute.record(ended - started, rows);
             metrics.batches.fetch_add(1, Ordering::Relaxed);
+            self.slot.trace(&self.stage, (None, Happening::Compute), batch, (started, ended));
+            self.slot.mark(&self.stage, batch, &mut output.dead_letters);
             self.processing = None;
             if let Err(error) = result {
                 self.stage.operator_failed(&self.slot, error);

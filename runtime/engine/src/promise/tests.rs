@@ -18,8 +18,10 @@ fn source(id: &str) -> BoundSource {
         out_of_order_microseconds: 0,
         live: false,
         has_event_times: false,
+        at_one_time: 1,
         stream: None,
         journalled: None,
+        input: None,
         journal: None,
         make: Arc::new(|| Err(OperatorError::new("nothing is read here"))),
     }
@@ -66,6 +68,7 @@ fn program(sources: Vec<BoundSource>, ways: &[(&str, &str)], sinks: Vec<BoundSin
         operators: BTreeMap::new(),
         sinks: sinks.into_iter().map(|sink| (sink.id.clone(), sink)).collect(),
         on_panic: BTreeMap::new(),
+        when_cut: BTreeMap::new(),
     }
 }
 

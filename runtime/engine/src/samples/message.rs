@@ -2,22 +2,30 @@
 //! been sent on another host, which the coordinator asks.
 use super::{Sample, Sampler, hash};
 use crate::clock::Nanoseconds;
-use arrow_array::RecordBatch;
+use arrow_array::{
+    ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
-use std::sync::PoisonError;
-use tidemill_operators::record::Metadata;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+use tidemill_operators::record::{Metadata, record_schema, source_id};
+use tidemill_spec::types::{Column, ColumnType, StreamType};
 
 /// Bytes of a record that travels, at most; a larger one is not shown.
 const LARGEST: usize = 16 << 20;
+/// Sources that a record of a sink can come from, at most.
+const MOST_SOURCES: usize = 256;
 
 /// A record that reached a sink of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SampleMessage {
     pub(crate) sink: String,
+    /// By which it is kept.
+    key: u64,
     /// In Arrow's stream format.
     pub(crate) record: Vec<u8>,
     latency: Nanoseconds,
@@ -36,7 +44,9 @@ fn encode(record: &RecordBatch) -> Option<Vec<u8>> {
 
 /// One record; none: something else.
 fn decode(bytes: &[u8]) -> Option<RecordBatch> {
-    let batch = StreamReader::try_new(Cursor::new(bytes), None).ok()?.next()?.ok()?;
+    // Arrow checks what it reads, but not everywhere: what it panics at is no record either.
+    let read = || StreamReader::try_new(Cursor::new(bytes), None).ok()?.next()?.ok();
+    let batch = catch_unwind(AssertUnwindSafe(read)).ok().flatten()?;
     (batch.num_rows() == 1).then_some(batch)
 }
 
@@ -48,10 +58,40 @@ fn encode_all(sources: &BTreeMap<String, RecordBatch>) -> FoundSources {
     sources.iter().filter_map(|(source, record)| Some((source.clone(), encode(record)?))).collect()
 }
 
-/// A record of a sink; none: it has no id.
+/// A record of a sink; none: it has no id, or its first columns are none that records have.
 fn hash_of(record: &RecordBatch) -> Option<u64> {
     let has_id = record.schema_ref().fields().len() >= tidemill_operators::record::METADATA_COLUMNS;
-    has_id.then(|| hash(&Metadata::of(record).id(0)))
+    let of = || has_id.then(|| hash(&Metadata::of(record).id(0)));
+    catch_unwind(AssertUnwindSafe(of)).ok().flatten()
+}
+
+/// Whether it is a record that can be shown.
+pub(crate) fn is_record(bytes: &[u8]) -> bool {
+    decode(bytes).is_some_and(|record| hash_of(&record).is_some())
+}
+
+/// A record with a text, as it travels.
+pub(crate) fn example() -> Option<Vec<u8>> {
+    let stream = StreamType::new([Column::new("key", ColumnType::Text)]);
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(FixedSizeBinaryArray::new(16, source_id(1, 7).to_vec().into(), None)),
+        Arc::new(UInt32Array::from(vec![1])),
+        Arc::new(UInt64Array::from(vec![7])),
+        Arc::new(Int64Array::from(vec![0])),
+        Arc::new(Int64Array::from(vec![5])),
+        Arc::new(UInt32Array::from(vec![0])),
+        Arc::new(Int8Array::from(vec![1])),
+        Arc::new(StringArray::from(vec!["three words here"])),
+    ];
+    encode(&RecordBatch::try_new(record_schema(&stream), columns).ok()?)
+}
+
+impl SampleMessage {
+    /// Whether it is no larger than what a host sends.
+    pub(crate) fn is_small(&self) -> bool {
+        let mut records = self.sources.values().chain([&self.record]);
+        self.sources.len() <= MOST_SOURCES && records.all(|record| record.len() <= LARGEST)
+    }
 }
 
 /// On a host.
@@ -60,17 +100,18 @@ impl Sampler {
     pub(crate) fn news(&self) -> Vec<SampleMessage> {
         let mut news = Vec::new();
         for (sink, samples) in &self.sinks {
-            let fresh: Vec<Sample> = {
+            let fresh: Vec<(u64, Sample)> = {
                 let classes = samples.lock();
                 let mut told = samples.told.lock().unwrap_or_else(PoisonError::into_inner);
                 let kept: BTreeSet<u64> = classes.iter().flat_map(BTreeMap::keys).copied().collect();
                 told.retain(|hash| kept.contains(hash));
                 let fresh = classes.iter().flatten().filter(|(hash, _)| told.insert(**hash));
-                fresh.map(|(_, sample)| sample.clone()).collect()
+                fresh.map(|(key, sample)| (*key, sample.clone())).collect()
             };
-            news.extend(fresh.iter().filter_map(|sample| {
+            news.extend(fresh.iter().filter_map(|(key, sample)| {
                 Some(SampleMessage {
                     sink: sink.clone(),
+                    key: *key,
                     record: encode(&sample.record)?,
                     latency: sample.latency,
                     right: sample.right,
@@ -101,13 +142,15 @@ impl Sampler {
     pub(crate) fn heard(&self, message: &SampleMessage) -> Option<(u64, BTreeSet<String>)> {
         let samples = self.sinks.get(&message.sink)?;
         let record = decode(&message.record)?;
-        let hash = hash_of(&record)?;
+        let of_id = hash_of(&record)?;
+        let hash = if self.options.newest.is_some() { message.key } else { of_id };
         let sources = decode_all(&message.sources);
         let links = self.options.links.get(&message.sink).into_iter().flatten();
         let missing = links.filter(|link| !sources.contains_key(&link.source));
         let missing = missing.map(|link| link.source.clone()).collect();
         let (latency, right) = (message.latency, message.right);
-        let make = || Some(Sample { record, latency, right, sources });
+        let number = self.number(hash);
+        let make = || Some(Sample { number, record, latency, right, sources });
         self.insert(&mut samples.lock(), hash, right, make).then_some((hash, missing))
     }
 
@@ -133,6 +176,28 @@ mod tests {
         let bytes = wire::encode(message).expect("plain data");
         assert!(bytes.len() < message.record.len() + 4000, "bytes are bytes: {}", bytes.len());
         wire::decode(&bytes).expect("what was written")
+    }
+
+    /// A host that says anything: nothing but that it is not shown happens.
+    #[test]
+    fn mutated_records_are_no_samples_or_some() {
+        let (host, coordinator) = (Sampler::new(options(1 << 20)), Sampler::new(options(1 << 20)));
+        host.arrived("sink", &batch(0, 0, 10, 1), 25, None);
+        let message = host.news().pop().expect("one is kept");
+        let mut random = tidemill_random::Random::of_seed(6);
+        let mut taken = 0;
+        for _ in 0..3000 {
+            let mut changed = message.clone();
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(changed.record.len());
+                changed.record[at] ^= 1 << random.below(8);
+            }
+            taken += usize::from(coordinator.heard(&changed).is_some());
+            host.find("sink", &changed.record);
+        }
+        assert!(taken < 3000, "nothing was refused");
+        let large = SampleMessage { record: vec![0; LARGEST + 1], ..message.clone() };
+        assert!(message.is_small() && !large.is_small());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Builds the dataflow of a slot: its stages, the channels into and out of it, and who waits for whom.
 use super::{Producer, Slot, timely_worker};
 use crate::context::{Account, Backpressure};
+use crate::cut::{Role, unnoticed_epochs};
 use crate::executor::Notifier;
 use crate::failure::RunError;
 use crate::faults::Point;
@@ -8,11 +9,12 @@ use crate::frame::Epoch;
 use crate::freshness::FreshnessQueue;
 use crate::graph::drop_limit;
 use crate::host::{InstancePlan, Work};
-use crate::node::egress::{Egress, EgressNode};
+use crate::node::egress::{Egress, EgressNode, Elsewhere};
 use crate::node::inference::InferenceNode;
 use crate::node::ingress::{Ingress, IngressNode};
 use crate::node::sink::SinkNode;
 use crate::node::source::{Schedule, SourceNode, SourceSettings};
+use crate::node::stand_in::{ANSWERS, StandInNode};
 use crate::node::stateful::{self, StatefulNode};
 use crate::node::stateless::StatelessNode;
 use crate::node::{Input, Node, Rowstream, install};
@@ -60,7 +62,10 @@ impl Slot {
                 if !port.remote.is_empty() {
                     let (stream, track) = self.build_ingress(scope, &instance, port, at);
                     inputs.push(Input { stream, port: number, selector: Selector::All });
-                    tracks.push(track);
+                    // Answers have the event times of the records, but may be long in coming.
+                    if instance.stand_in.is_none() || number != ANSWERS {
+                        tracks.push(track);
+                    }
                     freshness = port.remote[0].1;
                 }
             }
@@ -75,6 +80,12 @@ impl Slot {
                 let channel = &self.start.channels[out.id];
                 let limit = drop_limit(self.start.plan.byte_budget);
                 let account = Account::default();
+                let index = self.nodes.len();
+                let elsewhere = match (channel.role, &channel.stand_in) {
+                    (Role::Asks, Some(stand_in)) => Elsewhere::of(Arc::clone(stand_in), out.id),
+                    (Role::Answers, _) => Elsewhere::Told(Rc::clone(&self.elsewhere[at])),
+                    _ => Elsewhere::Nothing,
+                };
                 let egress = Rc::new(RefCell::new(Egress::new(
                     Rc::clone(&self.context),
                     Arc::clone(&channel.metrics),
@@ -84,6 +95,9 @@ impl Slot {
                     self.start.incarnation,
                     FreshnessQueue::new(out.freshness, limit),
                     resume_at,
+                    (channel.when_cut.clone(), self.start.shared.cuts.clone()),
+                    index,
+                    elsewhere,
                 )));
                 let node: Rc<RefCell<dyn Node>> = Rc::new(RefCell::new(EgressNode(Rc::clone(&egress))));
                 let input = Input { stream: stream.clone(), port: 0, selector: out.selector.clone() };
@@ -117,10 +131,16 @@ impl Slot {
             let track = Track::own();
             let ingress = Rc::new(RefCell::new(Ingress::new(
                 Rc::clone(&self.context),
+                *id,
                 Arc::clone(&channel.metrics),
                 channel.name.clone(),
                 track.clone(),
                 Rc::clone(&self.durable[at]),
+                Rc::clone(&self.holds[at]),
+                (
+                    Rc::clone(&self.elsewhere[at]),
+                    channel.stand_in.clone().filter(|_| channel.role == Role::Answers),
+                ),
             )));
             self.ingresses.insert(*id, (Rc::clone(&ingress), index));
             self.tracks.push((at, track.clone()));
@@ -170,15 +190,22 @@ impl Slot {
                 });
                 self.sources.push(index);
                 let start = shared.begins.load(std::sync::atomic::Ordering::Acquire);
-                let schedule = Schedule { rate: bound.rate_per_second, start, ..shared.schedule.clone() };
+                let (rate, base) = (bound.rate_per_second, shared.epochs.base(&stage.instance));
+                let schedule = Schedule { rate, start, base, ..shared.schedule.clone() };
                 backpressure.can_wait.set(!schedule.is_open_loop() && !bound.live);
+                let mut lead = 2 * shared.checkpoint_every.max(1);
+                if shared.cuts.as_ref().is_some_and(|cuts| cuts.is_held) && schedule.is_open_loop() {
+                    lead += unnoticed_epochs(schedule.tick);
+                }
                 let settings = SourceSettings {
                     number: *number,
                     bound: (**bound).clone(),
                     schedule,
                     classes: classes.clone(),
                     selector: selector.clone(),
-                    lead: 2 * shared.checkpoint_every.max(1),
+                    lead,
+                    cuts: shared.cuts.clone(),
+                    hold: Rc::clone(&self.holds[at]),
                     replay: replay.clone(),
                     readers: Arc::clone(&shared.readers),
                     seat: seat.clone(),
@@ -243,7 +270,7 @@ impl Slot {
                 executor.attach(self.notifier(index), incarnation);
                 let queue = FreshnessQueue::new(freshness, drop_limit(self.start.plan.byte_budget));
                 let node = InferenceNode::new(
-                    slot,
+                    Rc::clone(&slot),
                     stage,
                     Arc::clone(executor),
                     incarnation,
@@ -252,6 +279,12 @@ impl Slot {
                     account,
                     index,
                 );
+                let Some(stand_in) = &instance.stand_in else {
+                    return Ok((Rc::new(RefCell::new(node)), input));
+                };
+                stand_in.tells(self.notifier(index));
+                let (shared, elsewhere) = (Arc::clone(stand_in), Rc::clone(&self.elsewhere[at]));
+                let node = StandInNode::new(slot, node, shared, elsewhere, durable.get(), index);
                 (Rc::new(RefCell::new(node)), input)
             }
             Work::Sink { cell, metrics, truth } => {

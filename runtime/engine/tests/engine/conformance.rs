@@ -89,6 +89,9 @@ fn frames_arrive_in_order_and_unchanged() {
             // Sizes from nothing to far more than a ring, so that every path of a carrier is taken.
             let width = [0, 1, 100, 10_000, 400_000, 12_000_000][if n == 77 { 5 } else { n as usize % 5 }];
             let content = match n % 4 {
+                3 if n % 8 == 3 => {
+                    Content::Elsewhere { from: n, until: if n % 16 == 3 { CLOSED } else { n + 2 } }
+                }
                 3 => Content::Frontier {
                     epoch: if n == 199 { CLOSED } else { n },
                     steps: vec![WatermarkStep { epoch: n, watermark: -(n as i64) }],
@@ -121,7 +124,13 @@ fn frames_arrive_in_order_and_unchanged() {
 fn control_words_travel_back() {
     for kind in links() {
         let (mut sender, mut receiver) = kind.link.connect(record_schema(&stream())).expect("connects");
-        let words = [Control::Resume(4), Control::Credit(99), Control::Durable(CLOSED)];
+        let words = [
+            Control::Resume(4),
+            Control::Credit(99),
+            Control::Ahead(1 << 40),
+            Control::Delivers(7),
+            Control::Durable(CLOSED),
+        ];
         for word in words {
             receiver.send_control(word).expect("the sender is there");
         }
@@ -266,5 +275,36 @@ fn a_lost_peer_holds_its_frontier_and_nobody_else() {
         assert_eq!(kills.drive(&run, &clock).restarts, 5);
         assert_eq!(lines(&held), row_lines(400));
         assert_eq!(lines(&free), row_lines(400));
+    }
+}
+
+/// With the record that begins an epoch it is known that nothing older comes: who waits for the watermark need not wait for the
+/// epoch after.
+#[test]
+fn the_watermark_counts_the_record_that_comes_next() {
+    for out_of_order in [0, 3000] {
+        // Four of one time each, as the frames of four cameras.
+        let rows: Vec<Row> =
+            numbered(1000).into_iter().map(|row| Row { time: row.value / 4 * 4000, ..row }).collect();
+        let times: Vec<i64> = rows.iter().map(|row| row.time).collect();
+        let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+        let (out, collected) = sink("out");
+        b.source(rows_source("s", rows, Some(4000.0), Some(out_of_order), 64), "a");
+        b.sink(out, "a").edge("s", "out", 0);
+        let run = Run::start(b.program, RunOptions { keep_epoch_log: true, ..RunOptions::default() })
+            .expect("starts");
+        wait(&run);
+        assert_eq!(collected.lock().expect("not poisoned").len(), 1000);
+        let log = run.epoch_log();
+        let cuts: Vec<(usize, i64)> = log["s"]
+            .cuts
+            .values()
+            .map(|cut| (cut.sequence as usize, cut.watermark))
+            .filter(|(at, _)| *at > 0)
+            .collect();
+        assert!(cuts.len() >= 4, "{cuts:?}");
+        for (at, watermark) in cuts {
+            assert_eq!(watermark, times[at] - out_of_order, "before record {at}");
+        }
     }
 }

@@ -1,19 +1,20 @@
 //! Runs that another process continues: from any checkpoint on, the committed output is that of a run that nothing disturbed.
 use crate::parts::*;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tidemill_engine::clock::{Clock, ManualClock};
 use tidemill_engine::{
     Checkpoint, CheckpointWriter, Durability, Past, Program, Run, RunError, RunOptions, StagePast,
 };
+use tidemill_operators::api::{OperatorError, Source, SourcePosition, SourceRead};
 use tidemill_spec::plan::LinkKind;
 
 /// Every checkpoint of a run, each with all that was written before it.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<(Past, bool)>>>);
+pub(crate) struct Kept(Arc<Mutex<Vec<(Past, bool)>>>);
 
 impl Kept {
-    fn all(&self) -> Vec<(Past, bool)> {
+    pub(crate) fn all(&self) -> Vec<(Past, bool)> {
         self.0.lock().expect("not poisoned").clone()
     }
 }
@@ -22,7 +23,7 @@ impl CheckpointWriter for Kept {
     fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
         let mut kept = self.0.lock().expect("not poisoned");
         let mut past = kept.last().map(|(past, _)| past.clone()).unwrap_or_default();
-        let Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters } = checkpoint;
+        let Checkpoint { epoch, elapsed, is_complete, stages, sources, sinks, letters, .. } = checkpoint;
         for (stage, change) in stages {
             let of = past.stages.entry(stage).or_default();
             match change.snapshot {
@@ -38,7 +39,7 @@ impl CheckpointWriter for Kept {
     }
 }
 
-fn options(clock: &Arc<ManualClock>, kept: &Kept, past: Option<Past>) -> RunOptions {
+pub(crate) fn options(clock: &Arc<ManualClock>, kept: &Kept, past: Option<Past>) -> RunOptions {
     let interval = Duration::from_millis(1);
     let durability = Durability { writer: Box::new(kept.clone()), past, interval };
     RunOptions { clock: clock.clone(), durability: Some(durability), ..RunOptions::default() }
@@ -188,4 +189,58 @@ fn a_run_that_cannot_keep_checkpoints_fails_after_a_while() {
         assert!(clock.now() >= fails_at, "at {}", clock.now());
         assert_eq!(lines(&collected).is_empty(), space == 0, "before the first one nothing is read");
     }
+}
+
+/// Gives its rows, and waits then until it may end.
+struct Silent {
+    inner: Box<dyn Source>,
+    may_end: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Source for Silent {
+    fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
+        let read = self.inner.read(rows, bytes)?;
+        if matches!(read, SourceRead::End) {
+            let (may_end, changed) = &*self.may_end;
+            let held = may_end.lock().expect("not poisoned");
+            drop(changed.wait_while(held, |may_end| !*may_end).expect("not poisoned"));
+        }
+        Ok(read)
+    }
+
+    fn position(&self) -> SourcePosition {
+        self.inner.position()
+    }
+
+    fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
+        self.inner.seek(position)
+    }
+}
+
+/// All that a source has given is durable before the next checkpoint is due, and nothing happens any more.
+#[test]
+fn what_a_source_gave_that_is_silent_is_in_a_checkpoint() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, _) = sink("out");
+    let may_end = Arc::new((Mutex::new(false), Condvar::new()));
+    let mut source = rows_source("src", numbered(200), Some(1000.0), Some(0), 40);
+    let (make, gate) = (Arc::clone(&source.make), Arc::clone(&may_end));
+    source.make = Arc::new(move || Ok(Box::new(Silent { inner: make()?, may_end: Arc::clone(&gate) })));
+    b.source(source, "a");
+    b.sink(out, "b").edge("src", "out", 0);
+    let kept = Kept::default();
+    let durability =
+        Durability { writer: Box::new(kept.clone()), past: None, interval: Duration::from_millis(500) };
+    let options = RunOptions { durability: Some(durability), ..RunOptions::default() };
+    let run = Run::start(b.program, options).expect("starts");
+    let has_checkpoint = (0..10_000).any(|_| {
+        assert!(run.wait_for(Duration::from_millis(2)).is_none(), "its source has not ended");
+        kept.all().iter().any(|(past, _)| past.epoch > 0)
+    });
+    let (last, is_complete) = kept.all().pop().expect("the first one is there at once");
+    assert!(has_checkpoint && !is_complete, "epoch {}", last.epoch);
+    *may_end.0.lock().expect("not poisoned") = true;
+    may_end.1.notify_all();
+    let report = run.wait_for(Duration::from_secs(60)).expect("it ends").expect("well");
+    assert!(report.complete);
 }

@@ -1,12 +1,11 @@
 //! Runs whose workers are hosts of their own, connected by TCP: each is a thread here, as it would be a process.
 use crate::parts::*;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use tidemill_engine::clock::ClockError;
 use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{
-    HostLauncher, HostOptions, Hosts, Listen, Program, Run, RunError, RunOptions, serve_host,
+    HostLauncher, HostOptions, Hosts, Listen, Program, Run, RunError, RunOptions, Standby, decline_host,
+    serve_host,
 };
 use tidemill_spec::plan::LinkKind;
 
@@ -18,7 +17,7 @@ pub(crate) type Ended = Arc<Mutex<Vec<OneEnd>>>;
 /// Starts hosts as threads.
 struct Threads {
     program: Program,
-    started: BTreeMap<String, JoinHandle<Result<(), RunError>>>,
+    started: HostThreads,
     /// What became of each host.
     ended: Ended,
     /// Hosts that listen; the others dial.
@@ -40,27 +39,20 @@ impl HostLauncher for Threads {
             (options.listen, options.announce) = (Some(behind), Some(in_front));
         }
         options.clock_error = (self.clocks)(worker);
-        let program = self.program.clone();
-        let thread = std::thread::spawn(move || serve_host(&program, options));
-        self.started.insert(worker.to_owned(), thread);
+        self.started.start(&self.program, options);
         Ok(())
     }
 
     fn ended(&mut self) -> Vec<String> {
-        let ended = self.started.iter().filter(|(_, thread)| thread.is_finished());
-        ended.map(|(worker, _)| worker.clone()).collect()
+        self.started.ended()
     }
 
     fn fate(&mut self, worker: &str) -> Option<String> {
-        let ended = self.started.remove(worker)?.join().expect("no panic");
-        Some(format!("ended with {ended:?}"))
+        self.started.fate(worker)
     }
 
     fn end(&mut self) {
-        for (worker, thread) in std::mem::take(&mut self.started) {
-            let ended = thread.join().expect("no panic");
-            self.ended.lock().expect("not poisoned").push((worker, ended));
-        }
+        self.ended.lock().expect("not poisoned").extend(self.started.end());
     }
 }
 
@@ -76,7 +68,7 @@ pub(crate) fn with_clocks(
     let ended = Ended::default();
     let launcher = Threads {
         program: program.clone(),
-        started: BTreeMap::new(),
+        started: HostThreads::default(),
         ended: Arc::clone(&ended),
         listens,
         cutter: None,
@@ -85,6 +77,7 @@ pub(crate) fn with_clocks(
     let hosts = Hosts {
         launcher: Box::new(launcher),
         run: RUN,
+        plan_version: 0,
         listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
     };
     (RunOptions { hosts: Some(hosts), ..RunOptions::default() }, ended)
@@ -128,6 +121,12 @@ fn all_arrive(listens: fn(&str) -> bool) {
     let (program, collected) = joined(ROWS);
     let (options, ended) = with_hosts(&program, listens);
     let run = Run::start(program, options).expect("starts");
+    let observer = run.observer();
+    let have_opened = (0..20_000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        observer.opening().is_empty()
+    });
+    assert!(have_opened, "{:?}", observer.opening());
     let report = wait(&run);
     let expected: Vec<String> = (0..ROWS).map(|i| format!("k{i:06}={}", i * 1_000_001)).collect();
     assert_eq!(sorted(&collected), expected);
@@ -164,7 +163,7 @@ fn a_coordinator_and_a_host_with_different_plans_do_not_run() {
     if let Some(hosts) = &mut options.hosts {
         hosts.launcher = Box::new(Threads {
             program: changed,
-            started: BTreeMap::new(),
+            started: HostThreads::default(),
             ended: Arc::clone(&ended),
             listens: |_| true,
             cutter: None,
@@ -184,8 +183,85 @@ fn a_host_that_cannot_open_its_sink_says_why() {
     program.sinks.get_mut("out").expect("is there").make = refused;
     let (options, _) = with_hosts(&program, |_| true);
     let run = Run::start(program, options).expect("starts");
+    let observer = run.observer();
     let error = run.wait().expect_err("nothing can be written");
+    let opening = observer.opening();
+    assert!(opening.contains(&"s".to_owned()), "{opening:?}");
     assert!(matches!(&error, RunError::Operator { operator, .. } if operator == "out"), "{error}");
+}
+
+/// Starts hosts as threads, of which that of worker `a` declines.
+struct Declining {
+    program: Program,
+    threads: Vec<std::thread::JoinHandle<OneEnd>>,
+    ended: Ended,
+}
+
+fn not_there() -> RunError {
+    RunError::NotOpened { worker: "a".to_owned(), text: "its file is not there".to_owned() }
+}
+
+impl HostLauncher for Declining {
+    fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String> {
+        let options = HostOptions::local(worker, RUN, coordinator.clone());
+        let (program, name) = (self.program.clone(), worker.to_owned());
+        self.threads.push(std::thread::spawn(move || match name.as_str() {
+            "a" => (name, decline_host(&program, &options, &not_there())),
+            _ => (name, serve_host(&program, options)),
+        }));
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn fate(&mut self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn end(&mut self) {
+        let ended = self.threads.drain(..).map(|thread| thread.join().expect("no panic"));
+        self.ended.lock().expect("not poisoned").extend(ended);
+    }
+}
+
+fn declining(program: &Program) -> (Hosts, Ended) {
+    let ended = Ended::default();
+    let launcher = Declining { program: program.clone(), threads: Vec::new(), ended: Arc::clone(&ended) };
+    let hosts = Hosts {
+        launcher: Box::new(launcher),
+        run: RUN,
+        plan_version: 0,
+        listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
+    };
+    (hosts, ended)
+}
+
+#[test]
+fn a_host_that_declines_ends_the_run_with_its_reason() {
+    let (program, _) = joined(10);
+    let (hosts, ended) = declining(&program);
+    let options = RunOptions { hosts: Some(hosts), ..RunOptions::default() };
+    let run = Run::start(program, options).expect("starts");
+    let error = run.wait().expect_err("it declines");
+    assert_eq!(error, not_there());
+    assert_eq!(
+        error.to_string(),
+        "worker 'a' cannot open what it has of the workflow: its file is not there"
+    );
+    let ended = ended.lock().expect("not poisoned");
+    let of_a = ended.iter().find(|(worker, _)| worker == "a").expect("it has ended");
+    assert_eq!(of_a.1, Ok(()), "it was heard");
+}
+
+#[test]
+fn a_host_that_declines_is_no_standby() {
+    let (program, _) = joined(10);
+    let (hosts, _) = declining(&program);
+    let mut standby = Standby::start(&program, hosts).expect("starts");
+    let error = standby.wait_for(std::time::Duration::from_secs(40)).expect_err("it declines").to_string();
+    assert!(error.contains("its file is not there"), "{error}");
 }
 
 #[test]
@@ -312,7 +388,7 @@ fn connections_that_are_cut_change_nothing() {
     if let Some(hosts) = &mut options.hosts {
         hosts.launcher = Box::new(Threads {
             program: program.clone(),
-            started: BTreeMap::new(),
+            started: HostThreads::default(),
             ended: Arc::clone(&ended),
             listens: |_| true,
             cutter: Some(Arc::clone(&cutter)),

@@ -20,6 +20,7 @@ fn samples() -> SampleOptions {
             "out".to_owned(),
             vec![link("left", Some(("key", "key"))), link("right", Some(("key", "key")))],
         )]),
+        newest: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! `TIDEMILL_CHAOS_ROUNDS` sets the number of deaths (default 50).
 use crate::parts::*;
 use arrow_array::RecordBatch;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::faults::Point;
@@ -96,6 +97,9 @@ fn recovery_of_a_slot_that_dies_while_it_recovers() {
 struct Growing {
     rows: usize,
     snapshots: Arc<Mutex<Vec<usize>>>,
+    /// Rows that have come, where one counts them; then the first snapshot takes until twice as many have come.
+    slow: Option<Arc<AtomicUsize>>,
+    is_captured: bool,
 }
 
 impl Stateful for Growing {
@@ -106,6 +110,9 @@ impl Stateful for Growing {
         _output: &mut Output,
     ) -> Result<(), OperatorError> {
         self.rows += batch.num_rows();
+        if let Some(come) = &self.slow {
+            come.store(self.rows, Ordering::Release);
+        }
         Ok(())
     }
     fn advance(&mut self, _watermark: i64, _output: &mut Output) -> Result<(), OperatorError> {
@@ -115,6 +122,20 @@ impl Stateful for Growing {
         self.snapshots.lock().expect("not poisoned").push(self.rows * 256);
         Ok(vec![0; self.rows * 256])
     }
+    fn capture(&mut self) -> Result<WriteSnapshot, OperatorError> {
+        let (rows, snapshots) = (self.rows, Arc::clone(&self.snapshots));
+        let slow = self.slow.clone().filter(|_| !std::mem::replace(&mut self.is_captured, true));
+        Ok(Box::new(move || {
+            while slow.as_ref().is_some_and(|come| come.load(Ordering::Acquire) < 2 * rows) {
+                std::thread::yield_now();
+            }
+            snapshots.lock().expect("not poisoned").push(rows * 256);
+            Ok(vec![0; rows * 256])
+        }))
+    }
+    fn state_bytes(&self) -> usize {
+        self.rows * 256
+    }
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), OperatorError> {
         self.rows = snapshot.len() / 256;
         Ok(())
@@ -122,13 +143,14 @@ impl Stateful for Growing {
 }
 
 /// Bytes of the snapshots that are taken of a state that grows with every record.
-fn snapshots(restart: bool) -> Vec<usize> {
+fn snapshots(restart: bool, slow: Option<Arc<AtomicUsize>>) -> Arc<Mutex<Vec<usize>>> {
     let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
     let (out, _) = sink("out");
     let snapshots = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&snapshots);
     let growing = operator("growing", Computation::Stateful, move || {
-        Instance::Stateful(Box::new(Growing { rows: 0, snapshots: Arc::clone(&seen) }))
+        let (snapshots, slow) = (Arc::clone(&seen), slow.clone());
+        Instance::Stateful(Box::new(Growing { rows: 0, snapshots, slow, is_captured: false }))
     });
     b.source(rows_source("src", numbered(100_000), None, Some(0), 40), "a");
     b.operator("growing", BoundOperator { spread: Spread::One, ..growing }, "a", &[]);
@@ -137,19 +159,30 @@ fn snapshots(restart: bool) -> Vec<usize> {
         b.restart_on_panic("growing");
     }
     assert!(wait(&Run::start(b.program, RunOptions::default()).expect("starts")).complete);
-    let taken = snapshots.lock().expect("not poisoned");
-    taken.clone()
+    snapshots
 }
 
 #[test]
 fn what_nothing_restarts_takes_no_snapshots() {
-    assert_eq!(snapshots(false), Vec::<usize>::new());
+    assert!(snapshots(false, None).lock().expect("not poisoned").is_empty());
 }
 
 #[test]
 fn snapshots_of_a_growing_state_do_not_cost_its_square() {
-    let snapshots = snapshots(true);
+    let snapshots = snapshots(true, None).lock().expect("not poisoned").clone();
     let (all, last) = (snapshots.iter().sum::<usize>(), snapshots.last().copied().unwrap_or(0));
     assert!(last > 500_000, "{snapshots:?}");
     assert!(all < 3 * last, "{snapshots:?}");
+}
+
+/// The first large snapshot is not done before twice as many rows have come as it has: they come all the same.
+#[test]
+fn a_stage_goes_on_while_its_state_is_written() {
+    let come = Arc::new(AtomicUsize::new(0));
+    let snapshots = snapshots(true, Some(Arc::clone(&come)));
+    assert_eq!(come.load(Ordering::Acquire), 100_000);
+    let is_there = || snapshots.lock().expect("not poisoned").iter().any(|bytes| *bytes >= 64 << 10);
+    while !is_there() {
+        std::thread::yield_now();
+    }
 }

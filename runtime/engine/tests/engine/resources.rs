@@ -159,3 +159,59 @@ fn alone_a_deep_queue_of_small_batches_costs_linear_time() {
     let (small, large) = (time(40_000), time(160_000));
     assert!(large < 7 * small, "{small:?} for 40,000 records, {large:?} for 160,000");
 }
+
+/// A source that notes where its keys lie in memory.
+struct Noting {
+    source: Box<dyn Source>,
+    places: Places,
+}
+
+/// By key, where it lies.
+type Places = Arc<std::sync::Mutex<std::collections::BTreeMap<String, usize>>>;
+
+fn note(places: &Places, column: &arrow_array::ArrayRef) {
+    let keys = text(column).expect("text");
+    let all = (0..column.len()).map(|row| (keys.value(row).to_owned(), keys.value(row).as_ptr() as usize));
+    places.lock().expect("not poisoned").extend(all);
+}
+
+impl Source for Noting {
+    fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
+        let read = self.source.read(rows, bytes)?;
+        if let SourceRead::Rows { payload, .. } = &read {
+            note(&self.places, payload.column(0));
+        }
+        Ok(read)
+    }
+    fn position(&self) -> SourcePosition {
+        self.source.position()
+    }
+    fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
+        self.source.seek(position)
+    }
+}
+
+/// What a source has read is the memory that operators of the same process see, on the same thread and on another one.
+#[test]
+fn records_are_not_copied_between_operators() {
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, collected) = sink("out");
+    let [read, first, second] = [(); 3].map(|()| Places::default());
+    let plain = rows_source("s", numbered(3000), Some(20_000.0), Some(0), 64);
+    let (make, noted) = (Arc::clone(&plain.make), Arc::clone(&read));
+    let make: MakeSource =
+        Arc::new(move || Ok(Box::new(Noting { source: make()?, places: Arc::clone(&noted) })));
+    b.source(BoundSource { make, ..plain }, "a");
+    let [of_first, of_second] = [Arc::clone(&first), Arc::clone(&second)];
+    b.operator("f", pass("f", move |batch| note(&of_first, batch.column(METADATA_COLUMNS))), "a", &[]);
+    b.operator("g", pass("g", move |batch| note(&of_second, batch.column(METADATA_COLUMNS))), "b", &[]);
+    b.edge("s", "f", 0).edge("f", "g", 0);
+    b.sink(out, "b").edge("g", "out", 0);
+    wait(&Run::start(b.program, RunOptions::default()).expect("starts"));
+    assert_eq!(collected.lock().expect("not poisoned").len(), 3000);
+    let [read, first, second] =
+        [read, first, second].map(|places| places.lock().expect("not poisoned").clone());
+    assert_eq!(read.len(), 3000);
+    assert!(read == first, "the first operator sees copies");
+    assert!(read == second, "the second operator sees copies");
+}

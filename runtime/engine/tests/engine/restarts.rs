@@ -4,6 +4,7 @@ use arrow_array::{Int64Array, RecordBatch, StringArray};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_engine::clock::{Clock, ManualClock};
+use tidemill_engine::faults::{Faults, Point};
 use tidemill_engine::{Program, Run, RunOptions};
 use tidemill_operators::api::*;
 use tidemill_operators::record::*;
@@ -263,6 +264,50 @@ fn a_restarted_sender_does_not_queue_for_a_finished_receiver() {
     let run = Run::start(b.program, options).expect("starts");
     until(&clock, || kills.finished("w/c"));
     kills.kill("w/a", &clock);
+    gate.open();
+    assert_eq!(kills.drive(&run, &clock).restarts, 1);
+    assert_eq!(lines(&slow_out).len(), 400);
+}
+
+/// Kills by order, and holds one slot between its end and the news of it.
+struct HeldAtItsEnd {
+    kills: Arc<Kills>,
+    slot: &'static str,
+    gate: Arc<Gate>,
+}
+
+impl Faults for HeldAtItsEnd {
+    fn dies(&self, slot: &str, incarnation: u32, point: Point<'_>) -> bool {
+        let dies = self.kills.dies(slot, incarnation, point);
+        if point == Point::Finished && slot == self.slot {
+            self.gate.pass();
+        }
+        dies
+    }
+}
+
+/// What a restarted sender has queued for a receiver whose end it hears of only then does not stop it.
+#[test]
+fn a_restarted_sender_hears_late_that_its_receiver_has_finished() {
+    let (clock, kills, mut options) = by_hand();
+    let (told, gate) = (Gate::closed(), Gate::closed());
+    options.faults = Some(Arc::new(HeldAtItsEnd { kills: kills.clone(), slot: "w/c", gate: told.clone() }));
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    b.byte_budget = 1 << 12;
+    let (fast, _) = sink("fast");
+    let (slow, slow_out) = sink("slow");
+    let rows: Vec<Row> =
+        (0..400).map(|i| Row { key: format!("{i:08192}"), value: i as i64, time: i as i64 * 1000 }).collect();
+    b.source(rows_source("src", rows, None, Some(0), 4), "a");
+    b.operator("m", held_model("m", &gate), "b", &[]).edge("src", "m", 0);
+    b.sink(fast, "c").edge("src", "fast", 0);
+    b.sink(slow, "b").edge("m", "slow", 0);
+    let run = Run::start(b.program, options).expect("starts");
+    until(&clock, || told.holds());
+    let before = kills.emitted("src");
+    kills.kill("w/a", &clock);
+    until(&clock, || kills.emitted("src") > before);
+    told.open();
     gate.open();
     assert_eq!(kills.drive(&run, &clock).restarts, 1);
     assert_eq!(lines(&slow_out).len(), 400);

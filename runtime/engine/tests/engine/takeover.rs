@@ -1,29 +1,28 @@
 //! Coordinators that come and go while the hosts stay, and hosts that are silent for a while.
 use crate::hosts::{Cutter, Picky, RUN, on_workers};
 use crate::parts::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{
     Checkpoint, CheckpointWriter, Durability, HostLauncher, HostOptions, Hosts, LetterWriter, Listen, Past,
-    Program, Run, RunError, RunOptions, RunReport, StagePast, serve_host,
+    Program, Run, RunOptions, RunReport, StagePast,
 };
 use tidemill_operators::api::{DeadLetter, Instance, OperatorError};
 use tidemill_spec::plan::LinkKind;
 
 /// The newest checkpoint.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Option<(Past, u64)>>>);
+pub(crate) struct Kept(Arc<Mutex<Option<(Past, u64)>>>);
 
 impl Kept {
-    fn last(&self) -> Option<Past> {
+    pub(crate) fn last(&self) -> Option<Past> {
         self.0.lock().expect("not poisoned").as_ref().map(|(past, _)| past.clone())
     }
 
-    fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.0.lock().expect("not poisoned").as_ref().map_or(0, |(_, number)| *number)
     }
 }
@@ -52,13 +51,13 @@ impl CheckpointWriter for Kept {
 }
 
 /// Letters by epoch, of which another process continues behind those that were committed.
-struct Told {
+pub(crate) struct Told {
     staged: Vec<(u64, String)>,
     committed: Arc<Mutex<Vec<String>>>,
 }
 
 impl Told {
-    fn behind(committed: &Arc<Mutex<Vec<String>>>, past: Option<&Past>) -> Self {
+    pub(crate) fn behind(committed: &Arc<Mutex<Vec<String>>>, past: Option<&Past>) -> Self {
         let token = past.and_then(|past| past.letters.token.clone());
         let token = token.map(|token| String::from_utf8(token).expect("a text"));
         let count = token.map_or(0, |token| token.parse().expect("a count"));
@@ -87,7 +86,7 @@ impl LetterWriter for Told {
     }
 }
 
-type Threads = Arc<Mutex<BTreeMap<String, JoinHandle<Result<(), RunError>>>>>;
+type Threads = Arc<Mutex<HostThreads>>;
 
 /// Hosts as threads, which outlive the coordinators that started them.
 #[derive(Clone)]
@@ -105,7 +104,7 @@ struct Machines {
 impl HostLauncher for Machines {
     fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String> {
         let mut threads = self.threads.lock().expect("not poisoned");
-        if self.impatient != Some(worker) && threads.get(worker).is_some_and(|thread| !thread.is_finished()) {
+        if self.impatient != Some(worker) && threads.is_running(worker) {
             return Ok(());
         }
         let coordinator = self.coordinator.as_ref().unwrap_or(coordinator).clone();
@@ -114,13 +113,7 @@ impl HostLauncher for Machines {
             options.patience = Duration::from_secs(60);
         }
         self.launched.fetch_add(1, Ordering::Relaxed);
-        let (program, before) = (self.program.clone(), threads.remove(worker));
-        let host = move || {
-            // Only one of it at a time, as the lock of workers has it.
-            before.map(JoinHandle::join);
-            serve_host(&program, options)
-        };
-        threads.insert(worker.to_owned(), std::thread::spawn(host));
+        threads.start(&self.program, options);
         Ok(())
     }
 
@@ -137,8 +130,9 @@ impl HostLauncher for Machines {
     }
 
     fn end(&mut self) {
-        for (worker, thread) in std::mem::take(&mut *self.threads.lock().expect("not poisoned")) {
-            assert_eq!(thread.join().expect("no panic"), Ok(()), "{worker}");
+        let ended = self.threads.lock().expect("not poisoned").end();
+        for (worker, ended) in ended {
+            assert_eq!(ended, Ok(()), "{worker}");
         }
     }
 }
@@ -187,6 +181,7 @@ impl Job {
         let hosts = Hosts {
             launcher: Box::new(self.machines.clone()),
             run: RUN,
+            plan_version: 0,
             listen: Listen::At(self.listen.clone(), Security::none()),
         };
         let letters = Told::behind(&self.letters, past.as_ref());
@@ -275,5 +270,26 @@ fn hosts_that_are_silent_for_a_while_come_back() {
     assert!(cuts >= 4, "{cuts} cuts");
     assert_eq!(job.machines.launched.load(Ordering::Relaxed), 4, "no host was started again");
     assert_eq!(report.restarts, 0);
+    job.check();
+}
+
+/// Hosts tell their coordinator where the epochs of their sources begin: what a checkpoint has is not kept as long as the run lasts.
+#[test]
+fn a_coordinator_forgets_epochs_that_no_restart_needs() {
+    let job = Job::new(Duration::ZERO);
+    let run = job.coordinate();
+    let report = loop {
+        if let Some(result) = run.wait_for(Duration::from_millis(20)) {
+            break result.expect("no error");
+        }
+    };
+    assert!(report.complete && job.kept.number() >= 3, "{} checkpoints", job.kept.number());
+    let logs = run.epoch_log();
+    assert_eq!(logs.len(), 2, "{:?}", logs.keys());
+    for (source, log) in logs {
+        let (first, last) = (log.cuts.keys().next(), log.cuts.keys().next_back());
+        assert!(first > Some(&0) && last > Some(&100), "{source}: {first:?} to {last:?}");
+        assert!(log.end.is_some(), "{source} has ended");
+    }
     job.check();
 }

@@ -5,6 +5,7 @@ mod at_once;
 mod calls;
 mod joining;
 mod kills;
+mod one_database;
 mod parts;
 mod people;
 mod renewing;

@@ -1,6 +1,7 @@
 //! Frames as bytes: what all links that carry bytes have in common.
 //!
-//! A frame is 64 bytes of header (little endian), then its payload: Arrow IPC for records, 16 bytes a step for a frontier.
+//! A frame is 64 bytes of header (little endian), then its payload: Arrow IPC for records, 16 bytes a step for a frontier, the end of
+//! what is answered elsewhere.
 //! Bytes of the header: 0 kind, 4..8 incarnation, 8..16 sequence, 16..24 sent at, 24..32 epoch, 32..40 length of the
 //! payload, 40..48 checksum, 48..56 cost. Which checksum, and what lies in the rest, is up to the link.
 use super::LinkError;
@@ -16,6 +17,9 @@ use std::sync::Arc;
 pub(crate) const HEADER_BYTES: usize = 64;
 const DATA: u8 = 0;
 const FRONTIER: u8 = 1;
+const ELSEWHERE: u8 = 2;
+/// Bytes of a step of a watermark.
+const STEP_BYTES: usize = 16;
 
 /// Bytes that the frames of a stream take as they travel: what links count, and what planners count with. The schema, which
 /// travels with the first frame of an incarnation, is not in them.
@@ -113,7 +117,7 @@ impl WireHeader {
 
     /// Whether there is such a kind of frame.
     pub(crate) fn is_known(&self) -> bool {
-        matches!(self.kind, DATA | FRONTIER)
+        matches!(self.kind, DATA | FRONTIER | ELSEWHERE)
     }
 }
 
@@ -137,6 +141,9 @@ impl Encoder {
                     bytes.extend_from_slice(&step.watermark.to_le_bytes());
                 }
                 (FRONTIER, *epoch, vec![Buffer::from_vec(bytes)])
+            }
+            Content::Elsewhere { from, until } => {
+                (ELSEWHERE, *from, vec![Buffer::from_vec(until.to_le_bytes().to_vec())])
             }
         };
         let length = payload_bytes(&payload) as u64;
@@ -162,13 +169,23 @@ impl Decoder {
                 Content::Data { epoch: wire.epoch, batch }
             }
             FRONTIER => {
-                let steps = payload
-                    .as_slice()
-                    .chunks_exact(16)
+                let (steps, rest) = payload.as_slice().as_chunks::<STEP_BYTES>();
+                if !rest.is_empty() {
+                    let text = format!("{} bytes are no steps of {STEP_BYTES}", payload.len());
+                    return Err(LinkError::Damaged(text));
+                }
+                let steps = steps
+                    .iter()
                     .map(|step| WatermarkStep { epoch: u64_at(step, 0), watermark: u64_at(step, 8) as i64 })
                     .collect();
                 Content::Frontier { epoch: wire.epoch, steps }
             }
+            ELSEWHERE => match payload.as_slice() {
+                until if until.len() == 8 => Content::Elsewhere { from: wire.epoch, until: u64_at(until, 0) },
+                other => {
+                    return Err(LinkError::Damaged(format!("{} bytes are no epoch", other.len())));
+                }
+            },
             other => return Err(LinkError::Damaged(format!("unknown frame kind {other}"))),
         };
         Ok(Frame { header: wire.header, content })

@@ -152,6 +152,25 @@ impl Carrier {
         chain.first().map(AsRef::as_ref)
     }
 
+    /// Whether it is not known yet who the other side is.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Reads what the other side says while both find out who they are; 0 at the end, `WouldBlock` when nothing is there.
+    pub(super) fn shake_hands(&mut self) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return Ok(0) };
+        let read = tls.read_tls(&mut Raw(&self.socket))?;
+        let processed = tls.process_new_packets();
+        // An alert, where it is not who it should be.
+        match flush_tls(tls, &self.socket) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock && processed.is_ok() => return Err(error),
+            _ => {}
+        }
+        processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, explain(&error)))?;
+        Ok(read)
+    }
+
     /// Writes what can be written now; `WouldBlock` when that is nothing.
     pub(super) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return Raw(&self.socket).write_vectored(parts) };

@@ -26,6 +26,8 @@ const CREDIT: u8 = 2;
 const DURABLE: u8 = 3;
 /// So many payloads were taken from the ring, in all; not for the one above.
 const TAKEN: u8 = 4;
+const AHEAD: u8 = 5;
+const DELIVERS: u8 = 6;
 
 /// Why an end is of no more use.
 #[derive(Clone)]
@@ -249,6 +251,8 @@ fn write_word(word: Word) -> [u8; WORD_BYTES] {
         Word::Control(Control::Resume(epoch)) => (RESUME, epoch),
         Word::Control(Control::Credit(bytes)) => (CREDIT, bytes),
         Word::Control(Control::Durable(epoch)) => (DURABLE, epoch),
+        Word::Control(Control::Ahead(bytes)) => (AHEAD, bytes),
+        Word::Control(Control::Delivers(bytes)) => (DELIVERS, bytes),
         Word::Taken(count) => (TAKEN, count),
     };
     let mut word = [0; WORD_BYTES];
@@ -257,6 +261,22 @@ fn write_word(word: Word) -> [u8; WORD_BYTES] {
     let checksum = crc32c::crc32c(&word);
     word[4..8].copy_from_slice(&checksum.to_le_bytes());
     word
+}
+
+/// A word as it travels.
+pub(super) fn word_of(control: Control) -> [u8; WORD_BYTES] {
+    write_word(Word::Control(control))
+}
+
+/// The same words with checksums that fit.
+pub(super) fn words_anew(bytes: &[u8]) -> Vec<u8> {
+    let mut sealed = bytes.to_vec();
+    for word in sealed.as_chunks_mut::<WORD_BYTES>().0 {
+        word[4..8].fill(0);
+        let checksum = crc32c::crc32c(&word[..]);
+        word[4..8].copy_from_slice(&checksum.to_le_bytes());
+    }
+    sealed
 }
 
 fn read_word(word: &[u8; WORD_BYTES]) -> Result<Word, LinkError> {
@@ -270,6 +290,8 @@ fn read_word(word: &[u8; WORD_BYTES]) -> Result<Word, LinkError> {
         RESUME => Ok(Word::Control(Control::Resume(value))),
         CREDIT => Ok(Word::Control(Control::Credit(value))),
         DURABLE => Ok(Word::Control(Control::Durable(value))),
+        AHEAD => Ok(Word::Control(Control::Ahead(value))),
+        DELIVERS => Ok(Word::Control(Control::Delivers(value))),
         TAKEN => Ok(Word::Taken(value)),
         other => Err(LinkError::Damaged(format!("unknown control word {other}"))),
     }

@@ -2,11 +2,13 @@
 //!
 //! Either side says: eight bytes `TIDEMILL`, the version of its protocol (4 bytes, little endian, as all numbers), what
 //! follows (1: a greeting, 2: why not) and three zeros, the length of that (4), then JSON or text. The side that dials
-//! begins. Only this is the same in all versions.
+//! begins. Only this is the same in all versions; in this one the crc32c of everything before (4 bytes, which the length counts) is at
+//! the end.
 use super::carrier::{Carrier, Deadline, Waited, configure_tcp, wait};
 use super::ends::{Receiver, Sender};
+use super::local::connect_to;
 use super::messages::{MessageReader, MessageWriter};
-use super::{Address, Greeting, PROTOCOL_VERSION, RemoteError, Security};
+use super::{Address, Greeting, PROTOCOL_VERSION, RemoteError, Security, peer_name};
 use crate::link::codec::u32_at;
 use crate::link::{LinkError, LinkReceiver, LinkSender};
 use arrow_schema::SchemaRef;
@@ -14,7 +16,6 @@ use rustix::event::PollFlags;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Bytes that a greeting may have.
@@ -22,8 +23,9 @@ pub const GREETING_BYTES: usize = 64 << 10;
 /// So long a listening side waits for a greeting, and for its answer to be taken.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAGIC: &[u8; 8] = b"TIDEMILL";
-const PREAMBLE: usize = 20;
-const GREETING: u8 = 1;
+pub(super) const PREAMBLE: usize = 20;
+const CHECKSUM: usize = 4;
+pub(super) const GREETING: u8 = 1;
 const REFUSAL: u8 = 2;
 
 /// Talks during the handshake, with patience.
@@ -31,6 +33,19 @@ struct Talk<'a> {
     carrier: &'a mut Carrier,
     deadline: Deadline,
     stop: Option<BorrowedFd<'a>>,
+}
+
+/// What a side says, as bytes.
+pub(super) fn words(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(PREAMBLE + body.len() + CHECKSUM);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&[kind, 0, 0, 0]);
+    bytes.extend_from_slice(&((body.len() + CHECKSUM) as u32).to_le_bytes());
+    bytes.extend_from_slice(body);
+    let checksum = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
 }
 
 /// What a peer said first.
@@ -102,22 +117,31 @@ impl Talk<'_> {
     }
 
     fn say(&mut self, kind: u8, body: &[u8]) -> Result<(), RemoteError> {
-        let mut bytes = Vec::with_capacity(PREAMBLE + body.len());
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-        bytes.extend_from_slice(&[kind, 0, 0, 0]);
-        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(body);
-        self.write(&bytes)
+        self.write(&words(kind, body))
+    }
+
+    /// Both sides find out who they are, before anything is said that is not for everybody.
+    fn shake_hands(&mut self) -> Result<(), RemoteError> {
+        while self.carrier.is_shaking_hands() {
+            self.flush()?;
+            match self.carrier.shake_hands() {
+                Ok(0) => {
+                    let text = "the peer closed the connection before it said who it is";
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, text).into());
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::IN)?,
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
     }
 
     fn greet(&mut self, greeting: &Greeting) -> Result<(), RemoteError> {
         let body = serde_json::to_vec(greeting).map_err(|error| RemoteError::Malformed(error.to_string()))?;
-        if body.len() > GREETING_BYTES {
-            return Err(RemoteError::Malformed(format!(
-                "{} bytes, {GREETING_BYTES} are the most",
-                body.len()
-            )));
+        let bytes = body.len() + CHECKSUM;
+        if bytes > GREETING_BYTES {
+            return Err(RemoteError::Malformed(format!("{bytes} bytes, {GREETING_BYTES} are the most")));
         }
         self.say(GREETING, &body)
     }
@@ -138,17 +162,23 @@ impl Talk<'_> {
         if theirs != PROTOCOL_VERSION {
             return Err(RemoteError::Version { ours: PROTOCOL_VERSION, theirs });
         }
+        let Some((body, checksum)) = body.split_last_chunk::<CHECKSUM>() else {
+            return Err(RemoteError::Malformed("it has no checksum".into()));
+        };
+        if u32::from_le_bytes(*checksum) != crc32c::crc32c_append(crc32c::crc32c(&preamble), body) {
+            return Err(RemoteError::Malformed("its checksum differs".into()));
+        }
         match preamble[12] {
-            GREETING => serde_json::from_slice(&body)
+            GREETING => serde_json::from_slice(body)
                 .map(Said::Greeting)
                 .map_err(|error| RemoteError::Malformed(error.to_string())),
-            REFUSAL => Ok(Said::Refusal(String::from_utf8_lossy(&body).into_owned())),
+            REFUSAL => Ok(Said::Refusal(String::from_utf8_lossy(body).into_owned())),
             other => Err(RemoteError::Malformed(format!("unknown kind {other}"))),
         }
     }
 
     fn refuse(&mut self, reason: &str) -> Result<(), RemoteError> {
-        let mut end = reason.len().min(GREETING_BYTES);
+        let mut end = reason.len().min(GREETING_BYTES - CHECKSUM);
         while !reason.is_char_boundary(end) {
             end -= 1;
         }
@@ -167,6 +197,21 @@ pub fn dial(
     greeting: &Greeting,
     timeout: Duration,
 ) -> Result<Connection, RemoteError> {
+    dial_to(address, security, greeting, timeout, None)
+}
+
+/// The same to somebody whose certificate must be of `wanted` ([`peer_name`]): anybody else is not greeted, and so learns
+/// nothing of the run.
+///
+/// # Errors
+/// As [`dial`]; [`RemoteError::Stranger`] where somebody else answers.
+pub fn dial_to(
+    address: &Address,
+    security: &Security,
+    greeting: &Greeting,
+    timeout: Duration,
+    wanted: Option<&str>,
+) -> Result<Connection, RemoteError> {
     let deadline = Deadline::after(timeout);
     let socket: OwnedFd = match address {
         Address::Tcp(host) => {
@@ -175,13 +220,23 @@ pub fn dial(
             configure_tcp(&socket)?;
             socket
         }
-        Address::Unix(path) => UnixStream::connect(path)?.into(),
+        Address::Unix(_) | Address::Abstract(_) => connect_to(address, deadline)?,
     };
     let mut carrier = Carrier::new(socket, security.client()?)?;
-    if matches!(address, Address::Unix(_)) {
+    if matches!(address, Address::Unix(_) | Address::Abstract(_)) {
         carrier = carrier.local();
     }
     let mut talk = Talk { carrier: &mut carrier, deadline, stop: None };
+    if let Some(wanted) = wanted {
+        talk.shake_hands()?;
+        let found = talk.carrier.peer_certificate().and_then(peer_name);
+        if found.as_deref() != Some(wanted) {
+            talk.carrier.close();
+            let found =
+                found.unwrap_or_else(|| "somebody whose certificate does not say who it is of".into());
+            return Err(RemoteError::Stranger { wanted: wanted.to_owned(), found });
+        }
+    }
     talk.greet(greeting)?;
     match talk.listen()? {
         Said::Refusal(reason) => Err(RemoteError::Refused(reason)),
@@ -245,6 +300,11 @@ impl Incoming {
         self.carrier.peer_certificate()
     }
 
+    /// Who the certificate of the peer is of, where it says so: see [`peer_name`].
+    pub fn peer_name(&self) -> Option<String> {
+        self.peer_certificate().and_then(peer_name)
+    }
+
     /// Answers with the own greeting.
     ///
     /// # Errors
@@ -290,6 +350,11 @@ impl Connection {
     /// The certificate of the peer, as [`Incoming::peer_certificate`].
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         self.carrier.peer_certificate()
+    }
+
+    /// Who the certificate of the peer is of, as [`Incoming::peer_name`].
+    pub fn peer_name(&self) -> Option<String> {
+        self.peer_certificate().and_then(peer_name)
     }
 
     /// Becomes the end of a channel that sends records of this schema.

@@ -68,6 +68,20 @@ fn open(bytes: &[u8; HEADER_BYTES]) -> Result<(WireHeader, u8), LinkError> {
     Ok((wire, bytes[TRAVEL]))
 }
 
+/// The same frames, as far as there are any, with checksums that fit: what is claimed to be longer than it is ends here.
+pub(super) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
+    let mut sealed = bytes.to_vec();
+    let mut at = 0;
+    while let Some((header, rest)) = sealed.get_mut(at..).and_then(|rest| rest.split_first_chunk_mut()) {
+        let wire = WireHeader::from_bytes(header);
+        let length = usize::try_from(wire.length).unwrap_or(usize::MAX).min(rest.len());
+        let checksum = u64::from(crc32c::crc32c(&rest[..length]));
+        *header = finish(WireHeader { checksum, ..wire }, header[TRAVEL]);
+        at += HEADER_BYTES + length;
+    }
+    sealed
+}
+
 /// A payload that is on its way.
 struct Partial {
     wire: WireHeader,

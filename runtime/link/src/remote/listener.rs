@@ -1,18 +1,20 @@
 //! The side that waits for others.
 use super::carrier::{Carrier, Deadline, Waited, configure_tcp, wait};
+use super::local::{check_user, listen_at_file, listen_at_name};
 use super::{Address, Incoming, RemoteError, Security};
 use crate::wake::Waker;
 use rustix::event::PollFlags;
+use rustix::net::{Shutdown, shutdown};
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::sync::Arc;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Peers that may be greeting at once; one more is closed at once, and may dial again.
+/// Peers that may be greeting at once. One more takes the place of the one that has been silent for longest; where all have greeted
+/// and wait for their answer, it is closed at once, and may dial again.
 pub const MAX_HANDSHAKES: usize = 64;
 /// The stack of a thread that hears a greeting; `on_incoming` runs on it.
 const STACK: usize = 512 << 10;
@@ -81,10 +83,14 @@ impl Listener {
                 (Socket::Tcp(listener), address)
             }
             Address::Unix(path) => {
-                remove_stale(path)?;
-                let listener = UnixListener::bind(path)?;
+                let listener = listen_at_file(path)?;
                 listener.set_nonblocking(true)?;
                 (Socket::Unix(listener), address.clone())
+            }
+            Address::Abstract(name) => {
+                let (listener, name) = listen_at_name(name)?;
+                listener.set_nonblocking(true)?;
+                (Socket::Unix(listener), Address::Abstract(name))
             }
         };
         Ok(Self { socket, address, security: security.clone() })
@@ -112,7 +118,7 @@ impl Listener {
     }
 
     fn accept_all(self, stop: &Arc<Waker>, on_incoming: &OnIncoming) {
-        let mut handshakes: Vec<JoinHandle<()>> = Vec::new();
+        let mut handshakes: Vec<Handshake> = Vec::new();
         while wait(self.socket.as_fd(), PollFlags::IN, None, Some(stop.as_fd())) != Waited::Stopped {
             let socket = match self.socket.accept() {
                 Ok(socket) => socket,
@@ -125,48 +131,85 @@ impl Listener {
                     continue;
                 }
             };
-            handshakes.retain(|handshake| !handshake.is_finished());
-            if handshakes.len() >= MAX_HANDSHAKES {
-                continue;
-            }
-            let (stop, on_incoming) = (Arc::clone(stop), Arc::clone(on_incoming));
-            let (security, local) = (self.security.clone(), matches!(self.socket, Socket::Unix(_)));
-            let hear = move || {
-                let heard = security.server().and_then(|tls| {
-                    if !local {
-                        configure_tcp(&socket)?;
-                    }
-                    let carrier = Carrier::new(socket, tls)?;
-                    let carrier = if local { carrier.local() } else { carrier };
-                    Incoming::hear(carrier, stop.as_fd())
-                });
-                match heard {
-                    Ok(incoming) => on_incoming(incoming),
-                    Err(RemoteError::Stopped) => {}
-                    // The peer has been told, as far as it listens.
-                    Err(error) => tracing::warn!("a peer is turned away: {error}"),
+            let carrier = match self.carrier(socket) {
+                Ok(carrier) => carrier,
+                Err(error) => {
+                    tracing::warn!("a peer is turned away: {error}");
+                    continue;
                 }
+            };
+            handshakes.retain(|handshake| !handshake.thread.is_finished());
+            if handshakes.len() >= MAX_HANDSHAKES {
+                let Some(oldest) = handshakes.iter().position(Handshake::end_if_silent) else { continue };
+                // It is woken, and ends.
+                let _ = handshakes.remove(oldest).thread.join();
+            }
+            let silent = Silent(Arc::new(Mutex::new(Some(Arc::downgrade(carrier.socket())))));
+            let (stop, on_incoming, heard) = (Arc::clone(stop), Arc::clone(on_incoming), silent.clone());
+            let hear = move || match Incoming::hear(carrier, stop.as_fd()) {
+                Ok(incoming) => {
+                    heard.lock().take();
+                    on_incoming(incoming);
+                }
+                Err(RemoteError::Stopped) => {}
+                // The peer has been told, as far as it listens.
+                Err(error) => tracing::warn!("a peer is turned away: {error}"),
             };
             let thread = Builder::new().name("tidemill-greet".into()).stack_size(STACK).spawn(hear);
             // Without a thread the peer is closed.
-            handshakes.extend(thread.ok());
+            handshakes.extend(thread.ok().map(|thread| Handshake { thread, silent }));
         }
         for handshake in handshakes {
             // A panic of `on_incoming` concerned its peer alone.
-            let _ = handshake.join();
+            let _ = handshake.thread.join();
         }
+    }
+
+    /// The connection of a peer that says who it is next.
+    fn carrier(&self, socket: OwnedFd) -> Result<Carrier, RemoteError> {
+        if matches!(self.address, Address::Abstract(_)) {
+            check_user(&socket)?;
+        }
+        let tls = self.security.server()?;
+        match self.socket {
+            Socket::Tcp(_) => {
+                configure_tcp(&socket)?;
+                Ok(Carrier::new(socket, tls)?)
+            }
+            Socket::Unix(_) => Ok(Carrier::new(socket, tls)?.local()),
+        }
+    }
+}
+
+/// The socket of a peer until its greeting has come.
+#[derive(Clone)]
+struct Silent(Arc<Mutex<Option<Weak<OwnedFd>>>>);
+
+impl Silent {
+    fn lock(&self) -> MutexGuard<'_, Option<Weak<OwnedFd>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A peer that is heard on a thread of its own.
+struct Handshake {
+    thread: JoinHandle<()>,
+    silent: Silent,
+}
+
+impl Handshake {
+    /// Ends it if the peer has not greeted; whether that was so.
+    fn end_if_silent(&self) -> bool {
+        // Locked meanwhile: a greeting that comes now comes before or after.
+        let silent = self.silent.lock();
+        let Some(socket) = silent.as_ref().and_then(Weak::upgrade) else { return false };
+        // It may be closed already.
+        let _ = shutdown(&socket, Shutdown::Both);
+        true
     }
 }
 
 type OnIncoming = Arc<dyn Fn(Incoming) + Send + Sync>;
-
-fn remove_stale(path: &Path) -> io::Result<()> {
-    let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
-    if UnixStream::connect(path).is_err_and(refused) {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
-}
 
 /// A listener at work. Dropping it stops accepting, waits for the greetings under way and removes the socket file; not to be
 /// done in `on_incoming`, which it would wait for. Connections that were made stay.

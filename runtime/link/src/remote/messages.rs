@@ -11,12 +11,13 @@ use rustix::event::PollFlags;
 use rustix::net::{Shutdown, shutdown};
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that a message may have.
 pub const MAX_MESSAGE: usize = 1 << 30;
 const MAGIC: &[u8; 4] = b"TMSG";
-const HEADER: usize = 24;
+pub(super) const HEADER: usize = 24;
 /// So much memory a header gets on its word; the rest comes as the message does.
 const ON_TRUST: usize = 1 << 20;
 
@@ -26,6 +27,8 @@ struct Shared {
     carrier: Mutex<Carrier>,
     /// Held for a whole message. `true`: half a message was sent, nothing can follow.
     broken: Mutex<bool>,
+    /// Bytes that the system has taken.
+    sent: AtomicU64,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -42,8 +45,28 @@ pub struct MessageReader(Arc<Shared>);
 
 pub(super) fn over(carrier: Carrier) -> (MessageWriter, MessageReader) {
     let socket = Arc::clone(carrier.socket());
-    let shared = Arc::new(Shared { socket, carrier: Mutex::new(carrier), broken: Mutex::new(false) });
+    let shared = Arc::new(Shared {
+        socket,
+        carrier: Mutex::new(carrier),
+        broken: Mutex::new(false),
+        sent: AtomicU64::new(0),
+    });
     (MessageWriter(Arc::clone(&shared)), MessageReader(shared))
+}
+
+/// The same messages, as far as there are any, with checksums that fit: what is claimed to be longer than it is ends here.
+pub(super) fn sealed_anew(bytes: &[u8]) -> Vec<u8> {
+    let mut sealed = bytes.to_vec();
+    let mut at = 0;
+    while let Some((header, rest)) = sealed.get_mut(at..).and_then(|rest| rest.split_at_mut_checked(HEADER)) {
+        let length = usize::try_from(u64_at(header, 8)).unwrap_or(usize::MAX).min(rest.len());
+        header[..4].copy_from_slice(MAGIC);
+        header[4..8].copy_from_slice(&crc32c::crc32c(&rest[..length]).to_le_bytes());
+        let checksum = crc32c::crc32c(&header[..16]);
+        header[16..20].copy_from_slice(&checksum.to_le_bytes());
+        at += HEADER + length;
+    }
+    sealed
 }
 
 impl Shared {
@@ -60,7 +83,10 @@ impl Shared {
             drop(carrier);
             match written {
                 Ok(_) if done == total => return Ok(()),
-                Ok(n) => done += n,
+                Ok(n) => {
+                    done += n;
+                    self.sent.fetch_add(n as u64, Ordering::Relaxed);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     wait(self.socket.as_fd(), PollFlags::OUT, None, None);
                 }
@@ -92,6 +118,11 @@ impl MessageWriter {
             return Err(LinkError::Lost);
         }
         self.0.write([&header, message]).inspect_err(|_| *broken = true)
+    }
+
+    /// Bytes that the system has taken so far: what does not grow while something is sent is a peer that reads nothing.
+    pub fn sent_bytes(&self) -> u64 {
+        self.0.sent.load(Ordering::Relaxed)
     }
 
     /// Ends the connection: whoever waits on either side is woken, what was sent before can still be received.

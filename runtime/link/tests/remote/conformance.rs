@@ -12,6 +12,9 @@ fn frames_arrive_in_order_and_unchanged() {
             // Sizes from nothing to far more than a socket takes, so that every path is taken.
             let width = [0, 1, 100, 10_000, 400_000, 12_000_000][if n == 77 { 5 } else { n as usize % 5 }];
             let content = match n % 4 {
+                3 if n % 8 == 3 => {
+                    Content::Elsewhere { from: n, until: if n % 16 == 3 { CLOSED } else { n + 2 } }
+                }
                 3 => Content::Frontier {
                     epoch: if n == 199 { CLOSED } else { n },
                     steps: vec![WatermarkStep { epoch: n, watermark: -(n as i64) }],
@@ -40,7 +43,13 @@ fn frames_arrive_in_order_and_unchanged() {
 #[test]
 fn control_words_travel_back() {
     for (mut sender, mut receiver) in links() {
-        let words = [Control::Resume(4), Control::Credit(99), Control::Durable(CLOSED)];
+        let words = [
+            Control::Resume(4),
+            Control::Credit(99),
+            Control::Ahead(1 << 40),
+            Control::Delivers(7),
+            Control::Durable(CLOSED),
+        ];
         for word in words {
             receiver.send_control(word).expect("the sender is there");
         }

@@ -8,7 +8,7 @@ use tidemill_link::remote::*;
 fn host(address: &Address) -> &str {
     match address {
         Address::Tcp(host) => host,
-        Address::Unix(_) => panic!("not over TCP"),
+        Address::Unix(_) | Address::Abstract(_) => panic!("not over TCP"),
     }
 }
 
@@ -134,12 +134,14 @@ fn another_version_is_told_on_both_sides() {
 fn what_is_no_greeting_is_refused() {
     let (serving, incoming) = serve(&tcp());
     let long = preamble(PROTOCOL_VERSION, 1, u32::MAX);
-    let cases: [(&[u8], &str); 5] = [
+    let cases: [(&[u8], &str); 7] = [
         (b"GET / HTTP/1.1\r\nHost: tidemill\r\n\r\n", "tidemill begins"),
         (&long, "the most"),
-        (&[preamble(PROTOCOL_VERSION, 1, 4), b"{{{{".to_vec()].concat(), "key"),
-        (&[preamble(PROTOCOL_VERSION, 1, 13), br#"{"run":"f00"}"#.to_vec()].concat(), "missing"),
-        (&[preamble(PROTOCOL_VERSION, 9, 2), b"{}".to_vec()].concat(), "kind 9"),
+        (&said(PROTOCOL_VERSION, 1, b"{{{{"), "key"),
+        (&said(PROTOCOL_VERSION, 1, br#"{"run":"f00"}"#), "missing"),
+        (&said(PROTOCOL_VERSION, 9, b"{}"), "kind 9"),
+        (&[preamble(PROTOCOL_VERSION, 1, 6), b"{}1234".to_vec()].concat(), "checksum differs"),
+        (&[preamble(PROTOCOL_VERSION, 1, 2), b"{}".to_vec()].concat(), "no checksum"),
     ];
     for (bytes, word) in cases {
         let text = String::from_utf8_lossy(&say(serving.address(), bytes)).into_owned();
@@ -148,26 +150,58 @@ fn what_is_no_greeting_is_refused() {
     assert!(incoming.try_recv().is_err());
 }
 
-/// Peers that say nothing take a few slots; others come through when those are given up.
+/// The one that has been silent for longest makes room: whoever greets gets in at once.
 #[test]
 fn silent_peers_do_not_keep_others_out() {
     let (serving, incoming) = serve(&tcp());
-    let silent: Vec<_> =
-        (0..MAX_HANDSHAKES + 10).map(|_| TcpStream::connect(host(serving.address())).unwrap()).collect();
+    let mut silent: Vec<_> =
+        (0..MAX_HANDSHAKES).map(|_| TcpStream::connect(host(serving.address())).unwrap()).collect();
     let accept = std::thread::spawn(move || {
         incoming.recv_timeout(PATIENCE).expect("somebody dials").accept(&control("hub")).expect("fits")
     });
-    // The silent ones are given up after a while; until then nobody else is let in.
-    let dialed = loop {
-        match dial(serving.address(), &Security::none(), &control("edge"), PATIENCE) {
-            Ok(dialed) => break dialed,
-            Err(RemoteError::Io(_)) => std::thread::sleep(std::time::Duration::from_millis(100)),
-            Err(error) => panic!("{error}"),
-        }
-    };
+    // Behind them in the queue of the system: all places are taken when it comes.
+    let dialed = dial(serving.address(), &Security::none(), &control("edge"), PATIENCE).expect("gets in");
     assert_eq!(dialed.peer(), &control("hub"));
     accept.join().unwrap();
-    drop(silent);
+    // Without an answer.
+    assert_eq!(silent.remove(0).read(&mut [0; 1]).unwrap_or(0), 0);
+}
+
+/// A flood of them, while others dial one after the other.
+#[test]
+fn a_flood_of_silent_peers_does_not_keep_others_out() {
+    let (serving, incoming) = serve(&tcp());
+    let address = serving.address().clone();
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let until = std::sync::Arc::clone(&done);
+    let flood = std::thread::spawn(move || {
+        let mut held = std::collections::VecDeque::new();
+        let mut count = 0;
+        while !until.load(std::sync::atomic::Ordering::Acquire) {
+            held.extend(TcpStream::connect(host(&address)));
+            count += 1;
+            if held.len() > 2 * MAX_HANDSHAKES {
+                held.pop_front();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        count
+    });
+    let accept = std::thread::spawn(move || {
+        let mut accepted = 0;
+        while accepted < 20 {
+            // One that was taken for silent at that moment is gone already.
+            let incoming = incoming.recv_timeout(PATIENCE).expect("somebody dials");
+            accepted += usize::from(incoming.accept(&control("hub")).is_ok());
+        }
+    });
+    for _ in 0..20 {
+        // One that is slow to greet may have to dial again.
+        while dial(serving.address(), &Security::none(), &control("edge"), PATIENCE).is_err() {}
+    }
+    accept.join().unwrap();
+    done.store(true, std::sync::atomic::Ordering::Release);
+    assert!(flood.join().unwrap() > 0);
 }
 
 #[test]
@@ -183,4 +217,86 @@ fn a_socket_file_comes_and_goes() {
     assert!(path.exists());
     drop(serving);
     assert!(!path.exists());
+}
+
+/// Names without a file: nothing is left, whatever becomes of the process.
+#[test]
+fn a_name_is_chosen_and_free_again() {
+    let kind = named();
+    let (serving, incoming) = serve(&kind);
+    let Address::Abstract(name) = serving.address().clone() else { panic!("a name") };
+    assert!(name.starts_with("tidemill-"), "{name}");
+    let (other, _others) = serve(&kind);
+    assert_ne!(serving.address(), other.address());
+    let own = Address::Abstract(name);
+    let error = Listener::bind(&own, &kind.security).expect_err("is taken");
+    assert!(matches!(error, RemoteError::Io(_)), "{error}");
+    let accepted = std::thread::spawn(move || accept(&incoming, &control("hub")));
+    let dialed = dial(&own, &kind.security, &control("edge"), PATIENCE).expect("is accepted");
+    let listens = accepted.join().unwrap();
+    assert_eq!((dialed.peer(), listens.peer()), (&control("hub"), &control("edge")));
+    drop(serving);
+    let error = dial(&own, &kind.security, &control("edge"), PATIENCE).expect_err("nobody is there");
+    assert!(
+        matches!(&error, RemoteError::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused),
+        "{error}"
+    );
+    assert!(Listener::bind(&own, &kind.security).is_ok());
+    assert!(Listener::bind(&Address::Abstract("x".repeat(200)), &kind.security).is_err());
+}
+
+/// A listener that takes nobody, because its process stands still, does not stop whoever dials.
+#[test]
+fn a_listener_that_stands_still_is_given_up() {
+    let address = unix().address;
+    let Address::Unix(path) = &address else { panic!("a path") };
+    let listener = UnixListener::bind(path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    // It has no place for more.
+    let _first = std::os::unix::net::UnixStream::connect(path).unwrap();
+    let patience = std::time::Duration::from_millis(50);
+    let error = dial(&address, &Security::none(), &control("edge"), patience).expect_err("is not heard");
+    assert!(matches!(error, RemoteError::Timeout), "{error}");
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Set in the process that dials as another user.
+const OTHER: &str = "TIDEMILL_TEST_OTHER_USER";
+
+/// A process of another user connects to no name, and is believed by nobody who connects to a name of its own.
+#[test]
+fn processes_of_other_users_are_turned_away() {
+    use std::os::unix::process::CommandExt;
+    if let Ok(address) = std::env::var(OTHER) {
+        let error = dial(&address.parse().unwrap(), &Security::none(), &control("edge"), PATIENCE);
+        let error = error.expect_err("another user listens");
+        assert!(matches!(error, RemoteError::OtherUser { .. }), "{error}");
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: who is not root cannot be somebody else");
+        return;
+    }
+    let (serving, incoming) = serve(&named());
+    let Address::Abstract(name) = serving.address() else { panic!("a name") };
+    // One that does not look at whom it talks to, but is looked at.
+    let connect = format!(
+        "import os, socket\nos.setuid(65534)\ns = socket.socket(socket.AF_UNIX)\ns.connect('\\0{name}')\nassert s.recv(1) == b'', 'heard'"
+    );
+    match std::process::Command::new("python3").args(["-c", &connect]).status() {
+        Ok(status) => assert!(status.success(), "another user was heard"),
+        Err(error) => eprintln!("NOT TESTED that it is turned away: python3: {error}"),
+    }
+    let own = std::env::current_exe().unwrap();
+    let status = std::process::Command::new(own)
+        .args(["--exact", "greetings::processes_of_other_users_are_turned_away", "--nocapture"])
+        .env(OTHER, serving.address().to_string())
+        .uid(65534)
+        .status();
+    match status {
+        Ok(status) => assert!(status.success()),
+        // Others may not read the folder that the test lies in.
+        Err(error) => eprintln!("NOT TESTED that another user is not believed: {error}"),
+    }
+    assert!(incoming.try_recv().is_err(), "a stranger got through");
 }

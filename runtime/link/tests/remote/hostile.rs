@@ -22,11 +22,7 @@ fn receiver_of(
 ) -> (Box<dyn LinkReceiver>, TcpStream) {
     let Address::Tcp(host) = serving.address() else { panic!("TCP") };
     let mut peer = TcpStream::connect(host.as_str()).expect("connects");
-    let body = serde_json::to_vec(&greeting(Role::Sender)).expect("JSON");
-    let length = (body.len() as u32).to_le_bytes();
-    let version = PROTOCOL_VERSION.to_le_bytes();
-    let hello = [b"TIDEMILL".as_slice(), &version, &[1, 0, 0, 0], &length, &body].concat();
-    peer.write_all(&hello).expect("writes");
+    peer.write_all(&hello(&greeting(Role::Sender))).expect("writes");
     let connection = accept(incoming, &greeting(Role::Receiver));
     let mut preamble = [0; 20];
     peer.read_exact(&mut preamble).expect("is answered");
@@ -45,9 +41,7 @@ fn stream(frames: u64, width: usize) -> (Vec<u8>, Vec<usize>) {
         peer.read_exact(&mut preamble).expect("a greeting");
         let length = u32::from_le_bytes(preamble[16..].try_into().expect("four bytes"));
         peer.read_exact(&mut vec![0; length as usize]).expect("a greeting");
-        let body = serde_json::to_vec(&greeting(Role::Receiver)).expect("JSON");
-        preamble[16..].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        peer.write_all(&[preamble.as_slice(), &body].concat()).expect("writes");
+        peer.write_all(&hello(&greeting(Role::Receiver))).expect("writes");
         let mut bytes = Vec::new();
         peer.read_to_end(&mut bytes).expect("frames");
         bytes
@@ -63,7 +57,7 @@ fn stream(frames: u64, width: usize) -> (Vec<u8>, Vec<usize>) {
     (peer.join().expect("does not panic"), ends)
 }
 
-/// What a receiver makes of bytes: how many frames it gives, and what it tells in the end.
+/// What a receiver makes of bytes (those that were changed on their way: `mutations.rs`): how many frames it gives, and what it tells in the end.
 fn take(bytes: &[u8]) -> (u64, LinkError) {
     let (mut receiver, mut peer) = receiver();
     let owned = bytes.to_vec();
@@ -147,11 +141,7 @@ fn control_words_that_are_none_are_refused() {
     let address = Address::Tcp(listener.local_addr().unwrap().to_string());
     let peer = std::thread::spawn(move || {
         let mut peer = listener.accept().unwrap().0;
-        let body = serde_json::to_vec(&greeting(Role::Receiver)).unwrap();
-        let version = PROTOCOL_VERSION.to_le_bytes();
-        let length = (body.len() as u32).to_le_bytes();
-        let hello = [b"TIDEMILL".as_slice(), &version, &[1, 0, 0, 0], &length, &body].concat();
-        peer.write_all(&hello).unwrap();
+        peer.write_all(&hello(&greeting(Role::Receiver))).unwrap();
         peer.write_all(&[7; 160]).unwrap();
         peer
     });
@@ -176,11 +166,7 @@ fn messages_that_are_none_are_refused() {
         let address = Address::Tcp(listener.local_addr().unwrap().to_string());
         let peer = std::thread::spawn(move || {
             let mut peer = listener.accept().unwrap().0;
-            let body = serde_json::to_vec(&control("evil")).unwrap();
-            let version = PROTOCOL_VERSION.to_le_bytes();
-            let length = (body.len() as u32).to_le_bytes();
-            let hello = [b"TIDEMILL".as_slice(), &version, &[1, 0, 0, 0], &length, &body].concat();
-            peer.write_all(&[hello, header].concat()).unwrap();
+            peer.write_all(&[hello(&control("evil")), header].concat()).unwrap();
             peer
         });
         let connection = dial(&address, &Security::none(), &control("good"), PATIENCE).unwrap();
@@ -231,38 +217,6 @@ fn mutate(bytes: &mut Vec<u8>, mutations: &[Mutation]) {
             }
         }
     }
-}
-
-/// Streams of `FRAMES` frames that were changed on the way, about `frames` frames in all.
-fn mutated_streams(frames: u32) {
-    const FRAMES: u64 = 5;
-    let (bytes, ends) = stream(FRAMES, 100);
-    let config =
-        ProptestConfig { cases: frames / FRAMES as u32, failure_persistence: None, ..Default::default() };
-    let before = resident();
-    proptest!(config, |(mutations in mutations())| {
-        let mut changed = bytes.clone();
-        mutate(&mut changed, &mutations);
-        let same = changed.iter().zip(&bytes).take_while(|(one, other)| one == other).count();
-        let whole = ends.iter().filter(|end| **end <= same).count();
-        let (taken, end) = take(&changed);
-        // What is untouched arrives, what is touched does not: a prefix was compared frame by frame.
-        prop_assert!(taken as usize >= whole);
-        prop_assert!(taken as usize == whole || changed.len() > same, "{taken} of {whole}");
-        prop_assert!(matches!(end, LinkError::Lost | LinkError::Damaged(_)));
-    });
-    assert!(resident() < before + (256 << 20), "memory grew");
-}
-
-#[test]
-fn ten_thousand_mutated_frames_are_told_apart() {
-    mutated_streams(10_000);
-}
-
-#[test]
-#[ignore = "takes minutes"]
-fn a_million_mutated_frames_are_told_apart() {
-    mutated_streams(1_000_000);
 }
 
 /// Random bytes, as a greeting and as frames.
@@ -327,11 +281,7 @@ fn a_peer_that_takes_nothing_is_lost() {
     let address = Address::Tcp(listener.local_addr().unwrap().to_string());
     let peer = std::thread::spawn(move || {
         let mut peer = listener.accept().unwrap().0;
-        let body = serde_json::to_vec(&greeting(Role::Receiver)).unwrap();
-        let version = PROTOCOL_VERSION.to_le_bytes();
-        let length = (body.len() as u32).to_le_bytes();
-        let hello = [b"TIDEMILL".as_slice(), &version, &[1, 0, 0, 0], &length, &body].concat();
-        peer.write_all(&hello).unwrap();
+        peer.write_all(&hello(&greeting(Role::Receiver))).unwrap();
         peer
     });
     let connection = dial(&address, &Security::none(), &greeting(Role::Sender), PATIENCE).unwrap();

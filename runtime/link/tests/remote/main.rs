@@ -9,4 +9,5 @@ mod messages;
 mod parts;
 mod reconnects;
 mod renewals;
+mod restarts;
 mod security;

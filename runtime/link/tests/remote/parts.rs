@@ -40,6 +40,21 @@ pub(crate) fn control(host: &str) -> Greeting {
     Greeting { run: 9, plan_version: 1, purpose: Purpose::Control { host: host.into() } }
 }
 
+/// A greeting as bytes, for a side that speaks as it likes.
+pub(crate) fn hello(greeting: &Greeting) -> Vec<u8> {
+    let body = serde_json::to_vec(greeting).expect("JSON");
+    said(PROTOCOL_VERSION, 1, &body)
+}
+
+/// What a side of this version says, with its checksum.
+pub(crate) fn said(version: u32, kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32 + 4).to_le_bytes();
+    let mut bytes =
+        [b"TIDEMILL".as_slice(), &version.to_le_bytes(), &[kind, 0, 0, 0], &length, body].concat();
+    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
 /// A kind of connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Kind {
@@ -57,10 +72,19 @@ pub(crate) fn unix() -> Kind {
     Kind { address: Address::Unix(std::env::temp_dir().join(name)), security: Security::none() }
 }
 
-pub(crate) fn kinds() -> Vec<Kind> {
+/// Without a file.
+pub(crate) fn named() -> Kind {
+    Kind { address: Address::Abstract(String::new()), security: Security::none() }
+}
+
+/// The same with TLS.
+pub(crate) fn secured(kind: Kind) -> Kind {
     let certificates = crate::security::Authority::new().host();
-    let security = Security::mutual(&certificates).expect("they belong together");
-    vec![tcp(), Kind { security: security.clone(), ..tcp() }, unix(), Kind { security, ..unix() }]
+    Kind { security: Security::mutual(&certificates).expect("they belong together"), ..kind }
+}
+
+pub(crate) fn kinds() -> Vec<Kind> {
+    vec![tcp(), secured(tcp()), unix(), secured(unix()), named()]
 }
 
 /// Listens, and gives those who greet to whoever takes them from the queue.

@@ -24,7 +24,15 @@ impl Authority {
     }
 
     fn issue(&self, name: &str, expired: bool) -> Certificates {
+        self.issue_to(name, &[], expired)
+    }
+
+    /// For a host of this name, with these names that say who it is.
+    fn issue_to(&self, name: &str, who: &[&str], expired: bool) -> Certificates {
         let mut parameters = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        for who in who {
+            parameters.subject_alt_names.push(rcgen::SanType::URI((*who).try_into().expect("ASCII")));
+        }
         parameters.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         if expired {
@@ -157,4 +165,55 @@ fn secrets_are_not_printed() {
     let certificates = Authority::new().host();
     let text = format!("{certificates:?} {:?}", secured(&certificates));
     assert_eq!(text, "Certificates { .. } Security::mutual");
+}
+
+/// A host of the same authority that answers in the place of another one learns nothing: not even the number of the run.
+#[test]
+fn a_host_with_the_certificate_of_another_one_is_not_greeted() {
+    let authority = Authority::new();
+    let of = |who: &[&str]| secured(&authority.issue_to("tidemill", who, false));
+    let (edge, other) = ("tidemill:worker/edge-1", "tidemill:worker/edge-2");
+    let hub = of(&["tidemill:controller"]);
+    for (listens, found) in [
+        (of(&[other]), other),
+        (of(&[]), "does not say who"),
+        (of(&["https://elsewhere"]), "does not say who"),
+        (of(&[edge, other]), "does not say who"),
+    ] {
+        let (serving, incoming) = serve(&Kind { security: listens, ..tcp() });
+        let error =
+            dial_to(serving.address(), &hub, &control("hub"), PATIENCE, Some(edge)).expect_err("another one");
+        assert!(matches!(&error, RemoteError::Stranger { wanted, .. } if wanted == edge), "{error}");
+        assert!(error.to_string().contains(found), "{error}");
+        drop(serving);
+        assert!(incoming.recv().is_err(), "it was greeted");
+    }
+    // Without TLS nobody is known.
+    let (serving, incoming) = serve(&tcp());
+    let error = dial_to(serving.address(), &Security::none(), &control("hub"), PATIENCE, Some(edge))
+        .expect_err("nobody");
+    assert!(matches!(error, RemoteError::Stranger { .. }), "{error}");
+    drop(serving);
+    assert!(incoming.recv().is_err(), "it was greeted");
+}
+
+#[test]
+fn both_sides_know_who_the_other_one_is() {
+    let authority = Authority::new();
+    let of = |who: &str| secured(&authority.issue_to("tidemill", &[who], false));
+    let (serving, incoming) = serve(&Kind { security: of("tidemill:worker/edge-1"), ..tcp() });
+    let accept = std::thread::spawn(move || {
+        let incoming = incoming.recv_timeout(PATIENCE).unwrap();
+        let early = incoming.peer_name();
+        let connection = incoming.accept(&control("edge")).unwrap();
+        assert_eq!(connection.peer_name(), early);
+        early
+    });
+    let wanted = Some("tidemill:worker/edge-1");
+    let dialed =
+        dial_to(serving.address(), &of("tidemill:controller"), &control("hub"), PATIENCE, wanted).unwrap();
+    assert_eq!(dialed.peer_name().as_deref(), wanted);
+    assert_eq!(accept.join().unwrap().as_deref(), Some("tidemill:controller"));
+    let (dialed, accepted) = pair(&tcp(), &control("edge"), &control("hub"));
+    assert_eq!((dialed.peer_name(), accepted.peer_name()), (None, None));
 }

@@ -37,6 +37,7 @@ fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
         max_batch: case.max_batch,
         budget: case.budget * US,
         is_stateful: false,
+        follows_event_time: false,
         joins: 0,
         gain: 1.0,
         outs: Vec::new(),
@@ -57,7 +58,7 @@ fn starts(case: &BatchCase) -> Vec<(Nanoseconds, usize)> {
         while let Some((_, records)) = arrivals.next_if(|(at, _)| at * US == now) {
             world.now = now;
             for key in 0..*records {
-                let record = Record { born: now, key, group: 0, class: 0, epoch: 0, chance: 0 };
+                let record = Record { born: now, key, group: 0, class: 0, epoch: 0, chance: 0, ahead: 0 };
                 world.hold(stage, &record);
                 world.take(stage, record);
             }

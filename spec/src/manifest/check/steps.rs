@@ -1,7 +1,7 @@
 //! Whether the steps of a model's inputs and outputs fit the types and shapes that it declares.
 use super::{
-    Diagnostic, Diagnostics, Dimension, ElementType, InputType, Located, ModelInput, ModelOutput, OutputType,
-    Postprocess, Preprocess,
+    BoxDecoding, BoxScores, Diagnostic, Diagnostics, Dimension, ElementType, InputType, Located, ModelInput,
+    ModelOutput, OutputType, Postprocess, Preprocess, TextDecoding,
 };
 
 fn unfit(found: &mut Diagnostics, step: &Located<impl Sized>, message: String, help: &str) {
@@ -204,6 +204,71 @@ fn declared(shape: &[Dimension]) -> String {
     format!("[{}]", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }
 
+/// Checks whether a detection head can be read.
+fn check_boxes(
+    output: &ModelOutput,
+    step: &Located<Postprocess>,
+    decoding: &BoxDecoding,
+    found: &mut Diagnostics,
+) {
+    let numbers = match (&output.shape[..], decoding.transposed) {
+        ([_, _, Dimension::Fixed(numbers)], false) | ([_, Dimension::Fixed(numbers), _], true) => *numbers,
+        _ => 0,
+    };
+    let (least, behind) = match decoding.scores {
+        BoxScores::Best => (6, "a score and a class"),
+        BoxScores::Each => (5, "a score for each class"),
+        BoxScores::Objectness => (6, "a score and one for each class"),
+    };
+    if numbers < least || decoding.scores == BoxScores::Best && numbers > least {
+        let help = format!(
+            "it reads [batch, places, numbers], for each place 4 numbers and {behind}; `transposed: true` for [batch, numbers, places]"
+        );
+        let message = format!("`decode_boxes` cannot read the shape {}", declared(&output.shape));
+        found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
+    }
+    if output.postprocess.len() > 1 {
+        unfit(found, step, "`decode_boxes` stands beside other steps".to_string(), "leave only this one");
+    }
+    let share = |value: f32| (0.0..=1.0).contains(&value);
+    if !share(decoding.threshold) || !share(decoding.iou) {
+        unfit(found, step, "`threshold` and `iou` are shares".to_string(), "write numbers from 0 to 1");
+    }
+    if !(1..=4096).contains(&decoding.most) {
+        unfit(found, step, format!("`most` is {}", decoding.most), "write a number from 1 to 4096");
+    }
+    if decoding.picture.is_some_and(|size| size.iter().any(|side| !(*side > 0.0 && side.is_finite()))) {
+        unfit(found, step, "`picture` is no size".to_string(), "write width and height, such as [416, 416]");
+    }
+}
+
+/// Checks whether a map of text can be read.
+fn check_text(
+    output: &ModelOutput,
+    step: &Located<Postprocess>,
+    decoding: &TextDecoding,
+    found: &mut Diagnostics,
+) {
+    if !matches!(&output.shape[..], [_, _, _] | [_, Dimension::Fixed(1), _, _]) {
+        let message = format!("`text_boxes` cannot read the shape {}", declared(&output.shape));
+        let help = "it reads [batch, height, width] or [batch, 1, height, width]";
+        found.push(Diagnostic::error("E0504", message).at(step.span.clone()).with_help(help));
+    }
+    if output.postprocess.len() > 1 {
+        unfit(found, step, "`text_boxes` stands beside other steps".to_string(), "leave only this one");
+    }
+    let share = |value: f32| (0.0..=1.0).contains(&value);
+    if !share(decoding.threshold) || !share(decoding.score) {
+        unfit(found, step, "`threshold` and `score` are shares".to_string(), "write numbers from 0 to 1");
+    }
+    if !(0.0..=10.0).contains(&decoding.grow) {
+        unfit(found, step, format!("`grow` is {}", decoding.grow), "write a number from 0 to 10");
+    }
+    if !(1..=4096).contains(&decoding.most) {
+        unfit(found, step, format!("`most` is {}", decoding.most), "write a number from 1 to 4096");
+    }
+}
+
 /// Checks an output: whether its steps end in what the column holds.
 pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
     if !matches!(output.shape.first(), Some(Dimension::Batch))
@@ -219,6 +284,12 @@ pub(super) fn check_output(output: &ModelOutput, found: &mut Diagnostics) {
         |step: &Postprocess| matches!(step, Postprocess::Argmax { .. } | Postprocess::CtcDecode { .. });
     let last = output.postprocess.len().saturating_sub(1);
     for (index, step) in output.postprocess.iter().enumerate() {
+        if let Postprocess::DecodeBoxes(decoding) = &step.value {
+            check_boxes(output, step, decoding, found);
+        }
+        if let Postprocess::TextBoxes(decoding) = &step.value {
+            check_text(output, step, decoding, found);
+        }
         if text(step) && index != last {
             unfit(found, step, "nothing can follow a step that gives text".to_string(), "move it to the end");
         }

@@ -14,7 +14,7 @@ use tidemill_spec::plan::Freshness;
 use tidemill_spec::types::StreamType;
 
 /// Copies of a model that passes rows on; jobs end when and in the order in which the test says so.
-struct ByHand {
+pub(in crate::node) struct ByHand {
     copies: usize,
     submitted: Mutex<Vec<Job>>,
     ended: Mutex<VecDeque<Completion>>,
@@ -27,7 +27,7 @@ impl Default for ByHand {
 }
 
 impl ByHand {
-    fn end(&self, id: u64) {
+    pub(in crate::node) fn end(&self, id: u64) {
         self.end_after(id, 1_000_000);
     }
 
@@ -46,7 +46,7 @@ impl ByHand {
     }
 
     /// Rows and parts of the jobs that go on, by id.
-    fn jobs(&self) -> Vec<(u64, usize, usize)> {
+    pub(in crate::node) fn jobs(&self) -> Vec<(u64, usize, usize)> {
         let rows = |job: &Job| job.parts.iter().map(RecordBatch::num_rows).sum();
         self.submitted.lock().unwrap().iter().map(|job| (job.id, rows(job), job.parts.len())).collect()
     }
@@ -71,7 +71,7 @@ impl ModelExecutor for ByHand {
     }
 }
 
-fn rows(from: u64, to: u64) -> RecordBatch {
+pub(in crate::node) fn rows(from: u64, to: u64) -> RecordBatch {
     let n = (to - from) as usize;
     let ids: Vec<u8> = (from..to).flat_map(|sequence| source_id(0, sequence)).collect();
     let columns: Vec<ArrayRef> = vec![
@@ -92,28 +92,44 @@ fn node(executor: &Arc<ByHand>, account: &Account) -> InferenceNode {
     node_with(executor, account, batching, queue, &Arc::new(ManualClock::new()))
 }
 
-fn node_with(
+pub(in crate::node) fn node_with(
     executor: &Arc<ByHand>,
     account: &Account,
     batching: Batching,
     queue: FreshnessQueue,
     clock: &Arc<ManualClock>,
 ) -> InferenceNode {
+    let slot = Rc::new(slot_with(clock));
+    node_in(slot, executor, account, batching, queue)
+}
+
+/// What the nodes of a slot share.
+pub(in crate::node) fn slot_with(clock: &Arc<ManualClock>) -> SlotContext {
     let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
-    let slot = SlotContext {
+    SlotContext {
         clock,
         checkpoint_every: 1,
         snapshots: Arc::new(SnapshotStore::default()),
         epochs: Arc::new(EpochLogs::default()),
         letters: Arc::new(Letters::new(None)),
         sampler: None,
+        tracer: None,
         faults: None,
         budget: usize::MAX,
         kept: Arc::new(std::sync::atomic::AtomicU64::new(crate::frame::CLOSED)),
         ahead: Cell::new(false),
         deadlines: RefCell::new(BTreeSet::new()),
         end: RefCell::new(None),
-    };
+    }
+}
+
+pub(in crate::node) fn node_in(
+    slot: Rc<SlotContext>,
+    executor: &Arc<ByHand>,
+    account: &Account,
+    batching: Batching,
+    queue: FreshnessQueue,
+) -> InferenceNode {
     let stage = StageContext {
         stage: "model".into(),
         instance: "model".into(),
@@ -123,7 +139,7 @@ fn node_with(
         on_panic: OnPanic::Stop,
     };
     let executor: Arc<dyn ModelExecutor> = Arc::<ByHand>::clone(executor);
-    InferenceNode::new(Rc::new(slot), stage, executor, 0, batching, queue, account.clone(), 0)
+    InferenceNode::new(slot, stage, executor, 0, batching, queue, account.clone(), 0)
 }
 
 /// Epochs and sequence numbers that left the node.
@@ -160,6 +176,22 @@ fn several_copies_keep_the_order_and_the_epochs() {
     node.run(4, &mut emit);
     assert_eq!(left(&mut emit), [(3, vec![12, 13, 14])]);
     assert_eq!((node.hold(4), account.bytes()), (4, 0));
+}
+
+#[test]
+fn what_waits_is_told_until_it_has_left_or_the_node_ends() {
+    let (executor, account) = (Arc::new(ByHand::default()), Account::default());
+    let mut node = node(&executor, &account);
+    let metrics = Arc::clone(&node.stage.metrics);
+    let mut emit = Emit::default();
+    node.receive(0, 0, rows(0, 30), &mut emit);
+    node.run(1, &mut emit);
+    assert_eq!(metrics.waiting.get(), 30, "in the queue and in flight");
+    executor.end(0);
+    node.run(1, &mut emit);
+    assert_eq!(metrics.waiting.get(), 26);
+    drop(node);
+    assert_eq!(metrics.waiting.get(), 0, "whoever takes over counts anew");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! When records are due and which epoch they belong to.
 use crate::clock::Nanoseconds;
 use crate::frame::Epoch;
+use crate::store::Base;
 use tidemill_operators::record::EventTime;
 use tidemill_spec::emission;
 
@@ -18,6 +19,8 @@ pub(crate) struct Schedule {
     pub(crate) start: Nanoseconds,
     /// Length of an epoch for open loops, nanoseconds.
     pub(crate) tick: Nanoseconds,
+    /// Where it begins; none: with the first record, in the first epoch.
+    pub(crate) base: Option<Base>,
     /// Ends after so many records.
     pub(crate) records: Option<u64>,
     /// Ends after so much time.
@@ -29,9 +32,18 @@ impl Schedule {
         self.rate.is_some()
     }
 
+    /// Time from the first record to this one. A record before the base, which a restart reads again, is before all that
+    /// follow it.
     fn offset(&self, sequence: u64) -> Option<Nanoseconds> {
-        self.rate
-            .map(|rate| Nanoseconds::try_from(emission::offset(sequence, rate)).unwrap_or(Nanoseconds::MAX))
+        let rate = self.rate?;
+        let after =
+            |records| Nanoseconds::try_from(emission::offset(records, rate)).unwrap_or(Nanoseconds::MAX);
+        let Some(base) = self.base else { return Some(after(sequence)) };
+        let begins = Nanoseconds::try_from(base.epoch).unwrap_or(Nanoseconds::MAX).saturating_mul(self.tick);
+        Some(match sequence.checked_sub(base.sequence) {
+            Some(records) => begins.saturating_add(after(records)),
+            None => (begins - 1).max(0),
+        })
     }
 
     /// Intended emission of a record (engine clock); `start` where there is no rate.
@@ -42,17 +54,31 @@ impl Schedule {
     /// Epoch of the record `sequence`, given the epoch of the one before and what that epoch holds already.
     /// A function of the records alone: not of when they are emitted.
     pub(crate) fn epoch(&self, sequence: u64, current: Epoch, (records, bytes): (u64, usize)) -> Epoch {
-        match self.offset(sequence) {
-            Some(offset) => emission::epoch(offset as u64, self.tick as u64),
-            None if records >= RECORDS_PER_EPOCH || bytes >= BYTES_PER_EPOCH => current + 1,
-            None => current,
+        match (self.offset(sequence), self.base) {
+            (Some(offset), _) => emission::epoch(offset as u64, self.tick as u64),
+            (None, Some(base)) if sequence < base.sequence => current,
+            (None, Some(base)) if current < base.epoch => base.epoch,
+            (None, _) if records >= RECORDS_PER_EPOCH || bytes >= BYTES_PER_EPOCH => current + 1,
+            (None, _) => current,
         }
     }
 
     /// Event time, microseconds, of a record that has none of its own: its place in the schedule, or one
     /// millisecond a record where there is no rate.
     pub(crate) fn event_time(&self, sequence: u64) -> EventTime {
-        self.offset(sequence).map_or(sequence as i64 * 1000, |offset| offset / 1000)
+        let after = |records: u64| match self.rate {
+            Some(rate) => {
+                EventTime::try_from(emission::offset(records, rate) / 1000).unwrap_or(EventTime::MAX)
+            }
+            None => records as i64 * 1000,
+        };
+        match self.base {
+            None => after(sequence),
+            Some(base) => match sequence.checked_sub(base.sequence) {
+                Some(records) => base.event_time.saturating_add(after(records)),
+                None => base.event_time.saturating_sub(1),
+            },
+        }
     }
 
     /// Engine time of the end, where there is one.
@@ -83,6 +109,7 @@ mod tests {
             rate: Some(40.0),
             start: 7,
             tick: 50_000_000,
+            base: None,
             records: None,
             duration: Some(1_000_000_000),
         };
@@ -94,9 +121,29 @@ mod tests {
 
     #[test]
     fn what_is_due_on_a_tick_begins_its_epoch() {
-        let schedule =
-            Schedule { rate: Some(40.0), start: 0, tick: 50_000_000, records: None, duration: None };
+        let schedule = of(Some(40.0), None);
         assert_eq!((schedule.due(328), schedule.epoch(328, 0, (0, 0))), (8_200_000_000, 164));
         assert_eq!(schedule.event_time(328), 8_200_000);
+    }
+
+    fn of(rate: Option<f64>, base: Option<Base>) -> Schedule {
+        Schedule { rate, start: 0, tick: 50_000_000, base, records: None, duration: None }
+    }
+
+    /// From 40/s to 10/s in the middle: nothing is due before what came already, and epochs go on.
+    #[test]
+    fn another_rate_begins_where_the_one_before_had_come_to() {
+        let before = of(Some(40.0), None);
+        let (sequence, epoch) = (20, before.epoch(20, 0, (0, 0)));
+        let base = Base { sequence, epoch, event_time: before.event_time(sequence) };
+        let after = of(Some(10.0), Some(base));
+        assert_eq!((after.due(20), after.event_time(20)), (before.due(20), before.event_time(20)));
+        assert_eq!((after.due(21) - after.due(20), after.epoch(21, epoch, (0, 0))), (100_000_000, epoch + 2));
+        assert!(after.epoch(19, 0, (0, 0)) == epoch - 1 && after.event_time(19) < after.event_time(20));
+        let fast = of(None, Some(base));
+        assert_eq!(fast.epoch(19, epoch - 3, (RECORDS_PER_EPOCH, 0)), epoch - 3, "what was read before");
+        assert_eq!([fast.epoch(20, epoch - 3, (0, 0)), fast.epoch(21, epoch, (1, 0))], [epoch, epoch]);
+        assert_eq!(fast.epoch(2000, epoch, (RECORDS_PER_EPOCH, 0)), epoch + 1);
+        assert_eq!(fast.event_time(21) - before.event_time(20), 1000);
     }
 }

@@ -57,8 +57,7 @@ fn stream() -> StreamType {
 fn join(early: bool) -> Box<dyn Stateful> {
     let port = |from: &str| InputPort { from: from.into(), stream: stream(), span: Span::nowhere() };
     let id = "pair".into();
-    let context =
-        OperatorContext { id: &id, base: Path::new("."), variants: &[], variant: None, backend: None };
+    let context = OperatorContext::new(&id, Path::new("."));
     let options = yaml::parse(&SourceFile::new("workflow.yaml", "key: key\nwithin: 150us")).unwrap();
     let registry = Registry::builtin();
     let bound = registry.operator("join").unwrap().bind(&context, &[port("a"), port("b")], &options).unwrap();
@@ -117,6 +116,7 @@ impl Stage {
             epochs: Arc::new(EpochLogs::default()),
             letters: Arc::new(Letters::new(None)),
             sampler: None,
+            tracer: None,
             budget: usize::MAX,
             kept: Arc::new(std::sync::atomic::AtomicU64::new(CLOSED)),
             ahead: Cell::new(false),

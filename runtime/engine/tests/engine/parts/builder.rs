@@ -32,6 +32,7 @@ impl Builder {
             operators: BTreeMap::new(),
             sinks: BTreeMap::new(),
             on_panic: BTreeMap::new(),
+            when_cut: BTreeMap::new(),
         };
         Self { program, link, byte_budget: 64 << 20 }
     }

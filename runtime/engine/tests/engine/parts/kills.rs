@@ -63,6 +63,11 @@ impl Kills {
         self.state().turns.get(slot).map_or(0, |turns| turns.0)
     }
 
+    /// Records that a node has passed on, repeated ones included.
+    pub(crate) fn emitted(&self, node: &str) -> u64 {
+        self.state().emitted.get(node).copied().unwrap_or(0)
+    }
+
     /// Turns that a slot has had.
     pub(crate) fn turns(&self, slot: &str) -> u64 {
         self.state().turns.get(slot).map_or(0, |turns| turns.1)

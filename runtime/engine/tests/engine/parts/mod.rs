@@ -1,6 +1,7 @@
 //! Small sources, operators and sinks with obvious behaviour, and a builder of plans.
 mod builder;
 mod faulty_link;
+mod host_threads;
 mod kills;
 mod process;
 mod time;
@@ -8,6 +9,8 @@ mod time;
 pub(crate) use builder::*;
 #[allow(unused_imports, reason = "the tests of the whole process need sound links")]
 pub(crate) use faulty_link::*;
+#[allow(unused_imports, reason = "the tests of the whole process have no hosts")]
+pub(crate) use host_threads::*;
 #[allow(unused_imports, reason = "the tests of the whole process kill nothing")]
 pub(crate) use kills::*;
 pub(crate) use process::*;
@@ -91,8 +94,10 @@ pub(crate) fn rows_source(
         out_of_order_microseconds: bound.unwrap_or(0),
         live: false,
         has_event_times: bound.is_some(),
+        at_one_time: 1,
         stream: None,
         journalled: None,
+        input: None,
         journal: None,
         make: Arc::new(move || {
             Ok(Box::new(RowSource { rows: Arc::clone(&rows), next: 0, with_times: bound.is_some(), chunk }))

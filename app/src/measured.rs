@@ -1,0 +1,307 @@
+//! What a run did in some seconds, and by which part its service levels are missed by that: the one place that says so, for windows of
+//! a second and for what `status`, metrics and re-planning are told of.
+use crate::delivery::Delivery;
+use crate::figures::{milliseconds, rate};
+use crate::slo::{RATE_TOLERANCE, accuracy_text};
+use crate::slo_watch::percentile_of;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use tidemill_engine::{Observer, Program};
+use tidemill_operators::api::BoundSource;
+use tidemill_spec::plan::Predicted;
+use tidemill_spec::workflow::Slo;
+
+/// A source at one time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Given {
+    records: u64,
+    has_ended: bool,
+}
+
+/// Counters at one time, as far as levels are judged by them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Counters {
+    /// Engine seconds.
+    pub(crate) seconds: f64,
+    sources: BTreeMap<String, Given>,
+    delivery: Delivery,
+}
+
+impl Counters {
+    /// As they are now.
+    pub(crate) fn now(observer: &Observer, program: &Program) -> Self {
+        let sources = program.sources.keys().map(|source| {
+            let stages = program.plan.stages.iter().filter(|stage| stage.operator == *source);
+            let metrics: Vec<_> = stages.filter_map(|stage| observer.stage(&stage.id)).collect();
+            let records = metrics.iter().map(|stage| stage.records_out.load(Ordering::Relaxed)).sum();
+            let has_ended = metrics.iter().all(|stage| stage.ended.load(Ordering::Acquire));
+            (source.clone(), Given { records, has_ended })
+        });
+        Self {
+            seconds: observer.progress().seconds,
+            sources: sources.collect(),
+            delivery: Delivery::so_far(observer, program),
+        }
+    }
+
+    /// Whether they count less than before: another process of the run counts anew.
+    pub(crate) fn has_begun_again(&self, before: &Self) -> bool {
+        let fewer = |(id, given): (&String, &Given)| {
+            self.sources.get(id).is_some_and(|now| now.records < given.records)
+        };
+        self.seconds < before.seconds || before.sources.iter().any(fewer)
+    }
+}
+
+/// What a source gave.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SourceRate {
+    /// Records per second that it is to give; none: as many as are taken, or as come.
+    pub asked: Option<f64>,
+    /// Records per second that it gave.
+    pub given: f64,
+    /// Whether it has given anything at all.
+    pub has_begun: bool,
+    /// Whether it gives what comes, when it comes: what it gave is the load then.
+    pub is_live: bool,
+}
+
+/// What was measured of a run in some seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// Engine seconds.
+    pub seconds: f64,
+    /// Sources that go on.
+    pub sources: BTreeMap<String, SourceRate>,
+    /// Part of what sources gave that was not lost on its way.
+    pub delivered: f64,
+    /// Milliseconds at the percentile of the level on latency, at the slowest sink.
+    pub latency_ms: Option<f64>,
+    /// Right answers and those with truth, of the whole run, at the sink with the least share.
+    pub scored: Option<(u64, u64)>,
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        Self { seconds: 0.0, sources: BTreeMap::new(), delivered: 1.0, latency_ms: None, scored: None }
+    }
+}
+
+/// A service level beside what was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredLevel {
+    /// `rate`, `accuracy` or `latency`.
+    pub level: &'static str,
+    /// What is asked for, with its unit.
+    pub wanted: String,
+    /// The same: at least so many records per second or percent, below so many milliseconds.
+    pub wanted_value: f64,
+    /// What was measured: records per second, percent or milliseconds; none: nothing could be.
+    pub value: Option<f64>,
+    /// The same with its unit.
+    pub text: Option<String>,
+    /// The part of what is asked for by which it is missed; 0 or less: it is kept. None: nothing is known.
+    pub missed_by: Option<f64>,
+    /// What the plan expects of it, with its unit, where that is less than what is asked for: the level is missed then, whether anybody
+    /// can measure it or not.
+    pub planned: Option<String>,
+}
+
+impl MeasuredLevel {
+    /// Of a plan that was made to keep less, because a level gave way.
+    pub fn beside(self, predicted: &Predicted) -> Self {
+        let expected = match self.level {
+            "accuracy" => {
+                predicted.accuracy.as_ref().map(|one| (one.value.0, format!("{:.1} %", one.value.0)))
+            }
+            "rate" => {
+                predicted.rate.as_ref().map(|one| (one.to.unwrap_or(one.value).0, one.value.to_string()))
+            }
+            _ => None,
+        };
+        // Plans have rounded numbers.
+        let less = expected.filter(|(value, _)| *value < self.wanted_value * (1.0 - 1e-4));
+        let Some((value, text)) = less else { return self };
+        let by = 1.0 - value / self.wanted_value;
+        Self { missed_by: Some(self.missed_by.map_or(by, |own| own.max(by))), planned: Some(text), ..self }
+    }
+}
+
+impl Measured {
+    /// Between two looks; `latencies` are what came to each sink meanwhile: milliseconds and how many records, ascending.
+    pub(crate) fn between(
+        before: &Counters,
+        now: &Counters,
+        latencies: &BTreeMap<String, Vec<(f64, u64)>>,
+        slo: &Slo,
+        observer: &Observer,
+        program: &Program,
+    ) -> Self {
+        let seconds = now.seconds - before.seconds;
+        let sources = now.sources.iter().filter(|(_, given)| !given.has_ended).map(|(id, given)| {
+            let earlier = before.sources.get(id).copied().unwrap_or_default();
+            let records = given.records.saturating_sub(earlier.records);
+            let source = program.sources.get(id);
+            let asked = source.and_then(|source| source.rate_per_second);
+            let rate = SourceRate {
+                asked,
+                given: records as f64 / seconds.max(1e-9),
+                has_begun: given.records > 0,
+                is_live: source.is_some_and(BoundSource::gives_what_comes),
+            };
+            (id.clone(), rate)
+        });
+        let scored = program.sinks.keys().filter_map(|sink| {
+            let metrics = observer.sink(sink)?;
+            let all = metrics.scored.load(Ordering::Relaxed);
+            (all > 0).then(|| (metrics.correct.load(Ordering::Relaxed), all))
+        });
+        let share = |(right, all): &(u64, u64)| *right as f64 / *all as f64;
+        let slowest = slo.latency.as_ref().and_then(|level| {
+            let each = latencies.values().filter_map(|all| percentile_of(all, level.percentile.0));
+            each.max_by(f64::total_cmp)
+        });
+        Self {
+            seconds,
+            sources: sources.collect(),
+            delivered: now.delivery.since(&before.delivery).share(program.sinks.keys()),
+            latency_ms: slowest,
+            scored: scored.min_by(|a, b| share(a).total_cmp(&share(b))),
+        }
+    }
+
+    /// Records per second as the level on the rate counts them, that came through: those of the slowest source. Sources keep their
+    /// proportions: one that is to give twice as much as the slowest counts with half of what it gave. None: no source goes on.
+    pub fn rate(&self) -> Option<f64> {
+        let slowest = self.sources.values().filter_map(|source| source.asked).reduce(f64::min);
+        let of = |source: &SourceRate| match (source.asked, slowest) {
+            (Some(asked), Some(slowest)) if asked > 0.0 => source.given * slowest / asked,
+            _ => source.given,
+        };
+        Some(self.sources.values().map(of).min_by(f64::total_cmp)? * self.delivered)
+    }
+
+    /// Percent of right answers.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.scored.map(|(right, all)| 100.0 * right as f64 / all as f64)
+    }
+
+    /// The service levels beside this.
+    pub fn levels(&self, slo: &Slo) -> Vec<MeasuredLevel> {
+        let mut all = Vec::new();
+        if let Some(wanted) = &slo.rate {
+            let value = self.rate();
+            all.push(MeasuredLevel {
+                level: "rate",
+                wanted: format!("at least {}", wanted.value),
+                wanted_value: wanted.0,
+                value,
+                text: value.map(rate),
+                missed_by: value.map(|value| 1.0 - value / (wanted.0 * (1.0 - RATE_TOLERANCE))),
+                planned: None,
+            });
+        }
+        if let Some(wanted) = &slo.accuracy {
+            let value = self.accuracy();
+            all.push(MeasuredLevel {
+                level: "accuracy",
+                wanted: format!("at least {}", wanted.value),
+                wanted_value: wanted.0,
+                value,
+                text: self.scored.map(|(right, all)| accuracy_text(right, all)),
+                missed_by: value.map(|value| 1.0 - value / wanted.0.max(1e-9)),
+                planned: None,
+            });
+        }
+        if let Some(wanted) = &slo.latency {
+            let below = wanted.below.0 as f64 / 1e6;
+            let text = |ms: f64| format!("{} {}", wanted.percentile.value, milliseconds(ms));
+            all.push(MeasuredLevel {
+                level: "latency",
+                wanted: format!("{} below {}", wanted.percentile.value, wanted.below.value),
+                wanted_value: below,
+                value: self.latency_ms,
+                text: self.latency_ms.map(text),
+                // As long as the level is not below it.
+                missed_by: self.latency_ms.map(|found| match found >= below {
+                    true => (found / below - 1.0).max(1e-9),
+                    false => found / below - 1.0,
+                }),
+                planned: None,
+            });
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
+    use tidemill_spec::workflow::LatencySlo;
+
+    fn slo() -> Slo {
+        Slo {
+            rate: Some(Rate(40.0).into()),
+            accuracy: Some(Percent(80.0).into()),
+            latency: Some(LatencySlo {
+                percentile: Percentile(99.0).into(),
+                below: TimeSpan(800_000_000).into(),
+            }),
+        }
+    }
+
+    fn source(asked: Option<f64>, given: f64) -> SourceRate {
+        SourceRate { asked, given, has_begun: true, is_live: false }
+    }
+
+    #[test]
+    fn a_level_that_is_missed_is_told_with_by_how_much() {
+        let measured = Measured {
+            seconds: 10.0,
+            sources: BTreeMap::from([
+                ("a".into(), source(Some(40.0), 40.0)),
+                ("b".into(), source(Some(80.0), 40.0)),
+            ]),
+            latency_ms: Some(400.0),
+            scored: Some((70, 100)),
+            ..Measured::default()
+        };
+        let found = measured.levels(&slo());
+        let of = |level: &str| found.iter().find(|one| one.level == level).cloned().unwrap();
+        let rate = of("rate");
+        assert_eq!(rate.text.as_deref(), Some("20.0 /s"));
+        assert!((rate.missed_by.unwrap() - (1.0 - 20.0 / 39.2)).abs() < 1e-9);
+        assert!((of("accuracy").missed_by.unwrap() - 0.125).abs() < 1e-9);
+        assert!(of("latency").missed_by.unwrap() < 0.0);
+        let late = Measured { latency_ms: Some(800.0), ..measured }.levels(&slo());
+        assert!(late[2].missed_by.unwrap() > 0.0, "it is to be below");
+        let unknown = Measured::default().levels(&slo());
+        assert!(unknown.iter().all(|one| one.value.is_none() && one.missed_by.is_none()), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_plan_that_keeps_less_misses_the_level_before_anybody_measures_it() {
+        let text = "version: 1\nworkflow: {name: w}\nworkers: [{id: a, tier: t, worker_type: s}]\nstages: [{id: rows, operator: rows, worker: a}]\nclasses: [{id: 0, share: 1, route: {rows: rows}}]\nedges: []\npredicted: {rate: {value: 40/s}, accuracy: {value: 72%}}\n";
+        let plan = tidemill_spec::plan::Plan::parse(text, "plan.yaml").unwrap();
+        let predicted = plan.predicted.unwrap();
+        let found = Measured::default().levels(&slo()).into_iter().map(|level| level.beside(&predicted));
+        let found: Vec<_> = found.map(|level| (level.planned, level.missed_by)).collect();
+        assert_eq!(found[0], (None, None), "the rate is kept, as far as is known");
+        assert_eq!(found[1].0.as_deref(), Some("72.0 %"));
+        assert!((found[1].1.unwrap() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_slowest_source_less_what_is_lost() {
+        let of = |sources: &[SourceRate], delivered: f64| {
+            let sources = sources.iter().enumerate().map(|(at, one)| (at.to_string(), *one)).collect();
+            Measured { sources, delivered, ..Measured::default() }.rate()
+        };
+        assert_eq!(of(&[], 1.0), None);
+        assert_eq!(of(&[source(None, 30.0), source(None, 20.0)], 1.0), Some(20.0));
+        // One that gives more than the level asks for may give less than it wants.
+        assert_eq!(of(&[source(Some(100.0), 50.0)], 1.0), Some(50.0));
+        assert_eq!(of(&[source(Some(100.0), 50.0)], 0.5), Some(25.0));
+    }
+}

@@ -1,0 +1,94 @@
+//! Where a run goes on from, before anything is touched: whether its state and its sources allow it, and whether limits of a
+//! former process ended it that do not hold any more.
+use crate::failure::{Failure, Kind};
+use crate::inputs::Inputs;
+use crate::preparation::Prepared;
+use crate::state_place::StatePlace;
+use std::collections::BTreeMap;
+use tidemill_engine::EpochLog;
+use tidemill_operators::api::{BoundSource, SourcePromise};
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::Span;
+use tidemill_spec::workflow::Workflow;
+use tidemill_state::{Limits, Manifest, State};
+
+/// What reads only once and has no journal cannot be gone on with. Nothing is made for such a run.
+///
+/// # Errors
+/// A source of the program is one, with its place in the workflow.
+pub fn check_sources(
+    workflow: &Workflow,
+    sources: &BTreeMap<String, BoundSource>,
+) -> Result<(), Diagnostics> {
+    let lost = sources.values().find(|source| source.promise() == SourcePromise::AtMostOnce);
+    let Some(source) = lost else { return Ok(()) };
+    let what = source.stream.as_deref().unwrap_or("a live source");
+    let journal = match source.journalled {
+        Some(_) => "give the source a `journal: {}`, which keeps what was read of it, ",
+        None => "",
+    };
+    let written = workflow.sources.iter().find(|written| written.id.value == source.id);
+    let place = written.map_or_else(Span::nowhere, |source| {
+        source.options.get("path").map_or_else(|| source.id.span.clone(), |path| path.span.clone())
+    });
+    let text = format!(
+        "source `{}` reads {what}, which cannot be read again: a run with a state cannot go on with it",
+        source.id
+    );
+    Err(Diagnostic::error("E0614", text)
+        .at(place)
+        .with_help(format!("{journal}write it to a file first, or run without a state"))
+        .into())
+}
+
+/// The same for a run that is about to open its state.
+pub(crate) fn check_program(prepared: &Prepared) -> Result<(), Failure> {
+    check_sources(&prepared.workflow, &prepared.program.sources).map_err(|found| {
+        let texts: Vec<&str> = found.iter().map(|finding| finding.message.as_str()).collect();
+        let failure = Failure::new(Kind::Configuration, texts.join("; "));
+        found.iter().filter_map(|finding| finding.help.clone()).fold(failure, Failure::with_help)
+    })
+}
+
+/// The checkpoint before a limit ended the run, where more is asked for now.
+pub(crate) fn beyond<'a>(state: &'a State, limits: &Limits) -> Option<&'a Manifest> {
+    let manifest = state.manifest()?;
+    manifest.stopped_at.filter(|former| limits.go_beyond(former))?;
+    state.pinned().filter(|pinned| pinned.identity == manifest.identity)
+}
+
+/// The epoch logs of a checkpoint, as far as they can be read.
+pub(crate) fn logs(manifest: &Manifest) -> BTreeMap<String, EpochLog> {
+    let logs = manifest.sources.iter();
+    logs.filter_map(|(stage, log)| Some((stage.clone(), serde_json::from_value(log.clone()).ok()?))).collect()
+}
+
+/// What the sources read, which must be what they read at this checkpoint; with what is to be told.
+///
+/// # Errors
+/// A file was shortened, replaced or edited.
+pub(crate) fn inputs(
+    place: &StatePlace,
+    prepared: &Prepared,
+    manifest: Option<&Manifest>,
+) -> Result<(Inputs, Vec<String>), Failure> {
+    let none = BTreeMap::new();
+    let before = manifest.map_or(&none, |manifest| &manifest.inputs);
+    let logs = manifest.map(logs).unwrap_or_default();
+    let stages = &prepared.program.plan.stages;
+    let ended = |source: &str| {
+        let mut of_source = stages.iter().filter(|stage| stage.operator == source);
+        // One that a limit ended has more to give.
+        let has_ended = |end: tidemill_engine::End| !end.limit;
+        of_source.any(|stage| logs.get(&stage.id).and_then(|log| log.end).is_some_and(has_ended))
+    };
+    let advice = format!("name another place for the state, or `tidemill state reset {place}`");
+    Inputs::check(&prepared.program, before, ended, &advice)
+}
+
+/// That a run goes on that a limit had ended.
+pub(crate) fn told_beyond(former: &Limits) -> String {
+    format!(
+        "the run had stopped at {former}: it goes on from the checkpoint before that, and outputs are cut back to there"
+    )
+}

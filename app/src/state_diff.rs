@@ -1,0 +1,274 @@
+//! What a workflow or plan that has changed means for the state of its run: which parts go on, which begin anew, and what
+//! cannot be.
+//!
+//! A checkpoint is of one epoch. A run that takes the state over begins there: every record before it was treated as the workflow
+//! said then, every record from there on is treated as it says now, and each is in the outputs once. So what changes downstream
+//! of a part is no reason for that part to begin anew; only its own definition is, and the columns that come to it.
+//!
+//! | part | same | changed |
+//! |---|---|---|
+//! | source | goes on | its rate: goes on; anything else: refused, its place would mean nothing |
+//! | operator without a state | goes on | is another one from the checkpoint on |
+//! | operator with a state | goes on with it | other inputs with the same columns: goes on with it; else begins anew |
+//! | sink | goes on | another file: begins anew there; the same file in another form: refused |
+mod operators;
+pub(crate) mod sinks;
+mod sources;
+
+use crate::state_change::divided;
+use crate::state_definition::{Definition, Role};
+use crate::state_fields::FieldChange;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use tidemill_engine::{EpochLog, Program, instance_name};
+use tidemill_spec::plan::{Plan, Stage};
+use tidemill_state::Manifest;
+
+/// What becomes of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As it was.
+    GoesOn,
+    /// It keeps what it has, and is another one from the checkpoint on.
+    Changed,
+    /// What it keeps is forgotten.
+    BeginsAnew,
+    /// It was not there.
+    New,
+    /// It is not there any more.
+    Gone,
+    /// The state cannot be taken over.
+    Refused,
+}
+
+impl Verdict {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::GoesOn => "goes on",
+            Self::Changed => "changed",
+            Self::BeginsAnew => "begins anew",
+            Self::New => "new",
+            Self::Gone => "gone",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// A part of a workflow beside what the state has of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartChange {
+    /// What it is.
+    pub role: Role,
+    /// Its id; of the run as a whole, what is meant.
+    pub id: String,
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// What is not as it was.
+    pub changes: Vec<FieldChange>,
+    /// What that means, or why it is refused and what to do.
+    pub why: String,
+    /// Bytes of what it keeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_bytes: Option<u64>,
+}
+
+impl PartChange {
+    fn new(role: Role, id: &str, verdict: Verdict, why: impl Into<String>) -> Self {
+        Self { role, id: id.to_owned(), verdict, changes: Vec::new(), why: why.into(), state_bytes: None }
+    }
+
+    fn with(mut self, changes: Vec<FieldChange>) -> Self {
+        self.changes = changes;
+        self
+    }
+}
+
+/// What a workflow and plan mean for a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Changes {
+    /// The checkpoint that the run would go on from.
+    pub checkpoint: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Sources, operators, sinks, and what is said of the run.
+    pub parts: Vec<PartChange>,
+}
+
+impl Changes {
+    fn any(&self, verdicts: &[Verdict]) -> bool {
+        self.parts.iter().any(|part| verdicts.contains(&part.verdict))
+    }
+
+    /// Whether the state cannot be taken over.
+    pub fn is_refused(&self) -> bool {
+        self.any(&[Verdict::Refused])
+    }
+
+    /// Whether the outputs become others than those of either workflow alone, which somebody has to accept.
+    pub fn wants_acceptance(&self) -> bool {
+        self.any(&[Verdict::Changed, Verdict::BeginsAnew, Verdict::New, Verdict::Gone])
+    }
+
+    /// Whether rows from the checkpoint on are other ones, or in other epochs.
+    pub(crate) fn is_of_rows(&self) -> bool {
+        let is_rate = |part: &PartChange| part.changes.iter().any(|change| change.field == "rate");
+        self.wants_acceptance() || self.parts.iter().any(is_rate)
+    }
+
+    /// Parts that this becomes of.
+    pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &PartChange> {
+        self.parts.iter().filter(move |part| part.verdict == verdict)
+    }
+
+    /// What a part becomes.
+    pub(crate) fn verdict(&self, role: Role, id: &str) -> Option<Verdict> {
+        self.parts.iter().find(|part| part.role == role && part.id == id).map(|part| part.verdict)
+    }
+}
+
+/// Both sides of the comparison.
+struct Case<'a> {
+    manifest: &'a Manifest,
+    old: &'a Definition,
+    new: &'a Definition,
+    program: &'a Program,
+}
+
+fn stages<'a>(plan: &'a Plan, operator: &'a str) -> impl Iterator<Item = &'a Stage> {
+    plan.stages.iter().filter(move |stage| stage.operator == operator)
+}
+
+/// The instances of an operator in a plan, by their names in the state.
+pub(crate) fn instances(plan: &Plan, operator: &str) -> Vec<String> {
+    let of = |stage: &Stage| -> Vec<String> {
+        (0..stage.partitions.max(1)).map(|partition| instance_name(stage, partition)).collect()
+    };
+    stages(plan, operator).flat_map(of).collect()
+}
+
+/// Different values of the stages of an operator, as text.
+fn of_stages(plan: &Plan, operator: &str, value: impl Fn(&Stage) -> Option<String>) -> Option<String> {
+    let values: BTreeSet<String> = stages(plan, operator).filter_map(value).collect();
+    let values: Vec<String> = values.into_iter().collect();
+    (!values.is_empty()).then(|| values.join(", "))
+}
+
+impl Case<'_> {
+    /// What of a part's stages is elsewhere or otherwise in the plan.
+    fn plan_changes(&self, id: &str) -> Vec<FieldChange> {
+        let mut changes = Vec::new();
+        let mut told = |field: &str, value: &dyn Fn(&Stage) -> Option<String>| {
+            let [old, new] = [&self.old.plan, &self.new.plan].map(|plan| of_stages(plan, id, value));
+            if old != new {
+                changes.push(FieldChange { field: field.to_owned(), old, new });
+            }
+        };
+        told("model", &|stage| stage.variant.clone());
+        told("backend", &|stage| stage.backend.clone());
+        told("worker", &|stage| Some(stage.worker.clone()));
+        let [old, new] = [&self.old.plan, &self.new.plan].map(|plan| instances(plan, id).len());
+        if old != new {
+            changes.push(FieldChange::new("copies", old, new));
+        }
+        changes
+    }
+
+    /// What stages of the state keep of an operator, in bytes.
+    fn bytes(&self, operator: &str) -> u64 {
+        let states = instances(&self.old.plan, operator);
+        let states = states.iter().filter_map(|name| self.manifest.stages.get(name));
+        states.flat_map(|state| &state.objects).map(|object| object.bytes).sum()
+    }
+
+    /// A part that is gone and says the same.
+    fn renamed_from(&self, role: Role, id: &str) -> Option<&str> {
+        let without_id = |written: &serde_json::Value| {
+            let mut written = written.clone();
+            written.as_object_mut().map(|map| map.remove("id"));
+            written
+        };
+        let new = without_id(&self.new.parts.get(id)?.written);
+        let gone = |other: &&str| !self.new.parts.contains_key(*other);
+        self.old.of_role(role).filter(gone).find(|other| without_id(&self.old.parts[*other].written) == new)
+    }
+
+    /// Whether its keys would be divided among stages in another way.
+    fn is_divided(&self, id: &str, is_by_column: bool) -> bool {
+        divided(&self.old.plan, &self.new.plan, id, is_by_column).is_none()
+    }
+
+    /// The log of one stage of a source.
+    fn log(&self, source: &str) -> Option<EpochLog> {
+        let names = instances(&self.old.plan, source);
+        let value = names.iter().find_map(|name| self.manifest.sources.get(name))?;
+        serde_json::from_value(value.clone()).ok()
+    }
+
+    fn run(&self) -> Vec<PartChange> {
+        let mut parts = Vec::new();
+        let mut refused = |what: &str, changes: Vec<FieldChange>, why: String| {
+            parts.push(PartChange::new(Role::Run, what, Verdict::Refused, why).with(changes));
+        };
+        let (old, new) = (&self.old.plan, &self.new.plan);
+        if old.tick != new.tick {
+            let why = format!("epochs are counted by it: write `tick: {}`", old.tick);
+            refused("tick", vec![FieldChange::new("tick", old.tick, new.tick)], why);
+        }
+        if old.checkpoint_every != new.checkpoint_every {
+            let (old, new) = (old.checkpoint_every, new.checkpoint_every);
+            let why = format!("epochs are counted by it: write `checkpoint_every: {old}`");
+            refused("checkpoint_every", vec![FieldChange::new("checkpoint_every", old, new)], why);
+        }
+        let groups = self.new.read_together.iter();
+        for group in groups.filter(|group| self.manifest.epoch > 0 && !self.old.read_together.contains(group))
+        {
+            let why = format!(
+                "sources {} would be read side by side by event time now, and were not: give them a `rate`",
+                group.join(" and ")
+            );
+            refused("sources", Vec::new(), why);
+        }
+        let (old, new) = (&self.old.dead_letters, &self.new.dead_letters);
+        if old != new {
+            let change = FieldChange { field: "run.dead_letters".into(), old: old.clone(), new: new.clone() };
+            let why = "dead letters of records from the checkpoint on go there";
+            parts.push(PartChange::new(Role::Run, "dead_letters", Verdict::Changed, why).with(vec![change]));
+        }
+        let (old, new) = (&self.old.plan.workflow.name, &self.new.plan.workflow.name);
+        if old != new {
+            let why = "the state is of a workflow of another name";
+            let change = FieldChange::new("name", old, new);
+            parts.push(PartChange::new(Role::Run, "name", Verdict::Changed, why).with(vec![change]));
+        }
+        parts
+    }
+}
+
+/// What a run would make of a state.
+pub(crate) fn compare(manifest: &Manifest, old: &Definition, new: &Definition, program: &Program) -> Changes {
+    let case = Case { manifest, old, new, program };
+    let mut parts = case.sources();
+    parts.extend(case.operators());
+    parts.extend(case.sinks());
+    parts.extend(case.run());
+    let mut changes = Changes { checkpoint: manifest.checkpoint, epoch: manifest.epoch, parts };
+    if changes.is_of_rows() || changes.is_refused() {
+        let ended = match (manifest.complete, manifest.epoch) {
+            (true, _) => Some("the run is complete: nothing would be computed with the change; begin anew"),
+            (false, u64::MAX) => Some(
+                "the run has come to its end, and only its outputs are to be closed: let the workflow as it was do that",
+            ),
+            (false, _) => None,
+        };
+        if let Some(why) = ended {
+            changes.parts.push(PartChange::new(Role::Run, "end", Verdict::Refused, why));
+        }
+        changes.parts.extend(case.sinks_ahead());
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! The state of a run under another workflow or plan: one further checkpoint, of the same epoch, as that one would have written it.
+//! And operators that are to begin anew.
+use crate::failure::{Failure, Kind};
+use crate::letters::of_file;
+use crate::machine;
+use crate::preparation::Prepared;
+use crate::state::{failure, parsed, value};
+use crate::state_change::{divided, keepers};
+use crate::state_definition::{Definition, Role};
+use crate::state_diff::sinks::{is_text, path};
+use crate::state_diff::{Changes, Verdict, instances};
+use crate::state_place::StatePlace;
+use crate::state_sharing::shared;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tidemill_engine::{EpochLog, LettersPast, Program, instance_name};
+use tidemill_operators::api::{Computation, Instance, OperatorError};
+use tidemill_operators::sinks::cut_back;
+use tidemill_spec::workflow::Workflow;
+use tidemill_state::{
+    Content, Identity, Manifest, ObjectReference, StageState, State, StateError, StoreError,
+};
+
+/// Has a state go on under what a run is now. Nothing is changed but one manifest, at once; files of sinks that the run leaves are
+/// cut back before, to what the checkpoint says of them.
+///
+/// # Errors
+/// A file is not what the checkpoint says, an operator cannot be made, or the state cannot be read or written.
+pub(crate) fn take_over(
+    state: &mut State,
+    (old, new): (&Definition, &Definition),
+    changes: &Changes,
+    prepared: &Prepared,
+    identity: Identity,
+) -> Result<(), Failure> {
+    let Some(manifest) = state.manifest().cloned() else { return Ok(()) };
+    let mut next = Manifest { identity, definition: new.value(), ..manifest.clone() };
+    (next.checkpoint, next.written_at) = (manifest.checkpoint + 1, machine::now());
+    next.stages.clear();
+    next.sources.clear();
+    let mut objects = Vec::new();
+    for (id, is_by_column) in keepers(&prepared.program) {
+        let role = if prepared.program.sources.contains_key(id) { Role::Source } else { Role::Operator };
+        let verdict = changes.verdict(role, id);
+        if !matches!(verdict, Some(Verdict::GoesOn | Verdict::Changed)) {
+            if role == Role::Source {
+                let log = value(&EpochLog::beginning_at(manifest.epoch));
+                next.sources.extend(instances(&new.plan, id).into_iter().map(|name| (name, log.clone())));
+            }
+            continue;
+        }
+        let Some(names) = divided(&old.plan, &new.plan, id, is_by_column) else {
+            let shares = shared(state, &manifest, &old.plan, &prepared.program, id).map_err(|text| {
+                Failure::new(
+                    Kind::Unavailable,
+                    format!("the state of operator `{id}` cannot be divided: {text}"),
+                )
+            })?;
+            objects.extend(shares.into_iter().map(|(name, snapshot)| keep(&mut next, name, snapshot)));
+            continue;
+        };
+        for (name, before) in names {
+            if let Some(stage) = manifest.stages.get(&before) {
+                next.stages.insert(name.clone(), stage.clone());
+            }
+            if let Some(log) = manifest.sources.get(&before) {
+                let log: EpochLog = parsed(state, log).map_err(|error| failure(&error))?;
+                let log = match (&old.parts[id], &new.parts[id]) {
+                    (before, now) if before.rate == now.rate => log,
+                    (before, _) => log.with_other_rate(manifest.epoch, before.rate, old.plan.tick.0),
+                };
+                next.sources.insert(name, value(&log));
+            }
+        }
+    }
+    let goes_on =
+        |id: &String| matches!(changes.verdict(Role::Sink, id), Some(Verdict::GoesOn | Verdict::Changed));
+    next.sinks.retain(|id, _| goes_on(id));
+    next.inputs.retain(|id, _| prepared.program.sources.contains_key(id));
+    if changes.is_of_rows() {
+        // What cannot be taken back comes again from the checkpoint on, as it is computed now.
+        next.sinks.values_mut().for_each(|sink| sink.committed = sink.committed.min(manifest.epoch));
+    }
+    if old.dead_letters != new.dead_letters {
+        let letters: LettersPast = parsed(state, &manifest.letters).map_err(|error| failure(&error))?;
+        next.letters = value(&LettersPast { token: None, ..letters });
+    }
+    objects.extend(fill(&mut next, &prepared.program)?);
+    for (file, token) in left(&manifest, old, new, changes, &prepared.workflow) {
+        cut_back(&file, &token).map_err(|error| Failure::new(Kind::Unavailable, error.to_string()))?;
+    }
+    state.commit(next, objects).map_err(|error| failure(&error))
+}
+
+/// Gives a stage this snapshot, of the manifest's epoch; the object for it.
+fn keep(manifest: &mut Manifest, stage: String, snapshot: Vec<u8>) -> (String, Vec<u8>) {
+    let content = Content::Snapshot { epoch: manifest.epoch };
+    let reference = ObjectReference::new(manifest.checkpoint, &stage, content, &snapshot);
+    let name = reference.name.clone();
+    manifest.stages.insert(stage, StageState { objects: vec![reference] });
+    (name, snapshot)
+}
+
+/// Files that the run does not go on with, each with what a checkpoint says of it.
+fn left(
+    manifest: &Manifest,
+    old: &Definition,
+    new: &Definition,
+    changes: &Changes,
+    workflow: &Workflow,
+) -> Vec<(PathBuf, Vec<u8>)> {
+    let is_left =
+        |id: &String| matches!(changes.verdict(Role::Sink, id), Some(Verdict::Gone | Verdict::BeginsAnew));
+    let of_sinks = manifest.sinks.iter().filter(|(id, _)| is_left(id)).filter_map(|(id, sink)| {
+        let part = old.parts.get(id).filter(|part| is_text(part))?;
+        Some((workflow.resolve(path(part)?), sink.token.as_ref()?.0.clone()))
+    });
+    let letters: Option<LettersPast> = serde_json::from_value(manifest.letters.clone()).ok();
+    let letters = letters.filter(|_| old.dead_letters != new.dead_letters);
+    let letters =
+        letters.and_then(|past| Some((workflow.resolve(old.dead_letters.as_ref()?), of_file(&past.token?))));
+    of_sinks.chain(letters).collect()
+}
+
+/// What an operator keeps that has seen nothing.
+fn nothing(program: &Program, stage: &str) -> Result<Option<Vec<u8>>, OperatorError> {
+    let Some(bound) = program.operators.get(stage) else { return Ok(None) };
+    match (bound.make)()? {
+        Instance::Stateful(operator) => operator.snapshot().map(Some),
+        Instance::Stateless(_) | Instance::Inference(_) => Ok(None),
+    }
+}
+
+/// Gives every stage with a state that has none in the manifest an empty one; the objects for it.
+fn fill(manifest: &mut Manifest, program: &Program) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let mut objects = Vec::new();
+    // Before the first epoch stages begin by themselves, and behind the last one nothing is left for them.
+    if matches!(manifest.epoch, 0 | u64::MAX) {
+        return Ok(objects);
+    }
+    for stage in &program.plan.stages {
+        let bound = program.operators.get(&stage.id);
+        if bound.is_none_or(|bound| bound.computation != Computation::Stateful) {
+            continue;
+        }
+        for partition in 0..stage.partitions.max(1) {
+            let name = instance_name(stage, partition);
+            if manifest.stages.get(&name).is_some_and(|state| !state.objects.is_empty()) {
+                continue;
+            }
+            let empty = nothing(program, &stage.id).map_err(|error| {
+                Failure::new(Kind::Unavailable, format!("operator `{}`: {error}", stage.operator))
+            })?;
+            let Some(bytes) = empty else { continue };
+            objects.push(keep(manifest, name, bytes));
+        }
+    }
+    Ok(objects)
+}
+
+/// Has operators begin anew of which the manifest says that they have nothing.
+///
+/// # Errors
+/// An operator cannot be made, or the state cannot be written.
+pub(crate) fn begin_anew(state: &mut State, program: &Program) -> Result<(), Failure> {
+    let Some(manifest) = state.manifest() else { return Ok(()) };
+    let mut next = Manifest { checkpoint: manifest.checkpoint + 1, ..manifest.clone() };
+    let objects = fill(&mut next, program)?;
+    if objects.is_empty() {
+        return Ok(());
+    }
+    next.written_at = machine::now();
+    state.commit(next, objects).map_err(|error| failure(&error))
+}
+
+/// What an operator forgot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Forgotten {
+    /// The operator.
+    pub operator: String,
+    /// Bytes of what each of its stages kept.
+    pub stages: BTreeMap<String, u64>,
+    /// The checkpoint that says so.
+    pub checkpoint: u64,
+    /// It begins anew with this epoch.
+    pub epoch: u64,
+}
+
+/// Empties the state of one operator: it begins anew at the last checkpoint, all others go on. One manifest is replaced, all or
+/// nothing.
+///
+/// # Errors
+/// There is no state, a process has it, it has no such operator or that keeps nothing, its run has ended, or it cannot be written.
+/// Nothing is changed then.
+pub fn reset_operator(place: &StatePlace, operator: &str) -> Result<Forgotten, Failure> {
+    drop(place.look_at_store().map_err(|error| failure(&error))?);
+    let mut state = place.open().map_err(|error| failure(&error))?;
+    let missing = || failure(&StateError::from(StoreError::NoState { place: place.to_string() }));
+    let manifest = state.manifest().cloned().ok_or_else(missing)?;
+    let refused = |text: String, help: String| Err(Failure::new(Kind::Configuration, text).with_help(help));
+    let anew = format!("`tidemill state reset {place}` has the whole run begin anew");
+    if manifest.complete || manifest.epoch == u64::MAX {
+        let text = format!("the run of the state in `{place}` has come to its end: nothing goes on from it");
+        return refused(text, anew);
+    }
+    let Some(definition) = Definition::read(&manifest.definition) else {
+        let text = format!(
+            "the state in `{place}` was written by tidemill {}, which did not say what its operators are",
+            manifest.written_by
+        );
+        return refused(text, format!("run the workflow for a moment with this version, or {anew}"));
+    };
+    let keepers = definition.of_role(Role::Operator).filter(|id| definition.parts[*id].keeps);
+    let keepers: Vec<&str> = keepers.collect();
+    if !keepers.contains(&operator) {
+        let text = match definition.parts.get(operator).map(|part| part.role) {
+            Some(Role::Source) => {
+                format!("`{operator}` is a source: what was read of it is in what others keep")
+            }
+            Some(_) => format!("`{operator}` keeps nothing from one record to the next"),
+            None => format!("the state in `{place}` has no operator `{operator}`"),
+        };
+        let help = match keepers.is_empty() {
+            true => format!("no operator of this workflow keeps anything; {anew}"),
+            false => format!("those that keep something: {}", keepers.join(", ")),
+        };
+        return refused(text, help);
+    }
+    let is_ahead =
+        manifest.sinks.iter().find(|(_, sink)| sink.token.is_some() && sink.committed > manifest.epoch);
+    if let Some((sink, _)) = is_ahead {
+        let text = format!(
+            "sink `{sink}` has rows of after the checkpoint, which an older version wrote: what the operator gives would be missing there"
+        );
+        return refused(
+            text,
+            "run the workflow for a moment with this version and stop it with Ctrl-C, then try again".into(),
+        );
+    }
+    let mut next = Manifest { checkpoint: manifest.checkpoint + 1, ..manifest.clone() };
+    next.written_at = machine::now();
+    let mut stages = BTreeMap::new();
+    for name in instances(&definition.plan, operator) {
+        let kept = next.stages.insert(name.clone(), StageState::default()).unwrap_or_default();
+        stages.insert(name, kept.objects.iter().map(|object| object.bytes).sum());
+    }
+    for sink in next.sinks.values_mut() {
+        sink.committed = sink.committed.min(manifest.epoch);
+    }
+    let forgotten =
+        Forgotten { operator: operator.to_owned(), stages, checkpoint: next.checkpoint, epoch: next.epoch };
+    state.keep(manifest.older.len() + 1);
+    state.commit(next, Vec::new()).map_err(|error| failure(&error))?;
+    Ok(forgotten)
+}

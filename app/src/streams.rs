@@ -1,0 +1,67 @@
+//! Sources that read streams of a cluster's machines: what a workflow must say of them, since a controller cannot look.
+//!
+//! The stream is on the worker that reads it, and so is its journal: the role stays on that worker, and a plan that takes the source
+//! elsewhere is refused.
+use crate::preparation::Prepared;
+use std::path::Path;
+use tidemill_engine::Program;
+use tidemill_operators::api::{BoundSource, SourcePromise};
+
+/// Whether a source is read through a journal, which is where it is read.
+pub fn is_kept(source: &BoundSource) -> bool {
+    source.promise() == SourcePromise::Journalled
+}
+
+/// The sources that are.
+pub fn kept(program: &Program) -> impl Iterator<Item = &BoundSource> {
+    program.sources.values().filter(|source| is_kept(source))
+}
+
+/// Refuses streams that a run of a cluster could not go on with, or of which only this machine knows that they are some.
+///
+/// # Errors
+/// What is wrong with a source, and what to write.
+pub fn check(prepared: &Prepared) -> Result<(), String> {
+    let program = &prepared.program;
+    for source in program.sources.values() {
+        let Some(stream) = &source.stream else { continue };
+        let written = prepared.workflow.sources.iter().find(|written| written.id.value == source.id);
+        let option = |name: &str| written.and_then(|written| written.options.get(name));
+        let begin = format!("source `{}` reads {stream}", source.id);
+        if stream == "standard input" {
+            return Err(format!(
+                "{begin}, and a process of a worker has none: write a named pipe of the worker (`path: /run/events.pipe`, \
+                 `stream: forever`), or use the kind `tcp`"
+            ));
+        }
+        if source.journalled.is_some() && source.journal.is_none() {
+            return Err(format!(
+                "{begin}, which cannot be read again when a process of the run is started again: write `journal: {{}}` beside its \
+                 options, and what is read is kept on the worker until a checkpoint has it"
+            ));
+        }
+        if let Some(path) = option("path") {
+            if option("stream").is_none() {
+                return Err(format!(
+                    "{begin}, as this machine sees it, and the worker that reads it may see something else: write \
+                     `stream: until_end` (or `forever`) beside its path"
+                ));
+            }
+            if path.as_str().is_none_or(|path| !Path::new(path).is_absolute()) {
+                return Err(format!(
+                    "{begin}, and where that is on a worker nobody can know: write the whole path that it has there"
+                ));
+            }
+        }
+        let mut stages = program.plan.stages.iter().filter(|stage| stage.operator == source.id);
+        let first = stages.next().map(|stage| &stage.worker);
+        if let (Some(first), Some(other)) = (first, stages.find(|stage| Some(&stage.worker) != first)) {
+            return Err(format!(
+                "{begin}, which is on one machine, and the plan reads it on `{first}` and `{}`: give the source one stage, or several \
+                 on one worker",
+                other.worker
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Somebody who knows the day: of plans for all loads and states, the sequence that misses least, and costs least among those.
+use super::day::{STEP, State};
+use super::search::Plans;
+use super::ways::best;
+use super::world::{World, workers};
+use std::collections::{BTreeMap, BTreeSet};
+use tidemill_cluster::replanning::assessment::{assessed, mark_of};
+use tidemill_cluster::replanning::load::{LEAST, STEP as LADDER};
+use tidemill_spec::plan::Plan;
+
+/// $ for a record that is missed: more than any plan could cost.
+const MISSED: f64 = 1e3;
+/// Halvings of the range of loads that a plan carries.
+const HALVINGS: usize = 9;
+
+/// A plan that is in use.
+#[derive(Debug, Clone)]
+pub(super) struct Chosen {
+    pub(super) plan: Plan,
+}
+
+struct Candidate {
+    plan: Plan,
+    workers: BTreeSet<String>,
+    /// $ per hour.
+    price: f64,
+    /// The largest factor at which it keeps all levels, by state.
+    carries: BTreeMap<State, f64>,
+}
+
+/// The plan of each moment, by dynamic programming over the whole day.
+pub(super) fn plans_of(world: &World<'_>, plans: &Plans) -> Vec<Chosen> {
+    let candidates = candidates(world, plans);
+    let moments = &world.day.moments;
+    // What is paid besides the later plan while it is made ready, by the plan before and after.
+    let change = |before: &Candidate, after: &Candidate| {
+        let both: BTreeSet<String> = before.workers.union(&after.workers).cloned().collect();
+        (world.price(&both) - after.price) * STEP / 3600.0 + 1e-9
+    };
+    let changes: Vec<Vec<f64>> = candidates
+        .iter()
+        .map(|after| candidates.iter().map(|before| change(before, after)).collect())
+        .collect();
+    let mut costs = vec![0.0; candidates.len()];
+    let mut from: Vec<Vec<usize>> = Vec::new();
+    for (number, moment) in moments.iter().enumerate() {
+        let own = |candidate: &Candidate| {
+            let carried = candidate.carries.get(&moment.state).copied().unwrap_or(0.0);
+            let missed = (moment.factor - carried).max(0.0) * world.workload.rate * STEP;
+            candidate.price * STEP / 3600.0 + MISSED * missed
+        };
+        let mut next = Vec::new();
+        let mut back = Vec::new();
+        for (at, candidate) in candidates.iter().enumerate() {
+            let change = |other: usize| if number == 0 || other == at { 0.0 } else { changes[at][other] };
+            let before = (0..candidates.len()).map(|other| (costs[other] + change(other), other));
+            let (cost, other) = before.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, at));
+            next.push(cost + own(candidate));
+            back.push(other);
+        }
+        costs = next;
+        from.push(back);
+    }
+    let last = (0..candidates.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b]));
+    let Some(mut at) = last else { return Vec::new() };
+    let mut chosen = Vec::new();
+    for back in from.iter().rev() {
+        chosen.push(Chosen { plan: candidates[at].plan.clone() });
+        at = back[at];
+    }
+    chosen.reverse();
+    chosen
+}
+
+/// The best plans for all loads of the day in all of its states, and what each carries in each.
+fn candidates(world: &World<'_>, plans: &Plans) -> Vec<Candidate> {
+    let largest = world.day.largest() * LADDER;
+    let mut all: BTreeMap<String, Plan> = BTreeMap::new();
+    for state in world.day.states() {
+        let mut factor = LEAST.max(0.1);
+        while factor <= largest {
+            if let Ok(plan) = best(world, plans, state, factor) {
+                all.entry(mark_of(&plan)).or_insert(plan);
+            }
+            factor *= LADDER;
+        }
+    }
+    let carries = |plan: &Plan, state: State| {
+        let keeps = |factor: f64| {
+            let found = assessed(&world.case(state, factor), plan, false);
+            found.is_ok_and(|found| found.misses.is_empty())
+        };
+        let (mut low, mut high) = (0.0, largest);
+        if keeps(high) {
+            return high;
+        }
+        for _ in 0..HALVINGS {
+            let middle = (low + high) / 2.0;
+            if keeps(middle) { low = middle } else { high = middle }
+        }
+        low
+    };
+    let all = all.into_values().map(|plan| {
+        let states = world.day.states().into_iter();
+        let carries = states.map(|state| (state, carries(&plan, state))).collect();
+        let workers = workers(&plan);
+        Candidate { price: world.price(&workers), workers, carries, plan }
+    });
+    all.collect()
+}

@@ -1,0 +1,284 @@
+//! What the plan is at each moment: one that stays, the controller's decisions, cheaper variants on a fixed fleet, an oracle.
+use super::day::{STEP, State};
+use super::oracle::Chosen;
+use super::search::{Planner, Plans};
+use super::world::{Served, World, workers};
+use crate::setups::written;
+use std::collections::{BTreeMap, BTreeSet};
+use tidemill_app::planning::{Case, failed};
+use tidemill_cluster::replanning::assessment::mark_of;
+use tidemill_cluster::replanning::decision::Decision;
+use tidemill_cluster::replanning::load::{Load, Loads};
+use tidemill_cluster::replanning::replanner::{Bound, Replanner, Search, Situation};
+use tidemill_optimizer::assemble::Assembly;
+use tidemill_optimizer::physical::physical;
+use tidemill_optimizer::planner::Planner as _;
+use tidemill_optimizer::planners::accuracy_scaling::{AccuracyScaling, Goal};
+use tidemill_optimizer::solution::Outcome;
+use tidemill_spec::plan::Plan;
+use tidemill_spec::units::Rate;
+
+/// Seconds until the probes between workers have told that a link has another rate.
+const PROBED: f64 = 20.0;
+/// Seconds between two changes of accuracy scaling.
+const DWELL: f64 = 30.0;
+
+/// A way to have a plan at each moment.
+pub(super) enum Way<'a> {
+    /// The first one, always.
+    Fixed,
+    /// As the controller decides.
+    Auto(Box<Auto<'a>>),
+    /// Cheaper variants on the same workers.
+    Scaling(Box<Scaling>),
+    /// As somebody decides who knows the day.
+    Oracle(Vec<Chosen>),
+}
+
+/// The controller.
+pub(super) struct Auto<'a> {
+    pub(super) replanner: Replanner,
+    /// Counts the plans that it had.
+    changes: u64,
+    pub(super) plans: &'a Plans,
+    /// When the state of now began, and the one before.
+    since: f64,
+    before: State,
+    now: State,
+}
+
+impl<'a> Auto<'a> {
+    pub(super) fn new(plans: &'a Plans) -> Self {
+        Self {
+            replanner: Replanner::default(),
+            changes: 0,
+            plans,
+            since: 0.0,
+            before: State::default(),
+            now: State::default(),
+        }
+    }
+
+    /// What the controller knows of machines and links: who is lost at once, links when they are probed.
+    fn known(&mut self, at: f64, state: State) -> State {
+        if state != self.now {
+            (self.before, self.now, self.since) = (self.now, state, at);
+        }
+        let is_slow = if at - self.since < PROBED { self.before.is_slow } else { state.is_slow };
+        State { is_slow, ..state }
+    }
+
+    /// Another plan, if it decides so.
+    fn decide(
+        &mut self,
+        world: &World<'_>,
+        plan: &Plan,
+        (at, state): (f64, State),
+        served: &Served,
+    ) -> anyhow::Result<Option<Plan>> {
+        let state = self.known(at, state);
+        let mut case = world.workload.case.clone();
+        case.infrastructure = world.infrastructure(state);
+        let bound = Bound::default();
+        let late = &served.late_figures;
+        let situation = Situation { case: &mut case, plan, late, bound: &bound, degrade: &[] };
+        let mut planner = Planner { plans: self.plans, state };
+        self.replanner.sees_plan(self.changes, 0, at);
+        let found = self.replanner.look(situation, false, &mut planner, at).map_err(anyhow::Error::msg)?;
+        Ok(match found.decision {
+            Decision::Change(candidate, _) => {
+                self.changes += 1;
+                self.replanner.sees_plan(self.changes, 0, at);
+                Some(candidate.plan)
+            }
+            Decision::Keep(_) | Decision::Tell(_) => None,
+        })
+    }
+}
+
+/// A fleet by type of machine and place.
+type Fleet = BTreeMap<(String, usize), u32>;
+
+/// Accuracy scaling (Loki, IPA): workers are bought once.
+pub(super) struct Scaling {
+    fleet: Fleet,
+    /// All of its machines are paid for.
+    pub(super) paid: BTreeSet<String>,
+    loads: Loads,
+    changed: f64,
+    found: BTreeMap<(State, u64), Option<Plan>>,
+}
+
+impl Scaling {
+    /// With the machines of a plan.
+    pub(super) fn of(plan: &Plan, assembly: &Assembly) -> Self {
+        let paid = workers(plan);
+        let mut fleet = Fleet::new();
+        for (class, names) in assembly.problem.worker_classes.iter().zip(&assembly.names) {
+            let count = names.iter().filter(|name| paid.contains(*name)).count();
+            *fleet.entry((class.worker_type.clone(), class.location)).or_default() += count as u32;
+        }
+        Self { fleet, paid, loads: Loads::default(), changed: f64::NEG_INFINITY, found: BTreeMap::new() }
+    }
+
+    fn decide(
+        &mut self,
+        world: &World<'_>,
+        plan: &Plan,
+        (at, state): (f64, State),
+        served: &Served,
+    ) -> anyhow::Result<Option<Plan>> {
+        let mut case = world.workload.case.clone();
+        case.infrastructure = world.infrastructure(state);
+        let assembly = case.assemble().map_err(written)?;
+        let Some(load) = self.loads.see(&served.late_figures, &case, &assembly, at) else { return Ok(None) };
+        if at - self.changed < DWELL {
+            return Ok(None);
+        }
+        let key = (state, load.planned.to_bits());
+        if !self.found.contains_key(&key) {
+            let found = self.planned(&case, load)?;
+            self.found.insert(key, found);
+        }
+        let found = self.found.get(&key).cloned().flatten();
+        let found = found.filter(|found| mark_of(found) != mark_of(plan));
+        if found.is_some() {
+            self.changed = at;
+        }
+        Ok(found)
+    }
+
+    /// The plan for a load; where the fleet does not carry it, for the most that it carries.
+    fn planned(&self, case: &Case, load: Load) -> anyhow::Result<Option<Plan>> {
+        let at = |rate: f64| {
+            let mut case = case.clone();
+            case.options.rate = Some(Rate(rate));
+            case.assemble().map_err(written)
+        };
+        let assembly = at(load.planned)?;
+        let classes = assembly.problem.worker_classes.iter();
+        let fleet = classes.map(|class| {
+            let own = self.fleet.get(&(class.worker_type.clone(), class.location)).copied().unwrap_or(0);
+            own.min(class.count)
+        });
+        let planner = AccuracyScaling::new(fleet.collect()).with_goal(Goal::Level);
+        let plan = |assembly: &Assembly, outcome: Outcome| -> anyhow::Result<Option<Plan>> {
+            let Some(solution) = outcome.solution else { return Ok(None) };
+            Ok(Some(physical(&case.inputs(), assembly, &solution, Vec::new())?))
+        };
+        let outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
+        if outcome.solution.is_some() {
+            return plan(&assembly, outcome);
+        }
+        let most = planner.largest_load(load.planned, &case.limits, |rate| -> anyhow::Result<_> {
+            Ok(at(rate)?.problem)
+        })?;
+        match most {
+            Some((rate, outcome)) => plan(&at(rate)?, outcome),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What a way has come to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lived {
+    pub(super) due: f64,
+    pub(super) shed: f64,
+    pub(super) late: f64,
+    pub(super) below: f64,
+    pub(super) good: f64,
+    /// Sum of accuracy over records in time.
+    pub(super) accuracy: f64,
+    /// $ of the day.
+    pub(super) cost: f64,
+    pub(super) changes: usize,
+    /// By moment: $ per hour, and records missed so far as a part of those of the day.
+    pub(super) curve: Vec<(f64, f64)>,
+}
+
+impl Way<'_> {
+    /// Lives through a day.
+    pub(super) fn live(&mut self, world: &World<'_>, first: &Plan) -> anyhow::Result<Lived> {
+        let mut all = Lived::default();
+        let mut plan = first.clone();
+        let mut next: Option<Plan> = None;
+        let mut before = State::default();
+        for (number, moment) in world.day.moments.iter().enumerate() {
+            let mut paid = workers(&plan);
+            // The plan before is paid for while this one is made ready.
+            let changes = next.take().is_some_and(|other| {
+                paid.extend(workers(&other));
+                plan = other;
+                true
+            });
+            if let Way::Oracle(chosen) = self
+                && let Some(chosen) = chosen.get(number)
+                && mark_of(&chosen.plan) != mark_of(&plan)
+            {
+                paid.extend(workers(&chosen.plan));
+                plan = chosen.plan.clone();
+                all.changes += 1;
+            }
+            let is_lost_now = moment.state.is_lost && !before.is_lost && workers(&plan).contains(&world.lost);
+            if moment.state.is_lost && workers(&plan).contains(&world.lost) {
+                plan = world.moved(&plan, moment.state);
+                paid.extend(workers(&plan));
+            }
+            before = moment.state;
+            if let Way::Scaling(scaling) = self {
+                paid.extend(scaling.paid.iter().cloned());
+            }
+            paid.retain(|name| !(moment.state.is_lost && *name == world.lost));
+            let mut served = world.serve(&plan, moment, &paid, changes)?;
+            if is_lost_now {
+                world.outage(&mut served);
+            }
+            all.add(&served);
+            let now = (moment.at + STEP, moment.state);
+            next = match self {
+                Way::Fixed | Way::Oracle(_) => None,
+                Way::Auto(auto) => auto.decide(world, &plan, now, &served)?,
+                Way::Scaling(scaling) => scaling.decide(world, &plan, now, &served)?,
+            };
+            all.changes += usize::from(next.is_some());
+        }
+        let due = all.due;
+        all.curve.iter_mut().for_each(|(_, missed)| *missed /= due);
+        Ok(all)
+    }
+}
+
+impl Lived {
+    fn add(&mut self, served: &Served) {
+        self.due += served.due;
+        self.shed += served.shed;
+        self.late += served.late;
+        self.below += served.below;
+        self.good += served.good;
+        self.accuracy += served.good * served.accuracy;
+        self.cost += served.cost;
+        self.curve.push((served.cost * 3600.0 / STEP, self.shed + self.late + self.below));
+    }
+
+    /// Parts of all records.
+    pub(super) fn part(&self, records: f64) -> f64 {
+        records / self.due.max(1e-9)
+    }
+
+    /// Records that miss a level.
+    pub(super) fn missed(&self) -> f64 {
+        self.shed + self.late + self.below
+    }
+
+    /// Percent, of what was answered in time.
+    pub(super) fn mean_accuracy(&self) -> f64 {
+        self.accuracy / self.good.max(1e-9)
+    }
+}
+
+/// The best plan for a load in a state.
+pub(super) fn best(world: &World<'_>, plans: &Plans, state: State, factor: f64) -> Result<Plan, String> {
+    let case = world.case(state, factor);
+    Planner { plans, state }.best(&case, false).map(|best| best.plan)
+}

@@ -1,0 +1,317 @@
+//! The rival: a loop over videos as somebody writes it who wants it to win. Camera after camera: frames from a pipe of
+//! ffmpeg, detected, cut out and embedded in batches, followed by the tracker's own functions; at the end the tracks of
+//! all cameras are linked at once. Nothing is checked twice, nothing waits for anything else, nothing is kept for recovery.
+use crate::model_stage::Stage;
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tidemill_engine::clock::{Clock, WallClock};
+use tidemill_incremental::chains::{Item, Rules, batch};
+use tidemill_inference::steps::{Cell, OutputColumn};
+use tidemill_inference::tensor::TensorData;
+use tidemill_operators::raw_image::RawImage;
+use tidemill_operators::video::program;
+use tidemill_tracking::bounding_box::BoundingBox;
+use tidemill_tracking::tracker::{Detection, Track, Tracker, TrackerSettings};
+
+/// What the loop has to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// Manifest of the detector.
+    pub(crate) detector: PathBuf,
+    /// Manifest of the embedding.
+    pub(crate) appearance: PathBuf,
+    pub(crate) backend: String,
+    /// Frames and boxes of a call of the models.
+    pub(crate) batches: [usize; 2],
+    /// Milliseconds from a frame to the next.
+    pub(crate) between_frames: i64,
+    pub(crate) likeness: f64,
+    /// Milliseconds from one camera to the next.
+    pub(crate) within: i64,
+    /// The videos `CAMERA.mp4`.
+    pub(crate) clips: PathBuf,
+    pub(crate) threads: usize,
+    /// For the lines, and for what the loop says of itself.
+    pub(crate) out: PathBuf,
+    pub(crate) outcome: PathBuf,
+}
+
+/// What a contestant says of itself when it has ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) frames: u64,
+    /// From the first frame to the last line, models loaded before.
+    pub(crate) seconds: f64,
+    /// From when a frame was read until it was looked at by the tracker, of 99 % of them, milliseconds.
+    pub(crate) p99_ms: f64,
+}
+
+/// Numbers of a box: left, top, width and height as shares of the picture, score, class.
+const NUMBERS: usize = 6;
+
+/// Frames of a video, one after the other, as pixels that are not compressed.
+struct Frames {
+    child: Child,
+    header: Vec<u8>,
+}
+
+impl Frames {
+    fn of(clip: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(program::find(Path::new("."))?);
+        command.args(["-nostdin", "-loglevel", "error", "-threads", "1", "-i"]).arg(clip);
+        command.args(["-fps_mode", "passthrough", "-filter_threads", "1"]);
+        command.args(["-vf", "scale=flags=bilinear+accurate_rnd+bitexact,format=rgb24"]);
+        command.args(["-f", "image2pipe", "-c:v", "ppm", "-threads", "1", "pipe:1"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        Ok(Self { child, header: Vec::new() })
+    }
+
+    /// The next picture, its header with it; false: there is none any more.
+    fn next(&mut self, picture: &mut Vec<u8>) -> anyhow::Result<bool> {
+        let pipe = self.child.stdout.as_mut().context("ffmpeg has no output")?;
+        picture.clear();
+        if self.header.is_empty() {
+            // The first picture tells how long the header of all is.
+            let mut head = Vec::new();
+            pipe.take(15).read_to_end(&mut head)?;
+            let ends = head.iter().enumerate().filter(|(_, byte)| byte.is_ascii_whitespace());
+            let end = ends.map(|(at, _)| at + 1).nth(3).context("ffmpeg wrote no picture")?;
+            picture.extend_from_slice(&head);
+            self.header = head[..end].to_vec();
+        } else {
+            pipe.take(self.header.len() as u64).read_to_end(picture)?;
+            if picture.is_empty() {
+                return Ok(false);
+            }
+        }
+        let (width, height) = tidemill_operators::raw_image::size(picture)?;
+        let whole = self.header.len() + 3 * width as usize * height as usize;
+        let missing = whole - picture.len();
+        pipe.take(missing as u64).read_to_end(picture)?;
+        ensure!(picture.len() == whole, "ffmpeg ended within a picture");
+        Ok(true)
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        // It has ended by itself where all was read.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A box whose part of the picture waits for its embedding.
+struct Waiting {
+    frame: u64,
+    detection: Detection,
+}
+
+/// The models of one thread, and what it uses again.
+struct Loop<'a> {
+    task: &'a Task,
+    detector: Stage,
+    appearance: Stage,
+    part: Vec<u8>,
+    clock: WallClock,
+    /// Nanoseconds from when each frame was read until the tracker had looked at it.
+    took: Vec<i64>,
+}
+
+/// A track with the camera that saw it.
+struct Seen {
+    camera: String,
+    track: Track,
+}
+
+impl<'a> Loop<'a> {
+    fn load(task: &'a Task) -> anyhow::Result<Self> {
+        let mut all = Self {
+            task,
+            detector: Stage::load(&task.detector, &task.backend)?,
+            appearance: Stage::load(&task.appearance, &task.backend)?,
+            part: Vec::new(),
+            clock: WallClock::new(),
+            took: Vec::new(),
+        };
+        all.detector.warm_up()?;
+        all.appearance.warm_up()?;
+        Ok(all)
+    }
+
+    /// The boxes of a block of pictures, with what is in them.
+    fn look(&mut self, first: u64, pictures: &[Vec<u8>]) -> anyhow::Result<Vec<Waiting>> {
+        for picture in pictures {
+            self.detector.push(|_| Cell::Bytes(picture))?;
+        }
+        let boxes = floats(self.detector.run()?)?;
+        let most = boxes.len() / pictures.len();
+        let (mut found, mut embedded) = (Vec::new(), 0);
+        for ((frame, picture), boxes) in (first..).zip(pictures).zip(boxes.chunks_exact(most)) {
+            let picture = RawImage::parse(picture)?;
+            let (width, height) = (f64::from(picture.width), f64::from(picture.height));
+            for numbers in boxes.chunks_exact(NUMBERS) {
+                let [left, top, wide, high, score, class] =
+                    [0, 1, 2, 3, 4, 5].map(|index| f64::from(numbers[index]));
+                let area = BoundingBox {
+                    left: left * width,
+                    top: top * height,
+                    width: wide * width,
+                    height: high * height,
+                };
+                if score <= 0.0 || area.width < 1.0 || area.height < 1.0 {
+                    continue;
+                }
+                cut_out(&picture, &area, &mut self.part);
+                let part = &self.part;
+                self.appearance.push(|_| Cell::Bytes(part))?;
+                let class = class as u32;
+                found.push(Waiting {
+                    frame,
+                    detection: Detection { area, score, class, embedding: Vec::new() },
+                });
+                if self.appearance.rows() == self.task.batches[1] {
+                    self.embed(&mut found, &mut embedded)?;
+                }
+            }
+        }
+        self.embed(&mut found, &mut embedded)?;
+        Ok(found)
+    }
+
+    /// Gives those of `found` from `embedded` on what the model says.
+    fn embed(&mut self, found: &mut [Waiting], embedded: &mut usize) -> anyhow::Result<()> {
+        if self.appearance.rows() == 0 {
+            return Ok(());
+        }
+        let values = floats(self.appearance.run()?)?;
+        let new = &mut found[*embedded..];
+        let length = values.len() / new.len();
+        for (waiting, embedding) in new.iter_mut().zip(values.chunks_exact(length)) {
+            waiting.detection.embedding = embedding.to_vec();
+        }
+        *embedded = found.len();
+        Ok(())
+    }
+
+    /// All tracks of a camera.
+    fn follow(&mut self, clip: &Path) -> anyhow::Result<Vec<Seen>> {
+        let camera = clip.file_stem().context("a clip without a name")?.to_string_lossy().into_owned();
+        let mut frames = Frames::of(clip)?;
+        let mut tracker = Tracker::new(TrackerSettings::default());
+        let (mut count, mut tracks) = (0, Vec::new());
+        let mut block: Vec<Vec<u8>> = vec![Vec::new(); self.task.batches[0]];
+        let mut read = vec![0; block.len()];
+        loop {
+            let mut filled = 0;
+            while filled < block.len() && frames.next(&mut block[filled])? {
+                read[filled] = self.clock.now();
+                filled += 1;
+            }
+            if filled == 0 {
+                break;
+            }
+            let found = self.look(count, &block[..filled])?;
+            for boxes in found.chunk_by(|a, b| a.frame == b.frame) {
+                let detections: Vec<Detection> = boxes.iter().map(|it| it.detection.clone()).collect();
+                tracks.extend(tracker.step(boxes[0].frame, &detections).ended);
+            }
+            let looked_at = self.clock.now();
+            self.took.extend(read[..filled].iter().map(|read| looked_at - read));
+            count += filled as u64;
+        }
+        tracks.extend(tracker.finish());
+        let seen = |track| Seen { camera: camera.clone(), track };
+        Ok(tracks.into_iter().map(seen).collect())
+    }
+}
+
+fn floats(column: OutputColumn) -> anyhow::Result<Vec<f32>> {
+    match column {
+        OutputColumn::Tensor(TensorData::Float32(values)) => Ok(values),
+        _ => bail!("the model gives no float32 numbers"),
+    }
+}
+
+/// The part of a picture under a box, in whole pixels, at least one.
+fn cut_out(picture: &RawImage<'_>, area: &BoundingBox, part: &mut Vec<u8>) {
+    let start = |at: f64, most: u32| at.floor().clamp(0.0, f64::from(most) - 1.0);
+    let (left, top) = (start(area.left, picture.width), start(area.top, picture.height));
+    let end = |at: f64, start: f64, most: u32| at.ceil().clamp(start + 1.0, f64::from(most));
+    let right = end(area.left + area.width, left, picture.width) as usize;
+    let bottom = end(area.top + area.height, top, picture.height) as usize;
+    let (left, top) = (left as usize, top as usize);
+    part.clear();
+    RawImage::write_header((right - left) as u32, (bottom - top) as u32, part);
+    for row in top..bottom {
+        let row = row * picture.width as usize;
+        part.extend_from_slice(&picture.pixels[3 * (row + left)..3 * (row + right)]);
+    }
+}
+
+/// Which vehicle each track is of, a line each.
+fn lines(tracks: &[Seen], task: &Task) -> String {
+    let name = |seen: &Seen| format!("{}/{}", seen.camera, seen.track.number);
+    let item = |seen: &Seen| {
+        let time = |frame: u64| frame as i64 * task.between_frames;
+        let track = &seen.track;
+        let (start, end) = (time(track.first_frame), time(track.last_frame));
+        Item::new(name(seen), seen.camera.as_str(), start, end, &track.embedding())
+    };
+    let items: Vec<Item> = tracks.iter().map(item).collect();
+    let rules = Rules {
+        least_likeness: task.likeness,
+        shortest_gap: 0,
+        longest_gap: task.within,
+        transitions: Vec::new(),
+    };
+    let mut text = String::new();
+    for membership in batch::chains(&items, &rules) {
+        // A text takes everything.
+        let _ = writeln!(text, "{} {}", membership.key, membership.chain);
+    }
+    text
+}
+
+/// The clips of a folder, in order.
+fn clips(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut clips: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    clips.sort();
+    Ok(clips)
+}
+
+/// Follows the vehicles of all clips; the threads share nothing but the list of these.
+pub(crate) fn run(task: &Task) -> anyhow::Result<Outcome> {
+    let clips = clips(&task.clips)?;
+    let mut loops = (0..task.threads).map(|_| Loop::load(task)).collect::<anyhow::Result<Vec<_>>>()?;
+    let clock = WallClock::new();
+    let started = clock.now();
+    let next = AtomicUsize::new(0);
+    let work = |mut own: Loop<'_>| -> anyhow::Result<(Vec<Seen>, Vec<i64>)> {
+        let mut tracks = Vec::new();
+        while let Some(clip) = clips.get(next.fetch_add(1, Ordering::Relaxed)) {
+            tracks.extend(own.follow(clip)?);
+        }
+        Ok((tracks, own.took))
+    };
+    let work = &work;
+    let parts = std::thread::scope(|scope| {
+        let threads: Vec<_> = loops.drain(..).map(|own| scope.spawn(move || work(own))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread died"))?);
+        joined.collect::<anyhow::Result<Vec<_>>>()
+    })?;
+    let mut took: Vec<i64> = parts.iter().flat_map(|(_, took)| took.iter().copied()).collect();
+    let tracks: Vec<Seen> = parts.into_iter().flat_map(|(tracks, _)| tracks).collect();
+    std::fs::write(&task.out, lines(&tracks, task))?;
+    let seconds = (clock.now() - started) as f64 / 1e9;
+    took.sort_unstable();
+    let place = (took.len() * 99).div_ceil(100).checked_sub(1).context("there is no frame")?;
+    Ok(Outcome { frames: took.len() as u64, seconds, p99_ms: took[place] as f64 / 1e6 })
+}

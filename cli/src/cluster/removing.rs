@@ -1,0 +1,47 @@
+//! Ends runs, and removes those that have ended.
+use super::asking::{ask, json, show};
+use super::connect::client;
+use crate::arguments::{OutputForm, RemoveArguments, RunChoice};
+use crate::exit::Exit;
+use crate::terminal::Terminal;
+use tidemill_app::figures::bytes;
+use tidemill_app::listener::Listener;
+use tidemill_cluster::api::{RemovedView, RunView};
+use tidemill_cluster::client::segment;
+
+/// Ends a run, and says what stays of it.
+pub(crate) fn cancel(arguments: &RunChoice, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let run: RunView = ask(client(&arguments.of)?.delete(&format!("/v1/runs/{}", segment(&arguments.run))))?;
+    show(&run, arguments.output)?;
+    if arguments.output == OutputForm::Table {
+        let name = &run.name;
+        let what = match run.outputs.is_empty() {
+            true => "its last checkpoint stays".to_owned(),
+            false => format!(
+                "its last checkpoint stays, and what its sinks wrote: fetch it with `tidemill results {name} --out DIR`"
+            ),
+        };
+        terminal.note(&format!("{what}; `tidemill remove {name}` removes all of it"));
+    }
+    Ok(Exit::Success)
+}
+
+/// Removes a run that has ended.
+pub(crate) fn remove(arguments: &RemoveArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let path = format!("/v1/runs/{}/remove", segment(&arguments.run));
+    let removed: RemovedView = ask(client(&arguments.of)?.post(&path, &()))?;
+    if arguments.output == OutputForm::Json {
+        json("removed", &removed)?;
+        return Ok(Exit::Success);
+    }
+    let workers = match removed.workers.is_empty() {
+        true => "no worker that is there has files of it".to_owned(),
+        false => format!("{} remove their files of it", removed.workers.join(", ")),
+    };
+    terminal.note(&format!(
+        "run {} is removed, with {} at the controller; {workers}",
+        removed.run,
+        bytes(removed.bytes)
+    ));
+    Ok(Exit::Success)
+}

@@ -1,0 +1,201 @@
+//! Sends a workflow to a controller, and tells what becomes of it.
+use super::asking::{ask, show};
+use super::connect::{client, failure};
+use super::plans;
+use crate::arguments::{OutputForm, SubmitArguments};
+use crate::exit::Exit;
+use crate::terminal::Terminal;
+use std::fs;
+use std::path::Path;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::figures::bytes;
+use tidemill_app::listener::Listener;
+use tidemill_app::preparation::load;
+use tidemill_cluster::api::{Event, RemovedView, RunState, RunView, Submission};
+use tidemill_cluster::bundle::{self, Gathered};
+use tidemill_cluster::client::{Client, ClientError, segment};
+use tidemill_cluster::parcel::{PARCEL, SMALL, pack};
+use tidemill_spec::plan::PlanFile;
+
+/// Sends a workflow and begins a run.
+pub(crate) fn submit(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let (client, run) = begin(arguments, terminal)?;
+    if arguments.follow {
+        return follow(&client, &run.name, arguments.output, terminal);
+    }
+    show(&run, arguments.output)?;
+    Ok(Exit::Success)
+}
+
+/// Sends a workflow and begins a run, and shows nothing of it.
+pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow::Result<(Client, RunView)> {
+    let workflow = load(&arguments.workflow, terminal)?;
+    let planning = plans::planning(arguments)?;
+    let client = client(&arguments.of)?;
+    let plan = arguments.plan.as_ref().map(PlanFile::load).transpose()?.map(|file| file.plan);
+    let mut gathered = bundle::gather(&arguments.workflow)
+        .map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
+    let planning = planning.map(|(planning, files)| {
+        gathered.files.extend(files);
+        planning
+    });
+    let is_planned = planning.is_some();
+    let name = arguments.name.clone().unwrap_or_else(|| run_name(&workflow.name.value));
+    let before = known(&client, &name)?;
+    let before = match before {
+        Some(before) if arguments.again => {
+            remove(&client, &before, terminal)?;
+            None
+        }
+        before => before,
+    };
+    send(&client, &gathered, terminal)?;
+    let submission = Submission {
+        name: name.clone(),
+        bundle: gathered.bundle,
+        plan,
+        planning,
+        replan: plans::replanning(arguments),
+        quota: plans::quota(arguments),
+        records: arguments.records,
+        sent_from: Some(gathered.root.display().to_string()),
+    };
+    let run: RunView = client.post("/v1/runs", &submission).map_err(|error| refused(&error))?;
+    match before.map(|before| before.state) {
+        None => {}
+        Some(RunState::Complete) => terminal.note(&format!(
+            "run {name} is this submission, and complete: nothing is begun. `--again` removes it and begins anew, `--as NAME` begins \
+             another one"
+        )),
+        Some(_) => terminal.note(&format!("run {name} is this submission, and goes on")),
+    }
+    if is_planned {
+        plans::explain(&client, &name, terminal)?;
+    }
+    Ok((client, run))
+}
+
+/// What a submission is refused for, with paths as they are written here.
+fn refused(error: &ClientError) -> Failure {
+    let told = failure(error);
+    match (error, std::env::current_dir()) {
+        (ClientError::Refused { text, .. }, Ok(here)) => Failure::new(told.kind(), from_here(text, &here)),
+        _ => told,
+    }
+}
+
+/// Paths below a folder as they are seen from there.
+fn from_here(text: &str, here: &Path) -> String {
+    match here.parent() {
+        Some(_) => text.replace(&format!("{}/", here.display()), ""),
+        None => text.to_owned(),
+    }
+}
+
+/// A run of this name that there is already.
+fn known(client: &Client, name: &str) -> anyhow::Result<Option<RunView>> {
+    match client.get(&format!("/v1/runs/{}", segment(name))) {
+        Ok(run) => Ok(Some(run)),
+        Err(ClientError::Refused { status: 404, .. }) => Ok(None),
+        Err(error) => Err(failure(&error).into()),
+    }
+}
+
+/// Removes a run that has ended, for another one of its name.
+fn remove(client: &Client, run: &RunView, terminal: &Terminal) -> anyhow::Result<()> {
+    if !run.state.is_over() {
+        let text = format!("run {} goes on: another one of its name cannot begin", run.name);
+        return Err(Failure::new(Kind::Configuration, text)
+            .with_help(format!(
+                "end it first: `tidemill cancel {}`; or begin another one: `--as NAME`",
+                run.name
+            ))
+            .into());
+    }
+    let path = format!("/v1/runs/{}/remove", segment(&run.name));
+    let removed: RemovedView = ask(client.post(&path, &()))?;
+    let size = bytes(removed.bytes);
+    terminal.note(&format!("run {} was {} and is removed, {size} at the controller", run.name, run.state));
+    Ok(())
+}
+
+/// A name for a run of a workflow.
+fn run_name(workflow: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
+    workflow.chars().map(plain).take(63).collect()
+}
+
+/// Sends the files that are not there: large ones one by one, small ones many at once.
+fn send(client: &Client, gathered: &Gathered, terminal: &Terminal) -> anyhow::Result<()> {
+    let digests: Vec<&String> = gathered.files.keys().collect();
+    let missing: Vec<String> = ask(client.post("/v1/blobs/missing", &digests))?;
+    let (mut sent, mut parcel) = (0, Vec::new());
+    for digest in &missing {
+        let Some(path) = gathered.files.get(digest) else { continue };
+        let unreadable =
+            |error: std::io::Error| Failure::new(Kind::Configuration, format!("{}: {error}", path.display()));
+        let size = fs::metadata(path).map_err(unreadable)?.len();
+        if size > SMALL {
+            sent += ask(client.put_file(&format!("/v1/blobs/{digest}"), path))?;
+            continue;
+        }
+        let content = fs::read(path).map_err(unreadable)?;
+        if !parcel.is_empty() && parcel.len() + content.len() > PARCEL {
+            send_parcel(client, &mut parcel)?;
+        }
+        if !pack(&mut parcel, digest, &content) {
+            let text = format!("{}: it has become too large while it was read", path.display());
+            return Err(Failure::new(Kind::Configuration, text).into());
+        }
+        sent += content.len() as u64;
+    }
+    send_parcel(client, &mut parcel)?;
+    if !missing.is_empty() {
+        terminal.note(&format!("{} of {} files sent, {}", missing.len(), gathered.files.len(), bytes(sent)));
+    }
+    Ok(())
+}
+
+fn send_parcel(client: &Client, parcel: &mut Vec<u8>) -> anyhow::Result<()> {
+    if !parcel.is_empty() {
+        ask(client.post_bytes::<u64>("/v1/blobs", parcel))?;
+        parcel.clear();
+    }
+    Ok(())
+}
+
+/// Tells what happens until the run is over.
+fn follow(client: &Client, name: &str, form: OutputForm, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let (mut after, mut is_first) = (0, true);
+    loop {
+        let wait = if is_first { 0 } else { 2 };
+        let events: Vec<Event> = ask(client.get(&format!("/v1/events?after={after}&wait={wait}")))?;
+        is_first = false;
+        for event in events {
+            after = after.max(event.number);
+            if event.run.as_deref() == Some(name) {
+                terminal.note(&event.text);
+            }
+        }
+        let run: RunView = ask(client.get(&format!("/v1/runs/{}", segment(name))))?;
+        if run.state.is_over() {
+            show(&run, form)?;
+            return Ok(match run.state {
+                RunState::Failed | RunState::Cancelled => Exit::No,
+                _ => Exit::Success,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_as_they_are_seen_from_here() {
+        let text = "/srv/flows/day/w.yaml:3:5: no; /opt/models/a.yaml: none";
+        assert_eq!(from_here(text, Path::new("/srv/flows")), "day/w.yaml:3:5: no; /opt/models/a.yaml: none");
+        assert_eq!(from_here(text, Path::new("/")), text);
+    }
+}

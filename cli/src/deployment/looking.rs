@@ -1,0 +1,109 @@
+//! `tidemill ps` and `tidemill deployment logs`.
+use super::operate;
+use crate::answer;
+use crate::arguments::{DeploymentLogsArguments, OutputForm, PsArguments};
+use crate::exit::Exit;
+use crate::table::{Side, Table};
+use crate::terminal::Terminal;
+use std::io::Write;
+use tidemill_cluster::api::{RunView, WorkerView};
+use tidemill_deploy_operate::{self as operating, LogOptions, OperateError, View};
+
+/// What the controller tells, where it answers.
+struct Cluster {
+    workers: Vec<WorkerView>,
+    runs: Vec<RunView>,
+}
+
+/// Shows how a deployment is.
+pub(crate) fn ps(arguments: &PsArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let looked = operate(&arguments.directory, terminal, "nothing was changed", |site, control| {
+        let view = operating::ps(site, control)?;
+        let cluster = match operating::connect(site, control) {
+            Ok(connection) => {
+                let asked = (connection.client.get("/v1/workers"), connection.client.get("/v1/runs"));
+                if let (Ok(workers), Ok(runs)) = asked { Some(Cluster { workers, runs }) } else { None }
+            }
+            Err(OperateError::Interrupted) => return Err(OperateError::Interrupted.into()),
+            Err(_) => None, // the table says how its container is
+        };
+        Ok((view, cluster))
+    })?;
+    match looked {
+        Ok((view, cluster)) => show(&view, cluster.as_ref(), arguments),
+        Err(exit) => Ok(exit),
+    }
+}
+
+fn show(view: &View, cluster: Option<&Cluster>, arguments: &PsArguments) -> anyhow::Result<Exit> {
+    let is_well = view.is_well();
+    let mut out = answer::out();
+    if arguments.output == OutputForm::Json {
+        let document = serde_json::json!({
+            "version": 1, "ok": is_well, "deployment": view, "workers": cluster.map(|one| &one.workers),
+            "runs": cluster.map(|one| &one.runs),
+        });
+        serde_json::to_writer_pretty(&mut out, &document)?;
+        writeln!(out)?;
+        return Ok(if is_well { Exit::Success } else { Exit::No });
+    }
+    let columns = [
+        ("location", Side::Left),
+        ("service", Side::Left),
+        ("state", Side::Left),
+        ("in the cluster", Side::Left),
+        ("restarts", Side::Right),
+        ("image", Side::Left),
+        ("started", Side::Left),
+        ("why", Side::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for one in &view.services {
+        let worker = one.worker.as_ref().zip(cluster).map(|(name, cluster)| {
+            let worker = cluster.workers.iter().find(|worker| worker.name == *name);
+            worker.map_or("has not joined", |worker| if worker.is_alive { "alive" } else { "lost" })
+        });
+        table.row([
+            one.location.clone(),
+            one.service.clone(),
+            one.state.to_string(),
+            worker.unwrap_or_default().to_owned(),
+            one.container.as_ref().map_or_else(String::new, |_| one.restarts.to_string()),
+            one.image.clone().unwrap_or_default(),
+            // To the second.
+            one.started
+                .as_ref()
+                .map_or_else(String::new, |time| time.split('.').next().unwrap_or_default().to_owned()),
+            one.reason.clone().unwrap_or_default(),
+        ]);
+    }
+    table.write(&mut out)?;
+    for line in &view.unknown {
+        writeln!(out, "not known: {line}")?;
+    }
+    match cluster {
+        Some(cluster) => {
+            for run in &cluster.runs {
+                writeln!(out, "run {} is {}, {} records arrived", run.name, run.state, run.arrived)?;
+            }
+        }
+        None => writeln!(out, "the controller does not answer")?,
+    }
+    Ok(if is_well { Exit::Success } else { Exit::No })
+}
+
+/// Prints what containers write.
+pub(crate) fn logs(arguments: &DeploymentLogsArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let options =
+        LogOptions { services: arguments.services.clone(), tail: arguments.tail, follow: arguments.follow };
+    let done = operate(&arguments.directory, terminal, "the containers go on", |site, control| {
+        let print = |who: &str, line: &str| {
+            let mut out = answer::out();
+            let _ = writeln!(out, "{who}  {line}"); // the end of the verb tells what could not be written
+            let _ = out.flush();
+            answer::is_read()
+        };
+        Ok(operating::logs(site, &options, control, print)?)
+    })?;
+    Ok(done.err().unwrap_or(Exit::Success))
+}

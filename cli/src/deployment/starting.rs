@@ -1,0 +1,127 @@
+//! `tidemill up`: the containers, then the run.
+use super::operate;
+use crate::answer;
+use crate::arguments::{Arguments, OutputForm, SubmitArguments, UpArguments, Verb};
+use crate::cluster;
+use crate::exit::Exit;
+use crate::table::{Side, Table};
+use crate::terminal::Terminal;
+use clap::Parser;
+use std::ffi::OsString;
+use std::io::Write;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
+use tidemill_cluster::api::{RunState, RunView};
+use tidemill_deploy_operate::{self as operating, Connection, Control, Patience, Site, Up};
+
+/// Starts a deployment and submits its plan.
+pub(crate) fn up(arguments: &UpArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let directory = arguments.directory.display();
+    let left =
+        format!("`tidemill up {directory}` goes on, `tidemill down {directory}` removes what is there");
+    let started = operate(&arguments.directory, terminal, &left, |site, control| {
+        let patience = Patience { container: arguments.wait, worker: arguments.wait, ..Patience::default() };
+        let (up, connection) = operating::up(site, patience, control)?;
+        let run = submit(arguments, site, &up, terminal)?;
+        let run =
+            run.map(|run| operating::submitted(&connection, &run.name, patience, control)).transpose()?;
+        Ok(Started { rows: rows(site, &connection)?, up, run, project: site.deployment().project.clone() })
+    })?;
+    match started {
+        Ok(started) => tell(&started, arguments),
+        Err(exit) => Ok(exit),
+    }
+}
+
+struct Started {
+    up: Up,
+    run: Option<RunView>,
+    rows: Vec<[String; 4]>,
+    project: String,
+}
+
+/// Sends workflow and plan; none: nothing is to be submitted.
+fn submit(
+    arguments: &UpArguments,
+    site: &Site,
+    up: &Up,
+    terminal: &Terminal,
+) -> anyhow::Result<Option<RunView>> {
+    if arguments.no_submit {
+        return Ok(None);
+    }
+    let files = &site.deployment().files;
+    let Some(workflow) = &files.workflow else {
+        terminal.note(&format!(
+            "the deployment was written without its workflow, so nothing is submitted: `tidemill submit WORKFLOW --plan {}`",
+            site.path(&files.plan).display()
+        ));
+        return Ok(None);
+    };
+    // As somebody would write it: the defaults are those of the verb.
+    let mut words: Vec<OsString> =
+        ["tidemill", "submit", "--controller", &up.address].map(OsString::from).into();
+    words.extend(["--token-file".into(), up.token_file.clone().into()]);
+    words.extend(["--plan".into(), site.path(&files.plan).into()]);
+    if let Some(name) = &arguments.name {
+        words.extend(["--as".into(), name.into()]);
+    }
+    if let Some(records) = arguments.records {
+        words.extend(["--records".into(), records.to_string().into()]);
+    }
+    words.extend(["--".into(), site.path(workflow).into()]);
+    let submission: SubmitArguments = match Arguments::try_parse_from(words).map(|arguments| arguments.verb) {
+        Ok(Verb::Submit(submission)) => submission,
+        Ok(_) | Err(_) => {
+            return Err(
+                Failure::new(Kind::Defect, "the submission of the deployment is not understood").into()
+            );
+        }
+    };
+    cluster::begin(&submission, terminal).map(|(_, run)| Some(run))
+}
+
+/// Workers with where they are.
+fn rows(site: &Site, connection: &Connection) -> anyhow::Result<Vec<[String; 4]>> {
+    let nobody = Control { tell: &|_| (), is_interrupted: &|| false };
+    let view = operating::ps(site, nobody)?;
+    let known: Vec<tidemill_cluster::api::WorkerView> =
+        connection.client.get("/v1/workers").map_err(|error| cluster::failure(&error))?;
+    let rows = view.services.iter().map(|one| {
+        let worker = one.worker.as_ref().and_then(|name| known.iter().find(|known| known.name == *name));
+        let roles = worker
+            .map(|worker| worker.hosts.iter().map(|(run, role)| format!("{run}/{role}")).collect::<Vec<_>>());
+        let name = one.worker.clone().unwrap_or_else(|| one.service.clone());
+        [one.location.clone(), name, one.state.to_string(), roles.unwrap_or_default().join(", ")]
+    });
+    Ok(rows.collect())
+}
+
+fn tell(started: &Started, arguments: &UpArguments) -> anyhow::Result<Exit> {
+    let Started { up, run, rows, project } = started;
+    let state = run.as_ref().map(|run| run.state);
+    let is_well = !matches!(state, Some(RunState::Failed | RunState::Cancelled | RunState::Starting));
+    let mut out = answer::out();
+    if arguments.output == OutputForm::Json {
+        let document = serde_json::json!({
+            "version": 1, "ok": is_well, "deployment": {"project": project, "up": up, "run": run},
+        });
+        serde_json::to_writer_pretty(&mut out, &document)?;
+        writeln!(out)?;
+    } else {
+        let columns =
+            [("location", Side::Left), ("what", Side::Left), ("state", Side::Left), ("runs", Side::Left)];
+        let mut table = Table::new(&columns);
+        rows.iter().for_each(|row| table.row(row.clone()));
+        table.write(&mut out)?;
+        writeln!(out)?;
+        if let Some(run) = run {
+            let reason = run.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+            writeln!(out, "run {} is {}{reason}", run.name, run.state)?;
+        }
+        writeln!(out, "page: {}  (log in there with the token in {})", up.page, up.token_file)?;
+        writeln!(out, "here: tidemill login {} --token-file {}", up.address, up.token_file)?;
+        writeln!(out, "end:  tidemill down {}", arguments.directory.display())?;
+    }
+    Ok(if is_well { Exit::Success } else { Exit::No })
+}

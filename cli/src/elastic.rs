@@ -1,0 +1,116 @@
+//! `tidemill elastic`: limits of containers that follow their load.
+//!
+//! | question | module |
+//! |---|---|
+//! | who has the limits follow? | [`attach`] |
+//! | which containers are there now? | [`finding`] |
+//! | what is told? | [`telling`] |
+//! | who puts back what an agent left that was killed? | [`guarding`] |
+mod attach;
+mod finding;
+mod guarding;
+mod telling;
+
+use crate::answer;
+use crate::arguments::{ElasticRestoreArguments, ElasticShowArguments, ElasticVerb, OutputForm};
+use crate::exit::Exit;
+use crate::terminal::Terminal;
+use serde_json::json;
+use std::io::Write;
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_app::listener::Listener;
+use tidemill_elastic::record::{Record, RecordError, Records};
+
+/// Does what the verb says.
+pub(crate) fn elastic(verb: &ElasticVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
+    match verb {
+        ElasticVerb::Attach(arguments) => attach::attach(arguments, terminal),
+        ElasticVerb::Show(arguments) => show(arguments, terminal),
+        ElasticVerb::Restore(arguments) => restore(arguments, terminal),
+        ElasticVerb::Guard(arguments) => guarding::guard(&arguments.name, terminal),
+    }
+}
+
+fn unavailable(error: &impl ToString) -> Failure {
+    Failure::new(Kind::Unavailable, error.to_string())
+}
+
+fn recorded(terminal: &Terminal) -> Vec<Record> {
+    let (records, errors) = Records::of_user().all();
+    for error in errors {
+        terminal.warning(&error.to_string());
+    }
+    records
+}
+
+fn show(arguments: &ElasticShowArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let mut records = recorded(terminal);
+    if let Some(name) = &arguments.name {
+        records.retain(|record| record.name == *name);
+    }
+    let mut out = answer::out();
+    if arguments.output == OutputForm::Json {
+        let shown = records.iter().map(|record| {
+            json!({"name": record.name, "process": record.process, "is_alive": record.is_alive(), "snapshot": record.snapshot})
+        });
+        let shown = json!({"version": 1, "ok": true, "elastic": shown.collect::<Vec<_>>()});
+        serde_json::to_writer_pretty(&mut out, &shown)?;
+        writeln!(out)?;
+    } else if records.is_empty() {
+        writeln!(out, "no limits follow any load: `tidemill elastic attach LABEL` begins it")?;
+    }
+    for record in records.iter().filter(|_| arguments.output == OutputForm::Table) {
+        match record.is_alive() {
+            true => writeln!(out, "{}, by process {}", record.name, record.process)?,
+            false => writeln!(
+                out,
+                "{}: process {} was killed, and its limits are still there: `tidemill elastic restore` puts back what it found",
+                record.name, record.process
+            )?,
+        }
+        telling::table(&record.snapshot, &mut out)?;
+    }
+    let is_there = arguments.name.is_none() || !records.is_empty();
+    let is_well = is_there && records.iter().all(Record::is_alive);
+    Ok(if is_well { Exit::Success } else { Exit::No })
+}
+
+fn restore(arguments: &ElasticRestoreArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    let records = Records::of_user();
+    let left: Vec<Record> = recorded(terminal).into_iter().filter(|record| !record.is_alive()).collect();
+    let mut restored = Vec::new();
+    for record in &left {
+        restored.push((record.name.clone(), records.restore(record), record.found.len()));
+    }
+    let is_well = restored.iter().all(|(_, done, all)| done == all);
+    if arguments.output == OutputForm::Json {
+        let told =
+            restored.iter().map(|(name, done, all)| json!({"name": name, "restored": done, "of": all}));
+        let told = json!({"version": 1, "ok": is_well, "restored": told.collect::<Vec<_>>()});
+        let mut out = answer::out();
+        serde_json::to_writer_pretty(&mut out, &told)?;
+        writeln!(out)?;
+    } else {
+        for (name, done, all) in &restored {
+            writeln!(answer::out(), "{name}: {done} of {all} containers have the limits that they had")?;
+        }
+        if restored.is_empty() {
+            writeln!(answer::out(), "nothing was left behind")?;
+        }
+    }
+    Ok(if is_well { Exit::Success } else { Exit::Unavailable })
+}
+
+/// Begins a record, and says what was put back.
+fn begin(records: &Records, name: &str, terminal: &Terminal) -> anyhow::Result<Record> {
+    let (record, left) = records.begin(name).map_err(|error| match error {
+        RecordError::Taken { .. } => unavailable(&error).with_help("end it first: Ctrl-C, or SIGTERM"),
+        other => unavailable(&other),
+    })?;
+    if left > 0 {
+        terminal.note(&format!(
+            "an agent was killed before; {left} containers got back the limits that they had"
+        ));
+    }
+    Ok(record)
+}

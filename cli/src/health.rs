@@ -1,0 +1,213 @@
+//! `tidemill health`: whether a controller or an agent is well, by the metrics that it serves.
+use crate::answer;
+use crate::arguments::{HealthArguments, OutputForm};
+use crate::exit::Exit;
+use serde_json::json;
+use std::io::{Error, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+use tidemill_app::failure::{Failure, Kind};
+use tidemill_cluster::metrics::{AGENT_CONTROLLER, AGENT_INFO, CONTROLLER_INFO};
+
+/// Most bytes of an answer that are read.
+const MOST: u64 = 64 << 20;
+
+/// What answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Controller,
+    Agent { is_reached: bool },
+}
+
+/// Asks, and tells.
+pub(crate) fn health(arguments: &HealthArguments) -> anyhow::Result<Exit> {
+    let resolved: Vec<Vec<SocketAddr>> =
+        arguments.addresses.iter().map(|address| resolve(address)).collect::<Result<_, _>>()?;
+    let mut told = (false, None, String::new());
+    for addresses in &resolved {
+        told = judged(addresses, arguments);
+        if told.0 {
+            break;
+        }
+    }
+    let (is_well, what, text) = told;
+    let mut out = answer::out();
+    match arguments.output {
+        OutputForm::Table => writeln!(out, "{text}")?,
+        OutputForm::Json => {
+            let told = json!({"version": 1, "ok": is_well, "what": what, "text": text});
+            writeln!(out, "{told:#}")?;
+        }
+    }
+    Ok(if is_well { Exit::Success } else { Exit::No })
+}
+
+fn resolve(address: &str) -> Result<Vec<SocketAddr>, Failure> {
+    let found = address.to_socket_addrs().map_err(|error| {
+        Failure::new(Kind::Usage, format!("`{address}` is no address that can be asked: {error}"))
+            .with_help("write an address and a port, such as `127.0.0.1:9464`")
+    })?;
+    Ok(found.map(reachable).collect())
+}
+
+/// Whether the one at these addresses of a name is well, what it is, and both in words.
+fn judged(addresses: &[SocketAddr], arguments: &HealthArguments) -> (bool, Option<&'static str>, String) {
+    match ask(addresses, arguments.timeout) {
+        Err(reason) => (false, None, format!("no answer: {reason}")),
+        Ok(answer) => match found(&answer) {
+            Some(Found::Controller) => (true, Some("controller"), "the controller is well".to_owned()),
+            Some(Found::Agent { is_reached: false }) if arguments.ready => {
+                (false, Some("agent"), "the controller does not answer this agent".to_owned())
+            }
+            Some(Found::Agent { .. }) => (true, Some("agent"), "the agent is well".to_owned()),
+            None => {
+                (false, None, "neither a controller nor an agent that has joined answers there".to_owned())
+            }
+        },
+    }
+}
+
+/// Who listens on all addresses is asked on the machine's own.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[expect(clippy::disallowed_methods, reason = "an answer is waited for in real time")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+/// Asks until somebody answers or the time is over. Where nobody listens there is nothing to wait for; a connection that breaks says
+/// nothing of who is behind it.
+fn ask(addresses: &[SocketAddr], timeout: Duration) -> std::io::Result<String> {
+    let until = instant() + timeout;
+    loop {
+        let (mut last, mut broke) = (Error::other("the name has no address"), false);
+        for address in addresses {
+            match ask_at(*address, until.saturating_duration_since(instant()).max(PAUSE)) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    broke |= is_broken(&error);
+                    last = error;
+                }
+            }
+        }
+        if !broke || instant() + PAUSE >= until {
+            return Err(last);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a connection was there, and ended before the answer.
+fn is_broken(error: &Error) -> bool {
+    let kinds = [
+        ErrorKind::BrokenPipe,
+        ErrorKind::ConnectionAborted,
+        ErrorKind::ConnectionReset,
+        ErrorKind::Interrupted,
+        ErrorKind::UnexpectedEof,
+    ];
+    kinds.contains(&error.kind())
+}
+
+fn ask_at(address: SocketAddr, timeout: Duration) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    // In one piece: who answers does not have to wait for the rest of it.
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.take(MOST).read_to_string(&mut answer)?;
+    if answer.is_empty() {
+        return Err(Error::new(ErrorKind::UnexpectedEof, "the connection was closed without an answer"));
+    }
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
+        _ => Err(Error::other("what answers serves no metrics")),
+    }
+}
+
+/// Who says this of itself.
+fn found(text: &str) -> Option<Found> {
+    let value = |name: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name));
+        let samples = lines.filter(|rest| rest.starts_with([' ', '{']));
+        samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()).next()
+    };
+    if value(CONTROLLER_INFO.name).is_some() {
+        return Some(Found::Controller);
+    }
+    value(AGENT_INFO.name)?;
+    Some(Found::Agent { is_reached: value(AGENT_CONTROLLER.name) == Some(1.0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answers_is_told_by_its_metrics() {
+        let agent = "tidemill_agent_info{version=\"1\"} 1.0\ntidemill_agent_controller_reached 1.0\n";
+        assert_eq!(found(agent), Some(Found::Agent { is_reached: true }));
+        let lost = agent.replace("reached 1.0", "reached 0.0");
+        assert_eq!(found(&lost), Some(Found::Agent { is_reached: false }));
+        assert_eq!(found("tidemill_controller_info{version=\"1\"} 1.0\n"), Some(Found::Controller));
+        assert_eq!(found("tidemill_agent_information 1\nother 2\n"), None);
+        assert_eq!(found(""), None);
+    }
+
+    #[test]
+    fn all_addresses_mean_this_machine() {
+        let of = |text: &str| reachable(text.parse().unwrap()).to_string();
+        assert_eq!(of("0.0.0.0:80"), "127.0.0.1:80");
+        assert_eq!(of("[::]:80"), "[::1]:80");
+        assert_eq!(of("10.0.0.1:80"), "10.0.0.1:80");
+    }
+
+    #[test]
+    fn whoever_serves_no_metrics_is_not_well() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            stream.write_all(b"HTTP/1.1 404 Not Found\r\n\r\nnothing").unwrap();
+        });
+        assert!(ask(&[address], Duration::from_secs(30)).is_err());
+        other.join().unwrap();
+        assert!(ask(&[], Duration::from_secs(1)).is_err());
+    }
+
+    /// A connection that breaks is no answer of somebody who is not well.
+    #[test]
+    fn a_connection_that_breaks_is_tried_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = std::thread::spawn(move || {
+            // Closed with what came unread: reset.
+            drop(listener.accept().unwrap());
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            drop(stream); // closed without an answer
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\ntidemill_controller_info 1.0\n").unwrap();
+        });
+        let answer = ask(&[address], Duration::from_secs(30)).unwrap();
+        assert_eq!(found(&answer), Some(Found::Controller));
+        other.join().unwrap();
+        // Nobody listens there any more: that is known at once.
+        let refused = ask(&[address], Duration::from_secs(3600)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    }
+}

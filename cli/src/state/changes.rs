@@ -1,0 +1,71 @@
+//! What becomes of each part of a workflow that changed, as a table.
+use crate::table::{Side, Table};
+use std::io::{self, Write};
+use tidemill_app::figures::bytes;
+use tidemill_app::state_diff::{Changes, PartChange, Verdict};
+
+/// Checkpoint and epoch in words, with the word that `--to` takes.
+pub(crate) fn place_of(epoch: u64) -> String {
+    match epoch {
+        u64::MAX => "at the end (all epochs are done)".to_owned(),
+        epoch => format!("epoch {epoch}"),
+    }
+}
+
+fn row(part: &PartChange) -> [String; 6] {
+    let changes: Vec<String> = part.changes.iter().map(ToString::to_string).collect();
+    let state = part.state_bytes.map(bytes).unwrap_or_default();
+    let verdict = part.verdict.text().to_owned();
+    [part.role.text().to_owned(), part.id.clone(), verdict, state, changes.join("; "), part.why.clone()]
+}
+
+/// Writes the table.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
+    let columns = [
+        ("part", Side::Left),
+        ("id", Side::Left),
+        ("becomes", Side::Left),
+        ("state", Side::Right),
+        ("what changed", Side::Left),
+        ("that is", Side::Left),
+    ];
+    let mut table = Table::new(&columns);
+    changes.parts.iter().for_each(|part| table.row(row(part)));
+    table.write(out)
+}
+
+/// What a run does with these changes, in one line.
+pub(crate) fn verdict(changes: &Changes) -> String {
+    let place = place_of(changes.epoch);
+    if changes.is_refused() {
+        return "a run cannot go on from this state".to_owned();
+    }
+    if !changes.wants_acceptance() {
+        return format!("a run goes on from this state, {place}");
+    }
+    let lost: u64 = [Verdict::BeginsAnew, Verdict::Gone]
+        .into_iter()
+        .flat_map(|verdict| changes.with(verdict))
+        .filter_map(|part| part.state_bytes)
+        .sum();
+    let lost = match lost {
+        0 => String::new(),
+        lost => format!(", and forgets {} of state", bytes(lost)),
+    };
+    format!(
+        "a run with `--accept-changes` goes on from this state, {place}{lost}: each record before it was treated as the workflow said \
+         then, each from there on as it says now"
+    )
+}
+
+/// Table and verdict, line by line.
+pub(crate) fn lines(changes: &Changes) -> Vec<String> {
+    let mut text = Vec::new();
+    // Memory takes everything.
+    let _ = write(changes, &mut text);
+    let text = String::from_utf8_lossy(&text);
+    text.lines().map(str::to_owned).chain([verdict(changes)]).collect()
+}

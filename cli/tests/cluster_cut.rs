@@ -1,0 +1,76 @@
+//! An edge site that is cut off a cluster in network namespaces: `scripts/cluster_cut.py` cuts it, and compares the outputs with those of a run
+//! that nothing happened to; `scripts/cluster_degrade.py` cuts one off the models that answer it.
+use crate::command::root;
+use serde_json::Value;
+use std::process::Command;
+
+/// What the script says where namespaces are not there or not permitted.
+const NOT_PERMITTED: i32 = 77;
+
+/// What the script found; none: there are no namespaces here.
+fn cut(seconds: &str, more: &[&str]) -> Option<Value> {
+    found("cluster_cut.py", seconds, more)
+}
+
+fn found(script: &str, seconds: &str, more: &[&str]) -> Option<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("result.json");
+    let output = Command::new("python3")
+        .arg(root().join("scripts").join(script))
+        .args(["--binary", env!("CARGO_BIN_EXE_tidemill"), "--seconds", seconds, "--json"])
+        .arg(&path)
+        .args(more)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(NOT_PERMITTED) {
+        println!("NOT TESTED: sites that are cut off. There are no network namespaces here: {said}");
+        return None;
+    }
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{told}\n{said}");
+    Some(serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap())
+}
+
+fn events<'a>(told: &'a Value, kind: &str) -> Vec<&'a str> {
+    let all = told["events"].as_array().unwrap().iter().map(|event| event.as_str().unwrap());
+    all.filter(|event| event.starts_with(&format!("{kind}: "))).collect()
+}
+
+/// The controller counts its workers as lost, and nevertheless gives their work to nobody: the site goes on.
+#[test]
+fn a_site_that_is_cut_off_goes_on_by_itself() {
+    let Some(told) = cut("5", &["--more", "6"]) else { return };
+    assert_eq!((&told["state"], &told["restarts"]), (&"complete".into(), &0.into()), "{told}");
+    assert_eq!(events(&told, "worker_lost").len(), 2, "{told}");
+    assert!(events(&told, "role_moved").is_empty(), "{told}");
+    assert!(events(&told, "edge_cut")[0].contains("goes on by itself for 600 s"), "{told}");
+    let shown = told["shown_while_cut"].as_array().unwrap();
+    assert!(shown[0].as_str().unwrap().starts_with("edge some -> counted cut since"), "{told}");
+    assert!(told["grown_at_the_edge"].as_u64().unwrap() > 10_000, "{told}");
+    assert!(told["left"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_run_that_is_to_stop_when_it_is_cut_stops() {
+    let Some(told) = cut("14", &["--more", "30", "--stop"]) else { return };
+    assert_eq!(told["state"], "failed");
+    let reason = told["reason"].as_str().unwrap();
+    assert!(reason.contains("`when_cut: stop` ends the run then"), "{reason}");
+}
+
+#[test]
+#[ignore = "takes a minute; scripts/test-long.sh"]
+fn a_site_that_is_cut_off_its_models_is_answered_by_smaller_ones() {
+    let Some(told) = found("cluster_degrade.py", "16", &["--more", "10"]) else { return };
+    let by = |what: &str, variant: &str| told[what][variant].as_u64().unwrap_or(0);
+    assert_eq!((&told["state"], &told["restarts"]), (&"complete".into(), &0.into()), "{told}");
+    assert!(by("answered_while_cut", "speech-small") > 0, "{told}");
+    let (here, there) = (by("answered_by", "speech-small"), by("answered_by", "speech-large"));
+    assert!(there > 0 && Some(here + there) == told["questions"].as_u64(), "{told}");
+    let restored = events(&told, "restored");
+    assert!(restored.iter().any(|event| event.contains("`speech-small` has answered")), "{told}");
+    assert!(told["left"].as_array().unwrap().is_empty());
+}

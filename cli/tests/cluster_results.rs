@@ -1,0 +1,160 @@
+//! What runs of a cluster wrote: fetched, and removed; through the built binary.
+use crate::cluster::{Cluster, undisturbed};
+use crate::command::{Outcome, command};
+use std::io::Read;
+use std::process::Child;
+
+impl Cluster {
+    /// A command that goes on while others are asked.
+    fn begin(&self, arguments: &[&str]) -> Child {
+        let token = std::fs::read_to_string(self.place.path("controller/admin.token")).unwrap();
+        let mut command = command(arguments);
+        command.env("TIDEMILL_CONTROLLER", &self.address).env("TIDEMILL_TOKEN", token.trim());
+        command.spawn().unwrap()
+    }
+
+    fn result(&self, sink: &str) -> Outcome {
+        self.ask(&["results", "spread", "--sink", sink]).expect(0)
+    }
+}
+
+fn content(outputs: &[(&str, Vec<u8>)], file: &str) -> String {
+    let (_, bytes) = outputs.iter().find(|(name, _)| *name == file).unwrap();
+    String::from_utf8(bytes.clone()).unwrap()
+}
+
+#[test]
+fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
+    let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
+    cluster.submit().expect(0);
+    let follower = cluster.begin(&["results", "spread", "--sink", "pairs", "--follow"]);
+    let expected = undisturbed();
+    let pairs = content(&expected, "out/pairs.jsonl");
+    let mut seen = Vec::new();
+    while cluster.run()["state"] != "complete" {
+        let found = cluster.result("pairs").stdout;
+        assert!(pairs.starts_with(&found), "{} bytes are not the first ones", found.len());
+        assert!(found.is_empty() || found.ends_with('\n'), "a row is cut off");
+        seen.push(found.len());
+    }
+    assert!(seen.is_sorted(), "what is committed is not taken back: {seen:?}");
+    assert!(seen.iter().any(|bytes| *bytes > 0 && *bytes < pairs.len()), "never in the middle: {seen:?}");
+    let output = follower.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), pairs, "what a follower saw");
+    assert_eq!(cluster.result("table").stdout, content(&expected, "out/counted.csv"));
+
+    let folder = cluster.place.argument("fetched");
+    cluster.ask(&["results", "spread", "--out", &folder]).expect(0);
+    for file in ["out/pairs.jsonl", "out/counted.csv"] {
+        assert_eq!(cluster.place.read(&format!("fetched/{file}")), content(&expected, file), "{file}");
+    }
+    assert_eq!(cluster.place.files("fetched/out"), ["counted.csv", "pairs.jsonl"]);
+    let told = cluster.ask(&["results", "spread", "--out", &folder]).expect(78).stderr;
+    assert!(told.contains("is there already"), "{told}");
+    let listed = cluster.ask(&["results", "spread"]).expect(0).stdout;
+    assert!(
+        listed.contains("out/pairs.jsonl") && listed.contains("hub") && listed.contains("all"),
+        "{listed}"
+    );
+    let told = cluster.ask(&["results", "spread", "--sink", "none"]).expect(66).stderr;
+    assert!(told.contains("pairs, table"), "{told}");
+    cluster.ask(&["results", "nothing"]).expect(66);
+
+    // The worker that has a file is away, and comes back; the controller is another process meanwhile.
+    let mut controller = cluster.controller.take().unwrap();
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    cluster.start_controller();
+    let hub = cluster.workers.iter().position(|(name, _)| name == "hub").unwrap();
+    let (_, mut agent) = cluster.workers.remove(hub);
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    cluster.until("hub is missed", |cluster| {
+        cluster.ask(&["results", "spread", "--sink", "pairs"]).stderr.contains("start it again")
+    });
+    cluster.start_worker("hub");
+    cluster.until("hub gives what it has", |cluster| {
+        cluster.ask(&["results", "spread", "--sink", "pairs"]).stdout == pairs
+    });
+}
+
+#[test]
+fn files_outside_of_a_run_are_not_given() {
+    let cluster = Cluster::start(&["edge"]);
+    let outside = cluster.place.argument("elsewhere/pairs.jsonl");
+    cluster.place.change("workflow.yaml", "path: out/pairs.jsonl", &format!("path: {outside}"));
+    let workflow = cluster.place.argument("workflow.yaml");
+    cluster.ask(&["submit", &workflow, "--one-worker", "--records", "300"]).expect(0);
+    cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
+    assert!(std::fs::metadata(&outside).unwrap().len() > 0, "it is written");
+    let told = cluster.ask(&["results", "spread", "--sink", "pairs"]).expect(66);
+    assert!(told.stderr.contains("is not in the folder of the run") && told.stdout.is_empty(), "{told:?}");
+    cluster.ask(&["results", "spread", "--sink", "table"]).expect(0);
+}
+
+#[test]
+fn a_run_is_removed_everywhere_and_its_name_is_free() {
+    let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
+    cluster.submit().expect(0);
+    cluster.until_arrived(300);
+    let told = cluster.ask(&["remove", "spread"]).expect(78).stderr;
+    assert!(told.contains("has not ended: cancel it first"), "{told}");
+    let told = cluster.ask(&["cancel", "spread"]).expect(0).stderr;
+    assert!(told.contains("tidemill results spread") && told.contains("tidemill remove spread"), "{told}");
+    cluster.until("it is cancelled", |cluster| cluster.run()["state"] == "cancelled");
+    let before = cluster.result("pairs").stdout;
+    assert!(content(&undisturbed(), "out/pairs.jsonl").starts_with(&before));
+    // One of the workers is away while it is removed.
+    let (name, mut cloud) = cluster.workers.pop().unwrap();
+    cloud.kill().unwrap();
+    cloud.wait().unwrap();
+    cluster.ask(&["remove", "spread"]).expect(0);
+    let folder = |worker: &str| cluster.place.path(&format!("w-{worker}/runs/spread"));
+    cluster
+        .until("workers that are there remove it", |_| !folder("edge").exists() && !folder("hub").exists());
+    assert!(folder("cloud").exists() && !cluster.place.path("controller/runs/spread").exists());
+    let told = cluster.ask(&["status", "spread"]).expect(66).stderr;
+    assert!(told.contains("there is no run `spread`"), "{told}");
+    cluster.start_worker(&name);
+    let folder = cluster.place.path("w-cloud/runs/spread");
+    cluster.until("it is removed where it was away", |_| !folder.exists());
+    for place in ["controller/runs", "w-edge/runs", "w-hub/runs", "w-cloud/runs"] {
+        let left = cluster.place.path(place);
+        cluster.until("nothing is left", |_| std::fs::read_dir(&left).unwrap().next().is_none());
+    }
+    // The same name is another run.
+    let workflow = cluster.place.argument("workflow.yaml");
+    cluster.ask(&["submit", &workflow, "--one-worker", "--records", "300"]).expect(0);
+    cluster.until("it is complete", |cluster| cluster.run()["state"] == "complete");
+    assert!(cluster.run()["arrived"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn runs_that_have_ended_go_by_the_rule() {
+    let cluster = Cluster::start_with(&["edge"], &["--keep-ended", "4s"]);
+    let workflow = cluster.place.argument("workflow.yaml");
+    cluster.ask(&["submit", &workflow, "--one-worker", "--records", "200"]).expect(0);
+    cluster.until("it is complete", |cluster| {
+        let told = cluster.ask(&["events"]).stdout;
+        told.contains("run spread is complete")
+    });
+    let folder = cluster.place.path("w-edge/runs/spread");
+    cluster.until("it is gone", |cluster| {
+        !folder.exists() && cluster.ask(&["list"]).stdout.starts_with("no runs yet")
+    });
+    let told = cluster.ask(&["events"]).expect(0).stdout;
+    assert!(told.contains("the controller removes run spread: it ended at"), "{told}");
+}
+
+#[test]
+fn a_follower_whose_reader_goes_away_ends() {
+    let cluster = Cluster::start(&["edge", "hub", "cloud"]);
+    cluster.submit().expect(0);
+    let mut follower = cluster.begin(&["results", "spread", "--sink", "pairs", "--follow"]);
+    let mut first = [0; 64];
+    follower.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(first[0], b'{');
+    assert_eq!(follower.wait().unwrap().code(), Some(0));
+    assert_ne!(cluster.run()["state"], "complete", "it did not wait for the end");
+}

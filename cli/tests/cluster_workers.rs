@@ -1,0 +1,98 @@
+//! Workers that are drained or lost while somebody follows the events, and what a worker says that it has; through the built binary.
+use crate::cluster::{Cluster, undisturbed};
+use crate::command::command;
+use crate::processes::{children, gone, same};
+use std::io::{BufRead, BufReader};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// Its stages go on elsewhere, with nothing lost or doubled; somebody who follows the events sees that as it happens.
+#[test]
+fn what_a_drained_worker_had_goes_elsewhere() {
+    let cluster = Cluster::start(&["edge", "hub", "cloud", "spare"]);
+    cluster.submit().expect(0);
+    cluster.until_arrived(100);
+    let mut follows = command(&["events", "--follow", "--output", "json"]);
+    follows.env("TIDEMILL_CONTROLLER", &cluster.address).env("TIDEMILL_TOKEN", cluster.admin());
+    let mut follower = follows.spawn().unwrap();
+    let lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let (sender, told) = channel();
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+    let mut events: Vec<serde_json::Value> = Vec::new();
+    let mut until = |kind: &str| {
+        while events.last().is_none_or(|event| event["kind"] != kind) {
+            let line = told
+                .recv_timeout(Duration::from_secs(40))
+                .unwrap_or_else(|_| panic!("no {kind}: {events:?}"));
+            events.push(serde_json::from_str(&line).unwrap());
+        }
+        events.last().unwrap().clone()
+    };
+    // What happened before is told first.
+    until("run_running");
+    let of_edge = children(cluster.workers[0].1.id());
+    assert_eq!(of_edge.len(), 1, "{of_edge:?}");
+    let told = cluster.ask(&["drain", "edge"]).expect(0).stderr;
+    assert!(told.contains("worker edge takes no work any more"), "{told}");
+    assert_eq!(until("worker_drained")["worker"], "edge");
+    let moved = until("role_moved");
+    assert_eq!((&moved["run"], &moved["worker"]), (&"spread".into(), &"spare".into()), "{moved}");
+    assert!(of_edge.iter().all(|pid| gone(*pid)), "it goes on on a worker that is drained");
+    assert_eq!(cluster.run()["placement"]["edge"], "spare");
+    let workers = cluster.ask(&["workers"]).expect(0).stdout;
+    assert!(workers.lines().any(|line| line.contains("edge") && line.contains("drained")), "{workers}");
+    assert!(children(cluster.workers[0].1.id()).is_empty(), "nothing new is started there");
+    until("run_complete");
+    assert!(follower.try_wait().unwrap().is_none(), "it follows until somebody ends it");
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    same(&cluster.outputs(), &undisturbed());
+    cluster.ask(&["drain", "edge", "--end"]).expect(0);
+}
+
+/// What whoever starts a worker says of its machine counts.
+#[test]
+fn a_worker_has_what_it_is_said_to_have() {
+    let mut cluster = Cluster::start(&[]);
+    let more = ["--processors", "1.5", "--memory", "3GiB", "--accelerators", "h100=2,npu", "--type", "large"];
+    cluster.start_worker_with("cloud", &more);
+    cluster.until_joined(1);
+    let found =
+        cluster.ask(&["workers", "--output", "json"]).expect(0).json()["workers"][0]["capacity"].clone();
+    assert_eq!(
+        (&found["processors"], &found["memory_bytes"]),
+        (&1.5.into(), &(3_u64 << 30).into()),
+        "{found}"
+    );
+    assert_eq!(found["accelerators"], serde_json::json!(["h100", "h100", "npu"]));
+    let told = cluster.ask(&["workers"]).expect(0).stdout;
+    for part in ["1.5", "3.0 GiB", "h100 x 2, npu"] {
+        assert!(told.contains(part) || told.contains(&part.replace(".0", "")), "`{part}` is not in\n{told}");
+    }
+    let told = cluster.ask(&["workers", "--infra"]).expect(0).stdout;
+    assert!(told.contains("type: h100") && told.contains("count: 2"), "{told}");
+}
+
+/// The time of detection is what the controller was told; by phi it follows the heartbeats.
+#[test]
+fn silence_is_judged_as_the_controller_is_told() {
+    for (options, words) in [
+        (&["--detection", "3s"][..], "worker edge was not heard for 3 s and counts as lost"),
+        (&["--detector", "phi", "--phi", "6"], "worker edge was not heard for "),
+    ] {
+        let mut cluster = Cluster::start_with(&["edge"], options);
+        // By phi ten heartbeats have to be known.
+        std::thread::sleep(Duration::from_secs(7));
+        let (_, mut agent) = cluster.workers.remove(0);
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        let events = || cluster.ask(&["events"]).expect(0).stdout;
+        cluster.until("it is lost", |_| events().contains("counts as lost"));
+        let told = events();
+        assert!(told.contains(words), "{told}");
+        assert_eq!(told.contains("(phi "), options.contains(&"phi"), "{told}");
+    }
+    let told =
+        crate::command::tidemill(&["controller", "--state", "x", "--detection", "300ms"]).expect(2).stderr;
+    assert!(told.contains("write 1 s or more"), "{told}");
+}

@@ -1,0 +1,74 @@
+//! `validate --without-files`: workflows whose data and models lie on other machines; through the built binary.
+use crate::command::{Place, root, tidemill};
+
+const WORKFLOW: &str = "version: 1
+name: seen
+sources:
+  - {id: images, kind: image_directory, key: key, options: {path: PICTURES}}
+  - {id: readings, kind: csv, key: key, options: {path: data/readings.csv, columns: {key: text, at: int64, value: float64}, event_time: at}}
+operators:
+  - {id: features, kind: ml, input: images, variants: [tiny.yaml], options: {keep: [image]}}
+  - {id: high, kind: filter, input: readings, options: {where: value > 1}}
+sinks:
+  - {id: seen, kind: jsonl, input: features, options: {path: out/seen.jsonl, columns: [key]}}
+  - {id: rows, kind: jsonl, input: high, options: {path: out/rows.jsonl}, \
+     ground_truth: {path: truth.csv, key: key, prediction: at, truth: right}}
+";
+
+/// The workflow and a manifest, and nothing else.
+fn place() -> Place {
+    let place = Place::empty("seen");
+    place.write("workflow.yaml", WORKFLOW.replace("PICTURES", "data/images"));
+    place.write("tiny.yaml", std::fs::read(root().join("models/vqa/scene-features-tiny.yaml")).unwrap());
+    place
+}
+
+#[test]
+fn a_workflow_is_judged_without_its_files() {
+    let place = place();
+    let file = place.argument("workflow.yaml");
+    let told = tidemill(&["validate", &file]).expect(78).stderr;
+    for missing in ["data/images", "data/readings.csv"] {
+        assert!(told.contains(missing), "{missing}: {told}");
+    }
+    let told = tidemill(&["validate", &file, "--without-files"]).expect(0);
+    assert!(
+        told.stdout.contains("(2 sources, 2 operators, 2 sinks; files not looked at)"),
+        "{}",
+        told.stdout
+    );
+    for line in [
+        "source `images`: `data/images` was not looked at; whether it is a folder with pictures is judged",
+        "source `readings`: `data/readings.csv` was not looked at; whether it is there, and its first line names the columns, is judged",
+        "operator `features`: the model of `tiny.yaml` was not looked at",
+        "ground truth of `rows`: `truth.csv` was not looked at",
+    ] {
+        assert!(told.stderr.contains(line), "{line}: {}", told.stderr);
+    }
+    let document = tidemill(&["validate", &file, "--without-files", "--output", "json"]).expect(0).json();
+    let unopened = document["files"][0]["unopened"].as_array().unwrap();
+    let ids: Vec<&str> = unopened.iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["images", "readings", "features", "rows"], "{document}");
+    assert!(unopened.iter().all(|one| one["hides_types"] == false), "{document}");
+
+    place.change("workflow.yaml", "value > 1", "values > 1");
+    place.change("workflow.yaml", "columns: [key]", "columns: [kee]");
+    let told = tidemill(&["validate", &file, "--without-files"]).expect(78).stderr;
+    assert!(told.contains("E0607") || told.contains("E0605"), "{told}");
+    assert!(told.contains("`values`") && told.contains("`kee`"), "both: {told}");
+}
+
+#[test]
+fn what_cannot_be_judged_without_a_manifest_is_told() {
+    let place = place();
+    let file = place.argument("workflow.yaml");
+    std::fs::remove_file(place.path("tiny.yaml")).unwrap();
+    let told = tidemill(&["validate", &file, "--without-files"]).expect(0);
+    assert!(told.stdout.contains("; judged in part)"), "{}", told.stdout);
+    for line in [
+        "operator `features`: the manifest `tiny.yaml` is not here; what it sends is not known",
+        "`seen` was not judged: what `features` sends is not known",
+    ] {
+        assert!(told.stderr.contains(line), "{line}: {}", told.stderr);
+    }
+}

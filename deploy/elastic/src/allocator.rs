@@ -1,0 +1,356 @@
+//! A *distributed container*: several groups with one cap on processor time and one on memory. Who has what is a function of what
+//! was observed; nothing here reads a file or a clock, and what nobody has is never negative.
+use crate::cgroup::LEAST_QUOTA;
+use crate::rules::{CpuRules, MemoryRules, Window, Wish, divide, wish};
+use std::collections::BTreeMap;
+
+/// Less than this part of a period is no activity.
+const STILL: u64 = 200;
+/// Seldom enough that a pause between two requests is none, microseconds.
+const IDLE_AFTER: u64 = 2_000_000;
+
+/// What all together may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Processor time, microseconds per period.
+    pub quota: u64,
+    /// Bytes of memory.
+    pub memory: u64,
+}
+
+/// What one did since it was last observed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Observation {
+    /// Processor time, microseconds per period.
+    pub used: u64,
+    /// Part of its periods in which it had to wait, 0 to 1.
+    pub throttled: f64,
+}
+
+/// A limit that is to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// Whose.
+    pub member: String,
+    /// Which.
+    pub what: Change,
+    /// What it was.
+    pub before: u64,
+}
+
+/// A new limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Processor time, microseconds per period.
+    Quota(u64),
+    /// Bytes of memory.
+    Memory(u64),
+}
+
+impl Order {
+    /// Whether it takes something away: those are written first, so that the kernel never allows more than the cap either.
+    pub fn is_less(&self) -> bool {
+        match self.what {
+            Change::Quota(now) | Change::Memory(now) => now < self.before,
+        }
+    }
+}
+
+/// Why one cannot be taken in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CapError {
+    /// There is not enough memory for what is used already.
+    #[error(
+        "the containers use {used} MiB of memory, and the cap is {cap} MiB: give at least {needed} MiB, which leaves each of them \
+         some to grow"
+    )]
+    Memory {
+        /// What they use, MiB.
+        used: u64,
+        /// The cap, MiB.
+        cap: u64,
+        /// What would do, MiB.
+        needed: u64,
+    },
+    /// There is not enough processor time for so many.
+    #[error("{members} containers need at least {needed} microseconds per period, and the cap is {cap}")]
+    Quota {
+        /// How many they are.
+        members: usize,
+        /// The least quota of all.
+        needed: u64,
+        /// The cap.
+        cap: u64,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    quota: u64,
+    memory: u64,
+    seen: Window,
+    /// Periods without activity.
+    still: u64,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Allocator {
+    caps: Caps,
+    period: u64,
+    cpu: CpuRules,
+    memory: MemoryRules,
+    members: BTreeMap<String, Member>,
+}
+
+impl Allocator {
+    /// Nobody yet, with periods of so many microseconds.
+    pub fn new(caps: Caps, period: u64, cpu: CpuRules, memory: MemoryRules) -> Self {
+        Self { caps, period, cpu, memory, members: BTreeMap::new() }
+    }
+
+    /// What all together may have.
+    pub fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    /// Processor time that nobody has, microseconds per period.
+    pub fn free_quota(&self) -> u64 {
+        self.caps.quota.saturating_sub(self.members.values().map(|member| member.quota).sum())
+    }
+
+    /// Bytes of memory that nobody has.
+    pub fn free_memory(&self) -> u64 {
+        self.caps.memory.saturating_sub(self.members.values().map(|member| member.memory).sum())
+    }
+
+    /// Quota and memory of one.
+    pub fn limits(&self, name: &str) -> Option<(u64, u64)> {
+        self.members.get(name).map(|member| (member.quota, member.memory))
+    }
+
+    /// The even share of the cap.
+    fn fair(&self, members: usize) -> u64 {
+        self.caps.quota / members.max(1) as u64
+    }
+
+    /// Takes new ones in, each with the memory that it uses; `used` tells the same of those that are there. What is to be
+    /// written, those that lose something first. New ones begin with an even share.
+    ///
+    /// # Errors
+    /// The caps are too small for so many, or for what they use; then nothing has changed.
+    pub fn join(
+        &mut self,
+        newcomers: &[(String, u64)],
+        used: &BTreeMap<String, u64>,
+    ) -> Result<Vec<Order>, CapError> {
+        let newcomers: Vec<_> =
+            newcomers.iter().filter(|(name, _)| !self.members.contains_key(name)).cloned().collect();
+        if newcomers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all = self.members.len() + newcomers.len();
+        let fair = self.fair(all);
+        if fair < LEAST_QUOTA {
+            let needed = LEAST_QUOTA * all as u64;
+            return Err(CapError::Quota { members: all, needed, cap: self.caps.quota });
+        }
+        let mut next = self.clone();
+        let mut orders = next.reclaim_if_short(&newcomers, used)?;
+        // Those with more than the even share make room, as much as is needed.
+        let needed = (fair * newcomers.len() as u64).saturating_sub(next.free_quota());
+        orders.extend(next.take_from_rich(needed, fair));
+        let share = next.caps.memory / 100 * next.memory.handed_out / all as u64;
+        let mut left: u64 = newcomers.iter().map(|(_, used)| *used).sum();
+        for (name, used) in newcomers {
+            // Nobody gets so much that a later one has less than it uses.
+            left -= used;
+            let most = next.free_memory().saturating_sub(left);
+            let memory = share.max(used.saturating_add(next.memory.margin)).min(most);
+            let quota = fair.min(next.free_quota());
+            let member = Member { quota, memory, seen: Window::default(), still: 0 };
+            next.members.insert(name.clone(), member);
+            orders.push(Order { member: name.clone(), what: Change::Quota(quota), before: 0 });
+            orders.push(Order { member: name, what: Change::Memory(memory), before: 0 });
+        }
+        *self = next;
+        Ok(orders)
+    }
+
+    fn reclaim_if_short(
+        &mut self,
+        newcomers: &[(String, u64)],
+        used: &BTreeMap<String, u64>,
+    ) -> Result<Vec<Order>, CapError> {
+        let wanted: u64 = newcomers
+            .iter()
+            .map(|(_, used)| used.saturating_add(self.memory.margin))
+            .fold(0, u64::saturating_add);
+        let orders = if self.free_memory() < wanted { self.reclaim(used) } else { Vec::new() };
+        let least: u64 = newcomers.iter().map(|(_, used)| *used).fold(0, u64::saturating_add);
+        // With a little for each, so that what they take in the next moment is there.
+        let little = self.memory.grant.min(self.memory.margin).saturating_mul(newcomers.len() as u64);
+        if self.free_memory() < least.saturating_add(little) {
+            let others: u64 = self.members.keys().filter_map(|name| used.get(name)).sum();
+            let taken = self.caps.memory - self.free_memory();
+            let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+            return Err(CapError::Memory {
+                used: mebibytes(others.saturating_add(least)),
+                cap: self.caps.memory >> 20,
+                needed: mebibytes(taken.saturating_add(wanted)),
+            });
+        }
+        Ok(orders)
+    }
+
+    /// One has ended: what it had is free.
+    pub fn leave(&mut self, name: &str) {
+        self.members.remove(name);
+    }
+
+    /// A period has passed. What is to be written, those that lose something first.
+    pub fn step(&mut self, observed: &BTreeMap<String, Observation>) -> Vec<Order> {
+        let fair = self.fair(self.members.len());
+        let unallocated = self.free_quota();
+        let mut orders = Vec::new();
+        let mut wishes: Vec<(String, u64, u64)> = Vec::new();
+        let (period, rules) = (self.period, self.cpu);
+        let floor = ((rules.floor * period as f64) as u64).min(fair).max(LEAST_QUOTA);
+        let idle_after = (IDLE_AFTER / period.max(1)).max(1);
+        for (name, member) in &mut self.members {
+            let Some(seen) = observed.get(name) else { continue };
+            member.seen.push(seen.throttled, seen.used, member.quota, &rules);
+            let is_still = seen.used.saturating_mul(STILL) < period && seen.throttled == 0.0;
+            let was_idle = member.still >= idle_after;
+            member.still = if is_still { member.still.saturating_add(1) } else { 0 };
+            let now = match wish(&rules, period, member.quota, fair, unallocated, &member.seen) {
+                _ if member.still >= idle_after => Wish::Less(floor),
+                // What has slept begins with more than it would get by and by: a processor.
+                _ if was_idle => Wish::More { wanted: period, claimed: fair.saturating_sub(member.quota) },
+                now => now,
+            };
+            match now {
+                Wish::Less(quota) if quota < member.quota => {
+                    let before = std::mem::replace(&mut member.quota, quota);
+                    member.seen.clear();
+                    orders.push(Order { member: name.clone(), what: Change::Quota(quota), before });
+                }
+                Wish::More { wanted, claimed } => wishes.push((name.clone(), wanted, claimed)),
+                Wish::Keep | Wish::Less(_) => {}
+            }
+        }
+        orders.extend(self.give(&wishes, fair));
+        orders
+    }
+
+    /// Divides what is free, and has those with more than the even share give what others have a claim on.
+    fn give(&mut self, wishes: &[(String, u64, u64)], fair: u64) -> Vec<Order> {
+        if wishes.is_empty() {
+            return Vec::new();
+        }
+        let wanted: Vec<u64> = wishes.iter().map(|(_, wanted, _)| *wanted).collect();
+        let mut given = divide(self.free_quota(), &wanted);
+        let missing: Vec<u64> = wishes
+            .iter()
+            .zip(&given)
+            .map(|((_, _, claimed), given)| claimed.saturating_sub(*given))
+            .collect();
+        let free_after = self.free_quota() - given.iter().sum::<u64>();
+        let short = missing.iter().sum::<u64>().saturating_sub(free_after);
+        let mut orders = self.take_from_rich(short, fair);
+        let got = self.free_quota() - given.iter().sum::<u64>();
+        for (given, more) in given.iter_mut().zip(divide(got, &missing)) {
+            *given += more;
+        }
+        for ((name, ..), more) in wishes.iter().zip(given) {
+            if let Some(member) = self.members.get_mut(name).filter(|_| more > 0) {
+                // One that had to give for another and got some of it back is written once.
+                let lost = orders.iter().position(|order| order.member == *name);
+                let before = lost.map_or(member.quota, |at| orders.swap_remove(at).before);
+                member.quota += more;
+                member.seen.clear();
+                orders.push(Order { member: name.clone(), what: Change::Quota(member.quota), before });
+            }
+        }
+        orders.sort_by_key(|order| !order.is_less());
+        orders
+    }
+
+    /// Takes so much from those with more than the even share, in proportion to what they have more.
+    fn take_from_rich(&mut self, wanted: u64, fair: u64) -> Vec<Order> {
+        let rich = self.members.iter().filter(|(_, member)| member.quota > fair);
+        let (names, surplus): (Vec<String>, Vec<u64>) =
+            rich.map(|(name, member)| (name.clone(), member.quota - fair)).unzip();
+        let all: u64 = surplus.iter().sum();
+        if all == 0 || wanted == 0 {
+            return Vec::new();
+        }
+        let mut orders = Vec::new();
+        let wanted = wanted.min(all);
+        for (name, surplus) in names.into_iter().zip(surplus) {
+            let part = (u128::from(surplus) * u128::from(wanted)).div_ceil(u128::from(all));
+            let part = u64::try_from(part).unwrap_or(surplus).min(surplus);
+            if let Some(member) = self.members.get_mut(&name).filter(|_| part > 0) {
+                let before = member.quota;
+                member.quota -= part;
+                member.seen.clear();
+                orders.push(Order { member: name, what: Change::Quota(member.quota), before });
+            }
+        }
+        orders
+    }
+
+    /// Takes back memory that is not used, of all whose use is known.
+    pub fn reclaim(&mut self, used: &BTreeMap<String, u64>) -> Vec<Order> {
+        let rules = self.memory;
+        self.lower(used, |limit, used| rules.reclaimed(limit, used))
+    }
+
+    /// The same down to an eighth of the margin: somebody has run out.
+    pub fn squeeze(&mut self, used: &BTreeMap<String, u64>) -> Vec<Order> {
+        let rules = self.memory;
+        self.lower(used, |limit, used| rules.squeezed(limit, used))
+    }
+
+    fn lower(&mut self, used: &BTreeMap<String, u64>, to: impl Fn(u64, u64) -> Option<u64>) -> Vec<Order> {
+        let mut orders = Vec::new();
+        for (name, member) in &mut self.members {
+            let Some(less) = used.get(name).and_then(|used| to(member.memory, *used)) else {
+                continue;
+            };
+            let before = std::mem::replace(&mut member.memory, less);
+            orders.push(Order { member: name.clone(), what: Change::Memory(less), before });
+        }
+        orders
+    }
+
+    /// Bytes that one should get that uses so much, or wants to.
+    pub fn wanted_memory(&self, name: &str, used: u64) -> u64 {
+        self.members.get(name).map_or(0, |member| self.memory.wanted(member.memory, used))
+    }
+
+    /// One runs out of memory and uses so much: it gets a grant, or what is left of it. None: nothing is left.
+    pub fn grant(&mut self, name: &str, used: u64) -> Option<Order> {
+        let free = self.free_memory();
+        let member = self.members.get_mut(name)?;
+        // Less than a page is nothing.
+        let more = self.memory.wanted(member.memory, used).min(free) & !4095;
+        if more == 0 {
+            return None;
+        }
+        let before = member.memory;
+        member.memory += more;
+        Some(Order { member: name.to_owned(), what: Change::Memory(member.memory), before })
+    }
+
+    /// A limit was refused, and `holds` is what the member has; none: it has no limit. Where that is more than was wanted, all
+    /// together may have more than the cap until somebody uses less; nobody is given more before.
+    pub fn refused(&mut self, order: &Order, holds: Option<u64>) {
+        if let Some(member) = self.members.get_mut(&order.member) {
+            match order.what {
+                Change::Quota(_) => member.quota = holds.unwrap_or(self.caps.quota),
+                Change::Memory(_) => member.memory = holds.unwrap_or(self.caps.memory),
+            }
+        }
+    }
+}

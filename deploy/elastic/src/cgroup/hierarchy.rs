@@ -1,0 +1,228 @@
+//! Where control groups are on this machine, and which one a process is in.
+use super::{Group, GroupError, GroupV1, GroupV2};
+use std::path::{Path, PathBuf};
+use tidemill_machine::Process;
+
+/// Which control groups have the processors and the memory of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// A tree for each controller; so on systems where only some controllers are of version 2.
+    One,
+    /// One tree.
+    Two,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::One => "version 1",
+            Self::Two => "version 2",
+        })
+    }
+}
+
+/// How many groups above its own a container may have.
+const DEEPEST: u32 = 8;
+
+/// The trees of control groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    root: PathBuf,
+    version: Version,
+}
+
+/// Why no control group can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HierarchyError {
+    /// There are none.
+    #[error(
+        "{} has no control groups with the controllers `cpu` and `memory`: mount them, or give the container \
+         `-v /sys/fs/cgroup:/sys/fs/cgroup`",
+        root.display()
+    )]
+    None {
+        /// Where they were looked for.
+        root: PathBuf,
+    },
+    /// A process is in none.
+    #[error("process {process} is in no control group with `{controller}`, or has ended")]
+    NoProcess {
+        /// Its number.
+        process: u32,
+        /// What it lacks.
+        controller: &'static str,
+    },
+    /// One cannot be opened.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+}
+
+impl Hierarchy {
+    /// Where systems have them.
+    pub const ROOT: &str = "/sys/fs/cgroup";
+
+    /// The trees under a folder.
+    ///
+    /// # Errors
+    /// There are none with processors and memory.
+    pub fn find(root: &Path) -> Result<Self, HierarchyError> {
+        let has = |folder: &str| root.join(folder).join("cgroup.procs").exists();
+        let controllers = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        let of_two = |name: &str| controllers.split_whitespace().any(|one| one == name);
+        let version = match () {
+            () if of_two("cpu") && of_two("memory") => Version::Two,
+            () if has("cpu") && has("memory") => Version::One,
+            () => return Err(HierarchyError::None { root: root.to_owned() }),
+        };
+        Ok(Self { root: root.to_owned(), version })
+    }
+
+    /// Which of the two it is.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The folder of a controller for a group with this path; all are one in version 2.
+    pub fn folder(&self, controller: &str, path: &str) -> PathBuf {
+        let tree = match self.version {
+            Version::One => self.root.join(controller),
+            Version::Two => self.root.clone(),
+        };
+        tree.join(path.trim_start_matches('/'))
+    }
+
+    /// The group with these paths of the controllers `cpu`, `cpuacct` and `memory`.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be read.
+    pub fn open(&self, [cpu, accounting, memory]: [&str; 3]) -> Result<Box<dyn Group>, GroupError> {
+        Ok(match self.version {
+            Version::One => Box::new(GroupV1::open(
+                &self.folder("cpu", cpu),
+                &self.folder("cpuacct", accounting),
+                &self.folder("memory", memory),
+            )?),
+            Version::Two => Box::new(GroupV2::open(&self.folder("memory", memory))?),
+        })
+    }
+
+    /// The group with the same path in all trees.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be read.
+    pub fn open_named(&self, path: &str) -> Result<Box<dyn Group>, GroupError> {
+        self.open([path; 3])
+    }
+
+    /// The paths of the group that a process is in, of the controllers `cpu`, `cpuacct` and `memory`.
+    ///
+    /// # Errors
+    /// It has ended, or is in none.
+    pub fn paths_of(&self, process: u32) -> Result<[String; 3], HierarchyError> {
+        let [cpu, accounting, memory] = self.paths_in(&Process::of(process).control_groups(), process)?;
+        Ok([
+            self.whole_path("cpu", cpu, process)?,
+            self.whole_path("cpuacct", accounting, process)?,
+            self.whole_path("memory", memory, process)?,
+        ])
+    }
+
+    /// A path as it is from the root. In a container with a namespace of control groups those of others are told as `/../NAME`, without the
+    /// names above: then it is looked which group of this name has the process.
+    fn whole_path(
+        &self,
+        controller: &'static str,
+        path: String,
+        process: u32,
+    ) -> Result<String, HierarchyError> {
+        let Some((_, end)) = path.rsplit_once("../") else { return Ok(path) };
+        let number = process.to_string();
+        let tree = self.folder(controller, "");
+        let mut waiting = vec![(tree.clone(), 0)];
+        while let Some((folder, depth)) = waiting.pop() {
+            let found = folder.join(end);
+            let processes = std::fs::read_to_string(found.join("cgroup.procs")).unwrap_or_default();
+            if processes.lines().any(|line| line == number)
+                && let Ok(within) = found.strip_prefix(&tree)
+            {
+                return Ok(format!("/{}", within.display()));
+            }
+            if depth < DEEPEST {
+                let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+                let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+                waiting.extend(folders.map(|entry| (entry.path(), depth + 1)));
+            }
+        }
+        Err(HierarchyError::NoProcess { process, controller })
+    }
+
+    /// From the text of `/proc/PID/cgroup`.
+    fn paths_in(&self, text: &str, process: u32) -> Result<[String; 3], HierarchyError> {
+        let path = |controller: &'static str| {
+            let found = text.lines().find_map(|line| {
+                let mut parts = line.splitn(3, ':');
+                let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+                let is_it = match self.version {
+                    Version::One => controllers.split(',').any(|one| one == controller),
+                    Version::Two => controllers.is_empty(),
+                };
+                is_it.then(|| path.to_owned())
+            });
+            found.ok_or(HierarchyError::NoProcess { process, controller })
+        };
+        Ok([path("cpu")?, path("cpuacct")?, path("memory")?])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// As in a container that has a namespace of its own: `/` is its own group.
+    #[test]
+    fn a_group_beside_that_of_a_container_is_found_by_its_process() {
+        let root = tempfile::tempdir().unwrap();
+        let group = |path: &str, processes: &str| {
+            let folder = root.path().join(path);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("cgroup.procs"), processes).unwrap();
+        };
+        fs::write(root.path().join("cgroup.controllers"), "cpu memory\n").unwrap();
+        group("system.slice/docker-aa.scope", "7\n71\n");
+        group("other.slice/docker-aa.scope", "8\n");
+        let hierarchy = Hierarchy::find(root.path()).unwrap();
+        let whole_path = |path: &str, process| hierarchy.whole_path("memory", path.to_owned(), process);
+        assert_eq!(whole_path("/../docker-aa.scope", 71).unwrap(), "/system.slice/docker-aa.scope");
+        assert_eq!(
+            whole_path("/../../other.slice/docker-aa.scope", 8).unwrap(),
+            "/other.slice/docker-aa.scope"
+        );
+        assert_eq!(whole_path("/a/b", 9).unwrap(), "/a/b");
+        assert!(whole_path("/../docker-aa.scope", 9).is_err());
+    }
+
+    #[test]
+    fn both_versions_are_told_apart() {
+        let root = tempfile::tempdir().unwrap();
+        let told = Hierarchy::find(root.path()).unwrap_err().to_string();
+        assert!(told.contains("has no control groups"), "{told}");
+        for controller in ["cpu", "memory"] {
+            fs::create_dir(root.path().join(controller)).unwrap();
+            fs::write(root.path().join(controller).join("cgroup.procs"), "").unwrap();
+        }
+        // The unified tree of such systems lacks what is in the others.
+        fs::write(root.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
+        let one = Hierarchy::find(root.path()).unwrap();
+        assert_eq!(one.version(), Version::One);
+        assert_eq!(one.folder("cpu", "/docker/1"), root.path().join("cpu/docker/1"));
+        let text = "4:memory:/docker/1\n2:cpuacct,cpu:/docker/2\n0::/\n";
+        assert_eq!(one.paths_in(text, 7).unwrap(), ["/docker/2", "/docker/2", "/docker/1"]);
+        let told = one.paths_in("0::/\n", 7).unwrap_err().to_string();
+        assert!(told.contains("process 7 is in no control group with `cpu`"), "{told}");
+        fs::write(root.path().join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
+        let two = Hierarchy::find(root.path()).unwrap();
+        assert_eq!(two.paths_in("0::/system.slice/a\n", 7).unwrap()[2], "/system.slice/a");
+        assert_eq!(two.folder("cpu", "/docker/1"), root.path().join("docker/1"));
+    }
+}

@@ -1,0 +1,332 @@
+//! Groups for processes of one's own: one for each run, and in it one for each of its processes, beneath the group that this process
+//! is in.
+//!
+//! Runs have equal weights: one that wants more processor time than there is takes none from the others, whatever the number of its
+//! threads. Limits come on top where somebody wants them.
+use crate::cgroup::{Group, GroupError, Hierarchy, HierarchyError, Version};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where a process of version 2 goes so that its group can have others in it.
+const OWN_LEAF: &str = "tidemill-agent";
+/// Begins the names of the groups of all agents.
+pub const PREFIX: &str = "tidemill-";
+/// Length of the periods of fixed limits, microseconds.
+const PERIOD: u64 = 100_000;
+
+/// Why processes cannot be limited.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfinementError {
+    /// There are no control groups, or this process is in none.
+    #[error(transparent)]
+    Hierarchy(#[from] HierarchyError),
+    /// One cannot be read or written.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// None can be made.
+    #[error("{}: {source}: this process may make no control groups in its own; start it as root, or by systemd with `Delegate=yes`", folder.display())]
+    NoRights {
+        /// The folder that was to be made or written.
+        folder: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Version 2 allows groups in a group only where that has no processes itself.
+    #[error("{}: other processes are in the control group of this one: start it by systemd with `Delegate=yes`, or in a container of its own", folder.display())]
+    Shared {
+        /// The group.
+        folder: PathBuf,
+    },
+}
+
+/// What the processes of a run may take together on this machine; none: it is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct RunLimits {
+    /// Processors.
+    pub processors: Option<f64>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Confinement {
+    hierarchy: Hierarchy,
+    /// By controller `cpu`, `cpuacct` and `memory`: path of the group that has those of all runs.
+    base: [String; 3],
+}
+
+const CONTROLLERS: [&str; 3] = ["cpu", "cpuacct", "memory"];
+
+impl Confinement {
+    /// Makes a group beneath that of this process; its name begins with [`PREFIX`]. What agents before left is removed, as far
+    /// as nothing runs there.
+    ///
+    /// # Errors
+    /// There are no control groups, or no rights.
+    pub fn open(root: &Path, name: &str) -> Result<Self, ConfinementError> {
+        let hierarchy = Hierarchy::find(root)?;
+        let own = hierarchy.paths_of(std::process::id())?;
+        Self::beneath(hierarchy, own, name)
+    }
+
+    fn beneath(hierarchy: Hierarchy, own: [String; 3], name: &str) -> Result<Self, ConfinementError> {
+        let own = own.map(|path| {
+            path.trim_end_matches('/').trim_end_matches(OWN_LEAF).trim_end_matches('/').to_owned()
+        });
+        if hierarchy.version() == Version::Two {
+            make_room(&hierarchy.folder("memory", &own[2]))?;
+        }
+        let base = own.map(|path| format!("{path}/{}", plain(name)));
+        let confinement = Self { hierarchy, base };
+        confinement.make("")?;
+        confinement.sweep();
+        Ok(confinement)
+    }
+
+    /// Which control groups the machine has.
+    pub fn version(&self) -> Version {
+        self.hierarchy.version()
+    }
+
+    fn folders(&self, group: &str) -> Vec<PathBuf> {
+        let folder = |(controller, base): (&&str, &String)| {
+            let folder = self.hierarchy.folder(controller, base);
+            if group.is_empty() { folder } else { folder.join(group) }
+        };
+        let mut folders: Vec<PathBuf> = CONTROLLERS.iter().zip(&self.base).map(folder).collect();
+        folders.dedup();
+        folders
+    }
+
+    /// Makes a group; in version 2 others can be in it.
+    fn make(&self, group: &str) -> Result<(), ConfinementError> {
+        for folder in self.folders(group) {
+            match fs::create_dir(&folder) {
+                Err(source) if source.kind() == io::ErrorKind::NotFound => {
+                    return Err(GroupError::Gone { path: folder }.into());
+                }
+                Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(ConfinementError::NoRights { folder, source });
+                }
+                Ok(()) if group.is_empty() => self.weigh(&folder),
+                _ => {}
+            }
+            if self.version() == Version::Two && !group.contains('/') {
+                delegate(&folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All runs together have the weight of sixteen processes of the machine: by default they would count as one.
+    fn weigh(&self, folder: &Path) {
+        let (name, weight) = match self.version() {
+            Version::One => ("cpu.shares", "16384"),
+            Version::Two => ("cpu.weight", "1600"),
+        };
+        let _ = fs::write(folder.join(name), weight); // the folders of other controllers have no weight
+    }
+
+    /// Puts a process into the group of a run, in one of its own of this name; what the run may take, and what of that the process
+    /// may, is written anew. The process should not have begun its work: memory that it has stays counted where it was.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn admit(
+        &self,
+        run: &str,
+        name: &str,
+        process: u32,
+        (of_run, own): (RunLimits, RunLimits),
+    ) -> Result<Box<dyn Group>, ConfinementError> {
+        // Somebody who tidies up may remove a group before the process is in it.
+        let mut tries = 0;
+        loop {
+            match self.try_to_admit(run, name, process, of_run, own) {
+                Err(ConfinementError::Group(GroupError::Gone { .. })) if tries < 3 => tries += 1,
+                done => return done,
+            }
+        }
+    }
+
+    fn try_to_admit(
+        &self,
+        run: &str,
+        name: &str,
+        process: u32,
+        of_run: RunLimits,
+        own: RunLimits,
+    ) -> Result<Box<dyn Group>, ConfinementError> {
+        let run = plain(run);
+        self.make("")?;
+        self.make(&run)?;
+        self.limit(&run, of_run)?;
+        let group = format!("{run}/{}", plain(name));
+        self.make(&group)?;
+        self.limit(&group, own)?;
+        for folder in self.folders(&group) {
+            let path = folder.join("cgroup.procs");
+            fs::write(&path, process.to_string()).map_err(|source| match source.kind() {
+                io::ErrorKind::NotFound => GroupError::Gone { path },
+                _ => GroupError::System { path, source },
+            })?;
+        }
+        Ok(self.open_group(&group)?)
+    }
+
+    fn open_group(&self, group: &str) -> Result<Box<dyn Group>, GroupError> {
+        let paths = self.base.each_ref().map(|base| format!("{base}/{group}"));
+        self.hierarchy.open([&paths[0], &paths[1], &paths[2]])
+    }
+
+    fn limit(&self, group: &str, limits: RunLimits) -> Result<(), GroupError> {
+        if limits == RunLimits::default() {
+            return Ok(());
+        }
+        limit(self.open_group(group)?.as_mut(), limits)
+    }
+
+    /// Removes the group of a process that has ended, and that of its run with the last of them. What still has processes stays,
+    /// for the next time.
+    pub fn release(&self, run: &str, name: &str) {
+        let run = plain(run);
+        for group in [format!("{run}/{}", plain(name)), run] {
+            for folder in self.folders(&group) {
+                let _ = fs::remove_dir(folder); // one with others in it stays
+            }
+        }
+    }
+
+    /// Removes all groups of runs in which nothing runs, and those beside this one that agents left behind which were killed.
+    pub fn sweep(&self) {
+        for folder in self.folders("") {
+            remove_beneath(&folder, 2);
+            let beside = folder.parent().and_then(|beside| fs::read_dir(beside).ok());
+            for entry in beside.into_iter().flatten().flatten() {
+                if is_of_agent(&entry.file_name().to_string_lossy()) && entry.path() != folder {
+                    remove_beneath(&entry.path(), 2);
+                    let _ = fs::remove_dir(entry.path()); // one in which something runs stays
+                }
+            }
+        }
+    }
+
+    /// Removes all of it, as far as nothing runs there; whether nothing is left.
+    pub fn remove(&self) -> bool {
+        self.sweep();
+        for folder in self.folders("") {
+            let _ = fs::remove_dir(folder); // as above
+        }
+        self.folders("").iter().all(|folder| !folder.exists())
+    }
+}
+
+/// Nobody raises these.
+fn limit(group: &mut dyn Group, limits: RunLimits) -> Result<(), GroupError> {
+    if let Some(processors) = limits.processors {
+        group.set_quota(((processors * PERIOD as f64) as u64).max(crate::cgroup::LEAST_QUOTA), PERIOD)?;
+    }
+    if let Some(bytes) = limits.memory {
+        group.set_fixed_memory(bytes)?;
+    }
+    Ok(())
+}
+
+/// Whether a group is one of an agent of a cluster: the prefix, and twelve hexadecimal digits of the digest of its folder.
+fn is_of_agent(name: &str) -> bool {
+    let mark = name.strip_prefix(PREFIX).unwrap_or_default();
+    mark.len() == 12 && mark.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn remove_beneath(folder: &Path, depth: usize) {
+    if depth == 0 {
+        return;
+    }
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_beneath(&entry.path(), depth - 1);
+            let _ = fs::remove_dir(entry.path()); // one in which something runs stays
+        }
+    }
+}
+
+/// Has the groups in this one have limits of processor time and memory.
+fn delegate(folder: &Path) -> Result<(), ConfinementError> {
+    let path = folder.join("cgroup.subtree_control");
+    fs::write(&path, "+cpu +memory").map_err(|source| {
+        match source.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) {
+            true => ConfinementError::Shared { folder: folder.to_owned() },
+            false => ConfinementError::NoRights { folder: path, source },
+        }
+    })
+}
+
+/// Version 2: this process leaves its group for one in it, so that others can be beside that.
+fn make_room(own: &Path) -> Result<(), ConfinementError> {
+    if delegate(own).is_ok() {
+        return Ok(()); // the root, or it was done before
+    }
+    let leaf = own.join(OWN_LEAF);
+    let no_rights = |folder: &Path| {
+        let folder = folder.to_owned();
+        move |source| ConfinementError::NoRights { folder, source }
+    };
+    match fs::create_dir(&leaf) {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => return Err(no_rights(&leaf)(source)),
+        _ => {}
+    }
+    let move_to = |folder: &Path| fs::write(folder.join("cgroup.procs"), std::process::id().to_string());
+    move_to(&leaf).map_err(no_rights(&leaf))?;
+    delegate(own).inspect_err(|_| {
+        let _ = move_to(own); // it came from there
+        let _ = fs::remove_dir(&leaf);
+    })
+}
+
+/// As a name of one folder.
+fn plain(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '-' };
+    let name: String = name.chars().map(plain).take(120).collect();
+    if name.is_empty() { "-".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_one_folder() {
+        assert_eq!(plain("night/../shift 1"), "night----shift-1");
+        assert_eq!(plain(""), "-");
+    }
+
+    #[test]
+    fn groups_of_agents_are_told_from_others() {
+        assert!(is_of_agent("tidemill-0123456789ab"));
+        assert!(
+            !is_of_agent("tidemill-agent") && !is_of_agent("tidemill-test-0123") && !is_of_agent("docker")
+        );
+    }
+
+    #[test]
+    fn limits_of_runs_end_what_wants_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut group = crate::cgroup::v2_files(folder.path());
+        limit(&mut group, RunLimits { processors: Some(0.5), memory: Some(100 << 20) }).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(read("cpu.max"), "50000 100000");
+        assert_eq!(
+            (read("memory.high"), read("memory.max")),
+            ("max".to_owned(), (100_u64 << 20).to_string())
+        );
+    }
+
+    #[test]
+    fn a_machine_without_control_groups_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        let told = Confinement::open(root.path(), "tidemill").unwrap_err().to_string();
+        assert!(told.contains("no control groups"), "{told}");
+    }
+}

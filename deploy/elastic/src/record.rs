@@ -1,0 +1,284 @@
+//! What an agent found and does, in a file: whoever finds the file of an agent that was killed puts back what it found.
+//!
+//! The file is written before the first limit of a container is changed, and removed once all is as it was.
+use crate::agent::Snapshot;
+use crate::cgroup::Found;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use tidemill_machine::Process;
+
+/// Of the file.
+const VERSION: u32 = 1;
+const ENDING: &str = ".json";
+
+/// Why a record cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The system refuses.
+    #[error("{}: {source}", path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not what this program writes.
+    #[error("{} is no record of this version: {reason}; if no agent has these containers, remove it", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Somebody else is at it.
+    #[error("process {process} has `{name}` already; `tidemill elastic show` tells what it does")]
+    Taken {
+        /// What is attached.
+        name: String,
+        /// Who.
+        process: u32,
+    },
+}
+
+/// What one agent found and does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Of the file.
+    pub version: u32,
+    /// What is attached: a label of containers, for instance.
+    pub name: String,
+    /// The agent.
+    pub process: u32,
+    /// Its program and arguments, by which it is told from another process with that number.
+    pub command: String,
+    /// By group, what it had.
+    pub found: BTreeMap<String, Found>,
+    /// By group, what an earlier agent had found and could not put back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub left: BTreeMap<String, Found>,
+    /// What the agent told last.
+    pub snapshot: Snapshot,
+}
+
+impl Record {
+    /// Of the calling process, with nothing yet.
+    pub fn of_this(name: &str) -> Self {
+        Self {
+            version: VERSION,
+            name: name.to_owned(),
+            process: std::process::id(),
+            command: Process::this().command(),
+            found: BTreeMap::new(),
+            left: BTreeMap::new(),
+            snapshot: Snapshot::default(),
+        }
+    }
+
+    /// Whether its agent lives.
+    pub fn is_alive(&self) -> bool {
+        let process = Process::of(self.process);
+        process.exists() && process.command() == self.command
+    }
+}
+
+/// A folder with the records of agents on this machine.
+#[derive(Debug, Clone)]
+pub struct Records(PathBuf);
+
+impl Records {
+    /// Those of this user: in `/run/tidemill/elastic` for whoever may write there, else in the user's own folder.
+    pub fn of_user() -> Self {
+        let own =
+            || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).unwrap_or_else(std::env::temp_dir);
+        let is_root = rustix::process::geteuid().is_root();
+        let base = if is_root { PathBuf::from("/run") } else { own() };
+        Self(base.join("tidemill/elastic"))
+    }
+
+    /// Those in this folder.
+    pub fn at(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+        self.0.join(name.chars().map(plain).take(120).collect::<String>() + ENDING)
+    }
+
+    /// The record of this name, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self, name: &str) -> Result<Option<Record>, RecordError> {
+        read(&self.path(name))
+    }
+
+    /// All of them; what cannot be read beside it.
+    pub fn all(&self) -> (Vec<Record>, Vec<RecordError>) {
+        let (mut records, mut errors) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            if !entry.file_name().to_string_lossy().ends_with(ENDING) {
+                continue;
+            }
+            match read(&entry.path()) {
+                Ok(record) => records.extend(record),
+                Err(error) => errors.push(error),
+            }
+        }
+        records.sort_by(|a, b| a.name.cmp(&b.name));
+        (records, errors)
+    }
+
+    /// Replaces a record.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn write(&self, record: &Record) -> Result<(), RecordError> {
+        let path = self.path(&record.name);
+        let next = path.with_extension("next");
+        let written = (|| {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+            let mut file = fs::File::create(&next)?;
+            file.write_all(&serde_json::to_vec(record)?)?;
+            fs::rename(&next, &path)
+        })();
+        written.map_err(|source| RecordError::System { path, source })
+    }
+
+    /// All is as it was.
+    pub fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.path(name)); // where there is none, all is well
+    }
+
+    /// Begins a record of the calling process. What an agent of this name that was killed has left is put back before; of how many
+    /// groups, is told.
+    ///
+    /// # Errors
+    /// Another process has it, or the system refuses.
+    pub fn begin(&self, name: &str) -> Result<(Record, usize), RecordError> {
+        let mut new = Record::of_this(name);
+        let restored = match self.read(name)? {
+            Some(record) if record.is_alive() => {
+                return Err(RecordError::Taken { name: name.to_owned(), process: record.process });
+            }
+            Some(record) => {
+                let (restored, left) = put_back(&record);
+                new.left = left;
+                restored
+            }
+            None => 0,
+        };
+        self.write(&new)?;
+        Ok((new, restored))
+    }
+
+    /// Puts back what an agent that was killed has left; how many groups that were. The record goes when all are as they were; else
+    /// it keeps those that are not, for another try.
+    pub fn restore(&self, record: &Record) -> usize {
+        let (restored, left) = put_back(record);
+        let left = Record { found: BTreeMap::new(), left, ..record.clone() };
+        match left.left.is_empty() {
+            true => self.remove(&record.name),
+            false => {
+                if let Err(error) = self.write(&left) {
+                    tracing::error!("{error}: the whole record stays");
+                }
+            }
+        }
+        restored
+    }
+}
+
+/// Puts back what a record has: how many groups are as they were, and what the others had. What the first of several agents found
+/// is written last.
+fn put_back(record: &Record) -> (usize, BTreeMap<String, Found>) {
+    let (mut restored, mut left) = (0, BTreeMap::new());
+    for (name, found) in record.found.iter().chain(&record.left) {
+        match found.restore() {
+            Ok(()) => restored += 1,
+            Err(errors) => {
+                for error in errors {
+                    tracing::error!("{name}: what was found cannot be put back: {error}");
+                }
+                left.insert(name.clone(), found.clone());
+            }
+        }
+    }
+    (restored, left)
+}
+
+fn read(path: &Path) -> Result<Option<Record>, RecordError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(RecordError::System { path: path.to_owned(), source }),
+    };
+    let damaged = |reason: String| RecordError::Damaged { path: path.to_owned(), reason };
+    let record: Record = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    match record.version {
+        VERSION => Ok(Some(record)),
+        other => Err(damaged(format!("it has version {other}, and this program writes {VERSION}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder where the file is to be refuses to be written.
+    #[test]
+    fn what_cannot_be_put_back_is_kept_for_another_try() {
+        let folder = tempfile::tempdir().unwrap();
+        let (records, limit) = (Records::at(folder.path().join("records")), folder.path().join("cpu.max"));
+        fs::create_dir(&limit).unwrap();
+        let (mut record, _) = records.begin("app=shop").unwrap();
+        record.found.insert("a".into(), Found { files: vec![(limit.clone(), "max 100000".into())] });
+        record.command = "another program".into();
+        records.write(&record).unwrap();
+        assert_eq!(records.restore(&record), 0);
+        let (mut next, restored) = records.begin("app=shop").unwrap();
+        assert_eq!((restored, next.left.len()), (0, 1));
+        fs::remove_dir(&limit).unwrap();
+        fs::write(&limit, "20000 100000").unwrap();
+        next.command = "another program".into();
+        assert_eq!(records.restore(&next), 1);
+        assert_eq!(fs::read_to_string(&limit).unwrap(), "max 100000");
+        assert_eq!(records.read("app=shop").unwrap(), None);
+    }
+
+    #[test]
+    fn what_a_killed_agent_has_left_is_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (records, limit) = (Records::at(folder.path().join("records")), folder.path().join("cpu.max"));
+        fs::write(&limit, "20000 100000").unwrap();
+        let (mut record, left) = records.begin("app=shop").unwrap();
+        assert_eq!(left, 0);
+        let gone = (folder.path().join("none"), "1".to_owned());
+        record.found.insert("a".into(), Found { files: vec![gone, (limit.clone(), "max 100000".into())] });
+        records.write(&record).unwrap();
+        let told = records.begin("app=shop").unwrap_err().to_string();
+        assert!(told.contains("has `app=shop` already"), "{told}");
+        record.command = "another program".into();
+        records.write(&record).unwrap();
+        assert!(!records.all().0[0].is_alive());
+        let (record, left) = records.begin("app=shop").unwrap();
+        assert_eq!((left, fs::read_to_string(&limit).unwrap().as_str()), (1, "max 100000"));
+        assert!(record.found.is_empty() && record.is_alive());
+        records.remove("app=shop");
+        assert!(records.all().0.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_record_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::at(folder.path().to_owned());
+        fs::write(folder.path().join("x.json"), "{").unwrap();
+        assert!(records.read("x").unwrap_err().to_string().contains("is no record of this version"));
+        assert_eq!(records.all().1.len(), 1);
+        assert!(records.read("y").unwrap().is_none());
+    }
+}

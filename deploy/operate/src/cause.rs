@@ -1,0 +1,370 @@
+//! What can be in the way of a deployment, and what to do about it.
+use std::path::PathBuf;
+use tidemill_cluster::client::ClientError;
+
+/// What is in the way, on which machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    /// A machine is not reached.
+    #[error("{machine} is not reached by ssh: {text}")]
+    NotReached {
+        /// Which.
+        machine: String,
+        /// What ssh says.
+        text: String,
+    },
+    /// There is no `docker` program.
+    #[error("{machine} has no program `docker`")]
+    NoDocker {
+        /// Which.
+        machine: String,
+    },
+    /// The engine does not answer.
+    #[error("the container engine of {machine} does not answer: {text}")]
+    NoEngine {
+        /// Which.
+        machine: String,
+        /// What `docker` says.
+        text: String,
+    },
+    /// The engine's socket is closed to this user.
+    #[error("this user may not use the container engine of {machine}")]
+    NotPermitted {
+        /// Which.
+        machine: String,
+    },
+    /// There is no Compose program.
+    #[error("{machine} has neither `docker compose` nor `docker-compose`")]
+    NoCompose {
+        /// Which.
+        machine: String,
+    },
+    /// A port is in use.
+    #[error("{} of {machine} is taken{}", port_name(*port), by.as_ref().map_or_else(String::new, |by| format!(" by {by}")))]
+    PortTaken {
+        /// Which machine.
+        machine: String,
+        /// Which port; 0: the engine does not say.
+        port: u16,
+        /// Who has it, where that is known.
+        by: Option<String>,
+    },
+    /// The image is not there and cannot be had.
+    #[error("{machine} has no image {image}{}", if machine == crate::machine::HERE { "" } else { ", and neither has this machine" })]
+    ImageMissing {
+        /// Which machine.
+        machine: String,
+        /// Which image.
+        image: String,
+    },
+    /// The image is for other processors.
+    #[error("the image {image} is for {image_architecture}, and {machine} is {architecture}")]
+    ArchitectureDiffers {
+        /// Which machine.
+        machine: String,
+        /// Its architecture.
+        architecture: String,
+        /// Which image.
+        image: String,
+        /// What it is for.
+        image_architecture: String,
+    },
+    /// There is too little space.
+    #[error(
+        "the container engine of {machine} has {free_mib} MiB left in {folder}, and {needed_mib} MiB are wanted"
+    )]
+    NoDisk {
+        /// Which machine.
+        machine: String,
+        /// Where.
+        folder: String,
+        /// What is free.
+        free_mib: u64,
+        /// What is wanted.
+        needed_mib: u64,
+    },
+    /// The disk ran full.
+    #[error("no space is left on {machine}: {text}")]
+    DiskFull {
+        /// Which machine.
+        machine: String,
+        /// What the engine says.
+        text: String,
+    },
+    /// A clock is wrong: certificates would count as expired or as not valid yet.
+    #[error("the clock of {machine} is {} s {} this machine's", seconds.abs(), if *seconds < 0 { "behind" } else { "ahead of" })]
+    ClockOff {
+        /// Which machine.
+        machine: String,
+        /// How far it is ahead.
+        seconds: i64,
+    },
+    /// The engine has no addresses left for a network.
+    #[error("the container engine of {machine} has no free range of addresses for a network")]
+    NoNetwork {
+        /// Which machine.
+        machine: String,
+    },
+    /// Another deployment has the names of this one.
+    #[error("on {machine} another deployment has these names: {}", what.join(", "))]
+    OtherDeployment {
+        /// Which machine.
+        machine: String,
+        /// What it has.
+        what: Vec<String>,
+    },
+    /// A container is to have more processors than the machine has.
+    #[error("a container is to have more processors than {machine} has: {text}")]
+    TooFewProcessors {
+        /// Which machine.
+        machine: String,
+        /// What the engine says.
+        text: String,
+    },
+    /// A container was ended for want of memory.
+    #[error("{service} at {location} had too little memory and was killed")]
+    OutOfMemory {
+        /// Which service.
+        service: String,
+        /// Where.
+        location: String,
+    },
+    /// A container does not stay up.
+    #[error("{service} at {location} ended with exit code {code}{}", told(log))]
+    Ended {
+        /// Which service.
+        service: String,
+        /// Where.
+        location: String,
+        /// Its exit code.
+        code: i64,
+        /// Its last lines.
+        log: String,
+    },
+    /// A container runs, and its healthcheck fails.
+    #[error("{service} at {location} is not healthy{}", told(log))]
+    Unhealthy {
+        /// Which service.
+        service: String,
+        /// Where.
+        location: String,
+        /// What its healthcheck says, then its last lines.
+        log: String,
+    },
+    /// A container runs, and what is waited for does not come.
+    #[error("{service} at {location}: {what} did not come within {seconds} s{}", told(log))]
+    TooLate {
+        /// Which service.
+        service: String,
+        /// Where.
+        location: String,
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        seconds: u64,
+        /// Its last lines.
+        log: String,
+    },
+    /// A run failed while a container was changed.
+    #[error("{service} at {location} has the image, and {text}")]
+    RunFailed {
+        /// Which service.
+        service: String,
+        /// Where.
+        location: String,
+        /// The run, and why.
+        text: String,
+    },
+    /// Something else that Compose or the engine says.
+    #[error("{what} failed on {machine}: {text}")]
+    Other {
+        /// Which machine.
+        machine: String,
+        /// What was tried.
+        what: String,
+        /// What was said.
+        text: String,
+    },
+}
+
+fn port_name(port: u16) -> String {
+    if port == 0 { "a port".to_owned() } else { format!("port {port}") }
+}
+
+fn told(log: &str) -> String {
+    let lines = log.lines().map(|line| format!("\n    {line}")).collect::<String>();
+    if lines.is_empty() { String::new() } else { format!("; it says:{lines}") }
+}
+
+impl Cause {
+    /// One word, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotReached { .. } => "not_reached",
+            Self::NoDocker { .. } => "no_docker",
+            Self::NoEngine { .. } => "no_engine",
+            Self::NotPermitted { .. } => "not_permitted",
+            Self::NoCompose { .. } => "no_compose",
+            Self::PortTaken { .. } => "port_taken",
+            Self::ImageMissing { .. } => "image_missing",
+            Self::ArchitectureDiffers { .. } => "architecture_differs",
+            Self::NoDisk { .. } | Self::DiskFull { .. } => "no_disk",
+            Self::ClockOff { .. } => "clock_off",
+            Self::NoNetwork { .. } => "no_network",
+            Self::OtherDeployment { .. } => "other_deployment",
+            Self::TooFewProcessors { .. } => "too_few_processors",
+            Self::OutOfMemory { .. } => "out_of_memory",
+            Self::Ended { .. } => "ended",
+            Self::Unhealthy { .. } => "unhealthy",
+            Self::TooLate { .. } => "too_late",
+            Self::RunFailed { .. } => "run_failed",
+            Self::Other { .. } => "other",
+        }
+    }
+
+    /// What to do.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::NotReached { machine, .. } => {
+                format!("try `ssh ssh://{machine} true`: it must work without a question (a key in the agent, the host known)")
+            }
+            Self::NoDocker { .. } => "install it: `apt-get install docker.io`, or Docker's own packages".to_owned(),
+            Self::NoEngine { .. } => "start it: `systemctl start docker`".to_owned(),
+            Self::NotPermitted { .. } => "add the user to the group docker, or call as root".to_owned(),
+            Self::NoCompose { .. } => {
+                "install one: `apt-get install docker-compose`, or Docker's package docker-compose-plugin".to_owned()
+            }
+            Self::PortTaken { port, .. } => {
+                let tells = match port {
+                    0 => "`ss -ltnp` tells".to_owned(),
+                    port => format!("`ss -ltnp 'sport = :{port}'` tells"),
+                };
+                format!(
+                    "end what has it ({tells}), or give the deployment other ports: `tidemill deploy PLAN --out DIR --force --first-port 7500` \
+                     moves all of them, those of metrics too; `TIDEMILL_PORT=7500`, with hosts also `TIDEMILL_HOSTS_PORT=7501`, in the file \
+                     `.env` of the controller's location moves the controller's alone"
+                )
+            }
+            Self::ImageMissing { .. } => {
+                "build it with `make image`, or load it: `docker load --input FILE`".to_owned()
+            }
+            Self::ArchitectureDiffers { architecture, .. } => {
+                format!("build the image on a machine that is {architecture}, and name it with `tidemill deploy --image`")
+            }
+            Self::NoDisk { .. } | Self::DiskFull { .. } => {
+                "make room: `docker system df` shows what images, containers and volumes take".to_owned()
+            }
+            Self::ClockOff { .. } => "set it: `timedatectl set-ntp true`, or by hand where there is no network time".to_owned(),
+            Self::NoNetwork { .. } => {
+                "remove networks that nobody uses (`docker network ls`), or give the engine more in default-address-pools".to_owned()
+            }
+            Self::OtherDeployment { .. } => {
+                "it was not touched: remove it from its own folder, or write this one into a folder of its own (`tidemill deploy --out`)".to_owned()
+            }
+            Self::TooFewProcessors { .. } => {
+                "set the `vcpu` of that type of worker in the infrastructure to what the machine has, plan and deploy again".to_owned()
+            }
+            Self::OutOfMemory { .. } => {
+                "give the worker more memory in the infrastructure, or smaller models, and deploy again".to_owned()
+            }
+            Self::Ended { .. } | Self::Unhealthy { .. } | Self::TooLate { .. } => {
+                "`tidemill deployment logs DIR` shows all it wrote; docs/troubleshooting.md lists what it may be".to_owned()
+            }
+            Self::RunFailed { .. } => {
+                "`tidemill remove RUN` removes the run, `tidemill up DIR` submits it again; images with `-onnxruntime` have the library of ONNX Runtime".to_owned()
+            }
+            Self::Other { .. } => "the words are those of the engine or of Compose".to_owned(),
+        }
+    }
+}
+
+/// Why a deployment cannot be operated.
+#[derive(Debug, thiserror::Error)]
+pub enum OperateError {
+    /// Somebody wanted an end.
+    #[error("interrupted")]
+    Interrupted,
+    /// The folder is none of a deployment.
+    #[error("{path}: {text}", path = path.display())]
+    Deployment {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        text: String,
+    },
+    /// Something is in the way.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Causes(Vec<Cause>),
+    /// A file cannot be written or read.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The controller does not answer, or says no.
+    #[error("the controller of the deployment: {0}")]
+    Client(#[from] ClientError),
+    /// The deployment is not running.
+    #[error("the controller of the deployment is not running")]
+    NotUp,
+    /// What was asked for is not part of the deployment.
+    #[error("the deployment has no {what}; it has {known}")]
+    Unknown {
+        /// What.
+        what: String,
+        /// What it has.
+        known: String,
+    },
+}
+
+impl OperateError {
+    /// Whether nothing else is the matter than that machines are not reached at the moment.
+    pub(crate) fn is_unreached(&self) -> bool {
+        let is_it = |cause: &Cause| matches!(cause, Cause::NotReached { .. });
+        matches!(self, Self::Causes(causes) if !causes.is_empty() && causes.iter().all(is_it))
+    }
+
+    /// Causes, each once.
+    pub(crate) fn of(causes: Vec<Cause>) -> Self {
+        let mut each: Vec<Cause> = Vec::new();
+        for cause in causes {
+            if !each.contains(&cause) {
+                each.push(cause);
+            }
+        }
+        Self::Causes(each)
+    }
+}
+
+impl From<Cause> for OperateError {
+    fn from(cause: Cause) -> Self {
+        Self::Causes(vec![cause])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_say_what_and_what_to_do() {
+        let machine = "ada@gate".to_owned();
+        let clock = Cause::ClockOff { machine: machine.clone(), seconds: -75 };
+        assert_eq!(clock.to_string(), "the clock of ada@gate is 75 s behind this machine's");
+        let port = Cause::PortTaken { machine, port: 7420, by: Some("the container x".to_owned()) };
+        assert_eq!(port.to_string(), "port 7420 of ada@gate is taken by the container x");
+        assert!(port.fix().contains(":7420"), "{}", port.fix());
+        let unknown = Cause::PortTaken { machine: "box".into(), port: 0, by: None };
+        assert!(!unknown.fix().contains(":0'") && unknown.fix().contains("`ss -ltnp`"), "{}", unknown.fix());
+        assert_eq!(unknown.to_string(), "a port of box is taken");
+        let ended = Cause::Ended {
+            service: "controller".into(),
+            location: "hub".into(),
+            code: 69,
+            log: "a\nb".into(),
+        };
+        assert_eq!(ended.to_string(), "controller at hub ended with exit code 69; it says:\n    a\n    b");
+    }
+}

@@ -1,0 +1,313 @@
+//! What is looked at before anything is started: everything that is in the way is told at once.
+use crate::cause::{Cause, OperateError};
+use crate::clock;
+use crate::engine::Engine;
+use crate::equipment::{Equipment, Found, causes};
+use crate::images;
+use crate::machine::{Call, Machine};
+use crate::sending;
+use crate::site::Place;
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::time::Duration;
+
+/// Less space than this, besides what images take that are missing, is told before it is too late.
+const LEAST_MIB: u64 = 512;
+const MIB: u64 = 1 << 20;
+/// A clock that is further off makes certificates count as expired or not valid yet, and figures of latency wrong.
+const CLOCK: u64 = 5;
+
+/// By place of the site, the images of its services: those of an upgrade, else the deployment's.
+pub(crate) fn images_of(equipment: &Equipment<'_>, place: &Place) -> Result<BTreeSet<String>, OperateError> {
+    let usual = equipment.site.image(place);
+    let own = images::read(place, &usual)?;
+    let all = place.location.services.iter();
+    Ok(all.map(|one| own.get(&one.service).cloned().unwrap_or_else(|| usual.clone())).collect())
+}
+
+/// Looks at everything, and sends images where they are missing and fit.
+///
+/// # Errors
+/// All that is in the way.
+pub(crate) fn look(equipment: &Equipment<'_>) -> Result<(), OperateError> {
+    let mut found = Vec::new();
+    let mut wanted = Vec::new();
+    for (place, has) in equipment.places() {
+        for name in images_of(equipment, place)? {
+            wanted.push((place, has, name));
+        }
+    }
+    let missing = lacking(equipment, wanted, &mut found)?;
+    for (place, _) in equipment.machines() {
+        causes(time(equipment, place), &mut found)?;
+    }
+    causes(ports(equipment), &mut found)?;
+    if !found.is_empty() {
+        return Err(OperateError::of(found));
+    }
+    send(equipment, &missing)
+}
+
+/// What is needed for one image everywhere is there, or is brought there.
+///
+/// # Errors
+/// All that is in the way.
+pub(crate) fn everywhere(equipment: &Equipment<'_>, name: &str) -> Result<(), OperateError> {
+    let mut found = Vec::new();
+    let wanted = equipment.places().map(|(place, has)| (place, has, name.to_owned())).collect();
+    let missing = lacking(equipment, wanted, &mut found)?;
+    if !found.is_empty() {
+        return Err(OperateError::of(found));
+    }
+    send(equipment, &missing)
+}
+
+/// An image that a machine lacks and this one has.
+struct Lacking<'a> {
+    place: &'a Place,
+    name: String,
+    bytes: u64,
+}
+
+/// Images that are to be sent, each once to a machine; whether there is space for them is looked at first.
+fn lacking<'a>(
+    equipment: &Equipment<'a>,
+    wanted: Vec<(&'a Place, &Found, String)>,
+    found: &mut Vec<Cause>,
+) -> Result<Vec<Lacking<'a>>, OperateError> {
+    let mut missing: Vec<Lacking<'a>> = Vec::new();
+    for (place, has, name) in wanted {
+        let is_known = |one: &Lacking<'_>| one.place.machine == place.machine && one.name == name;
+        if missing.iter().any(is_known) {
+            continue;
+        }
+        if let Some(Some(bytes)) = causes(image(equipment, place, has, &name), found)? {
+            missing.push(Lacking { place, name, bytes });
+        }
+    }
+    for (place, has) in equipment.machines() {
+        let of_machine = missing.iter().filter(|one| one.place.machine == place.machine);
+        let bytes: u64 = of_machine.map(|one| one.bytes).sum();
+        causes(disk(equipment, place, has, bytes), found)?;
+    }
+    Ok(missing)
+}
+
+fn send(equipment: &Equipment<'_>, missing: &[Lacking<'_>]) -> Result<(), OperateError> {
+    for Lacking { place, name, bytes } in missing {
+        (equipment.control.tell)(&format!(
+            "{name} is brought to {}, {} MiB",
+            place.machine.name(),
+            bytes / MIB
+        ));
+        sending::image(place, name, equipment.control)?;
+    }
+    Ok(())
+}
+
+/// The image is there, for the processors of the machine; else this machine has it, and the bytes of it are given.
+fn image(
+    equipment: &Equipment<'_>,
+    place: &Place,
+    has: &Found,
+    name: &str,
+) -> Result<Option<u64>, OperateError> {
+    let own = Engine::of(&place.machine, equipment.control).image(name)?;
+    let is_there = own.is_some();
+    let found = match own {
+        None if !place.machine.is_here() => {
+            // No engine here is no image here.
+            causes(Engine::of(&Machine::Here, equipment.control).image(name), &mut Vec::new())?.flatten()
+        }
+        own => own,
+    };
+    let Some(facts) = found else {
+        return Err(Cause::ImageMissing { machine: place.machine.name(), image: name.to_owned() }.into());
+    };
+    match facts.architecture.is_empty() || facts.architecture == has.facts.architecture {
+        true => Ok((!is_there).then_some(facts.bytes)),
+        false => Err(Cause::ArchitectureDiffers {
+            machine: place.machine.name(),
+            architecture: has.facts.architecture.clone(),
+            image: name.to_owned(),
+            image_architecture: facts.architecture,
+        }
+        .into()),
+    }
+}
+
+/// There is some space where the engine keeps its things.
+fn disk(equipment: &Equipment<'_>, place: &Place, has: &Found, bytes: u64) -> Result<(), OperateError> {
+    let told = place.machine.run(&Call::look(&["df", "-Pk", &has.facts.folder]), equipment.control)?;
+    // An engine in a virtual machine has its folder there; nothing can be said then.
+    let Some(free_mib) = free_mib(&told.text()).filter(|_| told.is_ok()) else { return Ok(()) };
+    // The archive lies there for as long as it is unpacked.
+    let needed_mib = LEAST_MIB + 2 * bytes / MIB;
+    if free_mib >= needed_mib {
+        return Ok(());
+    }
+    let (machine, folder) = (place.machine.name(), has.facts.folder.clone());
+    Err(Cause::NoDisk { machine, folder, free_mib, needed_mib }.into())
+}
+
+/// What `df -Pk` calls available, MiB.
+fn free_mib(text: &str) -> Option<u64> {
+    let kib: u64 = text.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
+    Some(kib / 1024)
+}
+
+/// The clock of another machine is that of this one.
+fn time(equipment: &Equipment<'_>, place: &Place) -> Result<(), OperateError> {
+    if place.machine.is_here() {
+        return Ok(());
+    }
+    let before = clock::civil();
+    let told = place.machine.run(&Call::look(&["date", "+%s"]), equipment.control)?;
+    let after = clock::civil();
+    let Some(there) = told.text().parse::<u64>().ok().filter(|_| told.is_ok()) else { return Ok(()) };
+    match offset(before, after, there) {
+        seconds if seconds.unsigned_abs() > CLOCK => {
+            Err(Cause::ClockOff { machine: place.machine.name(), seconds }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How many seconds a clock is ahead that told `there` between two times of ours: as few as it may be.
+fn offset(before: Duration, after: Duration, there: u64) -> i64 {
+    let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+    let (before, after, there) = (signed(before.as_secs()), signed(after.as_secs()), signed(there));
+    if there < before { there - before } else { (there - after).max(0) }
+}
+
+/// The ports that containers are to have on this machine are free, or their own already.
+fn ports(equipment: &Equipment<'_>) -> Result<(), OperateError> {
+    let mut taken = Vec::new();
+    for place in equipment.site.places().iter().filter(|place| place.machine.is_here()) {
+        let engine = equipment.engine(place);
+        let running = engine.containers(&place.location.project)?;
+        for service in &place.location.services {
+            if running.iter().any(|one| one.service == service.service && one.pid > 0) {
+                continue;
+            }
+            for (address, port) in equipment.site.wanted_ports(place, service) {
+                if is_taken(&address, port) {
+                    let by = engine.owner_of_port(port)?;
+                    taken.push(Cause::PortTaken { machine: place.machine.name(), port, by });
+                }
+            }
+        }
+    }
+    if taken.is_empty() { Ok(()) } else { Err(OperateError::of(taken)) }
+}
+
+/// Somebody listens there. An address that this machine does not have is a matter of the container.
+fn is_taken(address: &str, port: u16) -> bool {
+    let bound = TcpListener::bind((address.trim_matches(['[', ']']), port));
+    bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::{
+        Site,
+        tests::{changed, written},
+    };
+
+    #[test]
+    fn a_clock_is_off_by_what_cannot_be_the_way_there() {
+        let at = Duration::from_secs;
+        assert_eq!(offset(at(100), at(103), 101), 0);
+        assert_eq!(offset(at(100), at(103), 103), 0);
+        assert_eq!(offset(at(100), at(103), 90), -10);
+        assert_eq!(offset(at(100), at(103), 203), 100);
+    }
+
+    #[test]
+    fn free_space_is_read() {
+        let text =
+            "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/vda 1000 1 2097152 1% /\n";
+        assert_eq!(free_mib(text), Some(2048));
+        assert_eq!(free_mib("df: no such file"), None);
+    }
+
+    /// Two deployments on the networks of their machines, of which one is up.
+    #[test]
+    fn ports_that_somebody_has_are_told_all_at_once_and_those_of_running_containers_are_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        let listeners: Vec<TcpListener> =
+            (0..4).map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap()).collect();
+        let port = |index: usize| listeners[index].local_addr().unwrap().port();
+        changed(folder.path(), |document| {
+            document["network"] = serde_json::json!({"mode": "host"});
+            document["format"] = 2.into();
+            document["id"] = "live".into();
+            document["controller"]["port"] = port(0).into();
+            document["controller"]["hosts_port"] = port(1).into();
+            document["controller"].as_object_mut().unwrap().remove("published");
+            document["locations"][1]["services"][0]["metrics_port"] = port(2).into();
+            document["locations"][0]["services"][0]["metrics_port"] = port(3).into();
+        });
+        let site = Site::load(folder.path()).unwrap();
+        let wanted = |location: usize, service: usize| {
+            let place = &site.places()[location];
+            site.wanted_ports(place, &place.location.services[service])
+        };
+        let all = [wanted(1, 0), wanted(0, 0)].concat();
+        assert_eq!(
+            all.iter().map(|(_, port)| *port).collect::<Vec<_>>(),
+            [port(0), port(1), port(2), port(3)]
+        );
+        assert!(all.iter().all(|(address, port)| is_taken(address, *port)), "{all:?}");
+        drop(listeners);
+        assert!(!all.iter().any(|(address, port)| is_taken(address, *port)), "{all:?}");
+        // On a bridge only one is the machine's.
+        written(folder.path(), None);
+        let site = Site::load(folder.path()).unwrap();
+        let place = site.controller();
+        let services = &place.location.services;
+        assert_eq!(site.wanted_ports(place, &services[0]), [("127.0.0.1".to_owned(), 7420)]);
+        assert!(site.wanted_ports(place, &services[1]).is_empty());
+    }
+
+    /// `up` on another machine whose clock and disk are what its `date` and `df` say.
+    fn up_with(date: &str, df: &str) -> (OperateError, String) {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        let info = r#"{"ServerVersion": "28", "Architecture": "x86_64", "DockerRootDir": "/var/lib/docker"}"#;
+        let image = r#"[{"Id": "sha256:1", "Architecture": "amd64", "Size": 1000}]"#;
+        let docker = format!(
+            "echo \"$*\" >>calls\ncase \"$1\" in\n info) echo '{info}' ;;\n image) echo '{image}' ;;\n \
+             compose) case \"$*\" in *' up '*) echo 'not today' >&2; exit 1 ;; *) echo 2.26.1 ;; esac ;;\nesac"
+        );
+        let programs = [("docker", docker.as_str()), ("date", date), ("df", df)];
+        let machine = crate::machine::tests::scripted(folder.path(), &programs);
+        let site = Site::load(folder.path()).unwrap().on("hub", &machine).on("edge", &machine);
+        let nobody = crate::machine::tests::NOBODY;
+        let error = crate::up::up(&site, crate::up::Patience::default(), nobody).err().unwrap();
+        (error, std::fs::read_to_string(folder.path().join("calls")).unwrap())
+    }
+
+    #[test]
+    fn a_wrong_clock_and_a_full_disk_of_a_machine_are_told_together_and_nothing_is_started() {
+        let enough = "echo Filesystem; echo /dev/vda 9 1 90000000 1% /";
+        let late = "echo $(( $(/bin/date +%s) - 90 ))";
+        let (error, calls) = up_with(late, "echo Filesystem; echo /dev/vda 9 9 102400 99% /");
+        let OperateError::Causes(causes) = &error else { panic!("{error}") };
+        let codes: Vec<&str> = causes.iter().map(Cause::code).collect();
+        assert_eq!(codes, ["no_disk", "clock_off"], "{error}");
+        assert!(error.to_string().contains("100 MiB left in /var/lib/docker"), "{error}");
+        let Some(Cause::ClockOff { seconds, .. }) = causes.last() else { panic!("{error}") };
+        assert!((-91..=-85).contains(seconds), "{error}");
+        assert!(!calls.contains(" up ") && !calls.contains("network create"), "{calls}");
+        // One of them alone.
+        let (error, calls) = up_with(late, enough);
+        assert!(
+            matches!(&error, OperateError::Causes(all) if all.len() == 1 && all[0].code() == "clock_off"),
+            "{error}"
+        );
+        assert!(!calls.contains(" up "), "{calls}");
+    }
+}

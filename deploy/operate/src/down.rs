@@ -1,0 +1,257 @@
+//! Removes a deployment: containers, networks, volumes and secrets.
+use crate::cause::{Cause, OperateError};
+use crate::compose::Compose;
+use crate::control::Control;
+use crate::engine::Engine;
+use crate::equipment::causes;
+use crate::images::{self, Images};
+use crate::leftovers;
+use crate::machine::Machine;
+use crate::sending;
+use crate::site::{Place, Site};
+use serde::Serialize;
+use std::fs;
+use std::io;
+
+/// What is gone and what is not.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Down {
+    /// Containers, networks and volumes that were removed.
+    pub removed: Vec<String>,
+    /// Volumes that were to be kept.
+    pub kept: Vec<String>,
+    /// What was in the way of the rest.
+    #[serde(skip)]
+    pub wrong: Vec<Cause>,
+}
+
+/// Removes everything of a deployment, of earlier plans too; with `keep_state` its volumes, tokens and the files on other machines stay, so
+/// that `up` goes on where it was. What one machine does not let go keeps nothing on the others from being removed.
+///
+/// # Errors
+/// Somebody wants an end; a file here cannot be removed.
+pub fn down(site: &Site, keep_state: bool, control: Control<'_>) -> Result<Down, OperateError> {
+    let mut wrong = Vec::new();
+    let mut done = Down::default();
+    // The controller's location goes last: workers that end tell it so.
+    let controller = site.controller().location.name.clone();
+    let (last, first): (Vec<&Place>, Vec<&Place>) =
+        site.places().iter().partition(|place| place.location.name == controller);
+    let removal = Removal { id: site.id(), keep_state, control };
+    for former in site.former() {
+        let mut remove = || {
+            removal.project(&former.machine, &former.project, None, &mut done)?;
+            match former.folder.as_ref().filter(|_| !keep_state) {
+                Some(folder) => sending::remove_folder(&former.machine, folder, control),
+                None => Ok(()),
+            }
+        };
+        causes(remove(), &mut wrong)?;
+    }
+    for place in first.into_iter().chain(last) {
+        let mut remove = || {
+            removal.project(&place.machine, &place.location.project, Some(place), &mut done)?;
+            if keep_state { Ok(()) } else { sending::remove_folder(&place.machine, &place.folder, control) }
+        };
+        causes(remove(), &mut wrong)?;
+    }
+    for machine in leftovers::machines(site) {
+        causes(removal.rest(machine, &mut done), &mut wrong)?;
+    }
+    if let Some(name) = site.shared_network() {
+        let place = site.controller();
+        causes(Engine::of(&place.machine, control).remove_network(name), &mut wrong)?;
+    }
+    if wrong.is_empty() && !keep_state {
+        forget(site)?;
+    }
+    wrong.dedup();
+    Ok(Down { wrong, ..done })
+}
+
+/// How something is removed.
+#[derive(Clone, Copy)]
+struct Removal<'a> {
+    id: Option<&'a str>,
+    keep_state: bool,
+    control: Control<'a>,
+}
+
+impl Removal<'_> {
+    /// A Compose project on a machine, unless it is of another deployment.
+    fn project(
+        &self,
+        machine: &Machine,
+        project: &str,
+        place: Option<&Place>,
+        done: &mut Down,
+    ) -> Result<(), OperateError> {
+        let engine = Engine::of(machine, self.control);
+        let of_others = engine.of_others(project, self.id)?;
+        if !of_others.is_empty() {
+            return Err(Cause::OtherDeployment { machine: machine.name(), what: of_others }.into());
+        }
+        let before = engine.left(project, true)?;
+        if let Some(place) = place.filter(|_| before.iter().any(|one| one.starts_with("container "))) {
+            // Compose ends containers in order, within the time that their files give them. What it leaves, or where it is missing,
+            // is removed by its labels.
+            if let Err(OperateError::Interrupted) = in_order(place, self.control) {
+                return Err(OperateError::Interrupted);
+            }
+        }
+        let removed = engine.remove_left(project, !self.keep_state);
+        // Also where something was in the way: what is gone is told.
+        let after = engine.left(project, true)?;
+        done.removed.extend(before.into_iter().filter(|one| !after.contains(one)));
+        done.kept.extend(after.into_iter().filter(|one| one.starts_with("volume ") && self.keep_state));
+        removed
+    }
+
+    /// Projects of this deployment that no plan is known of.
+    fn rest(&self, machine: &Machine, done: &mut Down) -> Result<(), OperateError> {
+        let Some(id) = self.id else { return Ok(()) };
+        for project in Engine::of(machine, self.control).projects_of(id)? {
+            let mut more = Down::default();
+            let result = self.project(machine, &project, None, &mut more);
+            done.removed.extend(more.removed);
+            done.kept
+                .extend(more.kept.into_iter().filter(|one| !done.kept.contains(one)).collect::<Vec<_>>());
+            result?;
+        }
+        Ok(())
+    }
+}
+
+fn in_order(place: &Place, control: Control<'_>) -> Result<(), OperateError> {
+    let compose = Compose::find(&place.machine, control)?;
+    let more = ["down", "--remove-orphans", "--timeout", "10"];
+    let words = compose.words(&place.location.project, &["compose.yaml"], &more);
+    compose.run(&place.machine, &place.folder, &words, control)
+}
+
+/// Removes what `up` and `upgrade` wrote into the folder of the deployment.
+fn forget(site: &Site) -> Result<(), OperateError> {
+    let mut paths = vec![site.admin_token(), site.upgrade_record()];
+    for place in site.places() {
+        images::write(place, "", &Images::new())?;
+        let joins = place.location.services.iter().filter_map(|service| service.join.as_ref());
+        paths.extend(joins.map(|join| place.own_folder.join(join)));
+    }
+    for path in paths {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(OperateError::File { path, source: error });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::{NOBODY, scripted};
+    use crate::site::tests::{changed, written};
+
+    /// An engine whose containers and volumes are lines of files: `NAME|PROJECT|ID`.
+    const DOCKER: &str = r#"
+case "$1 $2" in
+ "ps --all") kind=containers ;;
+ "volume ls") kind=volumes ;;
+ "rm --force") [ ! -e stuck ] || { echo "device or resource busy" >&2; exit 1; }; for one in "$@"; do sed -i "/^$one|/d" containers; done; exit ;;
+ "volume rm") for one in "$@"; do sed -i "/^$one|/d" volumes; done; exit ;;
+ "network inspect") echo "Error: No such network: x" >&2; exit 1 ;;
+ *) exit 0 ;;
+esac
+for word in "$@"; do before=$last; last=$word; case "$before" in --filter) filter=$word ;; --format) format=$word ;; esac; done
+while IFS='|' read -r name project id; do
+ case "$filter" in
+  label=com.docker.compose.project=*) [ "${filter##*=}" = "$project" ] || continue ;;
+  label=tidemill.deployment=*) [ "${filter##*=}" = "$id" ] || continue ;;
+ esac
+ case "$format" in
+  *compose.project*compose.service*) echo "$name|$project|$name" ;;
+  *compose.project*) echo "$name|$project" ;;
+  *tidemill.deployment*) echo "$name|$id" ;;
+  *) echo "$name" ;;
+ esac
+done <$kind"#;
+
+    fn engine(folder: &std::path::Path, containers: &str, volumes: &str) -> Machine {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("containers"), containers).unwrap();
+        fs::write(folder.join("volumes"), volumes).unwrap();
+        scripted(folder, &[("docker", DOCKER), ("docker-compose", "exit 1")])
+    }
+
+    fn left(folder: &std::path::Path) -> String {
+        ["containers", "volumes"].map(|name| fs::read_to_string(folder.join(name)).unwrap()).concat()
+    }
+
+    fn deployed(folder: &std::path::Path) {
+        written(folder, Some("ssh://ada@gate"));
+        changed(folder, |document| {
+            document["format"] = 2.into();
+            document["id"] = "live".into();
+        });
+    }
+
+    #[test]
+    fn what_is_of_another_deployment_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        deployed(folder.path());
+        let (edge, hub) = (folder.path().join("at-edge"), folder.path().join("at-hub"));
+        let of_others = "a|tidemill-v-edge|staging\nb|other|\n";
+        let site = Site::load(folder.path())
+            .unwrap()
+            .on("edge", &engine(&edge, of_others, "w|tidemill-v-edge|staging\n"))
+            .on("hub", &engine(&hub, "c|tidemill-v-hub|live\nd|other|other\n", "v|tidemill-v-hub|live\n"));
+        let done = down(&site, false, NOBODY).unwrap();
+        assert_eq!(done.removed, ["container c", "volume v"]);
+        let [Cause::OtherDeployment { what, .. }] = done.wrong.as_slice() else { panic!("{done:?}") };
+        assert_eq!(what.as_slice(), ["container a", "volume w"]);
+        assert_eq!(left(&edge), format!("{of_others}w|tidemill-v-edge|staging\n"));
+        assert_eq!(left(&hub), "d|other|other\n");
+    }
+
+    #[test]
+    fn what_earlier_plans_left_is_found_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        deployed(folder.path());
+        let here = folder.path().join("here");
+        // A worker that left its location, a location that is known to have been there, and one that nobody knows of.
+        let containers = "controller|tidemill-v-hub|live\nworker-former|tidemill-v-hub|live\nworker-x|tidemill-v-attic|live\nworker-y|older|live\n";
+        let machine = engine(&here, containers, "y|older|live\n");
+        let site = Site::load(folder.path()).unwrap().on("edge", &machine).on("hub", &machine);
+        let found = leftovers::find(&site, NOBODY).unwrap();
+        let expected =
+            ["worker-former", "worker-x", "worker-y"].map(|name| format!("container {name} on ada@gate"));
+        assert_eq!(found, expected);
+        let done = down(&site, false, NOBODY).unwrap();
+        assert!(done.wrong.is_empty(), "{done:?}");
+        assert_eq!(left(&here), "");
+        assert_eq!(leftovers::find(&site, NOBODY).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_gone_is_told_also_where_something_is_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        deployed(folder.path());
+        let (edge, hub) = (folder.path().join("at-edge"), folder.path().join("at-hub"));
+        let site = Site::load(folder.path())
+            .unwrap()
+            .on("edge", &engine(&edge, "a|tidemill-v-edge|live\n", ""))
+            .on("hub", &engine(&hub, "c|tidemill-v-hub|live\n", ""));
+        fs::write(hub.join("stuck"), "").unwrap();
+        fs::write(site.admin_token(), "secret").unwrap();
+        let done = down(&site, false, NOBODY).unwrap();
+        assert_eq!(done.removed, ["container a"]);
+        assert!(done.wrong.iter().any(|cause| cause.to_string().contains("resource busy")), "{done:?}");
+        assert!(site.admin_token().exists(), "what is needed to go on was forgotten");
+        fs::remove_file(hub.join("stuck")).unwrap();
+        let done = down(&site, false, NOBODY).unwrap();
+        assert!(done.wrong.is_empty() && done.removed == ["container c"], "{done:?}");
+        assert!(!site.admin_token().exists());
+    }
+}

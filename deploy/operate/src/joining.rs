@@ -1,0 +1,86 @@
+//! What a worker joins by: a file with the controller's address and a token for its name, which only its container reads.
+use crate::cause::OperateError;
+use crate::connection::Connection;
+use crate::site::Place;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use tidemill_cluster::api::{TokenAnswer, TokenRequest, WorkerView};
+
+/// How long a token can be used, seconds: as long as the deployment may take to come up.
+const LIFETIME: u64 = 3_600;
+
+/// Whether all workers of a place had their join files written before.
+pub(crate) fn is_prepared(place: &Place) -> bool {
+    let mut joins = place.workers().map(|(service, _)| service.join.as_ref());
+    place.workers().next().is_some()
+        && joins.all(|join| join.is_some_and(|join| place.own_folder.join(join).exists()))
+}
+
+/// Writes the join files of the workers of a place that are not part of the cluster now; how many.
+///
+/// # Errors
+/// The controller gives no token; the file cannot be written.
+pub(crate) fn prepare(
+    place: &Place,
+    connection: &Connection,
+    known: &[WorkerView],
+) -> Result<usize, OperateError> {
+    let mut prepared = 0;
+    for (service, worker) in place.workers() {
+        let (Some(join), known) = (&service.join, known.iter().find(|one| one.name == worker)) else {
+            continue;
+        };
+        let path = place.own_folder.join(join);
+        if known.is_some_and(|one| one.is_alive) && path.exists() {
+            continue;
+        }
+        // A worker that is known has its certificate, or has lost it with its volume: then it needs the token.
+        let request = TokenRequest {
+            uses: Some(1),
+            seconds: Some(LIFETIME),
+            name: Some(worker.to_owned()),
+            replaces: known.is_some(),
+        };
+        let answer: TokenAnswer = connection.client.post("/v1/join-tokens", &request)?;
+        keep(&path, &format!("{}\n{}\n", connection.for_workers, answer.token))?;
+        prepared += 1;
+    }
+    Ok(prepared)
+}
+
+/// Writes a secret. Compose gives a container the file with the rights that it has here, and the user in there is another one: so
+/// the file can be read by all, and the folder opened by its owner alone. An existing file stays the same one, because a
+/// container may have it mounted.
+pub(crate) fn keep(path: &Path, text: &str) -> Result<(), OperateError> {
+    let written = || {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+            fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+        }
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        file.write_all(text.as_bytes())
+    };
+    written().map_err(|source| OperateError::File { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_secret_is_read_by_its_container_and_no_other_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets/join-a");
+        keep(&path, "one, and longer").unwrap();
+        let before = fs::metadata(&path).unwrap();
+        keep(&path, "two").unwrap();
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!((before.ino(), after.mode() & 0o777), (after.ino(), 0o644));
+        assert_eq!(fs::metadata(folder.path().join("secrets")).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+    }
+}

@@ -1,0 +1,41 @@
+//! What earlier plans of a deployment left: containers of places, workers and machines that the present one does not have.
+use crate::cause::{Cause, OperateError};
+use crate::control::Control;
+use crate::engine::Engine;
+use crate::equipment::causes;
+use crate::machine::Machine;
+use crate::site::Site;
+
+/// Machines of the deployment, those of earlier plans too, each once.
+pub(crate) fn machines(site: &Site) -> Vec<&Machine> {
+    let all = site.places().iter().map(|place| &place.machine);
+    let mut machines: Vec<&Machine> = Vec::new();
+    for machine in all.chain(site.former().iter().map(|former| &former.machine)) {
+        if !machines.contains(&machine) {
+            machines.push(machine);
+        }
+    }
+    machines
+}
+
+/// Containers that are of the deployment and not of its plan, in words. A machine that does not answer is told as that.
+pub(crate) fn find(site: &Site, control: Control<'_>) -> Result<Vec<String>, OperateError> {
+    let Some(id) = site.id() else { return Ok(Vec::new()) };
+    let mut left = Vec::new();
+    for machine in machines(site) {
+        let mut wrong: Vec<Cause> = Vec::new();
+        let found = causes(Engine::of(machine, control).of_deployment(id), &mut wrong)?;
+        let is_wanted = |project: &str, service: &str| {
+            let of_machine = site.places().iter().filter(|place| place.machine == *machine);
+            of_machine.map(|place| &place.location).any(|location| {
+                location.project == project && location.services.iter().any(|one| one.service == service)
+            })
+        };
+        let other = found.into_iter().flatten().filter(|[_, project, service]| !is_wanted(project, service));
+        left.extend(other.map(|[name, ..]| format!("container {name} on {}", machine.name())));
+        let of_former = site.former().iter().filter(|former| former.machine == *machine);
+        let places = of_former.map(|former| former.name.as_str()).collect::<Vec<_>>().join(", ");
+        left.extend(wrong.iter().map(|cause| format!("what may be left of {places}: {cause}")));
+    }
+    Ok(left)
+}

@@ -1,0 +1,37 @@
+//! Starts, looks at, changes and removes the containers of a deployment, on this machine and, by ssh, on others.
+//!
+//! What is deployed stands in the folder that `tidemill deploy` wrote ([`Site::load`]). Containers are run by the Compose
+//! program of each machine; what goes wrong is told as [`Cause`]s, each with what to do.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+mod cause;
+mod checks;
+mod clock;
+mod compose;
+mod connection;
+mod control;
+mod diagnosis;
+mod down;
+mod engine;
+mod equipment;
+mod images;
+mod joining;
+mod leftovers;
+mod logs;
+mod machine;
+mod process;
+mod ps;
+mod readiness;
+mod sending;
+mod site;
+mod up;
+mod upgrade;
+
+pub use cause::{Cause, OperateError};
+pub use connection::{Connection, connect};
+pub use control::Control;
+pub use down::{Down, down};
+pub use logs::{LogOptions, logs};
+pub use ps::{ContainerState, ServiceView, View, ps};
+pub use site::Site;
+pub use up::{Patience, Up, submitted, up};
+pub use upgrade::{Upgraded, upgrade};

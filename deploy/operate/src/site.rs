@@ -1,0 +1,353 @@
+//! A deployment as it lies in its folder, and where its locations are.
+use crate::cause::OperateError;
+use crate::machine::Machine;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tidemill_deploy::deployment::{
+    DeployedLocation, DeployedService, Deployment, FILE_NAME, FORMAT, FormerLocation, Network, ServiceRole,
+};
+
+/// Overrides the image of all containers of a location.
+const IMAGE: &str = "TIDEMILL_IMAGE";
+/// Overrides the controller's port on its machine.
+const PORT: &str = "TIDEMILL_PORT";
+/// Overrides its port for the processes of runs, where the network is the machine's own.
+const HOSTS_PORT: &str = "TIDEMILL_HOSTS_PORT";
+/// Overrides the address at which workers serve metrics, where the network is the machine's own.
+const METRICS: &str = "TIDEMILL_METRICS_ADDRESS";
+/// The folder of a location on other machines, beneath the user's own.
+const REMOTE: &str = ".local/share/tidemill";
+
+/// A deployment in its folder.
+#[derive(Debug, Clone)]
+pub struct Site {
+    folder: PathBuf,
+    deployment: Deployment,
+    places: Vec<Place>,
+    former: Vec<Former>,
+}
+
+/// A location that an earlier plan had.
+#[derive(Debug, Clone)]
+pub(crate) struct Former {
+    pub(crate) name: String,
+    pub(crate) project: String,
+    pub(crate) machine: Machine,
+    /// Its folder on another machine.
+    pub(crate) folder: Option<String>,
+}
+
+/// The folder of a location on another machine.
+fn remote(deployment: &str, location: &str) -> String {
+    format!("{REMOTE}/{deployment}/{location}")
+}
+
+/// A location and its machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) location: DeployedLocation,
+    pub(crate) machine: Machine,
+    /// Its folder on this machine.
+    pub(crate) own_folder: PathBuf,
+    /// Its folder where it runs.
+    pub(crate) folder: String,
+}
+
+impl Place {
+    /// A variable as Compose finds it: in the environment where it runs here, else in the file `.env` of the location.
+    fn variable(&self, name: &str) -> Option<String> {
+        let own = std::env::var(name).ok().filter(|_| self.machine.is_here());
+        let in_file = || {
+            let text = fs::read_to_string(self.own_folder.join(".env")).ok()?;
+            let found = text
+                .lines()
+                .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('=').map(str::to_owned));
+            found.map(|value| value.trim_matches(['"', '\'']).to_owned())
+        };
+        own.or_else(in_file).filter(|value| !value.is_empty())
+    }
+
+    /// What moves limits between workers of its machine.
+    pub(crate) fn elastic(&self) -> Option<&DeployedService> {
+        self.location.services.iter().find(|service| service.role == ServiceRole::Elastic)
+    }
+
+    /// Services of workers, with the workers' names.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = (&DeployedService, &str)> {
+        let workers = self.location.services.iter().filter(|service| service.role == ServiceRole::Worker);
+        workers.filter_map(|service| Some((service, service.worker.as_deref()?)))
+    }
+}
+
+impl Site {
+    /// Reads the folder that `tidemill deploy` wrote.
+    ///
+    /// # Errors
+    /// [`OperateError::Deployment`]: it is none, or one of another version.
+    pub fn load(folder: &Path) -> Result<Self, OperateError> {
+        let path = folder.join(FILE_NAME);
+        let wrong = |text: String| OperateError::Deployment { path: path.clone(), text };
+        let bytes = fs::read(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                wrong("there is no deployment; `tidemill deploy PLAN --out DIR` writes one".to_owned())
+            }
+            _ => wrong(error.to_string()),
+        })?;
+        let value: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let format = value.get("format").and_then(serde_json::Value::as_u64);
+        if !format.is_some_and(|format| (1..=u64::from(FORMAT)).contains(&format)) {
+            let found = format.map_or_else(|| "none".to_owned(), |format| format.to_string());
+            let text =
+                format!("its format is {found}, and this version reads 1 to {FORMAT}; deploy the plan again");
+            return Err(wrong(text));
+        }
+        let deployment: Deployment =
+            serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+        let folder = fs::canonicalize(folder)
+            .map_err(|source| OperateError::File { path: folder.to_owned(), source })?;
+        let place = |location: &DeployedLocation| {
+            let machine = Machine::parse(location.host.as_deref()).map_err(&wrong)?;
+            let own_folder = folder.join(&location.folder);
+            let there = match machine.is_here() {
+                true => own_folder.display().to_string(),
+                false => remote(&deployment.project, &location.folder),
+            };
+            Ok(Place { location: location.clone(), machine, own_folder, folder: there })
+        };
+        let places = deployment.locations.iter().map(place).collect::<Result<Vec<_>, OperateError>>()?;
+        let former = |one: &FormerLocation| {
+            let machine = Machine::parse(one.host.as_deref()).map_err(&wrong)?;
+            let folder = (!machine.is_here()).then(|| remote(&one.within, &one.folder));
+            Ok(Former { name: one.name.clone(), project: one.project.clone(), machine, folder })
+        };
+        let former = deployment.former.iter().map(former).collect::<Result<Vec<_>, OperateError>>()?;
+        if !places.iter().any(|place| place.location.name == deployment.controller.location) {
+            return Err(wrong(format!(
+                "no location is {:?}, where the controller is to be",
+                deployment.controller.location
+            )));
+        }
+        Ok(Self { folder, deployment, places, former })
+    }
+
+    /// What is deployed.
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// Whether some of it is on other machines.
+    pub fn is_far(&self) -> bool {
+        self.places.iter().any(|place| !place.machine.is_here())
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The file with the access token of the first admin, as long as the deployment is up.
+    pub fn admin_token(&self) -> PathBuf {
+        self.folder.join("admin.token")
+    }
+
+    /// The folder beneath which a file of the deployment lies, as `deployment.json` names it.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.folder.join(relative)
+    }
+
+    /// The image of a location's containers, where no upgrade has given them another one.
+    pub(crate) fn image(&self, place: &Place) -> String {
+        place.variable(IMAGE).unwrap_or_else(|| self.deployment.image.clone())
+    }
+
+    /// The controller's port for people and workers on its machine; none: it has none there.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let controller = &self.deployment.controller;
+        let usual = match self.deployment.network {
+            Network::Bridge { .. } => controller.published,
+            Network::Host => Some(controller.port),
+        };
+        let own = self.controller().variable(PORT).and_then(|text| text.parse().ok());
+        usual.map(|usual| own.unwrap_or(usual))
+    }
+
+    /// Its port for the processes of runs on its machine; none: it has none there.
+    pub(crate) fn hosts_port(&self) -> Option<u16> {
+        let own = || self.controller().variable(HOSTS_PORT).and_then(|text| text.parse().ok());
+        let is_host = matches!(self.deployment.network, Network::Host);
+        is_host.then(|| own().unwrap_or(self.deployment.controller.hosts_port))
+    }
+
+    /// Ports that a container is to have on its machine, with the addresses there.
+    pub(crate) fn wanted_ports(&self, place: &Place, service: &DeployedService) -> Vec<(String, u16)> {
+        let is_host = matches!(self.deployment.network, Network::Host);
+        let own = || "127.0.0.1".to_owned();
+        let everywhere = || if is_host { "0.0.0.0".to_owned() } else { own() };
+        match (service.role, is_host) {
+            (ServiceRole::Controller, _) => {
+                let reached =
+                    self.port().into_iter().chain(self.hosts_port()).map(|port| (everywhere(), port));
+                let metrics = service.metrics_port.filter(|_| is_host);
+                reached.chain(metrics.map(|port| (own(), port))).collect()
+            }
+            (ServiceRole::Worker, true) => {
+                let address = place.variable(METRICS).unwrap_or_else(own);
+                service.metrics_port.map(|port| (address, port)).into_iter().collect()
+            }
+            (ServiceRole::Worker, false) | (ServiceRole::Elastic, _) => Vec::new(),
+        }
+    }
+
+    /// What tells everything of it in an engine; none: a deployment of an older version.
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.deployment.id.as_deref()
+    }
+
+    /// Where an upgrade keeps what it may go back to.
+    pub(crate) fn upgrade_record(&self) -> PathBuf {
+        self.folder.join("upgrade.json")
+    }
+
+    pub(crate) fn former(&self) -> &[Former] {
+        &self.former
+    }
+
+    /// The network that all locations share and that none of their files makes.
+    pub(crate) fn shared_network(&self) -> Option<&str> {
+        match &self.deployment.network {
+            Network::Bridge { name } => Some(name),
+            Network::Host => None,
+        }
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Where the controller is.
+    pub(crate) fn controller(&self) -> &Place {
+        let name = &self.deployment.controller.location;
+        let found = self.places.iter().find(|place| place.location.name == *name);
+        found.unwrap_or_else(|| unreachable!("looked at when it was loaded"))
+    }
+
+    /// Services by name, where some are named; else all of them.
+    ///
+    /// # Errors
+    /// [`OperateError::Unknown`]: there is none of a name.
+    pub(crate) fn chosen(&self, names: &[String]) -> Result<Vec<(&Place, &DeployedService)>, OperateError> {
+        let all: Vec<_> = self
+            .places
+            .iter()
+            .flat_map(|place| place.location.services.iter().map(move |one| (place, one)))
+            .collect();
+        let fits = |service: &DeployedService, name: &str| {
+            service.service == name || service.worker.as_deref() == Some(name)
+        };
+        for name in names {
+            if !all.iter().any(|(_, service)| fits(service, name)) {
+                let known =
+                    all.iter().map(|(_, service)| service.service.as_str()).collect::<Vec<_>>().join(", ");
+                return Err(OperateError::Unknown { what: format!("service {name:?}"), known });
+            }
+        }
+        let wanted =
+            |service: &DeployedService| names.is_empty() || names.iter().any(|name| fits(service, name));
+        Ok(all.into_iter().filter(|(_, service)| wanted(service)).collect())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A deployment of a controller at the hub and a worker at the edge.
+    pub(crate) fn written(folder: &Path, edge: Option<&str>) {
+        let service = |name: &str, role: &str| match role {
+            "worker" => json!({"service": format!("worker-{name}"), "role": role, "worker": name,
+                               "join": format!("secrets/join-{name}"), "metrics_port": 9465}),
+            _ => json!({"service": name, "role": role, "metrics_port": 9464}),
+        };
+        let location = |name: &str, host: Option<&str>, services: Vec<serde_json::Value>| {
+            json!({"name": name, "tier": name, "folder": name, "project": format!("tidemill-v-{name}"), "host": host,
+                   "architecture": null, "has_gpu_overlay": false, "services": services})
+        };
+        let document = json!({
+            "format": 1, "workflow": "v", "project": "tidemill-v", "image": "tidemill:1",
+            "network": {"mode": "bridge", "name": "tidemill-v"},
+            "controller": {"location": "hub", "service": "controller", "port": 7420, "hosts_port": 7421,
+                           "address": "controller", "published": 7420, "folder": "/var/lib/tidemill/controller"},
+            "locations": [location("edge", edge, vec![service("edge-1", "worker")]),
+                          location("hub", None, vec![service("controller", "controller"), service("hub-1", "worker")])],
+            "files": {"workflow": null, "infrastructure": null, "plan": "plan.yaml", "profiles": []},
+        });
+        fs::write(folder.join(FILE_NAME), document.to_string()).unwrap();
+        for location in ["edge", "hub"] {
+            fs::create_dir_all(folder.join(location).join("secrets")).unwrap();
+            fs::write(folder.join(location).join("compose.yaml"), "services: {}\n").unwrap();
+        }
+    }
+
+    impl Site {
+        /// With another machine in place of that of a location.
+        pub(crate) fn on(mut self, location: &str, machine: &Machine) -> Self {
+            for place in self.places.iter_mut().filter(|place| place.location.name == location) {
+                place.machine = machine.clone();
+                place.folder = remote(&self.deployment.project, &place.location.folder);
+            }
+            self
+        }
+    }
+
+    /// Adds to what was [`written`].
+    pub(crate) fn changed(folder: &Path, change: impl FnOnce(&mut serde_json::Value)) {
+        let path = folder.join(FILE_NAME);
+        let mut document = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        change(&mut document);
+        fs::write(&path, document.to_string()).unwrap();
+    }
+
+    #[test]
+    fn ports_of_machines_can_be_others() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        changed(folder.path(), |document| {
+            document["network"] = json!({"mode": "host"});
+            document["format"] = 2.into();
+            document["id"] = "live".into();
+        });
+        let site = Site::load(folder.path()).unwrap();
+        assert_eq!((site.port(), site.hosts_port(), site.id()), (Some(7420), Some(7421), Some("live")));
+        fs::write(folder.path().join("hub/.env"), "TIDEMILL_PORT=7500\nTIDEMILL_HOSTS_PORT=7501\n").unwrap();
+        assert_eq!((site.port(), site.hosts_port()), (Some(7500), Some(7501)));
+    }
+
+    #[test]
+    fn a_folder_is_read_and_one_of_another_version_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = Site::load(folder.path()).unwrap_err().to_string();
+        assert!(missing.contains("tidemill deploy PLAN"), "{missing}");
+        written(folder.path(), Some("ssh://ada@gate"));
+        let site = Site::load(folder.path()).unwrap();
+        assert_eq!(site.controller().location.name, "hub");
+        let edge = &site.places()[0];
+        assert_eq!(edge.folder, ".local/share/tidemill/tidemill-v/edge");
+        assert_eq!(edge.workers().map(|(_, name)| name).collect::<Vec<_>>(), ["edge-1"]);
+        assert_eq!((site.port(), site.shared_network()), (Some(7420), Some("tidemill-v")));
+        fs::write(folder.path().join("hub/.env"), "# own\nTIDEMILL_PORT=7500\nTIDEMILL_IMAGE='t:2'\n")
+            .unwrap();
+        assert_eq!((site.port(), site.image(site.controller()).as_str()), (Some(7500), "t:2"));
+        assert_eq!((site.hosts_port(), site.id()), (None, None));
+        assert_eq!(site.image(edge), "tidemill:1");
+        let chosen = site.chosen(&["hub-1".to_owned()]).unwrap();
+        assert_eq!(chosen.iter().map(|(_, one)| one.service.as_str()).collect::<Vec<_>>(), ["worker-hub-1"]);
+        let unknown = site.chosen(&["x".to_owned()]).unwrap_err().to_string();
+        assert!(unknown.contains("controller") && unknown.contains("worker-edge-1"), "{unknown}");
+        let text = fs::read_to_string(folder.path().join(FILE_NAME)).unwrap();
+        fs::write(folder.path().join(FILE_NAME), text.replace("\"format\":1", "\"format\":9")).unwrap();
+        let newer = Site::load(folder.path()).unwrap_err().to_string();
+        assert!(newer.contains("format is 9"), "{newer}");
+    }
+}

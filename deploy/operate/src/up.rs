@@ -1,0 +1,352 @@
+//! Starts a deployment: the controller, then the workers, which join with a token each.
+use crate::cause::{Cause, OperateError};
+use crate::clock;
+use crate::connection::{Connection, connect};
+use crate::control::Control;
+use crate::equipment::{Equipment, causes};
+use crate::images::{self, Images};
+use crate::readiness::{Wanted, wait};
+use crate::site::{Place, Site};
+use crate::upgrade::Record;
+use crate::{checks, joining, leftovers, sending};
+use serde::Serialize;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+use tidemill_cluster::api::{RunView, WorkerView};
+use tidemill_cluster::client::segment;
+use tidemill_deploy::deployment::ServiceRole;
+use tidemill_deploy::{IGNORED, IGNORED_FILE};
+
+/// How often the controller is asked how a run is.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// A container, until it is healthy.
+    pub container: Duration,
+    /// A worker, until it has joined.
+    pub worker: Duration,
+    /// A run, until its processes stand.
+    pub run: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            container: Duration::from_secs(90),
+            worker: Duration::from_secs(90),
+            run: Duration::from_secs(180),
+        }
+    }
+}
+
+/// What has come up.
+#[derive(Debug, Clone, Serialize)]
+pub struct Up {
+    /// The controller's address for this machine.
+    pub address: String,
+    /// Its page for a browser on this machine.
+    pub page: String,
+    /// The file with the access token of the first admin.
+    pub token_file: String,
+    /// Workers that have joined.
+    pub workers: Vec<String>,
+    /// By location: its machine and Compose program.
+    pub machines: Vec<(String, String)>,
+}
+
+/// Starts everything and waits until all workers have joined. What runs already is left as it is: a second call after a
+/// failure goes on.
+///
+/// # Errors
+/// What is in the way, all of it where it is found before anything is started.
+pub fn up(site: &Site, patience: Patience, control: Control<'_>) -> Result<(Up, Connection), OperateError> {
+    let equipment = Equipment::find(site, control)?;
+    are_own(&equipment)?;
+    tell_of_before(site, control)?;
+    checks::look(&equipment)?;
+    if let Some(name) = site.shared_network() {
+        equipment.engine(site.controller()).make_network(name, site.id())?;
+    }
+    for place in site.places() {
+        sending::folder(place, control)?;
+    }
+    // Workers that have joined before find their controller by themselves. They are there when it begins, so that it gives
+    // what they had to nobody else.
+    for place in site.places().iter().filter(|place| joining::is_prepared(place)) {
+        start(&equipment, place, ServiceRole::Worker)?;
+    }
+    let connection = controller(&equipment, patience)?;
+    keep_token(site, &connection.token)?;
+    let known: Vec<WorkerView> = connection.client.get("/v1/workers")?;
+    for place in site.places() {
+        if place.workers().next().is_none() {
+            continue;
+        }
+        if joining::prepare(place, &connection, &known)? > 0 {
+            sending::folder(place, control)?;
+        }
+        start(&equipment, place, ServiceRole::Worker)?;
+        let names: Vec<&str> = place.workers().map(|(_, worker)| worker).collect();
+        (control.tell)(&format!(
+            "{}: {} started on {}",
+            place.location.name,
+            names.join(", "),
+            place.machine.name()
+        ));
+    }
+    let workers = joined(&equipment, &connection, patience.worker)?;
+    // A worker tells its cluster when it begins what its container may use; what moves that comes afterwards.
+    for place in site.places() {
+        let Some(service) = place.elastic() else { continue };
+        start(&equipment, place, ServiceRole::Elastic)?;
+        let wanted = Wanted::of(place, &service.service, "limits that follow the load", patience.container);
+        wait(&equipment, &Wanted { is_healthy: true, ..wanted }, |_| Ok(true))?;
+        (control.tell)(&format!(
+            "{}: limits of the workers on {} follow their load",
+            place.location.name,
+            place.machine.name()
+        ));
+    }
+    let machines = equipment.places().map(|(place, found)| {
+        (
+            place.location.name.clone(),
+            format!("{}, engine {}, {}", place.machine.name(), found.facts.version, found.compose.name()),
+        )
+    });
+    let up = Up {
+        address: connection.address.to_string(),
+        page: format!("https://{}/", connection.address.host_and_port()),
+        token_file: site.admin_token().display().to_string(),
+        workers,
+        machines: machines.collect(),
+    };
+    Ok((up, connection))
+}
+
+/// No other deployment has these names on the machines.
+fn are_own(equipment: &Equipment<'_>) -> Result<(), OperateError> {
+    let mut wrong = Vec::new();
+    for (place, _) in equipment.places() {
+        let found = equipment.engine(place).of_others(&place.location.project, equipment.site.id());
+        if let Some(what) = causes(found, &mut wrong)?.filter(|what| !what.is_empty()) {
+            wrong.push(Cause::OtherDeployment { machine: place.machine.name(), what });
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(OperateError::of(wrong)) }
+}
+
+/// Tells what upgrades and earlier plans left.
+fn tell_of_before(site: &Site, control: Control<'_>) -> Result<(), OperateError> {
+    for place in site.places() {
+        let (usual, name) = (site.image(place), &place.location.name);
+        if let Some(beside) = images::outdated(place, &usual)? {
+            images::write(place, "", &Images::new())?;
+            (control.tell)(&format!(
+                "{name}: the images of an upgrade of {beside} count no more, the deployment has {usual} now"
+            ));
+        }
+        for (service, image) in images::read(place, &usual)? {
+            (control.tell)(&format!("{name}: {service} has {image} from an upgrade, the deployment {usual}"));
+        }
+    }
+    if let Some(record) = Record::read(site)? {
+        (control.tell)(&format!(
+            "an upgrade to {} has not come to its end: the same `tidemill deployment upgrade` goes on, one to the image of before goes back",
+            record.image
+        ));
+    }
+    for left in leftovers::find(site, control)? {
+        (control.tell)(&format!("left by an earlier plan, and removed by `tidemill down`: {left}"));
+    }
+    Ok(())
+}
+
+/// Starts services of a kind; Compose leaves alone what is as it should be.
+fn start(equipment: &Equipment<'_>, place: &Place, role: ServiceRole) -> Result<(), OperateError> {
+    let services = place.location.services.iter().filter(|service| service.role == role);
+    let names: Vec<&str> = services.map(|service| service.service.as_str()).collect();
+    equipment.compose(place, &[&["up", "--detach", "--no-deps"][..], &names].concat())
+}
+
+/// Starts the controller and waits until it answers.
+fn controller(equipment: &Equipment<'_>, patience: Patience) -> Result<Connection, OperateError> {
+    let place = equipment.site.controller();
+    let service = equipment.site.deployment().controller.service.clone();
+    start(equipment, place, ServiceRole::Controller).map_err(|error| with_owner(equipment, place, error))?;
+    let mut connection = None;
+    let wanted = Wanted::of(place, &service, "an answer", patience.container);
+    wait(equipment, &wanted, |_| {
+        let found = match connect(equipment.site, equipment.control) {
+            Ok(found) => found,
+            Err(OperateError::NotUp) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        // Its port is open a moment after its files are there.
+        let answers = found.client.get::<Vec<WorkerView>>("/v1/workers").is_ok();
+        connection = Some(found);
+        Ok(answers)
+    })?;
+    let page =
+        connection.as_ref().map(|one: &Connection| format!("https://{}/", one.address.host_and_port()));
+    (equipment.control.tell)(&format!(
+        "{}: the controller answers on {}, {}",
+        place.location.name,
+        place.machine.name(),
+        page.unwrap_or_default()
+    ));
+    connection.ok_or(OperateError::NotUp)
+}
+
+/// Adds who has a port that is taken.
+fn with_owner(equipment: &Equipment<'_>, place: &Place, error: OperateError) -> OperateError {
+    let OperateError::Causes(mut found) = error else { return error };
+    for cause in &mut found {
+        if let Cause::PortTaken { port, by, .. } = cause
+            && *port > 0
+        {
+            *by = equipment.engine(place).owner_of_port(*port).ok().flatten();
+        }
+    }
+    OperateError::Causes(found)
+}
+
+/// Keeps the access token for `tidemill login` and others, readable for this user alone.
+fn keep_token(site: &Site, token: &str) -> Result<(), OperateError> {
+    ignore_secrets(site)?;
+    let path = site.admin_token();
+    let written = || {
+        let _ = fs::remove_file(&path); // one with other rights would keep them
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        writeln!(file, "{token}")
+    };
+    written().map_err(|source| OperateError::File { path: path.clone(), source })
+}
+
+/// A folder that can be kept in a repository keeps its secrets out of there; one that an older version wrote, too.
+fn ignore_secrets(site: &Site) -> Result<(), OperateError> {
+    let path = site.path(IGNORED_FILE);
+    let failed = |source| OperateError::File { path: path.clone(), source };
+    let known = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(failed(error)),
+    };
+    let missing: Vec<&str> =
+        IGNORED.lines().filter(|line| !known.lines().any(|one| one.trim() == *line)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let end = if known.is_empty() || known.ends_with('\n') { "" } else { "\n" };
+    fs::write(&path, format!("{known}{end}{}\n", missing.join("\n"))).map_err(failed)
+}
+
+/// Waits until all workers have joined; their names. Of those that have not it is told why, all at once.
+fn joined(
+    equipment: &Equipment<'_>,
+    connection: &Connection,
+    patience: Duration,
+) -> Result<Vec<String>, OperateError> {
+    let (mut joined, mut missing) = (Vec::new(), Vec::new());
+    let until = clock::now() + patience;
+    for (place, _) in equipment.places() {
+        for (service, worker) in place.workers() {
+            // All of them have the same time: the later ones had it while the first was waited for.
+            let patience = until.saturating_duration_since(clock::now()).max(Duration::from_secs(2));
+            let wanted = Wanted::of(place, &service.service, "its joining", patience);
+            let result = wait(equipment, &wanted, |_| Ok(alive(connection)?.iter().any(|one| one == worker)));
+            if causes(result, &mut missing)?.is_some() {
+                joined.push(worker.to_owned());
+            }
+        }
+    }
+    if missing.is_empty() { Ok(joined) } else { Err(OperateError::of(missing)) }
+}
+
+/// Workers that were heard lately. A controller that does not answer at the moment has heard none.
+pub(crate) fn alive(connection: &Connection) -> Result<Vec<String>, OperateError> {
+    match connection.client.get::<Vec<WorkerView>>("/v1/workers") {
+        Ok(workers) => Ok(workers.into_iter().filter(|one| one.is_alive).map(|one| one.name).collect()),
+        Err(error) if error.is_refusal() => Err(error.into()),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// Waits until a run's processes stand, or it is over.
+///
+/// # Errors
+/// It takes too long; the controller does not know it.
+pub fn submitted(
+    connection: &Connection,
+    run: &str,
+    patience: Patience,
+    control: Control<'_>,
+) -> Result<RunView, OperateError> {
+    let until = clock::now() + patience.run;
+    loop {
+        let view: RunView = connection.client.get(&format!("/v1/runs/{}", segment(run)))?;
+        let stands = view.state == tidemill_cluster::api::RunState::Running;
+        if stands || view.state.is_over() || clock::now() >= until {
+            return Ok(view);
+        }
+        control.pause(LOOK)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::tests::written;
+
+    /// What Git would take of the folder.
+    fn taken(folder: &std::path::Path) -> String {
+        let git = |words: &[&str]| {
+            let told = std::process::Command::new("git").args(words).current_dir(folder).output().unwrap();
+            assert!(told.status.success(), "{words:?}: {}", String::from_utf8_lossy(&told.stderr));
+            String::from_utf8(told.stdout).unwrap()
+        };
+        git(&["init", "--quiet"]);
+        git(&["ls-files", "--others", "--exclude-standard"])
+    }
+
+    #[test]
+    fn secrets_stay_out_of_a_repository_with_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        fs::write(folder.path().join(".gitignore"), "own\n.env").unwrap();
+        let site = Site::load(folder.path()).unwrap();
+        keep_token(&site, "secret").unwrap();
+        keep_token(&site, "secret").unwrap();
+        for name in ["own", "hub/.env", "hub/compose.images.yaml", "upgrade.json"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let taken = taken(folder.path());
+        assert_eq!(taken, ".gitignore\ndeployment.json\nedge/compose.yaml\nhub/compose.yaml\n");
+        let ignored = fs::read_to_string(folder.path().join(".gitignore")).unwrap();
+        assert_eq!(ignored.lines().filter(|line| *line == ".env").count(), 1, "{ignored}");
+    }
+
+    #[test]
+    fn images_of_before_are_told_and_those_of_another_deployment_go() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        let site = Site::load(folder.path()).unwrap();
+        let write = |place: &Place, beside: &str| {
+            images::write(place, beside, &[("controller".to_owned(), "tidemill:2".to_owned())].into())
+                .unwrap();
+        };
+        write(&site.places()[0], "tidemill:0");
+        write(&site.places()[1], "tidemill:1");
+        let told = std::sync::Mutex::new(Vec::new());
+        let tell = |text: &str| told.lock().unwrap().push(text.to_owned());
+        tell_of_before(&site, Control { tell: &tell, is_interrupted: &|| false }).unwrap();
+        let told = told.into_inner().unwrap().join("\n");
+        assert!(told.contains("edge: the images of an upgrade of tidemill:0 count no more"), "{told}");
+        assert!(told.contains("hub: controller has tidemill:2 from an upgrade"), "{told}");
+        let is_there = |name: &str| folder.path().join(name).join(images::FILE_NAME).exists();
+        assert_eq!((is_there("edge"), is_there("hub")), (false, true));
+    }
+}

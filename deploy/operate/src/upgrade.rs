@@ -1,0 +1,433 @@
+//! Gives the containers of a deployment another image, one after the other, and goes back where one does not come up with it.
+//!
+//! Workers go first and the controller last: a worker that is started again takes its processes of runs up from the last
+//! checkpoint, so that no record is lost or doubled, and all others go on meanwhile. One counts when its healthcheck says so, the
+//! controller hears it, and what runs did there they do again; a run that fails meanwhile fails the upgrade.
+mod record;
+mod runs;
+
+pub(crate) use record::Record;
+
+use crate::cause::{Cause, OperateError};
+use crate::checks;
+use crate::clock;
+use crate::connection::{Connection, connect};
+use crate::control::Control;
+use crate::engine::Container;
+use crate::equipment::Equipment;
+use crate::images;
+use crate::readiness::{Wanted, wait};
+use crate::sending;
+use crate::site::{Place, Site};
+use crate::up::Patience;
+use record::Old;
+use runs::{Again, Doing, Seen};
+use serde::Serialize;
+use std::time::Duration;
+use tidemill_deploy::deployment::{DeployedService, ServiceRole};
+
+/// A container that has just started may still end.
+const SETTLED: Duration = Duration::from_secs(2);
+/// How often a controller that does not answer is asked.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Upgraded {
+    /// The image that was wanted.
+    pub image: String,
+    /// Services that have it now and had another one.
+    pub changed: Vec<String>,
+    /// Services that had it already.
+    pub unchanged: Vec<String>,
+    /// The service that did not come up with it, or under which a run failed; all have their old images again.
+    pub failed: Option<String>,
+    /// Why it did not.
+    pub reason: Option<String>,
+    /// Services that did not come up with their old image either.
+    pub broken: Vec<String>,
+}
+
+/// A service and what it has.
+struct Step<'a> {
+    place: &'a Place,
+    service: &'a DeployedService,
+    now: Container,
+    /// What it had before the upgrade began.
+    old: Old,
+}
+
+/// An image by its name, and by what that is on a machine.
+#[derive(Debug, Clone, Copy)]
+struct Target<'a> {
+    name: &'a str,
+    id: &'a str,
+}
+
+impl Target<'_> {
+    fn is_of(&self, container: &Container) -> bool {
+        container.image == self.name && container.image_id == self.id
+    }
+}
+
+/// The controller, asked again by another way where one is lost.
+struct Watch<'a> {
+    site: &'a Site,
+    control: Control<'a>,
+    connection: Option<Connection>,
+}
+
+impl Watch<'_> {
+    /// What it tells; none: it does not answer at the moment.
+    fn look(&mut self) -> Result<Option<Seen>, OperateError> {
+        if self.connection.is_none() {
+            self.connection = match connect(self.site, self.control) {
+                Ok(connection) => Some(connection),
+                Err(OperateError::Interrupted) => return Err(OperateError::Interrupted),
+                Err(OperateError::NotUp) => return Ok(None),
+                Err(error) if error.is_unreached() => return Ok(None),
+                Err(error) => return Err(error),
+            };
+        }
+        let Some(Connection { client, .. }) = &self.connection else { return Ok(None) };
+        let asked = client.get("/v1/workers").and_then(|workers| Ok((workers, client.get("/v1/runs")?)));
+        match asked {
+            Ok((workers, runs)) => Ok(Some(Seen { workers, runs })),
+            Err(error) if error.is_refusal() => Err(error.into()),
+            Err(_) => {
+                self.connection = None;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Upgrades all containers to an image. Where one does not come up with it, or a run fails meanwhile, all that were changed get their old
+/// image back, the last one first; also what an upgrade changed that was interrupted.
+///
+/// # Errors
+/// Something is in the way before anything is changed; the deployment is not up; somebody wants an end, which leaves each container with the
+/// one image or the other.
+pub fn upgrade(
+    site: &Site,
+    image: &str,
+    patience: Patience,
+    control: Control<'_>,
+) -> Result<Upgraded, OperateError> {
+    let equipment = Equipment::find(site, control)?;
+    checks::everywhere(&equipment, image)?;
+    let mut watch = Watch { site, control, connection: Some(connect(site, control)?) };
+    let seen = watch.look()?.ok_or(OperateError::NotUp)?;
+    let (steps, record) = steps(&equipment, image, Doing::of(&seen))?;
+    record.write(site)?;
+    let mut done = Upgraded {
+        image: image.to_owned(),
+        changed: Vec::new(),
+        unchanged: Vec::new(),
+        failed: None,
+        reason: None,
+        broken: Vec::new(),
+    };
+    for step in &steps {
+        let name = step.service.service.clone();
+        control.check()?;
+        let result = forwards(&equipment, &mut watch, step, image, &record.runs, patience);
+        match result {
+            Ok(true) => done.changed.push(name),
+            Ok(false) => done.unchanged.push(name),
+            Err(OperateError::Interrupted) => return Err(OperateError::Interrupted),
+            Err(error) => {
+                (control.tell)(&format!("{name} does not come up with {image}: {error}"));
+                done.failed = Some(name);
+                done.reason = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    // What is not known is no success: after an interrupt here the same command looks again, and the record stays for it.
+    let ended = match done.failed {
+        None => what_ended(&record.runs, (SETTLED, patience.container), control, || watch.look())?,
+        Some(_) => None,
+    };
+    if let Some(text) = ended {
+        (control.tell)(&text);
+        done.failed = steps.last().map(|step| step.service.service.clone());
+        done.reason = Some(text);
+    }
+    if done.failed.is_some() {
+        backwards(&equipment, &mut watch, &steps, record.runs, patience, &mut done)?;
+        done.changed.clear();
+        done.unchanged.clear();
+    }
+    if done.broken.is_empty() {
+        Record::remove(site)?;
+    }
+    Ok(done)
+}
+
+/// All services with their images of now, workers in the order of the locations, then the controller; and what there was before.
+fn steps<'a>(
+    equipment: &Equipment<'a>,
+    image: &str,
+    doing: Doing,
+) -> Result<(Vec<Step<'a>>, Record), OperateError> {
+    let mut found = Vec::new();
+    for (place, _) in equipment.places() {
+        let containers = equipment.engine(place).containers(&place.location.project)?;
+        for service in &place.location.services {
+            let now = containers.iter().find(|one| one.service == service.service).cloned();
+            let now = now.ok_or_else(|| Cause::Other {
+                machine: place.machine.name(),
+                what: format!("the upgrade of {}", service.service),
+                text: "it has no container; `tidemill up` first".to_owned(),
+            })?;
+            let old = Old {
+                location: place.location.name.clone(),
+                service: service.service.clone(),
+                image: now.image.clone(),
+                id: now.image_id.clone(),
+            };
+            found.push((place, service, now, old));
+        }
+    }
+    found.sort_by_key(|(_, service, ..)| service.role == ServiceRole::Controller);
+    let now = found.iter().map(|(.., old)| old.clone()).collect();
+    let record = Record::begin(Record::read(equipment.site)?, image, now, doing);
+    let steps = found.into_iter().map(|(place, service, now, old)| {
+        let old = record.old(&old.location, &old.service).cloned().unwrap_or(old);
+        Step { place, service, now, old }
+    });
+    Ok((steps.collect(), record))
+}
+
+/// Gives a service the image and waits until it does again what it did; whether it had another one. One that has the image is
+/// waited for as well: it may have got it a moment ago.
+fn forwards(
+    equipment: &Equipment<'_>,
+    watch: &mut Watch<'_>,
+    step: &Step<'_>,
+    image: &str,
+    doing: &Doing,
+    patience: Patience,
+) -> Result<bool, OperateError> {
+    let (place, name) = (step.place, &step.service.service);
+    let id = equipment.engine(place).image(image)?.map(|facts| facts.id).unwrap_or_default();
+    let target = Target { name: image, id: &id };
+    let had_it = target.is_of(&step.now);
+    if !had_it {
+        let from = if step.now.image == image { "the image of that name before" } else { &step.now.image };
+        (equipment.control.tell)(&format!("{}: {name} from {from} to {image}", place.location.name));
+    }
+    name_image(equipment, step, image)?;
+    if !had_it {
+        start(equipment, step)?;
+    }
+    comes_up(equipment, watch, step, target, Some(doing), patience)?;
+    Ok(!had_it)
+}
+
+/// Gives back what services had, the last one first.
+fn backwards(
+    equipment: &Equipment<'_>,
+    watch: &mut Watch<'_>,
+    steps: &[Step<'_>],
+    doing: Doing,
+    patience: Patience,
+    done: &mut Upgraded,
+) -> Result<(), OperateError> {
+    let control = equipment.control;
+    let mut doing = doing;
+    for step in steps.iter().rev() {
+        let name = step.service.service.clone();
+        // Asked anew: some have been changed since the steps were made.
+        let now = equipment.engine(step.place).container(&step.place.location.project, &name);
+        let has_old = matches!(&now, Ok(Some(now)) if now.image_id == step.old.id);
+        let result = match has_old {
+            // An interrupt may have come between the word and the deed.
+            true => name_image(equipment, step, &step.old.image),
+            false => {
+                let has_controller = !done.broken.contains(&equipment.site.deployment().controller.service);
+                go_back(equipment, watch, step, &mut doing, has_controller, patience)
+            }
+        };
+        match result {
+            Ok(()) => {}
+            Err(OperateError::Interrupted) => return Err(OperateError::Interrupted),
+            Err(error) => {
+                (control.tell)(&format!("{name} does not come up with {} either: {error}", step.old.image));
+                done.broken.push(name);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn go_back(
+    equipment: &Equipment<'_>,
+    watch: &mut Watch<'_>,
+    step: &Step<'_>,
+    doing: &mut Doing,
+    has_controller: bool,
+    patience: Patience,
+) -> Result<(), OperateError> {
+    let name = &step.service.service;
+    // Its name may be that of another image by now.
+    let named =
+        equipment.engine(step.place).image(&step.old.image)?.is_some_and(|facts| facts.id == step.old.id);
+    let image = if named { &step.old.image } else { &step.old.id };
+    (equipment.control.tell)(&format!("{}: {name} back to {image}", step.place.location.name));
+    name_image(equipment, step, image)?;
+    start(equipment, step)?;
+    let target = Target { name: image, id: &step.old.id };
+    if let Some(seen) = watch.look()? {
+        *doing = std::mem::take(doing).without_failed(&seen);
+    }
+    // Without the controller a worker has its old image, and nobody can say more.
+    comes_up(equipment, watch, step, target, has_controller.then_some(doing), patience)
+}
+
+/// Has Compose take an image for a service.
+fn name_image(equipment: &Equipment<'_>, step: &Step<'_>, image: &str) -> Result<(), OperateError> {
+    let (place, name) = (step.place, step.service.service.as_str());
+    let usual = equipment.site.image(place);
+    let mut own = images::read(place, &usual)?;
+    match image == usual {
+        true => own.remove(name),
+        false => own.insert(name.to_owned(), image.to_owned()),
+    };
+    images::write(place, &usual, &own)
+}
+
+/// Has the container of a service made anew, for the image that was named.
+fn start(equipment: &Equipment<'_>, step: &Step<'_>) -> Result<(), OperateError> {
+    let (place, name) = (step.place, step.service.service.as_str());
+    sending::folder(place, equipment.control)?;
+    equipment.compose(place, &["up", "--detach", "--no-deps", name])?;
+    // Whoever asks too early is told of the container that is about to end.
+    equipment.control.pause(SETTLED)
+}
+
+/// Waits until a service has an image, is healthy, and runs do again what they did; without `doing`, until its container runs.
+fn comes_up(
+    equipment: &Equipment<'_>,
+    watch: &mut Watch<'_>,
+    step: &Step<'_>,
+    target: Target<'_>,
+    doing: Option<&Doing>,
+    patience: Patience,
+) -> Result<(), OperateError> {
+    let (place, name) = (step.place, step.service.service.as_str());
+    let wanted = Wanted::of(place, name, "what it did before", patience.container);
+    let wanted = Wanted { is_healthy: doing.is_some(), ..wanted };
+    let worker = step.service.worker.as_deref();
+    let mut missing = None;
+    let found = wait(equipment, &wanted, |container| {
+        if !target.is_of(container) {
+            return Ok(false);
+        }
+        let Some(doing) = doing else { return Ok(true) };
+        let Some(seen) = watch.look()? else { return Ok(false) };
+        if worker.is_some_and(|worker| !seen.is_alive(worker)) {
+            return Ok(false);
+        }
+        match doing.again(worker, &seen) {
+            Again::Done => Ok(true),
+            Again::NotYet(text) => {
+                missing = Some(text);
+                Ok(false)
+            }
+            Again::Ended(text) => {
+                let (service, location) = (name.to_owned(), place.location.name.clone());
+                Err(Cause::RunFailed { service, location, text }.into())
+            }
+        }
+    });
+    match found {
+        Ok(_) => Ok(()),
+        Err(OperateError::Causes(mut causes)) => {
+            for cause in &mut causes {
+                if let (Cause::TooLate { what, .. }, Some(missing)) = (cause, &missing) {
+                    *what = format!("what it did before ({missing})");
+                }
+            }
+            Err(OperateError::Causes(causes))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// A run may fail a moment after all has come up: why the upgrade fails, when one has, or when nobody can say for so long that none has.
+///
+/// # Errors
+/// Somebody wants an end: then it is not known either.
+fn what_ended(
+    doing: &Doing,
+    (settled, patience): (Duration, Duration),
+    control: Control<'_>,
+    mut look: impl FnMut() -> Result<Option<Seen>, OperateError>,
+) -> Result<Option<String>, OperateError> {
+    control.pause(settled)?;
+    let until = clock::now() + patience;
+    loop {
+        match look() {
+            Ok(Some(seen)) => {
+                return Ok(match doing.again(None, &seen) {
+                    Again::Ended(text) => Some(text),
+                    Again::Done | Again::NotYet(_) => None,
+                });
+            }
+            Ok(None) => {}
+            Err(OperateError::Interrupted) => return Err(OperateError::Interrupted),
+            Err(error) => return Ok(Some(error.to_string())),
+        }
+        if clock::now() >= until {
+            let seconds = patience.as_secs();
+            return Ok(Some(format!(
+                "the controller has not answered for {seconds} s after all had come up"
+            )));
+        }
+        control.pause(LOOK)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::NOBODY;
+    use runs::tests::seen;
+
+    const AT_ONCE: (Duration, Duration) = (Duration::ZERO, Duration::ZERO);
+    const LONG: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(50));
+
+    #[test]
+    fn a_run_that_fails_at_the_end_and_a_controller_that_is_silent_are_no_success() {
+        let doing = Doing::of(&seen("running", &[]));
+        let told = |state: &str| what_ended(&doing, LONG, NOBODY, || Ok(Some(seen(state, &[])))).unwrap();
+        assert_eq!(told("running"), None);
+        assert_eq!(told("complete"), None);
+        assert!(told("failed").unwrap().contains("no model"));
+        let silent = what_ended(&doing, AT_ONCE, NOBODY, || Ok(None)).unwrap().unwrap();
+        assert!(silent.contains("has not answered"), "{silent}");
+        let refused = what_ended(&doing, LONG, NOBODY, || Err(OperateError::NotUp)).unwrap();
+        assert!(refused.is_some());
+        // One that answers again in time is heard.
+        let mut looks = 0;
+        let told = what_ended(&doing, LONG, NOBODY, || {
+            looks += 1;
+            Ok((looks > 2).then(|| seen("failed", &[])))
+        });
+        assert!(told.unwrap().unwrap().contains("no model"));
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    fn an_end_that_somebody_wants_is_no_success() {
+        let doing = Doing::of(&seen("running", &[]));
+        let unseen = || -> Result<Option<Seen>, OperateError> { unreachable!("nobody looks any more") };
+        let control = Control { tell: &|_| (), is_interrupted: &|| true };
+        let error = what_ended(&doing, LONG, control, unseen).unwrap_err();
+        assert!(matches!(error, OperateError::Interrupted));
+        let error = what_ended(&doing, LONG, NOBODY, || Err(OperateError::Interrupted)).unwrap_err();
+        assert!(matches!(error, OperateError::Interrupted));
+    }
+}

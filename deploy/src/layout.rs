@@ -1,0 +1,307 @@
+//! Which container is where: what all targets write down in their own form.
+mod controller;
+mod document;
+mod elastic;
+mod fitting;
+mod ports;
+
+use crate::WORKER_METRICS_PORT;
+use crate::error::DeployError;
+use crate::names::{Names, of_worker, plain};
+use crate::request::{NetworkMode, Request, Target};
+pub(crate) use elastic::{Elastic, wanted as elastic_wanted};
+pub(crate) use ports::Ports;
+use std::collections::BTreeMap;
+use tidemill_spec::infrastructure::{Architecture, Infrastructure};
+use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
+use tidemill_spec::units::{Bytes, HourlyPrice};
+use tidemill_spec::value::{Node, Value};
+use tidemill_spec::workflow::Workflow;
+
+/// Folders beside those of locations.
+const RESERVED: &[&str] = &["monitoring", "kubernetes", "secrets"];
+
+/// Name of the container that moves limits between workers.
+pub(crate) const ELASTIC: &str = "elastic";
+
+/// Name of the controller's container, and in networks of engines and clusters its address.
+pub(crate) const SERVICE: &str = "controller";
+
+/// All of a deployment.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// Name of the workflow, as it is.
+    pub(crate) workflow: String,
+    /// Tells it from other deployments, where it has names of its own in an engine.
+    pub(crate) id: Option<String>,
+    /// Name of everything that belongs to it.
+    pub(crate) project: String,
+    pub(crate) image: String,
+    pub(crate) network: NetworkMode,
+    pub(crate) ports: Ports,
+    /// In the order of the tiers.
+    pub(crate) sites: Vec<Site>,
+    /// Index of the controller's site.
+    pub(crate) controller: usize,
+    /// Name or address by which workers dial the controller.
+    pub(crate) address: String,
+}
+
+/// A location.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// Its name and that of its folder, unique.
+    pub(crate) name: String,
+    pub(crate) tier: String,
+    /// As in the infrastructure.
+    pub(crate) location: Option<String>,
+    /// `ssh://USER@HOST`.
+    pub(crate) host: Option<String>,
+    /// Name or address by which the others reach it.
+    pub(crate) reached_at: Option<String>,
+    pub(crate) only_dials: bool,
+    pub(crate) architecture: Option<Architecture>,
+    pub(crate) workers: Vec<Unit>,
+    /// The container that moves limits between the workers of its machine; none: there is none, or it is at another location.
+    pub(crate) elastic: Option<Elastic>,
+}
+
+/// A worker.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    /// Name in the cluster: that of the plan where it can be one.
+    pub(crate) name: String,
+    /// Name in those of containers and files: small letters, digits, dashes.
+    pub(crate) short: String,
+    pub(crate) worker_type: String,
+    pub(crate) price: Option<HourlyPrice>,
+    /// Processors of its machine; none: not known.
+    pub(crate) processors: Option<f64>,
+    /// Memory of its machine; none: not known.
+    pub(crate) memory: Option<Bytes>,
+    /// Accelerators of its machine.
+    pub(crate) accelerators: u32,
+    pub(crate) metrics_port: u16,
+    /// Absolute paths that its sources read.
+    pub(crate) reads: Vec<String>,
+    /// Whether it has a sink.
+    pub(crate) writes: bool,
+    /// Whose limits follow the load have a label with this value.
+    pub(crate) elastic: Option<String>,
+}
+
+impl Unit {
+    /// Name of its container.
+    pub(crate) fn service(&self) -> String {
+        crate::deployment::Deployment::service_of(&self.short)
+    }
+
+    /// Name of the secret that it joins with.
+    pub(crate) fn join(&self) -> String {
+        format!("join-{}", self.short)
+    }
+
+    /// What `tidemill worker` is told of the machine.
+    pub(crate) fn facts(&self, site: &Site) -> Vec<String> {
+        let mut facts = vec!["--name".to_owned(), self.name.clone(), "--tier".into(), site.tier.clone()];
+        let mut add = |option: &str, value: String| facts.extend([option.to_owned(), value]);
+        if let Some(location) = &site.location {
+            add("--location", location.clone());
+        }
+        add("--type", self.worker_type.clone());
+        if let Some(price) = self.price {
+            add("--price", price.to_string());
+        }
+        if site.only_dials {
+            facts.push("--only-dials".into());
+        }
+        facts
+    }
+}
+
+impl Layout {
+    pub(crate) fn of(request: &Request<'_>) -> Result<Self, DeployError> {
+        let infrastructure = request.infrastructure.map(|(infrastructure, _)| infrastructure);
+        if let Some(infrastructure) = infrastructure {
+            fitting::check(request.plan, infrastructure)?;
+        }
+        let network = match (request.target, request.network) {
+            // Pods have a network of their own, in which each has its address.
+            (Target::Kubernetes, _) => NetworkMode::Bridge,
+            (_, Some(network)) => network,
+            (Target::Systemd, None) => NetworkMode::Host,
+            (Target::Compose, None) => {
+                let is_far = infrastructure.is_some_and(|infrastructure| !infrastructure.hosts.is_empty());
+                if is_far { NetworkMode::Host } else { NetworkMode::Bridge }
+            }
+        };
+        let mut sites = sites(request, infrastructure);
+        let controller = controller::choose(request, infrastructure, &mut sites)?;
+        name_sites(&mut sites);
+        let address = controller::address(request.target, network, &sites, controller)?;
+        let ports = Ports::number(request.first_port, network, &mut sites)?;
+        if network == NetworkMode::Bridge {
+            // In it all reach each other.
+            sites.iter_mut().for_each(|site| site.only_dials = false);
+        }
+        let workflow = request.plan.plan.workflow.name.clone();
+        // Engines of machines are shared by deployments; a namespace and a machine's own services are not.
+        let id = request.id.clone().filter(|_| request.target == Target::Compose);
+        let end = id.as_ref().map_or_else(String::new, |id| format!("-{id}"));
+        let project = format!("tidemill-{}{end}", plain(&workflow));
+        if request.target == Target::Compose {
+            elastic::assign(request.workflow, network == NetworkMode::Bridge, &project, &mut sites);
+        }
+        Ok(Self {
+            project,
+            id,
+            workflow,
+            image: request.image.clone(),
+            network,
+            ports,
+            sites,
+            controller,
+            address,
+        })
+    }
+
+    /// The controller's location.
+    pub(crate) fn controller_site(&self) -> &Site {
+        &self.sites[self.controller]
+    }
+
+    /// All workers with their sites.
+    pub(crate) fn units(&self) -> impl Iterator<Item = (&Site, &Unit)> {
+        self.sites.iter().flat_map(|site| site.workers.iter().map(move |unit| (site, unit)))
+    }
+
+    /// Where a worker serves metrics, for who is allowed to ask.
+    pub(crate) fn metrics_target(&self, site: &Site, unit: &Unit) -> String {
+        let machine = match self.network {
+            NetworkMode::Bridge => unit.service(),
+            NetworkMode::Host => site.reached_at.clone().unwrap_or_else(|| site.name.clone()),
+        };
+        let machine = if machine.contains(':') { format!("[{machine}]") } else { machine };
+        format!("{machine}:{}", unit.metrics_port)
+    }
+}
+
+impl Site {
+    fn new(tier: &str, location: Option<&str>, infrastructure: Option<&Infrastructure>) -> Self {
+        let host = infrastructure.and_then(|infrastructure| infrastructure.host(tier, location));
+        Self {
+            name: String::new(),
+            tier: tier.to_owned(),
+            location: location.map(str::to_owned),
+            host: host.and_then(|host| host.host.as_ref()).map(|host| host.value.clone()),
+            reached_at: host.and_then(|host| host.reached_at()).map(str::to_owned),
+            only_dials: host.is_some_and(|host| host.only_dials),
+            architecture: host.and_then(|host| host.architecture),
+            workers: Vec::new(),
+            elastic: None,
+        }
+    }
+}
+
+/// The locations of the plan's workers, in the order of the tiers, then of the plan.
+fn sites(request: &Request<'_>, infrastructure: Option<&Infrastructure>) -> Vec<Site> {
+    let plan = &request.plan.plan;
+    let mut sites: Vec<Site> = Vec::new();
+    let (mut names, mut shorts) = (Names::default(), Names::default());
+    for worker in &plan.workers {
+        let location = worker.location.as_deref();
+        let is_it = |site: &Site| site.tier == worker.tier && site.location.as_deref() == location;
+        let index = sites.iter().position(is_it).unwrap_or_else(|| {
+            sites.push(Site::new(&worker.tier, location, infrastructure));
+            sites.len() - 1
+        });
+        let name = names.take(of_worker(&worker.id));
+        let short = shorts.take(plain(&name));
+        let unit = unit(request, infrastructure, worker, name, short);
+        sites[index].workers.push(unit);
+    }
+    if let Some(infrastructure) = infrastructure {
+        let place = |site: &Site| {
+            let tier = infrastructure.tiers.iter().position(|tier| tier.id.value == site.tier);
+            let location = tier.and_then(|tier| {
+                let locations = &infrastructure.tiers[tier].locations;
+                locations.iter().position(|known| Some(&known.value) == site.location.as_ref())
+            });
+            (tier, location)
+        };
+        sites.sort_by_key(place);
+    }
+    sites
+}
+
+fn unit(
+    request: &Request<'_>,
+    infrastructure: Option<&Infrastructure>,
+    worker: &PlanWorker,
+    name: String,
+    short: String,
+) -> Unit {
+    let plan = &request.plan.plan;
+    let is_device = worker.worker_type == SOURCE_DEVICE;
+    let machine = infrastructure.and_then(|infrastructure| fitting::machine(worker, infrastructure));
+    let has = |operator: &str| {
+        plan.stages.iter().any(|stage| stage.worker == worker.id && stage.operator == operator)
+    };
+    let reads = request.workflow.map(|workflow| paths(workflow, has)).unwrap_or_default();
+    let writes = match request.workflow {
+        Some(workflow) => workflow.sinks.iter().any(|sink| has(sink.id.as_str())),
+        // What leads nowhere is a sink.
+        None => plan
+            .stages
+            .iter()
+            .any(|stage| stage.worker == worker.id && !plan.edges.iter().any(|edge| edge.from == stage.id)),
+    };
+    Unit {
+        name,
+        short,
+        worker_type: worker.worker_type.clone(),
+        price: worker.price.or_else(|| machine.map(|machine| machine.price.value)).filter(|_| !is_device),
+        processors: machine.and_then(|machine| machine.vcpu.as_ref()).map(|vcpu| vcpu.value),
+        memory: machine.and_then(|machine| machine.memory.as_ref()).map(|memory| memory.value),
+        accelerators: machine.map_or(0, |machine| machine.accelerators.iter().map(|of| of.count.value).sum()),
+        metrics_port: WORKER_METRICS_PORT,
+        reads,
+        writes,
+        elastic: None,
+    }
+}
+
+/// Absolute paths in the options of the sources that a worker has.
+fn paths(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Vec<String> {
+    let sources = workflow.sources.iter().filter(|source| has(source.id.as_str()));
+    let mut found: Vec<String> = sources.flat_map(|source| texts(&source.options)).collect();
+    found.retain(|path| path.len() > 1 && path.starts_with('/') && !path.starts_with("/dev/"));
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// All texts in options.
+pub(crate) fn texts(value: &Value) -> Vec<String> {
+    match &value.node {
+        Node::Text(text) => vec![text.value.clone()],
+        Node::List(items) => items.iter().flat_map(texts).collect(),
+        Node::Map(entries) => entries.iter().flat_map(|entry| texts(&entry.value)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// By the location where that is clear, else with the tier before it.
+fn name_sites(sites: &mut [Site]) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let own = |site: &Site| plain(site.location.as_deref().unwrap_or(&site.tier));
+    for site in sites.iter() {
+        *counts.entry(own(site)).or_default() += 1;
+    }
+    let mut names = Names::without(RESERVED);
+    for site in sites {
+        let name = own(site);
+        let is_clear = counts[&name] == 1 || site.location.is_none();
+        site.name = names.take(if is_clear { name } else { plain(&format!("{}-{name}", site.tier)) });
+    }
+}

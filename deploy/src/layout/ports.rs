@@ -1,0 +1,51 @@
+//! Which ports a deployment has.
+use super::Site;
+use crate::error::DeployError;
+use crate::request::NetworkMode;
+use crate::{CONTROLLER_METRICS_PORT, HOSTS_PORT, PORT, WORKER_METRICS_PORT};
+
+/// Ports that the controller listens at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ports {
+    /// For people and workers.
+    pub(crate) people: u16,
+    /// For the processes of runs.
+    pub(crate) processes: u16,
+    /// For metrics, to its own machine.
+    pub(crate) metrics: u16,
+    /// That of the machine which leads to the one for people, where the network is a bridge.
+    pub(crate) published: u16,
+}
+
+impl Ports {
+    /// Gives each worker a port too. Those on the machines' own networks differ from each other also where locations share a machine, and
+    /// from those of a deployment with another first port as long as that is far enough from this one.
+    pub(super) fn number(
+        first: Option<u16>,
+        network: NetworkMode,
+        sites: &mut [Site],
+    ) -> Result<Self, DeployError> {
+        let units = || sites.iter().map(|site| site.workers.len()).sum::<usize>();
+        let ports = match (network, first) {
+            (NetworkMode::Bridge, first) => Self { published: first.unwrap_or(PORT), ..Self::usual() },
+            (NetworkMode::Host, None) => Self::usual(),
+            (NetworkMode::Host, Some(first)) => {
+                let wanted = 3 + units();
+                if usize::from(first) + wanted - 1 > usize::from(u16::MAX) {
+                    return Err(DeployError::TooFewPorts { first, wanted });
+                }
+                Self { people: first, processes: first + 1, metrics: first + 2, published: first }
+            }
+        };
+        let mut next = ports.metrics;
+        for unit in sites.iter_mut().flat_map(|site| &mut site.workers) {
+            next = next.saturating_add(1);
+            unit.metrics_port = if network == NetworkMode::Host { next } else { WORKER_METRICS_PORT };
+        }
+        Ok(ports)
+    }
+
+    fn usual() -> Self {
+        Self { people: PORT, processes: HOSTS_PORT, metrics: CONTROLLER_METRICS_PORT, published: PORT }
+    }
+}

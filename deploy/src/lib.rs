@@ -1,0 +1,132 @@
+//! From a plan to the files that deploy it.
+//!
+//! One pure function: the same plan, infrastructure and choices give the same files, to the byte. It reads no clock, asks no engine and makes
+//! no secrets; what has to be secret is named, and put there by whoever starts the deployment.
+//!
+//! ```
+//! use tidemill_deploy::{Request, deploy};
+//! use tidemill_spec::plan::PlanFile;
+//! let text = "
+//! version: 1
+//! workflow: {name: copy}
+//! workers: [{id: local, tier: edge, worker_type: small}]
+//! stages:
+//!   - {id: rows, operator: rows, worker: local}
+//!   - {id: lines, operator: lines, worker: local}
+//! classes: [{id: 0, share: 1, route: {rows: rows, lines: lines}}]
+//! edges: [{from: rows, to: lines}]
+//! ";
+//! let plan = PlanFile::parse(text, "plan.yaml")?;
+//! let files = deploy(&Request::new(&plan, text))?;
+//! assert!(files.get("edge/compose.yaml").is_some_and(|compose| compose.contains("worker-local")));
+//! assert_eq!(files, deploy(&Request::new(&plan, text))?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
+mod compose;
+pub mod deployment;
+mod error;
+mod files;
+mod kubernetes;
+mod layout;
+mod manual;
+mod monitoring;
+mod names;
+mod request;
+pub mod shell;
+mod systemd;
+
+pub use error::DeployError;
+pub use files::Files;
+pub use request::{NetworkMode, Request, Target};
+
+use layout::Layout;
+use tidemill_spec::workflow::{Sink, Workflow};
+
+/// Folder of a controller and of a worker in containers; images have it, and it belongs to [`USER`].
+pub const STATE_FOLDER: &str = "/var/lib/tidemill";
+/// Folder in containers for what sinks write by absolute paths; images have it, and it belongs to [`USER`].
+pub const RESULTS_FOLDER: &str = "/results";
+/// User and group of all containers.
+pub const USER: u32 = 65_532;
+/// Port of the controller for people and workers.
+pub const PORT: u16 = 7420;
+/// Port of the controller for the processes of runs.
+pub const HOSTS_PORT: u16 = 7421;
+/// Port at which the controller serves metrics to its own machine.
+pub const CONTROLLER_METRICS_PORT: u16 = 9464;
+/// Port at which the first worker serves metrics.
+pub const WORKER_METRICS_PORT: u16 = 9465;
+/// The file that keeps secrets out of repositories.
+pub const IGNORED_FILE: &str = ".gitignore";
+/// What it says: files that are secret, or of one machine alone.
+pub const IGNORED: &str = "admin.token
+token
+join
+join-*
+.env
+compose.images.yaml
+upgrade.json
+";
+/// Longest time that a controller or a worker takes to end.
+const GRACE_SECONDS: u32 = 30;
+/// Most processes and threads of a container.
+const MOST_PROCESSES: u32 = 2048;
+
+/// Sinks that write where a deployed worker cannot, with the path: everything but its own folder and [`RESULTS_FOLDER`] is read-only.
+pub fn unwritable(workflow: &Workflow) -> Vec<(String, String)> {
+    let is_out = |path: &str| {
+        let path = std::path::Path::new(path);
+        path.is_absolute()
+            && !path.starts_with(RESULTS_FOLDER)
+            && !path.starts_with(STATE_FOLDER)
+            && !path.starts_with("/tmp")
+    };
+    let of = |sink: &Sink| {
+        let path = sink.options.get("path")?.as_str()?.to_owned();
+        is_out(&path).then(|| (sink.id.as_str().to_owned(), path))
+    };
+    workflow.sinks.iter().filter_map(of).collect()
+}
+
+/// What becomes of `resources: {mode: elastic}` where no container moves limits between workers; none: nothing is to be said.
+pub fn elastic_elsewhere(workflow: &Workflow, target: Target) -> Option<String> {
+    layout::elastic_wanted(Some(workflow))?;
+    let text = match target {
+        Target::Compose => return None,
+        Target::Kubernetes => {
+            "`resources: {mode: elastic}` does nothing in pods: each keeps the limits of its machine in the infrastructure; clusters have vertical \
+             autoscalers for it"
+        }
+        Target::Systemd => {
+            "`resources: {mode: elastic}` moves limits between the processes of the run within each worker, whose unit has its control group for \
+             that; no limits are moved between workers of one machine"
+        }
+    };
+    Some(text.to_owned())
+}
+
+/// All files of a deployment.
+///
+/// # Errors
+/// The plan does not fit the infrastructure, or the controller has no place that the others reach.
+pub fn deploy(request: &Request<'_>) -> Result<Files, DeployError> {
+    let layout = Layout::of(request)?;
+    let mut files = Files::default();
+    match request.target {
+        Target::Compose => compose::write(&layout, &mut files)?,
+        Target::Kubernetes => kubernetes::write(&layout, &mut files)?,
+        Target::Systemd => systemd::write(&layout, &mut files),
+    }
+    monitoring::write(&layout, request.target, &mut files)?;
+    if request.target == Target::Compose {
+        files.add(deployment::FILE_NAME, layout.document(request).to_json()?);
+    }
+    files.add(IGNORED_FILE, IGNORED);
+    files.add(request::PLAN, request.plan_text);
+    if let Some((_, text)) = request.infrastructure {
+        files.add(request::INFRASTRUCTURE, text);
+    }
+    files.add("README.md", manual::text(&layout, request));
+    Ok(files)
+}

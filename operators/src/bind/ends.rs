@@ -1,0 +1,96 @@
+//! Sources and sinks of a workflow.
+use super::{port, rest, truth};
+use crate::api::{BoundSink, BoundSource, OperatorError, SourceInput};
+use crate::kind::{EndContext, Step};
+use crate::registry::{Registry, Role};
+use crate::sources::repeat::repeated;
+use std::sync::Arc;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
+use tidemill_spec::span::Located;
+use tidemill_spec::types::{ColumnType, StreamType};
+use tidemill_spec::workflow::{Sink, Source, Workflow};
+
+/// What to say of a kind that there is not.
+pub(super) fn unknown_kind<'a>(
+    what: &str,
+    kind: &Located<String>,
+    registry: &'a Registry,
+    role: Role,
+) -> Diagnostics {
+    let kinds: Vec<&'a str> = registry.kinds().iter().filter(|k| k.role == role).map(|k| k.kind).collect();
+    Diagnostic::error("E0604", format!("there is no {what} kind `{kind}`"))
+        .at(kind.span.clone())
+        .with_help(suggestion(kind, kinds, &format!("{what} kinds")))
+        .into()
+}
+
+/// Binds a source, with what all sources have in common.
+pub(super) fn bind_source(
+    source: &Source,
+    registry: &Registry,
+    workflow: &Workflow,
+    step: Step,
+) -> Result<BoundSource, Diagnostics> {
+    let Some(kind) = registry.source(&source.kind) else {
+        return Err(unknown_kind("source", &source.kind, registry, Role::Source));
+    };
+    let context = EndContext { id: &source.id, base: &workflow.directory.0, step };
+    let mut bound = rest::bind(&source.options, |options| kind.bind(&context, options))?;
+    if let Some(key) = &source.key {
+        check_key(&source.id, key, &bound.output)?;
+        bound.key = Some(key.value.clone());
+    }
+    bound.rate_per_second = source.rate.as_ref().map(|rate| rate.0);
+    bound.journal.clone_from(&source.journal);
+    if step == Step::Check {
+        let text = format!("source `{}` was checked, and not opened here", source.id);
+        bound.make = Arc::new(move || Err(OperatorError::new(text.clone())));
+        bound.input = None;
+    }
+    if source.repeat {
+        bound.make = repeated(Arc::clone(&bound.make));
+        bound.input = bound.input.map(SourceInput::repeated);
+        bound.has_event_times = false; // they begin again with each lap
+    }
+    Ok(bound)
+}
+
+fn check_key(source: &str, key: &Located<String>, output: &StreamType) -> Result<(), Diagnostic> {
+    let names = output.columns.iter().map(|c| c.name.as_str());
+    match output.column(key).map(|c| &c.column_type) {
+        Some(ColumnType::Text | ColumnType::Int64 | ColumnType::Bool) => Ok(()),
+        Some(other) => Err(Diagnostic::error(
+            "E0601",
+            format!("the key `{key}` of `{source}` is {other}, expected text, int64 or bool"),
+        )
+        .at(key.span.clone())
+        .with_help("leave `key` out, then the records are spread by their number")),
+        None => Err(Diagnostic::error("E0605", format!("source `{source}` has no column `{key}`"))
+            .at(key.span.clone())
+            .with_help(suggestion(key, names, "columns of the source"))),
+    }
+}
+
+/// Binds a sink; its ground truth may be read at another step than what else it reads.
+pub(super) fn bind_sink(
+    sink: &Sink,
+    registry: &Registry,
+    workflow: &Workflow,
+    stream: StreamType,
+    (step, step_of_truth): (Step, Step),
+) -> Result<BoundSink, Diagnostics> {
+    let Some(kind) = registry.sink(&sink.kind) else {
+        return Err(unknown_kind("sink", &sink.kind, registry, Role::Sink));
+    };
+    let context = EndContext { id: &sink.id, base: &workflow.directory.0, step };
+    let port = port(&sink.input, stream);
+    if !kind.accepts_revisions() {
+        port.only_adds(&sink.id, &sink.kind)?;
+    }
+    let mut bound = rest::bind(&sink.options, |options| kind.bind(&context, &port, options))?;
+    if let Some(truth) = &sink.ground_truth {
+        let context = EndContext { step: step_of_truth, ..context };
+        bound.ground_truth = Some(truth::bind(&context, sink, truth, workflow, &port)?);
+    }
+    Ok(bound)
+}

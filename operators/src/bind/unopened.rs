@@ -1,0 +1,134 @@
+//! What a check does not know, because only opening shows it.
+use super::Choice;
+use crate::api::BoundSource;
+use crate::kind::{OperatorKind, Step};
+use crate::registry::Registry;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use tidemill_spec::manifest::Manifest;
+use tidemill_spec::span::{Located, Span};
+use tidemill_spec::workflow::{Input, Operator, Sink, Source, Workflow};
+
+/// Something that only opening shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unopened {
+    /// The source, operator or sink that it is of.
+    pub id: String,
+    /// What is not known, and where it is judged.
+    pub text: String,
+    /// Whether the types behind it are not known either, so that what stands there was not judged.
+    pub hides_types: bool,
+    /// Where the workflow names what was not looked at.
+    #[serde(skip)]
+    pub place: Span,
+}
+
+/// Gathers it.
+pub(super) struct Findings<'a> {
+    workflow: &'a Workflow,
+    registry: &'a Registry,
+    all: Vec<Unopened>,
+    /// Parts of whose output nothing is known.
+    hidden: BTreeSet<String>,
+}
+
+impl<'a> Findings<'a> {
+    pub(super) fn new(workflow: &'a Workflow, registry: &'a Registry) -> Self {
+        Self { workflow, registry, all: Vec::new(), hidden: BTreeSet::new() }
+    }
+
+    pub(super) fn into_all(self) -> Vec<Unopened> {
+        self.all
+    }
+
+    fn add(&mut self, id: &str, place: &Span, hides_types: bool, text: String) {
+        self.all.push(Unopened { id: id.to_owned(), text, hides_types, place: place.clone() });
+    }
+
+    /// A source was only checked.
+    pub(super) fn source(&mut self, source: &Source, bound: &BoundSource) {
+        // Nobody looks into a stream before it is read.
+        let Some(path) = source.options.get("path").filter(|_| bound.stream.is_none()) else { return };
+        let shown = self.registry.source(&source.kind).map_or("is there", |kind| kind.shown_by_opening());
+        let text = format!(
+            "source `{}`: `{}` was not looked at; whether it {shown} is judged on the machine that reads it",
+            source.id,
+            path.as_str().unwrap_or_default()
+        );
+        self.add(&source.id, &path.span, false, text);
+    }
+
+    /// Leaves out the variants whose manifests are not here; false: none is left, and nothing is known of what the operator sends.
+    pub(super) fn manifests(&mut self, operator: &mut Operator, choice: &mut Choice) -> bool {
+        if !self.registry.operator(&operator.kind).is_some_and(OperatorKind::runs_models) {
+            return true;
+        }
+        let variants = std::mem::take(&mut operator.variants);
+        let is_here = |written: &Located<String>| self.workflow.resolve(&written.value).is_file();
+        let (here, missing): (Vec<_>, Vec<_>) = variants.iter().cloned().partition(is_here);
+        let is_known = |choice: &str| {
+            here.iter().any(|written| written.value == choice)
+                || here.iter().any(|written| {
+                    Manifest::load(self.workflow.resolve(&written.value))
+                        .is_ok_and(|manifest| manifest.id == *choice)
+                })
+        };
+        if !missing.is_empty() && choice.variant.as_deref().is_some_and(|choice| !is_known(choice)) {
+            *choice = Choice::default();
+        }
+        let hides_types = here.is_empty();
+        for written in missing {
+            let what = match hides_types {
+                true => "what it sends is not known",
+                false => "whether it sends the same as the others is judged where a stage runs it",
+            };
+            let text = format!("operator `{}`: the manifest `{written}` is not here; {what}", operator.id);
+            self.add(&operator.id, &written.span, hides_types, text);
+        }
+        for written in &here {
+            let text = format!(
+                "operator `{}`: the model of `{written}` was not looked at; whether it is there and is what the manifest says is \
+                 judged on the machine that runs it",
+                operator.id
+            );
+            self.add(&operator.id, &written.span, false, text);
+        }
+        if hides_types {
+            self.hidden.insert(operator.id.value.clone());
+            operator.variants = variants;
+        } else {
+            operator.variants = here;
+        }
+        !hides_types
+    }
+
+    /// Something receives from parts of which one has no known type.
+    pub(super) fn behind<'b>(&mut self, id: &Located<String>, inputs: impl IntoIterator<Item = &'b Input>) {
+        let from = inputs.into_iter().find(|input| self.hidden.contains(&input.from.value));
+        // Others are behind an error, which is told.
+        let Some(from) = from else { return };
+        let text = format!("`{id}` was not judged: what `{}` sends is not known", from.from);
+        self.add(id, &from.from.span, true, text);
+        self.hidden.insert(id.value.clone());
+    }
+
+    /// A sink was bound at these steps, its ground truth at the second.
+    pub(super) fn sink(&mut self, sink: &Sink, (step, step_of_truth): (Step, Step)) {
+        if let (Step::Check, Some(over)) = (step, sink.options.get("over")) {
+            let text = format!(
+                "sink `{}`: `{}` was not looked at; whether there are videos is judged on the machine that writes",
+                sink.id,
+                over.as_str().unwrap_or_default()
+            );
+            self.add(&sink.id, &over.span, false, text);
+        }
+        if let (Step::Check, Some(truth)) = (step_of_truth, &sink.ground_truth) {
+            let text = format!(
+                "ground truth of `{}`: `{}` was not looked at; whether it is there and has the columns that it is compared by is \
+                 judged on the machine that has the sink",
+                sink.id, truth.path
+            );
+            self.add(&sink.id, &truth.path.span, false, text);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Lines that come over connections, as one stream of whole lines: what a journal can keep and a reader of lines can read.
+//!
+//! A thread takes the connections, another one for each reads it; whole lines go into a pipe whose other end is read. A pipe that is
+//! full holds them up, and so whoever sends. Half a line of a connection that breaks is left out.
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+use std::fs::File;
+use std::io::{self, ErrorKind, PipeWriter, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Connections that are read at the same time; more wait until one of them ends.
+const MOST: usize = 64;
+/// Bytes read at once.
+const CHUNK: usize = 64 << 10;
+/// How long an address is waited for that a process before may still have.
+const TAKEN: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a connection may take to be made.
+const DIALLING: Duration = Duration::from_secs(5);
+/// Pauses between two tries to connect, the first and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// A connection that is silent for so long is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Who makes the connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Others, to this address.
+    Listen(String),
+    /// This side, to this address, again and again.
+    Connect(String),
+}
+
+/// Where lines come from.
+#[derive(Debug, Clone)]
+pub(super) struct Connections {
+    pub(super) side: Side,
+    /// Bytes of a line; of a longer one only so much comes that whoever reads it sees that.
+    pub(super) limit: usize,
+    /// The lines end with so many connections; none: never.
+    pub(super) count: Option<u64>,
+}
+
+impl Connections {
+    pub(super) fn in_words(&self) -> String {
+        match &self.side {
+            Side::Listen(address) => format!("connections to `{address}`"),
+            Side::Connect(address) => format!("a connection to `{address}`"),
+        }
+    }
+
+    /// Begins to take lines; where they can be read.
+    pub(super) fn open(&self) -> io::Result<File> {
+        let (reader, writer) = io::pipe()?;
+        let lines = Arc::new(Lines {
+            pipe: Mutex::new(writer),
+            limit: self.limit,
+            open: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        let count = self.count.unwrap_or(u64::MAX);
+        match &self.side {
+            Side::Listen(address) => {
+                let listener = listen(address)?;
+                let address = address.clone();
+                spawn("tm-tcp-listen", move || lines.listen(&listener, &address, count))?;
+            }
+            Side::Connect(address) => {
+                let address = address.clone();
+                spawn("tm-tcp", move || lines.connect(&address, count))?;
+            }
+        }
+        Ok(File::from(OwnedFd::from(reader)))
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
+
+/// Listens; a process before that has the address is given time to end.
+fn listen(address: &str) -> io::Result<TcpListener> {
+    for _ in 0..TAKEN.as_millis() / LOOK.as_millis() {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => std::thread::sleep(LOOK),
+            other => return other,
+        }
+    }
+    TcpListener::bind(address)
+}
+
+/// Takes lines of all connections.
+struct Lines {
+    pipe: Mutex<PipeWriter>,
+    limit: usize,
+    /// Connections that are read now.
+    open: Mutex<usize>,
+    ended: Condvar,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lines {
+    /// Whether nobody reads them any more.
+    fn are_unread(&self) -> bool {
+        // The end of a pipe that is written shows an error, whatever is asked for, when the other end is gone.
+        let pipe = lock(&self.pipe);
+        let mut looked = [PollFd::new(&*pipe, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut looked, Some(&now)).is_ok() && looked[0].revents().intersects(PollFlags::ERR)
+    }
+
+    /// Takes so many connections.
+    fn listen(self: &Arc<Self>, listener: &TcpListener, address: &str, count: u64) {
+        let mut taken = 0;
+        while taken < count {
+            {
+                let open = lock(&self.open);
+                drop(self.ended.wait_while(open, |open| *open >= MOST));
+            }
+            match self.accept(listener) {
+                Ok(Some((stream, peer))) => {
+                    taken += 1;
+                    *lock(&self.open) += 1;
+                    let lines = Arc::clone(self);
+                    let read = move || {
+                        tell_end(&peer.to_string(), lines.take(&stream));
+                        *lock(&lines.open) -= 1;
+                        lines.ended.notify_one();
+                    };
+                    if let Err(error) = spawn("tm-tcp", read) {
+                        *lock(&self.open) -= 1;
+                        tracing::warn!("a connection of {peer} is refused: no thread for it: {error}");
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!("no connection can be taken at {address}: {error}");
+                    std::thread::sleep(PAUSES[1]);
+                }
+            }
+        }
+    }
+
+    /// The next connection; none: nobody reads the lines any more.
+    fn accept(&self, listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+        let pause = Timespec { tv_sec: 1, tv_nsec: 0 };
+        loop {
+            match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&pause)) {
+                Ok(0) if self.are_unread() => return Ok(None),
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return listener.accept().map(Some),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Connects, so many times with success.
+    fn connect(self: &Arc<Self>, address: &str, count: u64) {
+        let (mut taken, mut pause, mut is_told) = (0, PAUSES[0], false);
+        while taken < count && !self.are_unread() {
+            match dial(address) {
+                Ok(stream) => {
+                    tracing::info!("connected to {address}");
+                    (taken, pause, is_told) = (taken + 1, PAUSES[0], false);
+                    tell_end(address, self.take(&stream));
+                }
+                Err(error) if !is_told => {
+                    tracing::warn!("{address} cannot be reached, and is tried again: {error}");
+                    is_told = true;
+                }
+                Err(_) => {}
+            }
+            if taken < count {
+                std::thread::sleep(pause.mul_f64(between_half_and_one(taken)));
+                pause = (2 * pause).min(PAUSES[1]);
+            }
+        }
+    }
+
+    /// Takes the lines of a connection to its end.
+    fn take(&self, stream: &TcpStream) -> io::Result<()> {
+        // Who is gone without a word would hold a place for ever.
+        let kept = sockopt::set_socket_keepalive(stream, true)
+            .and_then(|()| sockopt::set_tcp_keepidle(stream, SILENCE))
+            .and_then(|()| sockopt::set_tcp_keepintvl(stream, SILENCE / 3));
+        if let Err(error) = kept {
+            tracing::debug!("a connection that is silent is not asked whether it is there: {error}");
+        }
+        self.take_all(stream)
+    }
+
+    fn take_all(&self, mut from: impl Read) -> io::Result<()> {
+        let (mut buffer, mut filled, mut is_skipping) = (vec![0; CHUNK], 0, false);
+        loop {
+            if filled == buffer.len() {
+                buffer.resize(filled + CHUNK, 0);
+            }
+            let read = match from.read(&mut buffer[filled..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                other => other?,
+            };
+            if read == 0 {
+                // The end of a connection ends a line too.
+                return match filled > 0 && !is_skipping {
+                    true => self.write(&[&buffer[..filled], b"\n"].concat()),
+                    false => Ok(()),
+                };
+            }
+            let new = memchr::memchr(b'\n', &buffer[filled..filled + read]);
+            filled += read;
+            if is_skipping {
+                let Some(end) = new else {
+                    filled = 0;
+                    continue;
+                };
+                // All before it was left out already.
+                buffer.copy_within(end + 1..filled, 0);
+                (filled, is_skipping) = (filled - end - 1, false);
+            }
+            if let Some(last) = memchr::memrchr(b'\n', &buffer[..filled]) {
+                self.write(&buffer[..=last])?;
+                buffer.copy_within(last + 1..filled, 0);
+                filled -= last + 1;
+            }
+            if filled > self.limit {
+                self.write(&[&buffer[..=self.limit], b"\n"].concat())?;
+                (filled, is_skipping) = (0, true);
+            }
+        }
+    }
+
+    /// Whole lines.
+    fn write(&self, lines: &[u8]) -> io::Result<()> {
+        lock(&self.pipe).write_all(lines)
+    }
+}
+
+fn tell_end(of: &str, ended: io::Result<()>) {
+    match ended {
+        Ok(()) => tracing::info!("the connection of {of} has ended"),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => tracing::warn!(
+            "the connection of {of} is lost: {error}; if it was in the middle of a line, that is left out"
+        ),
+    }
+}
+
+fn dial(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, DIALLING) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Many that lost the same server do not come back all at once.
+fn between_half_and_one(number: u64) -> f64 {
+    use std::hash::{BuildHasher, Hasher};
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let mut hasher = std::hash::RandomState::new().build_hasher();
+    hasher.write_u64(number ^ CALLS.fetch_add(1, Ordering::Relaxed));
+    0.5 + (hasher.finish() >> 11) as f64 / (1u64 << 54) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lines(limit: usize) -> (Lines, io::PipeReader) {
+        let (reader, writer) = io::pipe().unwrap();
+        (Lines { pipe: Mutex::new(writer), limit, open: Mutex::default(), ended: Condvar::new() }, reader)
+    }
+
+    /// What a reader of lines would get of all of `text` when it comes in one piece.
+    fn expected(text: &[u8], limit: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        if lines.last().is_some_and(|last| last.is_empty()) {
+            lines.pop();
+        }
+        for line in lines {
+            all.extend_from_slice(&line[..line.len().min(limit + 1)]);
+            all.push(b'\n');
+        }
+        all
+    }
+
+    /// Gives a text in pieces.
+    struct Pieces<'a>(&'a [u8], Vec<usize>);
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let wanted = self.1.pop().unwrap_or(usize::MAX).max(1);
+            let bytes = wanted.min(buffer.len()).min(self.0.len());
+            buffer[..bytes].copy_from_slice(&self.0[..bytes]);
+            self.0 = &self.0[bytes..];
+            Ok(bytes)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lines_come_whole_however_they_are_cut(
+            text in "[ab\n]{0,200}",
+            pieces in prop::collection::vec(0usize..9, 0..100),
+        ) {
+            let (lines, mut reader) = lines(5);
+            lines.take_all(Pieces(text.as_bytes(), pieces)).unwrap();
+            drop(lines);
+            let mut found = Vec::new();
+            reader.read_to_end(&mut found).unwrap();
+            // A long line that comes at once with its end is not cut: whoever reads it does that.
+            let cut = expected(&found, 5);
+            prop_assert_eq!(cut, expected(text.as_bytes(), 5));
+        }
+    }
+
+    #[test]
+    fn lines_of_many_connections_come_whole() {
+        let probe = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = probe.local_addr().unwrap().to_string();
+        drop(probe);
+        let connections = Connections { side: Side::Listen(address.clone()), limit: 1000, count: Some(4) };
+        let mut file = connections.open().unwrap();
+        let senders: Vec<_> = (0..4)
+            .map(|sender| {
+                let address = address.clone();
+                std::thread::spawn(move || {
+                    let mut stream = TcpStream::connect(address).unwrap();
+                    for number in 0..500 {
+                        let line = format!("{sender} {number} {}\n", "x".repeat(number % 90));
+                        let (one, other) = line.as_bytes().split_at(number % line.len());
+                        stream.write_all(one).unwrap();
+                        stream.write_all(other).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        let mut next = [0; 4];
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let mut number = || words.next().unwrap().parse::<usize>().unwrap();
+            let (sender, number) = (number(), number());
+            assert_eq!((number, words.next().unwrap().len()), (next[sender], number % 90), "{line}");
+            next[sender] += 1;
+        }
+        assert_eq!(next, [500; 4]);
+    }
+
+    #[test]
+    fn a_server_that_comes_back_is_connected_to_again() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap().to_string();
+        let connections = Connections { side: Side::Connect(address), limit: 1000, count: Some(2) };
+        let mut file = connections.open().unwrap();
+        for text in ["one\ntw", "three\n"] {
+            let (mut stream, _) = server.accept().unwrap();
+            stream.write_all(text.as_bytes()).unwrap();
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one\ntw\nthree\n");
+    }
+
+    /// A process that has gone on does not hold the address of one that reads nothing any more.
+    #[test]
+    fn nothing_is_taken_when_nobody_reads() {
+        let (lines, reader) = lines(10);
+        assert!(!lines.are_unread());
+        drop(reader);
+        assert!(lines.are_unread());
+    }
+}

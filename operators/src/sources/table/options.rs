@@ -1,0 +1,70 @@
+//! Options of the sources of rows.
+use crate::columns::ScalarType;
+use crate::sources::input::Lasts;
+use crate::sources::jump::MaxJump;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use tidemill_spec::span::Located;
+use tidemill_spec::units::{Bytes, TimeSpan};
+use tidemill_spec::value::Value;
+
+/// Options of both kinds.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::sources) struct Options {
+    /// The file, relative to the workflow file, plain or compressed with gzip or zstd; `-` is standard input. A pipe, a
+    /// device and standard input can be read only once.
+    pub(in crate::sources) path: Located<String>,
+    /// The path is a pipe, a device or a socket of the machine that reads it, and is looked at by nobody before: `until_end`: its
+    /// end is the end of the source; `forever`: a named pipe, which has none, whoever comes and goes. Default: what is found there.
+    #[serde(default)]
+    pub(in crate::sources) stream: Option<Lasts>,
+    /// Columns to read, each with its type: int64, float64, text or bool.
+    #[schemars(with = "BTreeMap<String, ScalarType>")]
+    pub(in crate::sources) columns: Value,
+    /// Column with the event time, of type int64 or float64. Default: none; record number i has the time
+    /// i / `rate`, or i milliseconds without a rate.
+    #[serde(default)]
+    pub(in crate::sources) event_time: Option<Located<String>>,
+    /// Unit of the event time, counted from 1970: s, ms or us. Default: ms.
+    #[serde(default)]
+    pub(in crate::sources) time_unit: TimeUnit,
+    /// How much earlier than the newest event time a record may still come. Default: 0s.
+    #[serde(default)]
+    pub(in crate::sources) out_of_order: TimeSpan,
+    /// How far ahead of the newest event time so far a record may be if the next good record does not confirm it; a
+    /// record that is further ahead is a dead letter. At least `out_of_order`. `none`: any. Default: 365d.
+    #[serde(default)]
+    pub(in crate::sources) max_jump: MaxJump,
+    /// Longest record; longer ones are skipped. A line longer than 1GiB ends the run. Default: 8MiB.
+    #[serde(default = "default_max_line")]
+    pub(in crate::sources) max_line: Bytes,
+}
+
+fn default_max_line() -> Bytes {
+    Bytes(8 << 20)
+}
+
+/// Unit of event times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::sources) enum TimeUnit {
+    /// Seconds.
+    S,
+    /// Milliseconds.
+    #[default]
+    Ms,
+    /// Microseconds.
+    Us,
+}
+
+impl TimeUnit {
+    pub(in crate::sources) fn microseconds(self) -> i64 {
+        match self {
+            TimeUnit::S => 1_000_000,
+            TimeUnit::Ms => 1000,
+            TimeUnit::Us => 1,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `video`: the frames of a video file, or of all videos of a folder side by side.
+//!
+//! ```yaml
+//! - id: cameras
+//!   kind: video
+//!   key: camera            # all frames of a camera take the same way
+//!   options:
+//!     path: clips          # a file, or a folder of .mp4, .mkv, .mov, .avi, .webm, .m4v and .ts files
+//!     every: 2             # each second frame; default: all
+//!     scale: 320x192       # default: as they are
+//!     frames: raw          # raw | jpeg
+//! ```
+//! A frame is a record `{camera: text, frame: int64, image: image}`: the name of the file without its ending, the number of
+//! the frame in it, from 0, frames left out counted too, and the picture. `raw` pictures are not compressed (see
+//! [`crate::raw_image`]): quick to make and to read, large on links; `jpeg` is for links. The event time is the frame's time
+//! in the container, from the first frame of its file on, plus `start`. Videos of a folder begin together: frames come by
+//! time, at the same time by the name of the file.
+//!
+//! Dead letters: `frame_undecodable` (the data of the frame is damaged), `frame_too_large` (more than `max_pixels`, default
+//! 64 million), `video_unreadable` (no video in the file), `video_incomplete` (the file ends too early, or is damaged where
+//! its frames are listed), `decoder_failed` (ffmpeg died of this frame again and again). Frames behind a damaged one that
+//! refer to it are given as the decoder makes them, until the next frame that refers to none.
+//!
+//! ffmpeg decodes, in a process of its own for each file (see [`crate::video`]); one that dies is started again at the next
+//! frame. A position is a number of a frame, and decoding begins there at the frame before it that refers to none: what is
+//! read is the same byte by byte. (Of a file whose container is damaged decoding always begins at the first frame. Where only the data of frames is damaged,
+//! the frames that refer to a damaged one may look different after a seek: the decoder conceals with what it has.)
+mod clips;
+mod reader;
+
+use crate::api::{BoundSource, ListFiles, OperatorError, SourceInput};
+use crate::kind::{EndContext, SourceKind};
+use crate::record::payload_schema;
+use crate::sources::directory::Folder;
+use crate::video::decoder::Format;
+use crate::video::program;
+use clips::Clips;
+use reader::Reader;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::Located;
+use tidemill_spec::types::{Column, ColumnType, StreamType};
+use tidemill_spec::value::Value;
+
+/// Endings of video files, lower case.
+const ENDINGS: &[&str] = &["mp4", "mkv", "mov", "avi", "webm", "m4v", "ts"];
+
+/// The kind `video`; see the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Video;
+
+/// Options of `video`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// A video file, or a folder of them, relative to the workflow file.
+    path: Located<String>,
+    /// Each how many-th frame is read. Default: 1, all.
+    #[serde(default = "one")]
+    every: Located<u32>,
+    /// Size of the pictures, such as `320x192`. Default: that of the video.
+    #[serde(default)]
+    scale: Option<Located<String>>,
+    /// `raw`, pixels that are not compressed, or `jpeg`. Default: raw.
+    #[serde(default)]
+    frames: Frames,
+    /// Event time of the first frame, in seconds since 1970. Default: 0.
+    #[serde(default)]
+    start: f64,
+    /// Threads that decode each file. Default: 1.
+    #[serde(default = "one")]
+    threads: Located<u32>,
+    /// Largest frame, in pixels (width times height). Default: 64000000.
+    #[serde(default = "default_pixels")]
+    max_pixels: u64,
+}
+
+/// How frames travel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Frames {
+    /// Pixels that are not compressed.
+    #[default]
+    Raw,
+    /// JPEG.
+    Jpeg,
+}
+
+fn one() -> Located<u32> {
+    Located::new(1, tidemill_spec::span::Span::nowhere())
+}
+
+fn default_pixels() -> u64 {
+    64_000_000
+}
+
+impl SourceKind for Video {
+    fn kind(&self) -> &'static str {
+        "video"
+    }
+
+    fn summary(&self) -> &'static str {
+        "The frames of a video, or of all videos of a folder side by side."
+    }
+
+    fn options_schema(&self) -> schemars::Schema {
+        schemars::schema_for!(Options)
+    }
+
+    fn shown_by_opening(&self) -> &'static str {
+        "has videos, and a program that decodes them is there,"
+    }
+
+    fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {
+        let options: Options = options.deserialize_into()?;
+        let mut errors = Diagnostics::new();
+        let wrong = |text: String, help: &str| Diagnostic::error("E0606", text).with_help(help.to_owned());
+        for (name, number) in [("every", &options.every), ("threads", &options.threads)] {
+            if number.value == 0 {
+                errors.push(wrong(format!("`{name}` is 0"), "write 1 or more").at(number.span.clone()));
+            }
+        }
+        let size = options.scale.as_ref().map(|scale| (scale, parse_size(scale)));
+        if let Some((scale, None)) = &size {
+            let text = format!("`{scale}` is no size of a picture");
+            errors.push(wrong(text, "write width and height, such as `320x192`").at(scale.span.clone()));
+        }
+        if !(options.start.is_finite() && options.start.abs() < 9e12) {
+            errors.push(wrong(format!("`start: {}` is no time", options.start), "write seconds since 1970"));
+        }
+        let path = context.path(&options.path);
+        let (program, videos) = match context.opens() {
+            true => opened(context, &path, &options.path, &mut errors),
+            // Whoever opens it finds the program and the videos there.
+            false => (PathBuf::new(), 1),
+        };
+        errors.into_result(())?;
+        let output = StreamType::new([
+            Column::new("camera", ColumnType::Text),
+            Column::new("frame", ColumnType::Int64),
+            Column::new("image", ColumnType::Image),
+        ]);
+        let schema = payload_schema(&output);
+        let format = Format {
+            size: size.and_then(|(_, size)| size),
+            jpeg: options.frames == Frames::Jpeg,
+            every: options.every.value,
+            threads: options.threads.value,
+        };
+        let start = (options.start * 1e6).round() as i64;
+        let (max_pixels, written) = (options.max_pixels, options.path.value.clone());
+        let input = input(&path, &written);
+        // The videos of a folder begin together.
+        let at_one_time = u32::try_from(videos).unwrap_or(u32::MAX).max(1);
+        Ok(BoundSource {
+            id: context.id.value.clone(),
+            kind: self.kind().into(),
+            output,
+            key: None,
+            rate_per_second: None,
+            out_of_order_microseconds: 0,
+            live: false,
+            has_event_times: true,
+            at_one_time,
+            stream: None,
+            journalled: None,
+            input: Some(input),
+            journal: None,
+            make: Arc::new(move || {
+                let files = files(&path, &written)
+                    .map_err(|(message, help)| OperatorError::new(format!("{message}: {help}")))?;
+                let clips = Clips::read(&program, &files, format.every as usize)?;
+                Ok(Box::new(Reader::new(clips, &program, &format, &schema, start, max_pixels)))
+            }),
+        })
+    }
+}
+
+/// The program that decodes and the number of videos, where they are there; errors say what is not.
+fn opened(
+    context: &EndContext<'_>,
+    path: &Path,
+    written: &Located<String>,
+    errors: &mut Diagnostics,
+) -> (PathBuf, usize) {
+    let program = program::find(context.base).map_err(|missing| {
+        Diagnostic::error("E0615", format!("source `{}`: {missing}", context.id))
+            .at(context.id.span.clone())
+            .with_help(program::HELP)
+    });
+    let listed = files(path, written).map_err(|(message, help)| {
+        Diagnostic::error("E0609", format!("source `{}`: {message}", context.id))
+            .at(written.span.clone())
+            .with_help(help)
+    });
+    for error in [program.as_ref().err(), listed.as_ref().err()].into_iter().flatten() {
+        errors.push(error.clone());
+    }
+    (program.unwrap_or_default(), listed.map_or(1, |files| files.len()))
+}
+
+/// The file, or those of the folder, by name, which have to differ without their endings; an error is what is wrong and the fix.
+pub(crate) fn files(path: &Path, written: &str) -> Result<Vec<PathBuf>, (String, String)> {
+    if path.is_dir() {
+        let names = folder(path).list(written)?;
+        let files: Vec<PathBuf> = names.into_iter().map(|name| path.join(name)).collect();
+        let twice = files.windows(2).find(|two| two[0].file_stem() == two[1].file_stem());
+        return match twice {
+            Some(two) => Err((
+                format!("`{}` and `{}` would be the same camera", two[0].display(), two[1].display()),
+                "rename one of them".to_owned(),
+            )),
+            None => Ok(files),
+        };
+    }
+    match std::fs::File::open(path) {
+        Ok(_) if !path.is_file() => Err((
+            format!("`{}` is neither a file nor a folder", path.display()),
+            "write the path of a video file or of a folder of them".to_owned(),
+        )),
+        Ok(_) => Ok(vec![path.to_owned()]),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err((
+            format!("the file `{}` does not exist", path.display()),
+            super::missing_help(written, path, "write a path relative to the workflow file"),
+        )),
+        Err(error) => Err((
+            format!("the file `{}` cannot be read: {error}", path.display()),
+            "check the path and its permissions".to_owned(),
+        )),
+    }
+}
+
+fn folder(path: &Path) -> Folder {
+    Folder { path: path.to_owned(), endings: ENDINGS, file_limit: u64::MAX, check: Arc::new(|_| Ok(())) }
+}
+
+fn input(path: &Path, written: &str) -> SourceInput {
+    if !path.is_dir() {
+        return SourceInput::File { path: path.to_owned(), may_grow: false };
+    }
+    let (folder, written) = (folder(path), written.to_owned());
+    let names: ListFiles =
+        Arc::new(move || folder.list(&written).map_err(|(message, _)| std::io::Error::other(message)));
+    // A further file changes the order of all frames.
+    SourceInput::Folder { path: path.to_owned(), names, may_grow: false }
+}
+
+/// Width and height in `320x192`.
+pub fn parse_size(text: &str) -> Option<(u32, u32)> {
+    let (width, height) = text.split_once('x')?;
+    let side = |text: &str| text.trim().parse().ok().filter(|side| (1..=16_384).contains(side));
+    Some((side(width)?, side(height)?))
+}
+
+#[cfg(test)]
+mod tests;

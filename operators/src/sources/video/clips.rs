@@ -1,0 +1,105 @@
+//! The videos of a source and the order in which their frames are read.
+use crate::api::OperatorError;
+use crate::video::index::{Index, IndexError};
+use std::path::{Path, PathBuf};
+
+/// Words of complaints that mean that something of the file is missing.
+const DAMAGED: &[&str] =
+    &["partial file", "truncat", "corrupt", "invalid data", "moov", "end of file", "prematurely", "exceeds"];
+
+/// The videos, and in which order their frames come.
+pub(super) struct Clips {
+    pub(super) clips: Vec<Clip>,
+    /// What comes one after the other.
+    pub(super) order: Vec<Entry>,
+}
+
+/// A video file.
+pub(super) struct Clip {
+    /// Name of the file without its ending.
+    pub(super) camera: String,
+    pub(super) file: PathBuf,
+    /// None: it cannot be read.
+    pub(super) index: Option<Index>,
+    /// What is told of the file behind its last frame: reason and detail.
+    pub(super) letter: Option<(&'static str, String)>,
+}
+
+/// What comes next of which video.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) clip: u32,
+    pub(super) frame: Option<u32>,
+}
+
+impl Clips {
+    /// Reads the indexes of the files; of each file every `every`-th frame is in the order.
+    ///
+    /// # Errors
+    /// ffmpeg cannot be started, or a name is not UTF-8. A file that is no video is told of by a dead letter.
+    pub(super) fn read(program: &Path, files: &[PathBuf], every: usize) -> Result<Self, OperatorError> {
+        let mut clips = Vec::with_capacity(files.len());
+        for file in files {
+            let stem = file.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| {
+                OperatorError::new(format!("`{}`: the name of a video has to be UTF-8", file.display()))
+            })?;
+            let name = file.file_name().unwrap_or_default().display().to_string();
+            let (index, letter) = match Index::read(program, file) {
+                Ok(index) => {
+                    let is_damage = |words: &&String| {
+                        let words = words.to_lowercase();
+                        DAMAGED.iter().any(|damage| words.contains(damage))
+                    };
+                    let letter = index.complaint.as_ref().filter(is_damage).map(|words| {
+                        let text = format!("`{name}` is read up to frame {}: {words}", index.frames.len());
+                        ("video_incomplete", text)
+                    });
+                    (Some(index), letter)
+                }
+                Err(IndexError::Unreadable(words)) => {
+                    (None, Some(("video_unreadable", format!("`{name}`: {words}"))))
+                }
+                Err(error @ IndexError::Start { .. }) => return Err(OperatorError::new(error.to_string())),
+            };
+            clips.push(Clip { camera: stem.to_owned(), file: file.clone(), index, letter });
+        }
+        let order = order(&clips, every);
+        Ok(Self { clips, order })
+    }
+
+    /// Microseconds from the first frame of the video.
+    pub(super) fn microseconds(&self, entry: Entry) -> i64 {
+        let Some(index) = &self.clips[entry.clip as usize].index else { return 0 };
+        let last = index.frames.len().saturating_sub(1);
+        index.microseconds(entry.frame.map_or(last, |frame| frame as usize))
+    }
+
+    /// How an entry is named in positions; nothing behind the last one.
+    pub(super) fn name(&self, at: usize) -> String {
+        let Some(entry) = self.order.get(at) else { return format!("end of {}", self.order.len()) };
+        let camera = &self.clips[entry.clip as usize].camera;
+        match entry.frame {
+            Some(frame) => format!("{camera}/{frame} of {}", self.order.len()),
+            None => format!("{camera}/end of {}", self.order.len()),
+        }
+    }
+}
+
+/// By time, then by file; what is told of a file comes behind its last frame.
+fn order(clips: &[Clip], every: usize) -> Vec<Entry> {
+    let mut all: Vec<(i64, u32, u32)> = Vec::new();
+    for (number, clip) in (0u32..).zip(clips) {
+        let frames = clip.index.as_ref().map_or(0, |index| index.frames.len());
+        let times = (0..frames).step_by(every.max(1));
+        if let Some(index) = &clip.index {
+            all.extend(times.map(|frame| (index.microseconds(frame), number, frame as u32)));
+        }
+        if clip.letter.is_some() {
+            let last = clip.index.as_ref().map_or(0, |index| index.microseconds(frames - 1));
+            all.push((last, number, u32::MAX));
+        }
+    }
+    all.sort_unstable();
+    let entry = |(_, clip, frame)| Entry { clip, frame: (frame != u32::MAX).then_some(frame) };
+    all.into_iter().map(entry).collect()
+}

@@ -1,0 +1,260 @@
+//! Reads frames in their order, each video by a decoder of its own.
+use super::clips::{Clip, Clips, Entry};
+use crate::api::{DeadLetter, OperatorError, Source, SourcePosition, SourceRead};
+use crate::values::Values;
+use crate::video::decoder::{Decoder, Format};
+use crate::video::pool::FramePool;
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
+use arrow_buffer::OffsetBufferBuilder;
+use arrow_schema::SchemaRef;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Most bytes of one read, below the 2 GiB that the offsets of a column can count.
+const READ_LIMIT: usize = 1 << 30;
+/// How often a decoder is started again for the same frame.
+const TRIES: u32 = 3;
+
+pub(super) struct Reader {
+    clips: Clips,
+    /// By video.
+    running: Vec<Option<Running>>,
+    /// By video: the frame from which on the decoder finds none.
+    ended: Vec<Option<usize>>,
+    program: PathBuf,
+    format: Format,
+    schema: SchemaRef,
+    /// Event time of the first frames, microseconds.
+    start: i64,
+    max_pixels: u64,
+    next: usize,
+    sizes: Vec<u32>,
+    /// Bytes of the largest read so far: what the next one will probably take.
+    largest: usize,
+    pool: Arc<FramePool>,
+}
+
+/// The decoder of a video.
+struct Running {
+    decoder: Decoder,
+    /// Time of the picture that comes next, where that is known already.
+    pending: Option<i64>,
+    /// Frames before this one are behind it.
+    at: usize,
+    /// Where it was to begin, until that has been seen.
+    sought: Option<usize>,
+}
+
+/// What became of a frame.
+enum Got {
+    Picture,
+    /// Reason and what is to be told.
+    Letter(&'static str, String),
+}
+
+impl Reader {
+    pub(super) fn new(
+        clips: Clips,
+        program: &Path,
+        format: &Format,
+        schema: &SchemaRef,
+        start: i64,
+        max_pixels: u64,
+    ) -> Self {
+        Self {
+            running: clips.clips.iter().map(|_| None).collect(),
+            ended: vec![None; clips.clips.len()],
+            clips,
+            program: program.to_owned(),
+            format: format.clone(),
+            schema: Arc::clone(schema),
+            start,
+            max_pixels,
+            next: 0,
+            sizes: Vec::new(),
+            largest: 0,
+            pool: Arc::default(),
+        }
+    }
+
+    /// Appends the picture of a frame.
+    fn frame(&mut self, clip: usize, frame: usize, bytes: &mut Vec<u8>) -> Result<Got, OperatorError> {
+        let of = &self.clips.clips[clip];
+        let Some(index) = &of.index else { return Ok(Got::Letter("video_unreadable", String::new())) };
+        let (width, height) = self.format.size.unwrap_or(index.size);
+        if u64::from(width) * u64::from(height) > self.max_pixels {
+            let most = self.max_pixels;
+            return Ok(Got::Letter(
+                "frame_too_large",
+                format!("{width} x {height} pixels, at most {most} are allowed"),
+            ));
+        }
+        if self.ended[clip].is_some_and(|ended| frame >= ended) {
+            return Ok(undecodable(of, frame));
+        }
+        let most = usize::try_from(self.max_pixels).unwrap_or(usize::MAX / 4) * 3;
+        let wanted = index.frames[frame].time;
+        let (mut deaths, mut from_the_start) = (0, false);
+        let mut scratch = Vec::new();
+        loop {
+            if self.running[clip].as_ref().is_none_or(|running| running.at > frame) {
+                let first = if from_the_start { 0 } else { frame };
+                self.running[clip] = Some(self.begin(of, first)?);
+            }
+            let Some(running) = &mut self.running[clip] else { continue };
+            let time = running.pending.take().or_else(|| running.decoder.next_time());
+            let is_there = match time {
+                None => {
+                    let Some(ended) = self.running[clip].take() else { continue };
+                    let (is_well, words) = ended.decoder.finish();
+                    if is_well {
+                        self.ended[clip] = Some(frame);
+                        return Ok(undecodable(of, frame));
+                    }
+                    tracing::warn!(
+                        video = %of.file.display(), frame, "ffmpeg ended early: {}", words.unwrap_or_default()
+                    );
+                    false
+                }
+                // It begins behind what was asked for, so the container's times mislead it.
+                Some(time) if time > wanted && running.sought.is_some_and(|first| first > 0) => {
+                    (self.running[clip], from_the_start) = (None, true);
+                    continue;
+                }
+                Some(time) if time > wanted => {
+                    (running.pending, running.at) = (Some(time), frame + 1);
+                    return Ok(undecodable(of, frame));
+                }
+                Some(time) if time < wanted => {
+                    scratch.clear();
+                    running.sought = None;
+                    running.decoder.read(&mut scratch, most).is_ok()
+                }
+                Some(_) => {
+                    (running.sought, running.at) = (None, frame + 1);
+                    if running.decoder.read(bytes, most).is_ok() {
+                        return Ok(Got::Picture);
+                    }
+                    false
+                }
+            };
+            if !is_there {
+                self.running[clip] = None;
+                deaths += 1;
+                if deaths > TRIES {
+                    let text = format!("ffmpeg ended {deaths} times at frame {frame} of `{}`", of.camera);
+                    return Ok(Got::Letter("decoder_failed", text));
+                }
+            }
+        }
+    }
+
+    fn begin(&self, clip: &Clip, first: usize) -> Result<Running, OperatorError> {
+        let index = clip.index.as_ref().ok_or_else(|| OperatorError::new("a video without frames"))?;
+        // What a damaged container gives depends on where reading begins, so it always begins at the start.
+        let first = if index.complaint.is_some() { 0 } else { first };
+        let decoder =
+            Decoder::start(&self.program, &clip.file, index, first, &self.format).map_err(|error| {
+                OperatorError::new(format!("{} cannot be started: {error}", self.program.display()))
+            })?;
+        Ok(Running { decoder, pending: None, at: first, sought: Some(first) })
+    }
+
+    fn letter(&self, entry: Entry, reason: &'static str, detail: String) -> DeadLetter {
+        let clip = &self.clips.clips[entry.clip as usize];
+        let mut values = Values::from_iter([("camera".to_owned(), clip.camera.clone().into())]);
+        if let Some(frame) = entry.frame {
+            values.insert("frame".to_owned(), frame.into());
+        }
+        let time = self.start.saturating_add(self.clips.microseconds(entry));
+        DeadLetter { id: None, time: Some(time), reason: reason.into(), detail, values }
+    }
+}
+
+fn undecodable(clip: &Clip, frame: usize) -> Got {
+    let seconds = clip.index.as_ref().map_or(0.0, |index| index.microseconds(frame) as f64 / 1e6);
+    Got::Letter(
+        "frame_undecodable",
+        format!("frame {frame} of `{}`, at {seconds:.3} s, is damaged", clip.camera),
+    )
+}
+
+impl Source for Reader {
+    fn read(&mut self, rows: usize, bytes: usize) -> Result<SourceRead, OperatorError> {
+        if self.next >= self.clips.order.len() {
+            return Ok(SourceRead::End);
+        }
+        // Frames are read into the one buffer that the column then has; it comes back when no record refers to it any more.
+        let mut contents = self.pool.take(self.largest.min(bytes.saturating_mul(2)));
+        let (mut cameras, mut frames, mut times) = (StringBuilder::new(), Vec::new(), Vec::new());
+        let mut ends = OffsetBufferBuilder::<i32>::new(rows.min(self.clips.order.len() - self.next));
+        let (mut dead_letters, mut offsets) = (Vec::new(), Vec::new());
+        self.sizes.clear();
+        let start = self.next;
+        while let Some(&entry) = self.clips.order.get(self.next)
+            && self.next - start < rows.max(1)
+            && (self.next == start || contents.len() < bytes.min(READ_LIMIT))
+        {
+            let (before, clip) = (contents.len(), entry.clip as usize);
+            let got = match entry.frame {
+                Some(frame) => self.frame(clip, frame as usize, &mut contents)?,
+                None => match &self.clips.clips[clip].letter {
+                    Some((reason, detail)) => Got::Letter(reason, detail.clone()),
+                    None => Got::Letter("video_incomplete", String::new()),
+                },
+            };
+            let camera = &self.clips.clips[clip].camera;
+            let length = contents.len() - before;
+            self.sizes.push(u32::try_from(length + camera.len() + size_of::<i64>()).unwrap_or(u32::MAX));
+            match (got, entry.frame) {
+                (Got::Picture, Some(frame)) => {
+                    cameras.append_value(camera);
+                    frames.push(i64::from(frame));
+                    times.push(self.start.saturating_add(self.clips.microseconds(entry)));
+                    ends.push_length(length);
+                    offsets.push((self.next - start) as u64);
+                }
+                (Got::Letter(reason, detail), _) => dead_letters.push(self.letter(entry, reason, detail)),
+                (Got::Picture, None) => {}
+            }
+            self.next += 1;
+        }
+        self.largest = self.largest.max(contents.len());
+        let contents = BinaryArray::new(ends.finish(), self.pool.share(contents), None);
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(cameras.finish()), Arc::new(Int64Array::from(frames)), Arc::new(contents)];
+        let payload = RecordBatch::try_new(Arc::clone(&self.schema), columns)
+            .map_err(|error| OperatorError::new(format!("video: {error}")))?;
+        let offsets = (!dead_letters.is_empty()).then_some(offsets);
+        Ok(SourceRead::Rows { payload, times: Some(times), dead_letters, offsets })
+    }
+
+    fn position(&self) -> SourcePosition {
+        SourcePosition(format!("{}:{}", self.next, self.clips.name(self.next)))
+    }
+
+    fn seek(&mut self, position: &SourcePosition) -> Result<(), OperatorError> {
+        let parsed =
+            position.0.split_once(':').and_then(|(next, name)| Some((next.parse::<usize>().ok()?, name)));
+        let Some((next, name)) = parsed else {
+            return Err(OperatorError::new(format!("`{}` is no position in a video", position.0)));
+        };
+        if next > self.clips.order.len() || self.clips.name(next) != name {
+            return Err(OperatorError::new(format!(
+                "the videos have changed since the checkpoint (frame `{name}` is no longer number {next}): start the run \
+                 from the beginning"
+            )));
+        }
+        self.next = next;
+        Ok(())
+    }
+
+    fn sizes(&self) -> Option<&[u32]> {
+        Some(&self.sizes)
+    }
+
+    fn len_hint(&self) -> Option<u64> {
+        Some(self.clips.order.len() as u64)
+    }
+}

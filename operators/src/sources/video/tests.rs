@@ -1,0 +1,252 @@
+//! Videos made by ffmpeg, read from the start and from anywhere, whole and damaged.
+use super::*;
+use crate::api::SourceRead;
+use crate::raw_image::RawImage;
+use crate::record::{binary, int64, text};
+use crate::sources::test::{bind, check_seeks, drain};
+use crate::testing::only;
+use std::process::Command;
+
+/// Makes a video of moving bars; `more` are options of the encoder.
+fn make(file: &Path, frames: u32, more: &str) {
+    let program =
+        program::find(Path::new(".")).unwrap_or_else(|missing| panic!("{missing}: {}", program::HELP));
+    let mut command = Command::new(program);
+    command.args([
+        "-nostdin",
+        "-loglevel",
+        "error",
+        "-y",
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc2=size=64x48:rate=10",
+    ]);
+    let pixels = if more.contains("mjpeg") { "yuvj420p" } else { "yuv420p" };
+    command.args(["-frames:v", &frames.to_string(), "-pix_fmt", pixels]).args(more.split(' ')).arg(file);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+const H264: &str = "-c:v libx264 -g 6 -bf 2 -threads 1";
+
+/// Camera and number of each frame, their pictures, dead letters by their place.
+type Frames = (Vec<(String, i64)>, Vec<Vec<u8>>, Vec<(u64, String)>);
+
+fn frames(source: &BoundSource) -> Frames {
+    let (batches, dead) = drain(source, 7, 100_000);
+    let (mut names, mut pictures) = (Vec::new(), Vec::new());
+    for batch in &batches {
+        let (cameras, numbers) = (text(batch.column(0)).unwrap(), int64(batch.column(1)).unwrap());
+        names.extend((0..batch.num_rows()).map(|row| (cameras.value(row).to_owned(), numbers.value(row))));
+        pictures
+            .extend((0..batch.num_rows()).map(|row| binary(batch.column(2)).unwrap().value(row).to_vec()));
+    }
+    (names, pictures, dead.into_iter().map(|(at, letter)| (at, letter.reason.into_owned())).collect())
+}
+
+#[test]
+fn frames_are_the_same_from_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("road.mp4"), 14, H264);
+    let source = bind(&Video, folder.path(), "path: road.mp4").unwrap();
+    assert_eq!(source.output.to_string(), "{camera: text, frame: int64, image: image}");
+    let (names, pictures, dead) = frames(&source);
+    assert!(dead.is_empty());
+    assert_eq!(names, (0..14).map(|frame| ("road".to_owned(), frame)).collect::<Vec<_>>());
+    for picture in &pictures {
+        let picture = RawImage::parse(picture).unwrap();
+        assert_eq!((picture.width, picture.height, picture.pixels.len()), (64, 48, 3 * 64 * 48));
+    }
+    assert!((1..14).all(|frame| pictures[frame] != pictures[frame - 1]), "it moves");
+    check_seeks(&source);
+}
+
+#[test]
+fn times_are_those_of_the_container() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("road.mkv"), 5, "-c:v libx264 -threads 1");
+    let source = bind(&Video, folder.path(), "path: road.mkv\nstart: 100").unwrap();
+    assert!(source.has_event_times);
+    let mut reader = (source.make)().unwrap();
+    assert_eq!(reader.len_hint(), Some(5));
+    let Ok(SourceRead::Rows { times, .. }) = reader.read(9, usize::MAX) else { panic!("rows") };
+    assert_eq!(times, Some(vec![100_000_000, 100_100_000, 100_200_000, 100_300_000, 100_400_000]));
+    assert_eq!(reader.sizes().unwrap().len(), 5);
+}
+
+#[test]
+fn cameras_of_a_folder_come_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("b.mp4"), 3, H264);
+    make(&folder.path().join("a.avi"), 4, "-c:v mjpeg -q:v 3");
+    let source = bind(&Video, folder.path(), "path: .\nscale: 32x20\nevery: 2\nframes: jpeg").unwrap();
+    let (names, pictures, dead) = frames(&source);
+    assert!(dead.is_empty());
+    let expected = [("a", 0), ("b", 0), ("a", 2), ("b", 2)].map(|(name, frame)| (name.to_owned(), frame));
+    assert_eq!(names, expected);
+    for picture in &pictures {
+        let reader = image::ImageReader::with_format(std::io::Cursor::new(picture), image::ImageFormat::Jpeg);
+        assert_eq!(reader.into_dimensions().unwrap(), (32, 20));
+    }
+    check_seeks(&source);
+}
+
+#[test]
+fn frames_are_left_out_where_they_come_unevenly() {
+    let folder = tempfile::tempdir().unwrap();
+    let uneven = format!("-vf setpts=N*N/TB/10 -fps_mode passthrough {H264}");
+    make(&folder.path().join("a.mkv"), 6, &uneven);
+    let source = bind(&Video, folder.path(), "path: a.mkv\nevery: 3").unwrap();
+    let all = bind(&Video, folder.path(), "path: a.mkv").unwrap();
+    let ((names, some, _), (_, all, _)) = (frames(&source), frames(&all));
+    assert_eq!(names, [("a".to_owned(), 0), ("a".to_owned(), 3)]);
+    assert_eq!((&some[0], &some[1]), (&all[0], &all[3]));
+    check_seeks(&source);
+}
+
+/// Bytes of the packets of a file that is damaged in its last part only.
+fn damage(file: &Path, from: f64, to: f64) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let place = |part: f64| (bytes.len() as f64 * part) as usize;
+    let (from, to) = (place(from), place(to));
+    bytes[from..to].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    std::fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn damaged_frames_are_dead_letters_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.mkv");
+    make(&file, 30, H264);
+    damage(&file, 0.4, 0.5);
+    let source = bind(&Video, folder.path(), "path: a.mkv").unwrap();
+    let (names, _, dead) = frames(&source);
+    assert!(!dead.is_empty(), "something is damaged");
+    assert!(names.len() >= 15 && names.first() == Some(&("a".to_owned(), 0)), "{names:?}");
+    assert!(names.iter().any(|(_, frame)| *frame > 20), "what comes behind goes on: {names:?}");
+    assert!(
+        dead.iter().all(|(_, reason)| reason == "frame_undecodable" || reason == "video_incomplete"),
+        "{dead:?}"
+    );
+    check_seeks(&source);
+}
+
+#[test]
+fn files_that_are_no_videos_are_dead_letters() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.mp4");
+    make(&cut, 30, &format!("{H264} -movflags +faststart"));
+    let bytes = std::fs::read(&cut).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() * 3 / 4]).unwrap();
+    std::fs::write(folder.path().join("text.mp4"), "no video").unwrap();
+    std::fs::write(folder.path().join("empty.avi"), "").unwrap();
+    make(&folder.path().join("whole.mp4"), 3, H264);
+    let source = bind(&Video, folder.path(), "path: .").unwrap();
+    let (names, _, dead) = frames(&source);
+    assert_eq!(names.iter().filter(|(camera, _)| camera == "whole").count(), 3);
+    let of_cut = names.iter().filter(|(camera, _)| camera == "cut").count();
+    assert!((10..30).contains(&of_cut), "{of_cut}");
+    let count = |wanted: &str| dead.iter().filter(|(_, reason)| reason == wanted).count();
+    assert_eq!((count("video_unreadable"), count("video_incomplete")), (2, 1), "{dead:?}");
+    check_seeks(&source);
+}
+
+#[test]
+fn frames_that_are_too_large_are_dead_letters() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("a.mp4"), 2, H264);
+    let source = bind(&Video, folder.path(), "path: a.mp4\nmax_pixels: 3000").unwrap();
+    let (names, _, dead) = frames(&source);
+    assert_eq!((names.len(), dead[0].1.as_str(), dead.len()), (0, "frame_too_large", 2));
+}
+
+#[test]
+fn slips_stand_at_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("a.mp4"), 1, H264);
+    for (yaml, code, message, line, column) in [
+        ("path: b.mp4", "E0609", "does not exist", 1, 7),
+        ("path: a.mp4\nscale: 320*192", "E0606", "no size of a picture", 2, 8),
+        ("path: a.mp4\nevery: 0", "E0606", "`every` is 0", 2, 8),
+    ] {
+        let error = only(bind(&Video, folder.path(), yaml).err().unwrap());
+        assert_eq!((error.code, error.line(), error.column()), (code, Some(line), Some(column)), "{error}");
+        assert!(error.message.contains(message) && error.help.is_some(), "{error}");
+    }
+    make(&folder.path().join("a.mkv"), 1, H264);
+    let error = only(bind(&Video, folder.path(), "path: .").err().unwrap());
+    assert!(error.message.contains("the same camera"), "{error}");
+}
+
+#[test]
+fn a_decoder_that_dies_is_started_again_at_the_frame() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.mp4");
+    make(&file, 200, &format!("-vf scale=640x480 {H264}"));
+    let source = bind(&Video, folder.path(), "path: a.mp4").unwrap();
+    let (_, expected, _) = frames(&source);
+    let mut reader = (source.make)().unwrap();
+    let mut found = Vec::new();
+    let mut killed = 0;
+    while let SourceRead::Rows { payload, dead_letters, .. } = reader.read(5, usize::MAX).unwrap() {
+        assert!(dead_letters.is_empty(), "{dead_letters:?}");
+        found.extend(binary(payload.column(2)).unwrap().iter().flatten().map(<[u8]>::to_vec));
+        if found.len() % 40 == 0 {
+            killed += children_of_this_process(&file).inspect(|pid| kill(*pid)).count();
+        }
+    }
+    assert!(killed >= 3, "decoders were killed: {killed}");
+    assert!(found == expected, "{} frames of {}", found.len(), expected.len());
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Processes that this one started and that have the file among their arguments.
+fn children_of_this_process(file: &Path) -> impl Iterator<Item = u32> {
+    let file = file.to_owned();
+    let of = std::process::id();
+    std::fs::read_dir("/proc").unwrap().flatten().filter_map(move |entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let arguments = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let status = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let parent: u32 = status.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        let named = String::from_utf8_lossy(&arguments).contains(file.to_str()?);
+        (parent == of && named).then_some(pid)
+    })
+}
+
+/// A frame lies where it was read to, and that place is used again when nobody refers to it any more.
+#[test]
+fn frames_are_read_into_the_same_memory_again_and_again() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("a.mp4"), 60, &format!("-vf scale=320x240 {H264}"));
+    let source = bind(&Video, folder.path(), "path: a.mp4").unwrap();
+    let mut reader = (source.make)().unwrap();
+    let read = |reader: &mut Box<dyn crate::api::Source>| match reader.read(4, usize::MAX).unwrap() {
+        SourceRead::Rows { payload, .. } => payload,
+        SourceRead::End => panic!("there are more frames"),
+    };
+    let place =
+        |batch: &arrow_array::RecordBatch| binary(batch.column(2)).unwrap().value(0).as_ptr() as usize;
+    let mut places = std::collections::BTreeSet::new();
+    let mut kept = std::collections::VecDeque::new();
+    for _ in 0..12 {
+        let batch = read(&mut reader);
+        let (before, picture) = (place(&batch), binary(batch.column(2)).unwrap().value(3).to_vec());
+        // As records go on: slices, and columns in other batches.
+        let slice = batch.slice(3, 1);
+        assert_eq!(place(&slice) - before, 3 * picture.len(), "a slice is no copy");
+        places.insert(before);
+        kept.push_back((slice, picture));
+        if kept.len() > 1 {
+            let (slice, picture) = kept.pop_front().unwrap();
+            assert!(binary(slice.column(2)).unwrap().value(0) == picture, "nobody has written over it");
+        }
+    }
+    // The first read does not know yet how large frames are.
+    assert!(places.len() <= 4, "{} places for 12 reads, of which two were in use at once", places.len());
+}

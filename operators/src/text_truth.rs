@@ -1,0 +1,325 @@
+//! Ground truth of texts, compared character by character: the character error rate.
+//!
+//! A key's text may come in parts, such as the lines of a page: an int64 column says in which order they stand, and a space
+//! is put between them. Parts that are taken back do not count; of several for one place, as from a source that repeats, the first in
+//! the order of characters does.
+use crate::record::{Metadata, int64, text};
+use arrow_array::{Array, RecordBatch};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Most characters of a text that is compared: the work grows with the square.
+const MOST_CHARACTERS: usize = 10_000;
+
+/// Why texts cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum TextTruthError {
+    /// One is too long.
+    #[error("the text of `{key}` has {characters} characters, more than {MOST_CHARACTERS}")]
+    TooLong {
+        /// Its key.
+        key: String,
+        /// How long it is.
+        characters: usize,
+    },
+    /// There is nothing to find.
+    #[error("all texts are empty")]
+    Empty,
+}
+
+impl TextTruthError {
+    /// How to fix it.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Self::TooLong { .. } => "divide it among several keys",
+            Self::Empty => "`truth` names the column with the right texts",
+        }
+    }
+}
+
+/// The right texts. Two are equal if they are the same ones.
+#[derive(Debug)]
+pub struct TextTruth {
+    order: Option<String>,
+    texts: BTreeMap<String, Vec<char>>,
+}
+
+impl PartialEq for TextTruth {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for TextTruth {}
+
+impl TextTruth {
+    /// Texts by key. `order`: the column that says where a part of a text stands.
+    ///
+    /// # Errors
+    /// See [`TextTruthError`].
+    pub fn new(texts: &HashMap<String, String>, order: Option<&str>) -> Result<Self, TextTruthError> {
+        let texts: BTreeMap<String, Vec<char>> =
+            texts.iter().map(|(key, text)| (key.clone(), characters(text).collect())).collect();
+        if let Some((key, long)) = texts.iter().find(|(_, text)| text.len() > MOST_CHARACTERS) {
+            return Err(TextTruthError::TooLong { key: key.clone(), characters: long.len() });
+        }
+        if texts.values().all(Vec::is_empty) {
+            return Err(TextTruthError::Empty);
+        }
+        Ok(Self { order: order.map(str::to_owned), texts })
+    }
+}
+
+/// The characters of a text, with one space for any white space and none at its ends.
+fn characters(text: &str) -> impl Iterator<Item = char> {
+    text.split_whitespace().enumerate().flat_map(|(index, word)| {
+        let space = (index > 0).then_some(' ');
+        space.into_iter().chain(word.chars())
+    })
+}
+
+/// How many characters have to be inserted, deleted or replaced to make one text of another (Levenshtein).
+pub fn edits(from: &[char], to: &[char]) -> usize {
+    let mut costs: Vec<usize> = (0..=to.len()).collect();
+    for (row, here) in from.iter().enumerate() {
+        let mut diagonal = costs[0];
+        costs[0] = row + 1;
+        for (column, there) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(here != there);
+            diagonal = costs[column + 1];
+            costs[column + 1] = replaced.min(costs[column] + 1).min(diagonal + 1);
+        }
+    }
+    costs.last().copied().unwrap_or_default()
+}
+
+/// The parts of a text by place, and how often each was given and not taken back.
+type Parts = BTreeMap<i64, BTreeMap<String, i64>>;
+
+/// Errors of all texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CharacterErrors {
+    pub(crate) errors: u64,
+    /// Characters of the right texts.
+    pub(crate) characters: u64,
+    /// How many independent characters would leave the share of errors as uncertain as it is.
+    pub(crate) independent: u64,
+}
+
+/// What was read so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextTally {
+    truth: Arc<TextTruth>,
+    said: BTreeMap<String, Parts>,
+    /// Errors of the keys that were compared and did not change since; the others are all in `changed`, or never came.
+    errors: BTreeMap<String, u64>,
+    changed: BTreeSet<String>,
+}
+
+impl TextTally {
+    pub(crate) fn new(truth: &Arc<TextTruth>) -> Self {
+        Self {
+            truth: Arc::clone(truth),
+            said: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// Adds rows; gives how many have a key without a right text.
+    pub(crate) fn read(&mut self, batch: &RecordBatch, key: &str, prediction: &str) -> u64 {
+        let column = |name: &str| batch.column_by_name(name).and_then(text);
+        let (Some(keys), Some(texts)) = (column(key), column(prediction)) else { return 0 };
+        let order = self.truth.order.as_ref().and_then(|name| batch.column_by_name(name)).and_then(int64);
+        let changes = Metadata::of(batch).changes;
+        let mut unknown = 0;
+        for row in 0..batch.num_rows() {
+            if keys.is_null(row) {
+                continue;
+            }
+            let key = keys.value(row);
+            if !self.truth.texts.contains_key(key) {
+                unknown += 1;
+                continue;
+            }
+            let place = order.filter(|order| order.is_valid(row)).map_or(0, |order| order.value(row));
+            let text = if texts.is_null(row) { "" } else { texts.value(row) };
+            self.add_one(key, place, text, i64::from(changes.value(row)));
+        }
+        unknown
+    }
+
+    fn add_one(&mut self, key: &str, place: i64, text: &str, count: i64) {
+        let parts = self.said.entry(key.to_owned()).or_default().entry(place).or_default();
+        *parts.entry(text.to_owned()).or_default() += count;
+        self.changed.insert(key.to_owned());
+    }
+
+    pub(crate) fn add(&mut self, later: Self) {
+        for (key, places) in later.said {
+            for (place, texts) in places {
+                texts.into_iter().for_each(|(text, count)| self.add_one(&key, place, &text, count));
+            }
+        }
+    }
+
+    /// Compares what was read with the truth.
+    pub(crate) fn errors(&mut self) -> CharacterErrors {
+        for key in std::mem::take(&mut self.changed) {
+            let errors = self.errors_of(&key);
+            self.errors.insert(key, errors);
+        }
+        let all: Vec<(u64, u64)> = self
+            .truth
+            .texts
+            .iter()
+            .map(|(key, text)| {
+                let length = text.len() as u64;
+                (self.errors.get(key).copied().unwrap_or(length), length)
+            })
+            .collect();
+        let (errors, characters) = all.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        CharacterErrors { errors, characters, independent: independent(&all, errors, characters) }
+    }
+
+    fn errors_of(&self, key: &str) -> u64 {
+        let Some(truth) = self.truth.texts.get(key) else { return 0 };
+        let mut found = Vec::new();
+        for texts in self.said.get(key).into_iter().flat_map(BTreeMap::values) {
+            let standing = texts.iter().find(|(_, count)| **count > 0);
+            for character in
+                standing.into_iter().flat_map(|(text, _)| [' '].into_iter().chain(characters(text)))
+            {
+                let follows_space = found.last().is_none_or(|last| *last == ' ');
+                if !(character == ' ' && follows_space) {
+                    found.push(character);
+                }
+            }
+        }
+        if found.last() == Some(&' ') {
+            found.pop();
+        }
+        // Of a text that is far too long the rest is all wrong.
+        let most = 2 * MOST_CHARACTERS;
+        let rest = found.len().saturating_sub(most);
+        found.truncate(most);
+        (edits(truth, &found) + rest) as u64
+    }
+}
+
+/// How many independent characters would leave the rate of errors as uncertain as these texts do: the errors of one text depend on
+/// each other, so the variance is that of a ratio of sums over texts (linearised). As many as there are texts where it is 0.
+fn independent(texts: &[(u64, u64)], errors: u64, characters: u64) -> u64 {
+    let count = texts.len() as f64;
+    let rate = errors as f64 / (characters as f64).max(1.0);
+    let squares: f64 =
+        texts.iter().map(|(errors, length)| (*errors as f64 - rate * *length as f64).powi(2)).sum();
+    let variance = squares * count / (count - 1.0).max(1.0) / (characters as f64).max(1.0).powi(2);
+    let share = rate * (1.0 - rate);
+    let same = if variance > 0.0 && share > 0.0 { share / variance } else { count };
+    (same.round() as u64).clamp(1, characters.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::GroundTruth;
+    use crate::ground_truth::Score;
+    use crate::testing::batch;
+    use arrow_array::Int8Array;
+    use proptest::prelude::*;
+    use serde_json::json;
+    use tidemill_spec::types::{Column, ColumnType, StreamType};
+
+    fn truth(texts: &[(&str, &str)], order: Option<&str>) -> Result<TextTruth, TextTruthError> {
+        let texts = texts.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
+        TextTruth::new(&texts, order)
+    }
+
+    fn rows(said: &[(&str, i64, &str, i8)]) -> RecordBatch {
+        let columns = [
+            Column::new("key", ColumnType::Text),
+            Column::new("box", ColumnType::Int64),
+            Column::new("text", ColumnType::Text),
+        ];
+        let values: Vec<_> = said.iter().map(|s| json!({"key": s.0, "box": s.1, "text": s.2})).collect();
+        let batch = batch(&StreamType::new(columns), &values);
+        let mut columns = batch.columns().to_vec();
+        columns[crate::record::CHANGE] = Arc::new(Int8Array::from_iter_values(said.iter().map(|s| s.3)));
+        RecordBatch::try_new(batch.schema(), columns).unwrap()
+    }
+
+    fn judged(truth: TextTruth) -> GroundTruth {
+        GroundTruth {
+            key: "key".into(),
+            prediction: "text".into(),
+            answers: Arc::default(),
+            once: false,
+            tracks: None,
+            texts: Some(Arc::new(truth)),
+        }
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        let count =
+            |from: &str, to: &str| edits(&from.chars().collect::<Vec<_>>(), &to.chars().collect::<Vec<_>>());
+        assert_eq!(count("kitten", "sitting"), 3);
+        assert_eq!((count("", "abc"), count("abc", ""), count("", "")), (3, 3, 0));
+        assert_eq!(count("TOTAL 12.40", "T0TAL 12,4O"), 3);
+    }
+
+    #[test]
+    fn parts_are_put_together_by_their_place() {
+        let truth = judged(truth(&[("a", "milk\n1.20"), ("b", "tea")], Some("box")).unwrap());
+        let mut all = Score::default();
+        let mut tell = |said: &[(&str, i64, &str, i8)]| {
+            let mut staged = Score::default();
+            staged.judge(&truth, &rows(said), &all);
+            all.add(staged);
+            (all.correct, all.scored, all.unknown)
+        };
+        // Of 9 and 3 characters: what never came counts as empty.
+        assert_eq!(tell(&[("a", 1, "1.20", 1), ("x", 0, "?", 1)]), (4, 12, 1));
+        assert_eq!(tell(&[("a", 0, " milk ", 1)]), (9, 12, 1));
+        assert_eq!(tell(&[("b", 0, "tee", 1)]), (11, 12, 1));
+        assert_eq!(
+            tell(&[("b", 0, "tee", -1), ("b", 0, "tea", 1)]),
+            (12, 12, 1),
+            "what is taken back is gone"
+        );
+        assert_eq!(tell(&[("b", 0, "tea", 1)]), (12, 12, 1), "the same again says nothing new");
+        assert_eq!(tell(&[("b", 1, "tea and much more", 1)]), (0, 12, 1), "never below 0");
+    }
+
+    #[test]
+    fn one_tally_is_settled_by_itself() {
+        let truth = judged(truth(&[("a", "ab"), ("b", "cd")], None).unwrap());
+        let mut score = Score::default();
+        score.judge(&truth, &rows(&[("a", 0, "ab", 1), ("b", 0, "cx", 1)]), &Score::default());
+        score.settle();
+        assert_eq!((score.correct, score.scored), (3, 4));
+        // Errors 0 and 1 around a rate of 1/4: variance (0.25 + 0.25) * 2 / 16, so 3/16 of it are 3 characters.
+        assert_eq!(score.independent, 3);
+    }
+
+    #[test]
+    fn useless_truths_are_refused() {
+        let long = "x".repeat(MOST_CHARACTERS + 1);
+        let error = truth(&[("a", &long)], None).unwrap_err();
+        assert_eq!(error.to_string(), "the text of `a` has 10001 characters, more than 10000");
+        assert!(matches!(truth(&[("a", " \n")], None), Err(TextTruthError::Empty)));
+        assert!(!error.help().is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn edits_are_a_distance(a in "[ab ]{0,9}", b in "[ab ]{0,9}", c in "[ab ]{0,9}") {
+            let [a, b, c]: [Vec<char>; 3] = [a, b, c].map(|text| text.chars().collect());
+            prop_assert_eq!(edits(&a, &b), edits(&b, &a));
+            prop_assert_eq!(edits(&a, &b) == 0, a == b);
+            prop_assert!(edits(&a, &c) <= edits(&a, &b) + edits(&b, &c));
+            prop_assert!(edits(&a, &b) >= a.len().abs_diff(b.len()));
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Ground truth of tracks: who is where in which frame of which camera, and IDF1 of what was said instead.
+//!
+//! The truth is a folder with a file `CAMERA.txt` for each camera, in the text format of MOTChallenge, whose identities are
+//! the same in all cameras; boxes with the score 0 need not be found. What is judged are rows with a camera, an identity and the
+//! boxes of a track as text, `frame,left,top,width,height;...` with frames from 0 on, as `track` gives them; rows that are
+//! taken back do not count.
+use crate::record::{Metadata, text};
+use crate::vision::track_path::steps;
+use arrow_array::{Array, RecordBatch};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidemill_tracking::bounding_box::BoundingBox;
+use tidemill_tracking::metrics::clear::{Clear, clear};
+use tidemill_tracking::metrics::hota::{Hota, hota};
+use tidemill_tracking::metrics::identity::{Identities, identities};
+use tidemill_tracking::metrics::{Frame, Placed};
+use tidemill_tracking::mot_text;
+
+/// What a true and a found box must overlap to agree: that of the measure's definition.
+const OVERLAP: f64 = 0.5;
+
+/// Why a truth cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TrackTruthError {
+    /// The folder or a file cannot be read.
+    #[error("`{}` cannot be read: {error}", path.display())]
+    File {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// A line is wrong.
+    #[error("`{}`, {error}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        error: mot_text::MotTextError,
+    },
+    /// There is no file.
+    #[error("`{}` has no file CAMERA.txt with boxes that count", path.display())]
+    Empty {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+/// The true boxes of a frame.
+#[derive(Debug, Clone, Default)]
+struct TrueFrame {
+    boxes: Vec<Placed>,
+    ignored: Vec<BoundingBox>,
+}
+
+/// The truth of all cameras. Two are equal if they are the same one.
+#[derive(Debug)]
+pub struct TrackTruth {
+    /// The column with the boxes of a track.
+    boxes: String,
+    cameras: BTreeMap<String, BTreeMap<u64, TrueFrame>>,
+}
+
+impl PartialEq for TrackTruth {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for TrackTruth {}
+
+impl TrackTruth {
+    /// Reads the files of a folder. `boxes`: the column of the stream with the boxes of a track.
+    ///
+    /// # Errors
+    /// See [`TrackTruthError`].
+    pub fn load(folder: &Path, boxes: &str) -> Result<Self, TrackTruthError> {
+        let failed = |path: &Path, error| TrackTruthError::File { path: path.to_owned(), error };
+        let mut cameras = BTreeMap::new();
+        let mut counts = false;
+        for entry in std::fs::read_dir(folder).map_err(|error| failed(folder, error))? {
+            let path = entry.map_err(|error| failed(folder, error))?.path();
+            let (Some("txt"), Some(camera)) =
+                (path.extension().and_then(|it| it.to_str()), path.file_stem().and_then(|it| it.to_str()))
+            else {
+                continue;
+            };
+            let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
+            let lines =
+                mot_text::read(&text).map_err(|error| TrackTruthError::Line { path: path.clone(), error })?;
+            let mut frames: BTreeMap<u64, TrueFrame> = BTreeMap::new();
+            for line in lines {
+                let frame = frames.entry(line.frame - 1).or_default();
+                match line.identity.filter(|_| line.score > 0.0) {
+                    Some(identity) => frame.boxes.push(Placed { identity, area: line.area }),
+                    None => frame.ignored.push(line.area),
+                }
+            }
+            counts |= frames.values().any(|frame| !frame.boxes.is_empty());
+            cameras.insert(camera.to_owned(), frames);
+        }
+        if !counts {
+            return Err(TrackTruthError::Empty { path: folder.to_owned() });
+        }
+        Ok(Self { boxes: boxes.to_owned(), cameras })
+    }
+}
+
+/// What the measures of the field say beside IDF1, in percent. See `docs/tracks.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TrackMeasures {
+    /// IDP: share of the found boxes whose object is paired with theirs, over all cameras (Ristani et al. 2016).
+    pub idp_percent: f64,
+    /// IDR: share of the true boxes, the same way.
+    pub idr_percent: f64,
+    /// MOTA of the tracks (Bernardin and Stiefelhagen 2008), counts of all cameras together: each row is a track of its own, whatever it
+    /// is said to be of. Below 0 where there are more mistakes than true boxes.
+    pub mota_percent: f64,
+    /// HOTA of the tracks (Luiten et al. 2021), cameras together.
+    pub hota_percent: f64,
+    /// DetA: how well boxes are found, a part of HOTA.
+    pub deta_percent: f64,
+    /// AssA: how well they are held together, the other part.
+    pub assa_percent: f64,
+    /// Times that a true object goes on under another track in the view of a camera.
+    pub switches: u64,
+}
+
+/// A row that was not taken back: camera, identity, boxes.
+type Said = (String, String, String);
+
+/// What was said of all cameras so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TrackTally {
+    truth: Arc<TrackTruth>,
+    rows: BTreeMap<Said, i64>,
+}
+
+impl TrackTally {
+    pub(crate) fn new(truth: &Arc<TrackTruth>) -> Self {
+        Self { truth: Arc::clone(truth), rows: BTreeMap::new() }
+    }
+
+    /// Adds rows; gives how many are of cameras without a truth.
+    pub(crate) fn read(&mut self, batch: &RecordBatch, camera: &str, identity: &str) -> u64 {
+        let column = |name: &str| batch.column_by_name(name).and_then(text);
+        let (Some(cameras), Some(identities), Some(boxes)) =
+            (column(camera), column(identity), column(&self.truth.boxes))
+        else {
+            return 0;
+        };
+        let changes = Metadata::of(batch).changes;
+        let mut unknown = 0;
+        for row in 0..batch.num_rows() {
+            if cameras.is_null(row) || identities.is_null(row) || boxes.is_null(row) {
+                continue;
+            }
+            if !self.truth.cameras.contains_key(cameras.value(row)) {
+                unknown += 1;
+                continue;
+            }
+            let said = [cameras, identities, boxes].map(|column| column.value(row).to_owned());
+            self.add_one(said.into(), i64::from(changes.value(row)));
+        }
+        unknown
+    }
+
+    fn add_one(&mut self, said: Said, count: i64) {
+        let known = self.rows.entry(said).or_default();
+        *known += count;
+    }
+
+    pub(crate) fn add(&mut self, later: Self) {
+        later.rows.into_iter().for_each(|(said, count)| self.add_one(said, count));
+        self.rows.retain(|_, count| *count != 0);
+    }
+
+    /// Compares what was said with the truth.
+    pub(crate) fn identities(&self) -> Identities {
+        let mut names: BTreeMap<&str, u64> = BTreeMap::new();
+        let frames = self.frames(|_, name| {
+            let next = names.len() as u64;
+            *names.entry(name).or_insert(next)
+        });
+        identities(&frames.into_values().flatten().collect::<Vec<_>>(), OVERLAP)
+    }
+
+    /// What else is measured: takes longer than [`TrackTally::identities`], so it is for the end.
+    pub(crate) fn measures(&self) -> TrackMeasures {
+        let total = self.identities().total();
+        let cameras = self.frames(|row, _| row as u64);
+        let counted =
+            cameras.values().map(|frames| clear(frames, OVERLAP)).fold(Clear::default(), Clear::joined);
+        let higher =
+            cameras.values().map(|frames| hota(frames)).fold(Hota::default(), |all, one| all.joined(&one));
+        TrackMeasures {
+            idp_percent: 100.0 * total.precision(),
+            idr_percent: 100.0 * total.recall(),
+            mota_percent: 100.0 * counted.mota(),
+            hota_percent: 100.0 * higher.score(),
+            deta_percent: 100.0 * higher.detection(),
+            assa_percent: 100.0 * higher.association(),
+            switches: counted.switches,
+        }
+    }
+
+    /// The frames of each camera, in order; `identity` of a row by its number and the name that it says.
+    fn frames<'a>(
+        &'a self,
+        mut identity: impl FnMut(usize, &'a str) -> u64,
+    ) -> BTreeMap<&'a str, Vec<Frame>> {
+        let mut found: BTreeMap<(&str, u64), Vec<Placed>> = BTreeMap::new();
+        let rows = self.rows.iter().filter(|(_, count)| **count > 0).map(|(said, _)| said);
+        for (row, (camera, name, boxes)) in rows.enumerate() {
+            let identity = identity(row, name.as_str());
+            for (frame, [left, top, width, height]) in steps(boxes) {
+                let area = BoundingBox { left, top, width, height };
+                if !area.is_valid() {
+                    continue;
+                }
+                let here = found.entry((camera.as_str(), frame)).or_default();
+                // An object is in one place.
+                if here.iter().all(|placed| placed.identity != identity) {
+                    here.push(Placed { identity, area });
+                }
+            }
+        }
+        let truth = self.truth.cameras.iter();
+        let truth = truth.flat_map(|(camera, frames)| frames.keys().map(|frame| (camera.as_str(), *frame)));
+        let all: BTreeSet<(&str, u64)> = truth.chain(found.keys().copied()).collect();
+        let mut frames: BTreeMap<&str, Vec<Frame>> = BTreeMap::new();
+        for (camera, frame) in all {
+            let known = self.truth.cameras.get(camera).and_then(|frames| frames.get(&frame));
+            let TrueFrame { boxes, ignored } = known.cloned().unwrap_or_default();
+            let found = found.remove(&(camera, frame)).unwrap_or_default();
+            frames.entry(camera).or_default().push(Frame::without_ignored(boxes, &ignored, found, OVERLAP));
+        }
+        frames
+    }
+}
+
+/// How many independent samples would leave a share of agreeing boxes as uncertain as it is: that many objects, roughly, since
+/// the boxes of one depend on each other. At most all boxes.
+pub(crate) fn independent(found: &Identities) -> u64 {
+    const Z: f64 = 1.959_963_984_540_054;
+    let (low, high) = found.interval();
+    let (share, half) = (found.total().f1(), (high - low) / 2.0);
+    let count =
+        if half > 0.0 { share * (1.0 - share) * (Z / half).powi(2) } else { found.units.len() as f64 };
+    let boxes = found.total().truth + found.total().found;
+    (count.round() as u64).clamp(1, boxes.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::GroundTruth;
+    use crate::ground_truth::Score;
+    use crate::testing::batch;
+    use arrow_array::Int8Array;
+    use serde_json::json;
+    use tidemill_spec::types::{Column, ColumnType, StreamType};
+
+    fn truth(east: &str) -> Result<TrackTruth, TrackTruthError> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("east.txt"), east).unwrap();
+        std::fs::write(folder.path().join("west.txt"), "1,7,0,0,10,10,1,1,1\n2,7,0,0,10,10,1,1,1\n").unwrap();
+        std::fs::write(folder.path().join("notes.md"), "no truth").unwrap();
+        TrackTruth::load(folder.path(), "path")
+    }
+
+    fn rows(said: &[(&str, &str, &str, i8)]) -> RecordBatch {
+        let columns = ["camera", "vehicle", "path"].map(|name| Column::new(name, ColumnType::Text));
+        let values: Vec<_> =
+            said.iter().map(|s| json!({"camera": s.0, "vehicle": s.1, "path": s.2})).collect();
+        let batch = batch(&StreamType::new(columns), &values);
+        let mut columns = batch.columns().to_vec();
+        columns[crate::record::CHANGE] = Arc::new(Int8Array::from_iter_values(said.iter().map(|s| s.3)));
+        RecordBatch::try_new(batch.schema(), columns).unwrap()
+    }
+
+    #[test]
+    fn corrections_change_the_score() {
+        // The last line need not be found.
+        let truth = truth("1,7,0,0,10,10,1,1,1\n2,7,2,0,10,10,1,1,1\n2,9,50,50,10,10,0,1,0.1\n").unwrap();
+        let truth = GroundTruth {
+            key: "camera".into(),
+            prediction: "vehicle".into(),
+            answers: Arc::default(),
+            once: false,
+            tracks: Some(Arc::new(truth)),
+            texts: None,
+        };
+        let (east, west) = ("0,0,0,10,10;1,2,0,10,10", "0,0,0,10,10;1,0,0,10,10");
+        let mut all = Score::default();
+        let mut tell = |said: &[(&str, &str, &str, i8)]| {
+            let mut staged = Score::default();
+            staged.judge(&truth, &rows(said), &all);
+            all.add(staged);
+            (all.correct, all.scored, all.unknown)
+        };
+        // The same object under two names: half of its boxes agree.
+        assert_eq!(
+            tell(&[("east", "a", east, 1), ("west", "b", west, 1), ("north", "c", east, 1)]),
+            (4, 8, 1)
+        );
+        assert_eq!(tell(&[("west", "b", west, -1), ("west", "a", west, 1)]), (8, 8, 1));
+        // What was found where nothing need be found does not count, elsewhere it does.
+        assert_eq!(tell(&[("east", "d", "1,50,50,10,10", 1)]), (8, 8, 1));
+        assert_eq!(tell(&[("east", "e", "5,50,50,10,10", 1)]), (8, 9, 1));
+        assert!(all.independent >= 1 && all.independent <= 9);
+        // Each row is a track of its own: the two of east that were found where nothing is are surplus, nothing is missed.
+        let measures = all.track_measures().unwrap();
+        assert!((measures.idr_percent - 100.0).abs() < 1e-9, "{measures:?}");
+        assert!((measures.idp_percent - 80.0).abs() < 1e-9, "{measures:?}");
+        assert!((measures.mota_percent - 75.0).abs() < 1e-9 && measures.switches == 0, "{measures:?}");
+        assert!((measures.assa_percent - 100.0).abs() < 1e-9, "{measures:?}");
+        let product = (measures.deta_percent * measures.assa_percent).sqrt();
+        assert!(
+            (measures.hota_percent - product).abs() < 1e-9 && measures.deta_percent < 100.0,
+            "{measures:?}"
+        );
+        assert!(Score::default().track_measures().is_none());
+    }
+
+    /// Whose names are right and whose tracks break: the tracker's measures see what IDF1 does not.
+    #[test]
+    fn a_track_that_breaks_is_a_switch() {
+        let truth = Arc::new(truth("1,7,0,0,10,10,1,1,1\n2,7,2,0,10,10,1,1,1\n").unwrap());
+        let mut tally = TrackTally::new(&truth);
+        let said = [
+            ("east", "a", "0,0,0,10,10", 1),
+            ("east", "a", "1,2,0,10,10", 1),
+            ("west", "a", "0,0,0,10,10;1,0,0,10,10", 1),
+        ];
+        assert_eq!(tally.read(&rows(&said), "camera", "vehicle"), 0);
+        let measures = tally.measures();
+        assert_eq!((measures.idp_percent, measures.idr_percent, measures.switches), (100.0, 100.0, 1));
+        assert!((measures.mota_percent - 75.0).abs() < 1e-9 && measures.assa_percent < 100.0, "{measures:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let error = truth("1,7,0,0,-10,10\n").unwrap_err().to_string();
+        assert!(error.contains("east.txt`, line 1, column 9: `-10` is negative"), "{error}");
+        let nowhere = TrackTruth::load(Path::new("/nowhere/at/all"), "path").unwrap_err();
+        assert!(matches!(nowhere, TrackTruthError::File { .. }));
+        let empty = tempfile::tempdir().unwrap();
+        assert!(matches!(TrackTruth::load(empty.path(), "path"), Err(TrackTruthError::Empty { .. })));
+    }
+}

@@ -1,0 +1,267 @@
+//! The pixels of frames, from any frame on, by a child process.
+//!
+//! ffmpeg writes pictures to its standard output, and a line with the time of each to its standard error, which has nothing
+//! else; a thread reads those. So a frame that could not be decoded is known: its time is left out.
+use super::index::{Index, command, complaint, named};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+
+/// Times of frames that wait at most; the pipe holds ffmpeg back long before.
+const TIMES: usize = 1024;
+/// What the pipe of pictures may hold, where it can be made to: one of 64 KiB, which is the usual size, is filled and emptied
+/// seven times for a picture of 480 x 288 pixels, and each time one of both processes has to wake up.
+#[cfg(target_os = "linux")]
+const PIPE: usize = 1 << 20;
+/// Longest header of a picture.
+const HEADER: usize = 256;
+/// Complaints that are kept.
+const COMPLAINTS: usize = 8;
+
+/// How frames are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Format {
+    /// Their size; none: that of the video.
+    pub size: Option<(u32, u32)>,
+    /// JPEG instead of pixels that are not compressed.
+    pub jpeg: bool,
+    /// Each how many-th is given, at least 1.
+    pub every: u32,
+    /// Threads that decode, at least 1.
+    pub threads: u32,
+}
+
+/// A video that is being decoded. Dropped, it ends the child.
+pub struct Decoder {
+    child: Child,
+    pictures: ChildStdout,
+    heard: Receiver<Heard>,
+    jpeg: bool,
+    complaints: Vec<String>,
+    file: PathBuf,
+}
+
+enum Heard {
+    /// A frame of this time is the next picture.
+    Frame(i64),
+    Complaint(String),
+}
+
+impl Decoder {
+    /// Decodes from a frame on. Frames come in the order they are shown, some before the first that was asked for, where the
+    /// container knows no better, and all where frames to leave out have no even distance.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start(
+        program: &Path,
+        file: &Path,
+        index: &Index,
+        first: usize,
+        format: &Format,
+    ) -> std::io::Result<Self> {
+        let mut command = command(program);
+        // The times of frames have the other pipe for themselves: a complaint that is written into a line of them would cost
+        // a frame its time, and all that follow theirs.
+        command.args(["-loglevel", "quiet"]);
+        if first > 0 {
+            command.args(["-seek_timestamp", "1", "-ss", &format!("{:.6}", index.begin(first))]);
+        }
+        // A frame that is damaged is left out, instead of shown as it may have been.
+        command.args(["-err_detect", "explode", "-threads", &format.threads.max(1).to_string()]);
+        command.args(["-max_error_rate", "1"]);
+        command.arg("-i").arg(named(file)).args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
+        command.args(["-filter_threads", "1", "-vf", &filters(index, format)]);
+        match format.jpeg {
+            true => command.args(["-f", "mpjpeg", "-c:v", "mjpeg", "-q:v", "3", "-threads", "1"]),
+            false => command.args(["-f", "image2pipe", "-c:v", "ppm", "-threads", "1"]),
+        };
+        let mut child = command
+            .arg("pipe:1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let missing = || std::io::Error::from(ErrorKind::BrokenPipe);
+        let (pictures, words) =
+            (child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
+        #[cfg(target_os = "linux")]
+        if rustix::pipe::fcntl_getpipe_size(&pictures).is_ok_and(|size| size < PIPE) {
+            // A user may have too many large ones already; a small one works as well.
+            let _ = rustix::pipe::fcntl_setpipe_size(&pictures, PIPE);
+        }
+        let (tell, heard) = sync_channel(TIMES);
+        let listen = move || {
+            for line in BufReader::new(words).split(b'\n') {
+                let Ok(line) = line else { return };
+                let line = String::from_utf8_lossy(&line);
+                let message = match time_in(&line) {
+                    Some(time) => Heard::Frame(time),
+                    None if line.trim().is_empty() || line.starts_with("tidemill=") => continue,
+                    None => Heard::Complaint(line.into_owned()),
+                };
+                // Nobody listens: the decoder is gone, and the child will be.
+                if tell.send(message).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("video-times".into()).spawn(listen)?;
+        Ok(Self { child, pictures, heard, jpeg: format.jpeg, complaints: Vec::new(), file: file.to_owned() })
+    }
+
+    /// Time of the next picture, in units of the index; none: there is none any more. Then the picture has to be taken by
+    /// [`Decoder::read`].
+    pub fn next_time(&mut self) -> Option<i64> {
+        loop {
+            match self.heard.recv().ok()? {
+                Heard::Frame(time) => return Some(time),
+                Heard::Complaint(words) => {
+                    if self.complaints.len() < COMPLAINTS {
+                        self.complaints.push(words);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends the next picture: JPEG, or a picture as in [`crate::raw_image`], its pixels straight from the pipe. At most
+    /// `most` bytes.
+    ///
+    /// # Errors
+    /// The child ended, or wrote something else; then `bytes` is as before.
+    pub fn read(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
+        let start = bytes.len();
+        let result = if self.jpeg { self.read_jpeg(bytes, most) } else { self.read_pixels(bytes, most) };
+        if result.is_err() {
+            bytes.truncate(start);
+        }
+        result
+    }
+
+    fn read_pixels(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
+        let start = bytes.len();
+        // The shortest header is of one pixel; the rest of a longer one comes byte by byte.
+        self.read_exactly(bytes, 11)?;
+        let length = loop {
+            match crate::raw_image::size(&bytes[start..]) {
+                Ok((width, height)) => break (width as usize * height as usize).saturating_mul(3),
+                Err(_) if bytes.len() - start < HEADER => self.read_exactly(bytes, 1)?,
+                Err(error) => return Err(std::io::Error::new(ErrorKind::InvalidData, error)),
+            }
+        };
+        if length > most {
+            return Err(std::io::Error::new(ErrorKind::FileTooLarge, format!("a frame of {length} bytes")));
+        }
+        // Pixels that came with the shortest header are there already.
+        let header = bytes.len() - start;
+        let whole = header_length(&bytes[start..]) + length;
+        self.read_exactly(bytes, whole - header)
+    }
+
+    fn read_jpeg(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
+        let mut header = Vec::new();
+        while !header.ends_with(b"\r\n\r\n") {
+            if header.len() > HEADER {
+                return Err(std::io::Error::from(ErrorKind::InvalidData));
+            }
+            self.read_exactly(&mut header, 1)?;
+        }
+        let text = String::from_utf8_lossy(&header).to_ascii_lowercase();
+        let length =
+            text.split_once("content-length:").and_then(|(_, rest)| rest.lines().next()?.trim().parse().ok());
+        match length {
+            Some(length) if length <= most => self.read_exactly(bytes, length)?,
+            Some(length) => {
+                return Err(std::io::Error::new(
+                    ErrorKind::FileTooLarge,
+                    format!("a frame of {length} bytes"),
+                ));
+            }
+            None => return Err(std::io::Error::from(ErrorKind::InvalidData)),
+        }
+        let mut end = Vec::new();
+        self.read_exactly(&mut end, 2)
+    }
+
+    fn read_exactly(&mut self, bytes: &mut Vec<u8>, length: usize) -> std::io::Result<()> {
+        bytes.reserve(length);
+        match (&mut self.pictures).take(length as u64).read_to_end(bytes)? {
+            read if read == length => Ok(()),
+            _ => Err(std::io::Error::from(ErrorKind::UnexpectedEof)),
+        }
+    }
+
+    /// Waits for the end: whether it came by itself, and what ffmpeg complained of.
+    pub fn finish(mut self) -> (bool, Option<String>) {
+        while let Ok(heard) = self.heard.recv() {
+            if let Heard::Complaint(words) = heard
+                && self.complaints.len() < COMPLAINTS
+            {
+                self.complaints.push(words);
+            }
+        }
+        let is_well = self.child.wait().is_ok_and(|status| status.success());
+        (is_well, complaint(&self.complaints.join("\n"), &self.file))
+    }
+
+    /// Process id of the child, for tests that end it.
+    pub fn child(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        // It may have ended by itself; waited for it must be.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the pixels begin: behind the white space after the third number.
+fn header_length(picture: &[u8]) -> usize {
+    let mut spaces = picture.iter().enumerate().filter(|(_, byte)| byte.is_ascii_whitespace());
+    // After `P6`, the width, the height, and the largest value; ffmpeg writes one each.
+    spaces.nth(3).map_or(0, |(at, _)| at + 1)
+}
+
+/// Leaves frames out, scales, makes pixels or what JPEG is made of, and tells the time of each frame.
+fn filters(index: &Index, format: &Format) -> String {
+    let mut all = Vec::new();
+    let first = index.frames.first().map_or(0, |first| first.time);
+    if let (true, Some(step)) = (format.every > 1, index.step()) {
+        all.push(format!("select=not(mod(round((pts-({first}))/{step})\\,{}))", format.every));
+    }
+    // The same pixels on every processor.
+    let flags = "flags=bilinear+accurate_rnd+bitexact";
+    all.push(match format.size {
+        Some((width, height)) => format!("scale={width}:{height}:{flags}"),
+        None => format!("scale={flags}"),
+    });
+    all.push(if format.jpeg { "format=yuvj420p" } else { "format=rgb24" }.to_owned());
+    all.push("metadata=mode=add:key=tidemill:value=1".to_owned());
+    all.push("metadata=mode=print:key=tidemill:file='pipe\\:2':direct=1".to_owned());
+    all.join(",")
+}
+
+/// The time in `frame:12   pts:12288   pts_time:1.2`.
+fn time_in(line: &str) -> Option<i64> {
+    let rest = line.strip_prefix("frame:")?;
+    let (_, rest) = rest.split_once("pts:")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_found() {
+        assert_eq!(time_in("frame:1    pts:1024    pts_time:0.1"), Some(1024));
+        assert_eq!(time_in("frame:1    pts:-5    pts_time:-0.1"), Some(-5));
+        assert_eq!(time_in("[h264 @ 0x1] frame: pts"), None);
+        assert_eq!(header_length(b"P6\n480 288\n255\n\n\n"), 15);
+    }
+}

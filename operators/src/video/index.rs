@@ -1,0 +1,252 @@
+//! The frames of a video with their times, read from the container without decoding anything.
+//!
+//! ffmpeg writes a line for each packet (its format `framecrc`): stream, decoding time, presentation time, duration, size,
+//! checksum and, unless it is a key frame, flags. Presentation times in their order are the frames.
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Frames that are missing in one gap at most.
+const MOST_MISSING: i64 = 100_000;
+
+/// What is in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    /// Frames in the order in which they are shown.
+    pub frames: Vec<FrameTime>,
+    /// Seconds of one unit of the times: numerator and denominator.
+    pub time_base: (u64, u64),
+    /// Width and height as they are stored.
+    pub size: (u32, u32),
+    /// What ffmpeg complained of while it read the container: it does not go on behind that.
+    pub complaint: Option<String>,
+}
+
+/// A frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FrameTime {
+    /// When it is shown, in units of the time base.
+    pub time: i64,
+    /// Whether it is decoded without others.
+    pub is_key: bool,
+}
+
+/// Why there is no index.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// ffmpeg cannot be started.
+    #[error("{program} cannot be started: {error}")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// There is no video in the file.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl Index {
+    /// Reads the index of a file; where it is damaged, up to there.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub fn read(program: &Path, file: &Path) -> Result<Self, IndexError> {
+        let output = command(program)
+            .arg("-i")
+            .arg(named(file))
+            .args(["-map", "0:v:0", "-c", "copy", "-f", "framecrc", "pipe:1"])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| IndexError::Start { program: program.display().to_string(), error })?;
+        let words = complaint(&String::from_utf8_lossy(&output.stderr), file);
+        let index = Self::parse(&String::from_utf8_lossy(&output.stdout));
+        match index {
+            Ok(mut index) if !index.frames.is_empty() => {
+                if words.is_some() {
+                    index.fill_gaps();
+                }
+                Ok(Self { complaint: words, ..index })
+            }
+            Ok(_) => {
+                Err(IndexError::Unreadable(words.unwrap_or_else(|| "there are no frames in it".to_owned())))
+            }
+            Err(line) => Err(IndexError::Unreadable(words.unwrap_or(line))),
+        }
+    }
+
+    /// The index from what ffmpeg writes; an error is what is not understood.
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut index = Self { frames: Vec::new(), time_base: (0, 0), size: (0, 0), complaint: None };
+        for line in text.lines() {
+            let wrong = || format!("ffmpeg wrote `{line}`");
+            if let Some(rest) = line.strip_prefix("#tb 0: ") {
+                index.time_base = pair(rest, '/').ok_or_else(wrong)?;
+            } else if let Some(rest) = line.strip_prefix("#dimensions 0: ") {
+                let (width, height) = pair(rest, 'x').ok_or_else(wrong)?;
+                index.size =
+                    (u32::try_from(width).map_err(|_| wrong())?, u32::try_from(height).map_err(|_| wrong())?);
+            } else if !line.starts_with('#') && !line.is_empty() {
+                let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+                // Without a presentation time frames are shown as they are decoded.
+                let time = fields.get(2).and_then(|time| time.parse().ok());
+                let time = time.or_else(|| fields.get(1).and_then(|time| time.parse().ok()));
+                let is_key = !fields.iter().any(|field| field.starts_with("F=0x") && !key_flag(field));
+                index.frames.push(FrameTime { time: time.ok_or_else(wrong)?, is_key });
+            }
+        }
+        if index.time_base.0 == 0 || index.time_base.1 == 0 {
+            return Err("there is no video in it".to_owned());
+        }
+        index.frames.sort_unstable();
+        index.frames.dedup_by_key(|frame| frame.time);
+        Ok(index)
+    }
+
+    /// Where frames come evenly but for gaps, the frames that are missing there, so that the others keep their numbers: of a
+    /// file that is damaged some are not even listed. Decoding never gives them.
+    fn fill_gaps(&mut self) {
+        let mut steps: Vec<i64> = self.frames.windows(2).map(|two| two[1].time - two[0].time).collect();
+        steps.sort_unstable();
+        let Some(&middle) = steps.get(steps.len() / 2) else { return };
+        // Times may be rounded, as in Matroska, so the mean of the usual steps is nearer to the truth than any of them.
+        let usual: Vec<f64> =
+            steps.iter().filter(|step| **step * 2 < middle * 3).map(|step| *step as f64).collect();
+        let step = usual.iter().sum::<f64>() / usual.len().max(1) as f64;
+        let is_even = usual.iter().all(|usual| (usual - step).abs() <= (0.1 * step).max(1.0));
+        if step < 1.0 || !is_even || usual.len() * 2 < steps.len() {
+            return;
+        }
+        let mut all = Vec::with_capacity(self.frames.len());
+        for (at, frame) in self.frames.iter().enumerate() {
+            if let Some(before) = at.checked_sub(1).map(|before| self.frames[before].time) {
+                let missing = ((frame.time - before) as f64 / step).round() as i64 - 1;
+                // A gap of hours is a wrong time.
+                for number in 1..=missing.min(MOST_MISSING) {
+                    let time = before + (number as f64 * step).round() as i64;
+                    all.push(FrameTime { time, is_key: false });
+                }
+            }
+            all.push(*frame);
+        }
+        self.frames = all;
+    }
+
+    /// Microseconds from the first frame to this one.
+    pub fn microseconds(&self, frame: usize) -> i64 {
+        let first = self.frames.first().map_or(0, |first| first.time);
+        let units = i128::from(self.frames[frame].time) - i128::from(first);
+        let (numerator, denominator) = (i128::from(self.time_base.0), i128::from(self.time_base.1));
+        i64::try_from((units * numerator * 1_000_000).div_euclid(denominator)).unwrap_or(i64::MAX)
+    }
+
+    /// Seconds of the container's own time at which reading has to begin for this frame and none before it, half the way from
+    /// the one before.
+    pub(super) fn begin(&self, frame: usize) -> f64 {
+        let seconds = |time: i64| time as f64 * self.time_base.0 as f64 / self.time_base.1 as f64;
+        let own = seconds(self.frames[frame].time);
+        let before = frame.checked_sub(1).map_or(own, |before| seconds(self.frames[before].time));
+        f64::midpoint(own, before)
+    }
+
+    /// The distance between frames, where it is the same everywhere.
+    pub(super) fn step(&self) -> Option<i64> {
+        let mut steps = self.frames.windows(2).map(|two| two[1].time - two[0].time);
+        let first = steps.next()?;
+        (first > 0 && steps.all(|step| step == first)).then_some(first)
+    }
+}
+
+/// Bit 0 of a packet's flags says that it is a key frame.
+fn key_flag(field: &str) -> bool {
+    field
+        .strip_prefix("F=0x")
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        .is_some_and(|f| f & 1 == 1)
+}
+
+fn pair(text: &str, between: char) -> Option<(u64, u64)> {
+    let (first, second) = text.trim().split_once(between)?;
+    Some((first.parse().ok()?, second.parse().ok()?))
+}
+
+/// ffmpeg as all calls here have it: quiet, without a terminal, with the container's own times.
+pub(super) fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "error", "-copyts"]);
+    // Nothing but a local file is opened, whatever a file names.
+    command.args(["-protocol_whitelist", "file,pipe,crypto,data"]);
+    command
+}
+
+/// A file as ffmpeg does not take it for an address or an option.
+pub(super) fn named(file: &Path) -> OsString {
+    let mut name = OsString::from("file:");
+    name.push(file);
+    name
+}
+
+/// The first lines of what ffmpeg says, without addresses in memory and the folder of the file.
+pub(super) fn complaint(words: &str, file: &Path) -> Option<String> {
+    let folder = file.parent().map(|parent| format!("{}/", parent.display())).unwrap_or_default();
+    let line = |line: &str| {
+        let text = line.trim();
+        // `[h264 @ 0x31f258c0] error while decoding`
+        let text = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((_, rest)) => rest.trim(),
+            None => text,
+        };
+        let text = text.strip_prefix("Error opening input file ").map_or(text, |_| "");
+        text.replace("file:", "").replace(&folder, "")
+    };
+    let mut lines: Vec<String> = words.lines().map(line).filter(|line| !line.is_empty()).collect();
+    lines.dedup();
+    lines.truncate(3);
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_become_frames_in_the_order_they_are_shown() {
+        let text = "#software: Lavf\n#tb 0: 1/10240\n#dimensions 0: 480x288\n0, -2048, 0, 1024, 6961, 0x14f5f180\n\
+                    0, -1024, 3072, 1024, 3400, 0xd4be8d60, F=0x0\n0, 0, 1024, 1024, 3284, 0x95fb4633, F=0x0, S=1, 8, 0x0\n\
+                    0, 1024, 2048, 1024, 3284, 0x95fb4633, F=0x0\n0, 1024, 4096, 1024, 1, 0x1\n";
+        let index = Index::parse(text).unwrap();
+        assert_eq!((index.size, index.time_base), ((480, 288), (1, 10240)));
+        let times: Vec<(i64, bool)> = index.frames.iter().map(|frame| (frame.time, frame.is_key)).collect();
+        assert_eq!(times, [(0, true), (1024, false), (2048, false), (3072, false), (4096, true)]);
+        assert_eq!(index.microseconds(3), 300_000);
+        assert_eq!(index.step(), Some(1024));
+        assert!((index.begin(2) - 0.15).abs() < 1e-9);
+        assert!(Index::parse("").is_err());
+        assert!(Index::parse("#tb 0: 1/10\n0, NOPTS, NOPTS, 0, 1, 0x1\n").is_err());
+    }
+
+    #[test]
+    fn frames_that_are_not_listed_keep_their_numbers() {
+        let of = |times: &[i64]| {
+            let frames = times.iter().map(|time| FrameTime { time: *time, is_key: false }).collect();
+            let mut index = Index { frames, time_base: (1, 1000), size: (2, 2), complaint: None };
+            index.fill_gaps();
+            index.frames.iter().map(|frame| frame.time).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[0, 33, 67, 100, 200, 233, 267]), [0, 33, 67, 100, 133, 167, 200, 233, 267]);
+        assert_eq!(of(&[0, 40, 80, 280, 320]), [0, 40, 80, 120, 160, 200, 240, 280, 320]);
+        for even_enough in [&[5][..], &[0, 100], &[0, 40, 80], &[0, 10, 30, 70, 150]] {
+            assert_eq!(of(even_enough), even_enough);
+        }
+    }
+
+    #[test]
+    fn complaints_name_no_addresses() {
+        let words = "[mov,mp4 @ 0x26b0fe40] moov atom not found\n[in#0 @ 0x1] Error opening input: Invalid data found\n\
+                     Error opening input file file:/a/b/c.mp4.\n";
+        let said = complaint(words, Path::new("/a/b/c.mp4"));
+        assert_eq!(said.as_deref(), Some("moov atom not found; Error opening input: Invalid data found"));
+        assert_eq!(complaint("", Path::new("x")), None);
+    }
+}

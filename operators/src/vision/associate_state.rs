@@ -1,0 +1,305 @@
+//! A running `associate`: the tracks that may still change, and what was said of them.
+use super::object_ages::ObjectAges;
+use crate::api::{DeadLetter, OperatorError, Output, Stateful};
+use crate::record::{EventTime, METADATA_COLUMNS, Metadata, batch_bytes, derive_id, int64, tensor_f32, text};
+use crate::relational::snapshot;
+use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, StringArray};
+use arrow_schema::SchemaRef;
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tidemill_incremental::chains::{self, Item, Membership, Rules};
+use tidemill_incremental::view::{Change, View, ViewError};
+
+/// Format of the snapshots.
+const TAG: [u8; 8] = *b"ASSO0001";
+
+/// What all copies of one `associate` share.
+pub(super) struct Setup {
+    pub(super) operator: u64,
+    /// Milliseconds.
+    pub(super) keep: i64,
+    /// In milliseconds.
+    pub(super) rules: Rules,
+    /// Track, camera, start, end, embedding; payload positions.
+    pub(super) columns: [usize; 5],
+    pub(super) input: SchemaRef,
+    pub(super) output: SchemaRef,
+}
+
+/// A track that may still change.
+#[derive(Debug, Clone)]
+struct Kept {
+    item: Item,
+    /// Its row, alone in a batch of its own.
+    row: RecordBatch,
+    /// How many rows were sent for this name so far: they have identities of their own.
+    sent: u32,
+}
+
+/// A running `associate`.
+pub(super) struct Running {
+    setup: Arc<Setup>,
+    watermark: EventTime,
+    tracks: BTreeMap<Arc<str>, Kept>,
+    /// What was said last of each.
+    objects: ObjectAges,
+    /// None until the first track comes.
+    view: Option<View<Item, Membership>>,
+    bytes: usize,
+}
+
+/// A row to send: of which track, whether it takes back, the object.
+struct Told {
+    row: RecordBatch,
+    change: i8,
+    object: Arc<str>,
+    number: u32,
+}
+
+fn broken(error: arrow_schema::ArrowError) -> OperatorError {
+    OperatorError::new(format!("associate: {error}"))
+}
+
+fn ended(error: ViewError) -> OperatorError {
+    OperatorError::new(format!("associate: {error}"))
+}
+
+impl Running {
+    pub(super) fn new(setup: Arc<Setup>) -> Self {
+        let (tracks, objects) = (BTreeMap::new(), ObjectAges::default());
+        Self { setup, watermark: EventTime::MIN, tracks, objects, view: None, bytes: 0 }
+    }
+
+    /// The item of a row.
+    fn item(&self, batch: &RecordBatch, row: usize) -> Result<Item, (&'static str, String)> {
+        let [track, camera, start, end, embedding] = self.setup.columns;
+        let missing = |index: usize| {
+            let name = batch.schema_ref().field(METADATA_COLUMNS + index).name().clone();
+            ("missing_value", format!("the column `{name}` is empty"))
+        };
+        let column = |index: usize| {
+            let array = batch.column(METADATA_COLUMNS + index);
+            array.is_valid(row).then_some(array).ok_or_else(|| missing(index))
+        };
+        let name =
+            |index| column(index).and_then(|array| Ok(text(array).ok_or_else(|| missing(index))?.value(row)));
+        let time = |index| {
+            column(index).and_then(|array| Ok(int64(array).ok_or_else(|| missing(index))?.value(row)))
+        };
+        let (start, end) = (time(start)?, time(end)?);
+        if end < start {
+            return Err(("bad_time", format!("the track ends at {end} ms, before it begins at {start} ms")));
+        }
+        // A track without a picture is followed by none, but it is an object.
+        let looks = batch.column(METADATA_COLUMNS + embedding);
+        let looks = match tensor_f32(looks).filter(|_| looks.is_valid(row)) {
+            Some((values, length)) => &values.values()[row * length..(row + 1) * length],
+            None => &[],
+        };
+        Ok(Item::new(name(track)?, name(camera)?, start, end, looks))
+    }
+
+    fn update(&mut self, changes: Vec<Change<Item>>) -> Result<Vec<Change<Membership>>, OperatorError> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let view = match &mut self.view {
+            Some(view) => view,
+            None => self.view.insert(chains::view(self.setup.rules.clone()).map_err(ended)?),
+        };
+        view.update(changes).map_err(ended)
+    }
+
+    /// Milliseconds before which no track is taken that begins there.
+    fn first_taken(&self) -> i64 {
+        self.watermark.div_euclid(1000).saturating_sub(self.setup.keep)
+    }
+
+    fn insert(&mut self, item: Item, row: RecordBatch) -> Option<Kept> {
+        self.bytes += batch_bytes(&row) + size_of::<Kept>();
+        let sent = self.tracks.get(&item.key).map_or(0, |kept| kept.sent);
+        let before = self.tracks.insert(item.key.clone(), Kept { item, row, sent });
+        self.bytes -= before.as_ref().map_or(0, |kept| batch_bytes(&kept.row) + size_of::<Kept>());
+        before
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Kept> {
+        let kept = self.tracks.remove(key)?;
+        self.bytes -= batch_bytes(&kept.row) + size_of::<Kept>();
+        Some(kept)
+    }
+
+    /// Sends rows: those that take back first.
+    fn tell(&self, mut told: Vec<Told>, output: &mut Output) -> Result<(), OperatorError> {
+        if told.is_empty() {
+            return Ok(());
+        }
+        told.sort_by_key(|told| told.change);
+        let rows: Vec<&RecordBatch> = told.iter().map(|told| &told.row).collect();
+        let rows = concat_batches(&self.setup.input, rows).map_err(broken)?;
+        let metadata = Metadata::of(&rows);
+        let id =
+            |(row, told): (usize, &Told)| derive_id(self.setup.operator, &[metadata.id(row)], told.number);
+        let ids: Vec<u8> = told.iter().enumerate().flat_map(id).collect();
+        let times = metadata.times.values().iter().map(|time| (*time).max(self.watermark));
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None))];
+        columns.extend(rows.columns()[1..METADATA_COLUMNS].iter().cloned());
+        columns[crate::record::TIME] = Arc::new(Int64Array::from_iter_values(times));
+        columns[crate::record::CHANGE] =
+            Arc::new(Int8Array::from_iter_values(told.iter().map(|told| told.change)));
+        columns.extend(rows.columns()[METADATA_COLUMNS..].iter().cloned());
+        columns.push(Arc::new(StringArray::from_iter_values(told.iter().map(|told| &*told.object))));
+        output.push(RecordBatch::try_new(Arc::clone(&self.setup.output), columns).map_err(broken)?);
+        Ok(())
+    }
+
+    /// Forgets objects that nothing can change any more. What was said of them stays. Only those are looked at.
+    fn forget(&mut self) -> Result<(), OperatorError> {
+        if self.watermark == EventTime::MAX {
+            (self.tracks, self.objects, self.view) = (BTreeMap::new(), ObjectAges::default(), None);
+            self.bytes = 0;
+            return Ok(());
+        }
+        let gaps = self.setup.rules.widest_gaps();
+        let horizon = self.first_taken().saturating_sub(gaps.1.max(0)).saturating_add(gaps.0.min(0));
+        let mut changes = Vec::new();
+        while let Some(gone) = self.objects.take_before(horizon) {
+            for key in &gone {
+                changes.extend(self.remove(key).map(|kept| (kept.item, -1)));
+            }
+        }
+        self.update(changes)?;
+        if self.tracks.is_empty() {
+            self.view = None;
+        }
+        Ok(())
+    }
+}
+
+impl Stateful for Running {
+    fn apply(&mut self, _port: usize, batch: &RecordBatch, output: &mut Output) -> Result<(), OperatorError> {
+        let changes = Metadata::of(batch).changes;
+        let (mut late, mut updates) = (0, Vec::new());
+        // What was said of those that this batch changes, before it did.
+        let mut before: BTreeMap<Arc<str>, Option<Kept>> = BTreeMap::new();
+        for row in 0..batch.num_rows() {
+            let item = match self.item(batch, row) {
+                Ok(item) => item,
+                Err((reason, detail)) => {
+                    output.dead_letters.push(DeadLetter::of_row(batch, row, reason, detail));
+                    continue;
+                }
+            };
+            if item.start < self.first_taken() {
+                late += 1;
+                continue;
+            }
+            let key = item.key.clone();
+            let old = if changes.value(row) > 0 {
+                // A copy: the slice of a batch would keep all of it in memory.
+                let own = take_record_batch(batch, &arrow_array::UInt32Array::from(vec![row as u32]))
+                    .map_err(broken)?;
+                updates.push((item.clone(), 1));
+                self.insert(item, own)
+            } else {
+                // One that was replaced already is not there any more.
+                let is_there = self.tracks.get(&key).is_some_and(|kept| kept.item == item);
+                if !is_there {
+                    continue;
+                }
+                self.remove(&key)
+            };
+            updates.extend(old.as_ref().map(|old| (old.item.clone(), -1)));
+            before.entry(key).or_insert(old);
+        }
+        output.drop_rows("late", late);
+        let mut objects: BTreeMap<Arc<str>, Option<Arc<str>>> = BTreeMap::new();
+        for (Membership { key, chain }, count) in self.update(updates)? {
+            let object = objects.entry(key).or_insert(None);
+            if count > 0 {
+                *object = Some(chain);
+            }
+        }
+        let touched: BTreeSet<Arc<str>> = before.keys().chain(objects.keys()).cloned().collect();
+        let mut told = Vec::new();
+        for key in touched {
+            let said = self.objects.object(&key).cloned();
+            let object = objects.remove(&key).unwrap_or_else(|| said.clone());
+            let old = match before.remove(&key) {
+                Some(old) => old,
+                None => self.tracks.get(&key).cloned(),
+            };
+            let sent = |kept: &Kept| kept.sent;
+            let mut number = self.tracks.get(&key).map_or(0, sent).max(old.as_ref().map_or(0, sent));
+            if let (Some(old), Some(said)) = (old, &said) {
+                told.push(Told { row: old.row, change: -1, object: said.clone(), number });
+                number += 1;
+            }
+            match (self.tracks.get_mut(&key), object) {
+                (Some(kept), Some(object)) => {
+                    told.push(Told { row: kept.row.clone(), change: 1, object: object.clone(), number });
+                    kept.sent = number + 1;
+                    let end = kept.item.end;
+                    self.objects.set(key, object, end);
+                }
+                _ => self.objects.remove(&key),
+            }
+        }
+        self.tell(told, output)
+    }
+
+    fn advance(&mut self, watermark: EventTime, _output: &mut Output) -> Result<(), OperatorError> {
+        self.watermark = self.watermark.max(watermark);
+        self.forget()
+    }
+
+    fn snapshot(&self) -> Result<Vec<u8>, OperatorError> {
+        let rows: Vec<&RecordBatch> = self.tracks.values().map(|kept| &kept.row).collect();
+        let batches = match rows.is_empty() {
+            true => Vec::new(),
+            false => vec![concat_batches(&self.setup.input, rows).map_err(broken)?],
+        };
+        let sent: Vec<u32> = self.tracks.values().map(|kept| kept.sent).collect();
+        snapshot::write(TAG, &(self.watermark, sent), &[(Arc::clone(&self.setup.input), batches)])
+    }
+
+    /// The rows say everything: what was said of them follows from them.
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
+        let damaged =
+            || OperatorError::new("associate: the snapshot is damaged: start the run from the beginning");
+        let ((watermark, sent), sections): ((EventTime, Vec<u32>), _) =
+            snapshot::read(TAG, &[Arc::clone(&self.setup.input)], bytes)?;
+        let mut restored = Self::new(Arc::clone(&self.setup));
+        restored.watermark = watermark;
+        let mut numbers = sent.into_iter();
+        for batch in sections.iter().flatten() {
+            for row in 0..batch.num_rows() {
+                let item = restored.item(batch, row).map_err(|_| damaged())?;
+                let own = take_record_batch(batch, &arrow_array::UInt32Array::from(vec![row as u32]))
+                    .map_err(broken)?;
+                let key = item.key.clone();
+                restored.insert(item, own);
+                if let Some(kept) = restored.tracks.get_mut(&key) {
+                    kept.sent = numbers.next().ok_or_else(damaged)?;
+                }
+            }
+        }
+        let items = restored.tracks.values().map(|kept| (kept.item.clone(), 1)).collect();
+        for (Membership { key, chain }, _) in restored.update(items)? {
+            let end = restored.tracks.get(&key).ok_or_else(damaged)?.item.end;
+            restored.objects.set(key, chain, end);
+        }
+        *self = restored;
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+#[path = "associate_tests.rs"]
+mod tests;

@@ -1,0 +1,242 @@
+//! `track`: follows what was found in the pictures of each camera from frame to frame.
+//!
+//! ```yaml
+//! - id: tracks
+//!   kind: track
+//!   input: vehicles                # a record for each box, as `crop` gives them
+//!   options:
+//!     gives: tracks                # or `boxes`
+//!     patience: 20                 # frames
+//! ```
+//! The tracker is BoT-SORT (see the crate `tidemill-tracking`): boxes are compared with where a Kalman filter expects
+//! them, and by their embeddings where there is a column of these. A frame is looked at when the watermark has passed it,
+//! so what comes of it depends on the frames alone, not on epochs, batches or restarts; a box that comes later is dropped
+//! as `late`.
+//!
+//! - `gives: boxes`: each box goes on with a further column, `track` (text, `CAMERA/NUMBER`). Boxes that belong to no track
+//!   are dropped as `untracked`; the first box of a track is among them, except in the first frame, since one detection
+//!   may be a mistake.
+//! - `gives: tracks`: each track is a record once it is over: `camera`, `track`, `class` (where there is one),
+//!   `first_frame`, `last_frame`, `start` and `end` (int64, milliseconds, event times of the first and last box),
+//!   `detections`, `embedding` (mean over its boxes, where there are any), and with `path: true` a text of
+//!   `frame,left,top,width,height` for each box, separated by `;`. The event time is that of its last box.
+//!
+//! A track is over after `patience` frames in which it was not seen. That wait is meant, so it is no part of its latency, which
+//! counts from when the box was due that showed that the track is over. Several stages may share the work camera by camera.
+use super::track_rows::{Columns, Gives};
+use super::track_state::{Running, Setup};
+use crate::api::{BoundOperator, Computation, Instance, Spread};
+use crate::kind::{InputPort, OperatorContext, TypedOperatorKind};
+use crate::record::{operator_number, record_schema};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::Arc;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
+use tidemill_spec::span::Located;
+use tidemill_spec::types::{Column, ColumnType, ElementType, StreamType};
+use tidemill_tracking::tracker::TrackerSettings;
+
+/// The kind `track`; see the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Track;
+
+/// What `track` gives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Form {
+    /// Each box with its track.
+    #[default]
+    Boxes,
+    /// Each track when it is over.
+    Tracks,
+}
+
+/// Options of `track`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// Each box with its track (`boxes`), or each track when it is over (`tracks`). Default: boxes.
+    #[serde(default)]
+    gives: Form,
+    /// With `gives: tracks`, whether each has a column `path` with all its boxes. Default: false.
+    #[serde(default)]
+    path: bool,
+    /// The column of the camera, text. Default: camera.
+    #[serde(default = "camera")]
+    camera: Located<String>,
+    /// The column of the frame's number, int64. Default: frame.
+    #[serde(default = "frame")]
+    frame: Located<String>,
+    /// The columns of left, top, width and height, float64. Default: columns of these names.
+    #[serde(default = "areas", rename = "box")]
+    area: [Located<String>; 4],
+    /// The column of the score, float64. Default: score.
+    #[serde(default = "score")]
+    score: Located<String>,
+    /// The column of the class, text or int64. Default: `class`, if there is one.
+    #[serde(default)]
+    class: Option<Located<String>>,
+    /// The column of what the box looks like, a tensor of float32 values. Default: `embedding`, if there is one.
+    #[serde(default)]
+    embedding: Option<Located<String>>,
+    /// Boxes with at least this score are looked at first, 0 to 1. Default: 0.6.
+    #[serde(default)]
+    high_score: Option<Located<f64>>,
+    /// Boxes with a lower score are not looked at. Default: 0.1.
+    #[serde(default)]
+    low_score: Option<Located<f64>>,
+    /// A track begins with at least this score. Default: 0.7.
+    #[serde(default)]
+    first_score: Option<Located<f64>>,
+    /// Half of the cosine distance of embeddings is at most this, 0 to 1. Default: 0.25.
+    #[serde(default)]
+    appearance_distance: Option<Located<f64>>,
+    /// A track is over after this many frames in which it was not seen. Default: 30.
+    #[serde(default)]
+    patience: Option<u32>,
+    /// Whether a track takes boxes of its own class only. Default: false.
+    #[serde(default)]
+    keeps_class: bool,
+}
+
+fn camera() -> Located<String> {
+    "camera".into()
+}
+
+fn frame() -> Located<String> {
+    "frame".into()
+}
+
+fn areas() -> [Located<String>; 4] {
+    ["left", "top", "width", "height"].map(Into::into)
+}
+
+fn score() -> Located<String> {
+    "score".into()
+}
+
+/// The tracker's settings, and what is wrong with them.
+fn settings(options: &Options, errors: &mut Diagnostics) -> TrackerSettings {
+    let mut settings = TrackerSettings::default();
+    let shares = [
+        (&options.high_score, "high_score", &mut settings.high_score),
+        (&options.low_score, "low_score", &mut settings.low_score),
+        (&options.first_score, "first_score", &mut settings.first_score),
+        (&options.appearance_distance, "appearance_distance", &mut settings.appearance_distance),
+    ];
+    for (given, name, value) in shares {
+        let Some(given) = given else { continue };
+        *value = given.value;
+        if !(0.0..=1.0).contains(&given.value) {
+            let message = format!("`{name}` is {}", given.value);
+            errors.push(
+                Diagnostic::error("E0606", message)
+                    .at(given.span.clone())
+                    .with_help("write a number from 0 to 1"),
+            );
+        }
+    }
+    settings.patience = options.patience.map_or(settings.patience, u64::from);
+    settings.keeps_class = options.keeps_class;
+    settings
+}
+
+fn is_embedding(found: &ColumnType) -> bool {
+    matches!(found, ColumnType::Tensor { element: ElementType::Float32, .. })
+}
+
+fn is_class(found: &ColumnType) -> bool {
+    matches!(found, ColumnType::Text | ColumnType::Int64)
+}
+
+impl TypedOperatorKind for Track {
+    type Options = Options;
+    const KIND: &'static str = "track";
+    const SUMMARY: &'static str =
+        "Follows what was found in the pictures of each camera from frame to frame.";
+
+    fn bind_typed(
+        &self,
+        context: &OperatorContext<'_>,
+        inputs: &[InputPort],
+        options: Located<Options>,
+    ) -> Result<BoundOperator, Diagnostics> {
+        let (port, options) = (&inputs[0], options.value);
+        let mut errors = Diagnostics::new();
+        let settings = settings(&options, &mut errors);
+        let mut place = |name: &Located<String>, expected: &str, accepts: fn(&ColumnType) -> bool| {
+            port.column(context.id, 0, name, expected, accepts).map_or_else(
+                |error| {
+                    errors.push(error);
+                    0
+                },
+                |(index, _)| index,
+            )
+        };
+        let is_number = |found: &ColumnType| *found == ColumnType::Float64;
+        // What is not named is taken where it is there and fits.
+        let by_default = |name: &str, accepts: fn(&ColumnType) -> bool| {
+            port.stream
+                .column(name)
+                .filter(|column| accepts(&column.column_type))
+                .map(|_| Located::from(name))
+        };
+        let class = options.class.clone().or_else(|| by_default("class", is_class));
+        let embedding = options.embedding.clone().or_else(|| by_default("embedding", is_embedding));
+        let columns = Columns {
+            camera: place(&options.camera, "text", |found| *found == ColumnType::Text),
+            frame: place(&options.frame, "int64", |found| *found == ColumnType::Int64),
+            area: options.area.each_ref().map(|name| place(name, "float64", is_number)),
+            score: place(&options.score, "float64", is_number),
+            class: class.map(|name| place(&name, "text or int64", is_class)),
+            embedding: embedding.map(|name| place(&name, "tensor<float32>", is_embedding)),
+        };
+        let input = &port.stream;
+        let (output, gives) = match options.gives {
+            Form::Boxes => {
+                if input.column("track").is_some() {
+                    let message =
+                        format!("`{}` receives a column `track`, which it gives itself", context.id);
+                    let help = "put a `map` before it that leaves the column out";
+                    errors.push(Diagnostic::error("E0606", message).at(port.span.clone()).with_help(help));
+                }
+                let track = Column::new("track", ColumnType::Text);
+                (StreamType::new(input.columns.iter().cloned().chain([track])), Gives::Boxes)
+            }
+            Form::Tracks => (track_type(input, &columns, options.path), Gives::Tracks { path: options.path }),
+        };
+        let setup = Arc::new(Setup {
+            operator: operator_number(context.id),
+            settings,
+            columns,
+            gives,
+            input: record_schema(input),
+            output: record_schema(&output),
+        });
+        errors.into_result(BoundOperator {
+            id: context.id.value.clone(),
+            kind: Self::KIND.into(),
+            output,
+            computation: Computation::Stateful,
+            spread: Spread::Column(options.camera.value),
+            make: Arc::new(move || Ok(Instance::Stateful(Box::new(Running::new(Arc::clone(&setup)))))),
+        })
+    }
+}
+
+/// The columns of tracks.
+fn track_type(input: &StreamType, columns: &Columns, path: bool) -> StreamType {
+    let of = |name: &str, index: usize| {
+        Column::new(
+            name,
+            input.columns.get(index).map_or(ColumnType::Text, |column| column.column_type.clone()),
+        )
+    };
+    let mut all = vec![of("camera", columns.camera), Column::new("track", ColumnType::Text)];
+    all.extend(columns.class.map(|index| of("class", index)));
+    let numbers = ["first_frame", "last_frame", "start", "end", "detections"];
+    all.extend(numbers.map(|name| Column::new(name, ColumnType::Int64)));
+    all.extend(columns.embedding.map(|index| of("embedding", index)));
+    all.extend(path.then(|| Column::new("path", ColumnType::Text)));
+    StreamType::new(all)
+}

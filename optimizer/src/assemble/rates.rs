@@ -1,0 +1,119 @@
+//! Records per second everywhere, by the models chosen: from the sources on, each operator gives so many per record as the
+//! profile says for these models.
+use super::services::Services;
+use super::streams::{Head, input_rate, topological};
+use super::{Inputs, listed};
+use crate::problem::{RateCase, Rates, Source};
+use std::collections::{BTreeMap, BTreeSet};
+use tidemill_spec::workflow::Operator;
+
+/// Joint variants of which the rates are asked for at most.
+const MOST_ASKED: usize = 65_536;
+/// Rates that a planner tells apart at most; what is beyond that is counted with the larger ones.
+const MOST_CASES: usize = 64;
+
+/// Models by operator.
+pub(super) type Choice = BTreeMap<String, String>;
+
+/// What goes through a workflow.
+pub(super) struct Flow<'a> {
+    inputs: &'a Inputs<'a>,
+    /// Operators such that inputs come first.
+    order: Vec<&'a Operator>,
+    /// Records per second of each source.
+    sources: BTreeMap<&'a str, f64>,
+}
+
+impl<'a> Flow<'a> {
+    pub(super) fn new(inputs: &'a Inputs<'a>, sources: BTreeMap<&'a str, f64>) -> Self {
+        Self { inputs, order: topological(inputs.workflow), sources }
+    }
+
+    /// Records per second that leave every source and operator under a choice of models.
+    pub(super) fn outputs(&self, choice: &Choice) -> BTreeMap<&'a str, f64> {
+        let mut rates = self.sources.clone();
+        for operator in &self.order {
+            let id = operator.id.value.as_str();
+            let ratio = self.inputs.profile.output_per_input(id, choice);
+            rates.insert(id, input_rate(operator, &rates) * ratio);
+        }
+        rates
+    }
+
+    /// Rates of the operators of the problem and of its edges (by who sends) with the first model of each, and all rates where
+    /// models make a difference.
+    pub(super) fn rates(
+        &self,
+        heads: &[Head],
+        senders: &[&str],
+        services: &Services,
+        notes: &mut Vec<String>,
+    ) -> (RateCase, Option<Rates>) {
+        let models = |head: &Head| {
+            let with = services.get(&head.id).filter(|_| self.inputs.models.contains_key(&head.id));
+            with.map(|variants| variants.iter().map(|variant| variant.id.clone()).collect::<Vec<_>>())
+        };
+        let models: Vec<Option<Vec<String>>> = heads.iter().map(models).collect();
+        let counts: Vec<usize> = models.iter().map(|models| models.as_ref().map_or(1, Vec::len)).collect();
+        let named: BTreeSet<String> =
+            self.inputs.profile.ratios.iter().flat_map(|ratio| ratio.holds_for().into_keys()).collect();
+        let mut matter: Vec<usize> =
+            (0..heads.len()).filter(|head| counts[*head] > 1 && named.contains(&heads[*head].id)).collect();
+        let mut fixed: BTreeMap<usize, usize> = BTreeMap::new();
+        let choice = |variants: &[usize], fixed: &BTreeMap<usize, usize>| -> Choice {
+            let chosen = heads.iter().zip(&models).enumerate().filter_map(|(at, (head, models))| {
+                let variant = *fixed.get(&at).unwrap_or(&variants[at]);
+                Some((head.id.clone(), models.as_ref()?.get(variant)?.clone()))
+            });
+            chosen.collect()
+        };
+        let case = |variants: &[usize], fixed: &BTreeMap<usize, usize>| {
+            let outputs = self.outputs(&choice(variants, fixed));
+            let rate = |head: &Head| {
+                let operator = self.order.iter().find(|operator| operator.id.value == head.id);
+                operator.map_or(0.0, |operator| input_rate(operator, &outputs))
+            };
+            RateCase {
+                operators: heads.iter().map(rate).collect(),
+                edges: senders.iter().map(|sender| outputs.get(sender).copied().unwrap_or(0.0)).collect(),
+            }
+        };
+        let asked = |matter: &[usize]| {
+            matter.iter().fold(1usize, |product, head| product.saturating_mul(counts[*head]))
+        };
+        // So many that not all can be looked at: the last ones are taken with the model that gives most.
+        while asked(&matter) > MOST_ASKED {
+            let Some(last) = matter.pop() else { break };
+            let total = |variant: usize| -> f64 {
+                let mut joint = vec![0; heads.len()];
+                joint[last] = variant;
+                case(&joint, &fixed).edges.iter().sum()
+            };
+            let most = (0..counts[last]).max_by(|a, b| total(*a).total_cmp(&total(*b)));
+            fixed.insert(last, most.unwrap_or(0));
+        }
+        let first = case(&vec![0; heads.len()], &fixed);
+        let rates = Rates::of(&counts, &matter, |variants| case(variants, &fixed));
+        let told = rates.as_ref().map_or(1, |rates| rates.cases.len());
+        let fewer = rates.map(|rates| rates.at_most(MOST_CASES));
+        if !fixed.is_empty() || told > MOST_CASES {
+            let ids = matter.iter().chain(fixed.keys()).map(|head| heads[*head].id.as_str());
+            notes.push(format!(
+                "{}: their models give different numbers of records in too many ways; some are counted with those of models that give more",
+                listed(ids)
+            ));
+        }
+        (first, fewer)
+    }
+}
+
+/// Records per second that leave each source and operator of the workflow under a choice of models by operator.
+pub(crate) fn outputs_of(
+    inputs: &Inputs<'_>,
+    sources: &[Source],
+    choice: &BTreeMap<String, String>,
+) -> BTreeMap<String, f64> {
+    let rates = sources.iter().map(|source| (source.id.as_str(), source.rate)).collect();
+    let flow = Flow { inputs, order: topological(inputs.workflow), sources: rates };
+    flow.outputs(choice).into_iter().map(|(id, rate)| (id.to_owned(), rate)).collect()
+}

@@ -1,0 +1,68 @@
+//! Problems whose rates depend on variants: part by part, each with fixed rates.
+//!
+//! The parts hold every joint variant once, so the cheapest plan of all is the cheapest of the whole, and no plan costs less
+//! than the least bound of any. Parts with few records come first, as their plans are the cheapest most often; each gets
+//! an equal part of the time that is left, so what an easy one does not need is for the others.
+use super::{Exact, NAME};
+use crate::planner::{PlannerError, SearchLimits};
+use crate::problem::Problem;
+use crate::search_time::SearchTime;
+use crate::solution::{Outcome, Solution, Status};
+
+/// Plans that cost the same but for this part are told apart by their accuracy.
+const SAME_COST: f64 = 1e-9;
+
+/// The best plan of a problem with rates that depend on variants, with none of the `excluded` joint variants.
+pub(super) fn by_cases(
+    problem: &Problem,
+    limits: &SearchLimits,
+    excluded: &[Vec<usize>],
+) -> Result<Outcome, PlannerError> {
+    let time = SearchTime::begin();
+    let cases = problem.cases();
+    let mut all = Outcome { bound: Some(f64::INFINITY), ..Outcome::infeasible(NAME, true) };
+    let mut is_out_of_time = false;
+    for (index, case) in cases.iter().enumerate() {
+        let left = limits.wall_seconds.map(|_| time.left_of(limits.wall_seconds).max(0.0));
+        let own =
+            SearchLimits { wall_seconds: left.map(|left| left / (cases.len() - index) as f64), ..*limits };
+        let excluded: Vec<Vec<usize>> = excluded.iter().filter_map(|joint| case.of_part(joint)).collect();
+        let found = Exact.plan_fixed(&case.problem, &own, &excluded)?;
+        all.nodes += found.nodes;
+        all.has_asked_highs |= found.has_asked_highs;
+        is_out_of_time |= found.status == Status::TimeLimited;
+        all.bound = Some(all.bound.unwrap_or(0.0).min(found.bound.unwrap_or(0.0)));
+        if let (Some(cost), Some(solution)) = (found.cost, found.solution) {
+            let solution = case.of_whole(solution);
+            if is_better(problem, (cost, &solution), all.cost.zip(all.solution.as_ref())) {
+                (all.cost, all.solution) = (Some(cost), Some(solution));
+            }
+        }
+    }
+    all.seconds = time.seconds();
+    all.status = match (all.cost, all.bound) {
+        (None, Some(f64::INFINITY)) => Status::Infeasible,
+        (None, _) => Status::TimeLimited,
+        (Some(cost), bound) => {
+            let bound = bound.unwrap_or(0.0).min(cost);
+            let gap = Outcome::gap_between(cost, bound);
+            (all.bound, all.gap) = (Some(bound), Some(gap));
+            match gap <= limits.gap + 1e-9 {
+                true => Status::Optimal,
+                false if is_out_of_time => Status::TimeLimited,
+                false => Status::Feasible,
+            }
+        }
+    };
+    Ok(all)
+}
+
+/// Whether a plan is cheaper than the best so far, or more accurate where it costs the same.
+fn is_better(problem: &Problem, (cost, solution): (f64, &Solution), best: Option<(f64, &Solution)>) -> bool {
+    let Some((least, best)) = best else { return true };
+    if (cost - least).abs() > SAME_COST * least.max(1.0) {
+        return cost < least;
+    }
+    let accuracy = |solution: &Solution| problem.accuracy_of(&solution.variants).unwrap_or(0.0);
+    accuracy(solution) > accuracy(best)
+}

@@ -1,0 +1,247 @@
+//! Why a planner that looks in some tiers only found no plan: what is in its way whatever it tries there.
+use super::{cloud_only, edge_only, selection};
+use crate::problem::{Problem, Producer};
+
+/// What is in the way of every plan that a planner looks at.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Obstacle {
+    /// No variant of an operator runs on the workers that it may take.
+    NoWorker {
+        /// The operator.
+        operator: usize,
+    },
+    /// Records cannot get to where an operator may run: no link leads there.
+    NoLink {
+        /// The operator.
+        operator: usize,
+        /// Who sends them.
+        producer: Producer,
+        /// Where they are.
+        from: Vec<usize>,
+        /// Where the operator may run.
+        to: Vec<usize>,
+    },
+    /// The variants that run there are not accurate enough together, in percent.
+    Accuracy {
+        /// The level.
+        wanted: f64,
+    },
+    /// The work takes more workers than there are, all at their quickest and filled without a gap.
+    Workers {
+        /// Part of the time of all workers that may be taken; more than 1.
+        load: f64,
+    },
+    /// The links that lead there carry less than the sources send.
+    Bandwidth {
+        /// Bytes per second that are sent.
+        needed: f64,
+        /// Bytes per second that are carried.
+        carried: f64,
+    },
+}
+
+/// What is in the way of a planner, by its name, that found no plan. None: nothing that can be said so shortly.
+pub fn obstacle(planner: &str, problem: &Problem) -> Option<Obstacle> {
+    let allowed = match planner {
+        "cloud-only" => cloud_only::highest_tier(problem),
+        "edge-only" => edge_only::tiers_of_sources(problem),
+        "best-fit" | "first-fit" => vec![true; problem.worker_classes.len()],
+        _ => return None,
+    };
+    if let Err(obstacle) = reached(problem, &allowed) {
+        return Some(obstacle);
+    }
+    let Some(variants) = selection::most_accurate(problem, &allowed) else {
+        return problem.limits.accuracy.map(|wanted| Obstacle::Accuracy { wanted });
+    };
+    let problem = &*problem.at(&variants);
+    let load = load(problem, &allowed, &variants);
+    if load > 1.0 {
+        return Some(Obstacle::Workers { load });
+    }
+    let (needed, carried) = from_sources(problem, &allowed)?;
+    (needed > carried).then_some(Obstacle::Bandwidth { needed, carried })
+}
+
+/// Whether records get to every operator somewhere on allowed classes.
+fn reached(problem: &Problem, allowed: &[bool]) -> Result<(), Obstacle> {
+    let mut at: Vec<Vec<usize>> = Vec::new();
+    for (index, operator) in problem.operators.iter().enumerate() {
+        let runs = |location: &usize| {
+            let here = |class: usize| problem.worker_classes[class].location == *location;
+            let mut classes = (0..allowed.len()).filter(|class| allowed[*class] && here(*class));
+            classes.any(|class| {
+                problem.worker_classes[class].count > 0
+                    && (operator.weightless || operator.variants.iter().any(|v| !v.modes[class].is_empty()))
+            })
+        };
+        let able: Vec<usize> = (0..problem.locations.len()).filter(runs).collect();
+        if able.is_empty() {
+            return Err(Obstacle::NoWorker { operator: index });
+        }
+        let mut reached = able.clone();
+        for edge in problem.inputs_of(index) {
+            let producer = problem.edges[edge].from;
+            let from: Vec<usize> = match producer {
+                Producer::Source(source) => {
+                    problem.sources[source].locations.iter().map(|(at, _)| *at).collect()
+                }
+                Producer::Operator(producer) => at[producer].clone(),
+            };
+            reached.retain(|&to| from.iter().any(|&from| problem.route(from, to).is_some()));
+            if reached.is_empty() {
+                return Err(Obstacle::NoLink { operator: index, producer, from, to: able });
+            }
+        }
+        at.push(reached);
+    }
+    Ok(())
+}
+
+/// Part of the time of all allowed workers that the operators take at least.
+fn load(problem: &Problem, allowed: &[bool], variants: &[usize]) -> f64 {
+    let quickest = |operator: usize| {
+        let modes = problem.operators[operator].variants[variants[operator]].modes.iter().zip(allowed);
+        let modes = modes.filter(|(_, allowed)| **allowed).flat_map(|(modes, _)| modes);
+        modes.map(|mode| mode.seconds_per_record).reduce(f64::min).unwrap_or(0.0)
+    };
+    let work: f64 = (0..variants.len()).map(|v| problem.operators[v].rate * quickest(v)).sum();
+    let classes = problem.worker_classes.iter().zip(allowed).filter(|(_, allowed)| **allowed);
+    let workers: f64 = classes.map(|(class, _)| f64::from(class.count)).sum();
+    work / (workers * problem.limits.max_utilization)
+}
+
+/// Bytes per second that leave the sources, and those that the links to the allowed classes carry at most. None: nothing
+/// bounds them.
+fn from_sources(problem: &Problem, allowed: &[bool]) -> Option<(f64, f64)> {
+    let classes = problem.worker_classes.iter().zip(allowed).filter(|(_, allowed)| **allowed);
+    let mut to: Vec<usize> = classes.map(|(class, _)| class.location).collect();
+    to.sort_unstable();
+    to.dedup();
+    let mut from: Vec<usize> =
+        problem.sources.iter().flat_map(|source| &source.locations).map(|(at, _)| *at).collect();
+    from.sort_unstable();
+    from.dedup();
+    let mut carried = 0.0;
+    for (&from, &to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
+        if let Some(route) = problem.route(from, to) {
+            carried += route.bandwidth?;
+        }
+    }
+    let is_source = |edge: &&crate::problem::Edge| matches!(edge.from, Producer::Source(_));
+    let needed = problem.edges.iter().filter(is_source).map(|edge| edge.rate * edge.bytes[0]).sum();
+    Some((needed, carried))
+}
+
+impl Obstacle {
+    /// In words.
+    pub fn text(&self, problem: &Problem) -> String {
+        let places = |places: &[usize]| {
+            let names: Vec<&str> =
+                places.iter().map(|place| problem.locations[*place].name.as_str()).collect();
+            names.join(", ")
+        };
+        match self {
+            Self::NoWorker { operator } => {
+                format!(
+                    "no variant of `{}` runs on the workers that it takes",
+                    problem.operators[*operator].id
+                )
+            }
+            Self::NoLink { operator, producer, from, to } => {
+                let producer = match producer {
+                    Producer::Source(source) => &problem.sources[*source].id,
+                    Producer::Operator(operator) => &problem.operators[*operator].id,
+                };
+                format!(
+                    "no link leads from {}, where the records of `{producer}` are, to {}, where it may run `{}`; what is sent \
+                     over a tier between is not passed on",
+                    places(from),
+                    places(to),
+                    problem.operators[*operator].id
+                )
+            }
+            Self::Accuracy { wanted } => {
+                format!("what runs on the workers that it takes is not {wanted} % accurate")
+            }
+            Self::Workers { load } => {
+                format!("the most accurate variants take {load:.1} times the workers that are there")
+            }
+            Self::Bandwidth { needed, carried } => format!(
+                "the sources send {:.1} Mbps, and the links to the workers that it takes carry {:.1}",
+                needed * 8.0 / 1e6,
+                carried * 8.0 / 1e6
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::{PublishedSetting, published_vqa_problem, small_problem};
+    use crate::planner::{Planner, SearchLimits};
+    use crate::planners::{best_fit::BestFit, cloud_only::CloudOnly, edge_only::EdgeOnly};
+
+    fn published(rate: f64) -> Problem {
+        published_vqa_problem(rate, 56.0, PublishedSetting::Shared)
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        assert_eq!(obstacle("cloud-only", &published(20.0)), None);
+        assert_eq!(obstacle("exact", &published(1e6)), None);
+        let Some(Obstacle::Workers { load }) = obstacle("cloud-only", &published(2000.0)) else {
+            panic!("not the workers")
+        };
+        assert!(load > 10.0, "{load}");
+        let accurate = Problem {
+            limits: crate::problem::Limits { accuracy: Some(99.0), ..Default::default() },
+            ..published(1.0)
+        };
+        assert_eq!(obstacle("best-fit", &accurate), Some(Obstacle::Accuracy { wanted: 99.0 }));
+
+        let mut unlinked = published(20.0);
+        unlinked.routes[0][1] = None;
+        let found = obstacle("cloud-only", &unlinked).expect("no link");
+        assert!(
+            matches!(&found, Obstacle::NoLink { operator: 0, from, to, .. } if (from, to) == (&vec![0], &vec![1])),
+            "{found:?}"
+        );
+        assert!(
+            found.text(&unlinked).starts_with("no link leads from edge, where"),
+            "{}",
+            found.text(&unlinked)
+        );
+
+        let mut narrow = published(20.0);
+        narrow.routes[0][1].as_mut().expect("a route").bandwidth = Some(1e5);
+        assert!(matches!(obstacle("cloud-only", &narrow), Some(Obstacle::Bandwidth { .. })));
+
+        let mut idle = published(20.0);
+        for variant in &mut idle.operators[1].variants {
+            variant.modes.iter_mut().for_each(Vec::clear);
+        }
+        assert_eq!(obstacle("edge-only", &idle), Some(Obstacle::NoWorker { operator: 1 }));
+    }
+
+    /// Nothing is said to be in the way where there is a plan.
+    #[test]
+    fn what_has_a_plan_has_no_obstacle() {
+        let planners: [&dyn Planner; 3] = [&CloudOnly, &EdgeOnly, &BestFit];
+        let (mut plans, mut told) = (0, 0);
+        for seed in 1..=300 {
+            let problem = small_problem(seed);
+            for planner in planners {
+                let outcome = planner.plan(&problem, &SearchLimits::default()).expect("takes it");
+                let found = obstacle(planner.name(), &problem);
+                told += usize::from(found.is_some());
+                if outcome.solution.is_some() {
+                    plans += 1;
+                    assert_eq!(found, None, "seed {seed}, {}", planner.name());
+                }
+            }
+        }
+        assert!(plans > 100 && told > 100, "{plans} plans, {told} obstacles");
+    }
+}

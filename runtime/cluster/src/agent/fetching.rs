@@ -1,0 +1,105 @@
+//! Fetches files: from another worker that has them, or from the controller, which says whom to ask.
+use crate::api::{Bundle, BundleFile, Source, SourceRequest};
+use crate::blobs::{BlobError, Blobs};
+use crate::client::{Client, ClientError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use tidemill_link::remote::Credentials;
+
+/// Tries with other workers before the controller must give the file.
+const MOST_WORKERS: usize = 8;
+/// Questions in a row that nobody answers.
+const MOST_FAILURES: u32 = 5;
+/// Between such questions.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// See the module.
+pub(super) struct Fetcher {
+    client: Arc<Client>,
+    blobs: Arc<Blobs>,
+    credentials: Credentials,
+    /// Digests that are being fetched: a second thread that wants one waits for it.
+    open: Mutex<BTreeSet<String>>,
+    done: Condvar,
+}
+
+impl Fetcher {
+    pub(super) fn new(client: &Arc<Client>, blobs: &Arc<Blobs>, credentials: &Credentials) -> Arc<Self> {
+        Arc::new(Self {
+            client: Arc::clone(client),
+            blobs: Arc::clone(blobs),
+            credentials: credentials.clone(),
+            open: Mutex::default(),
+            done: Condvar::new(),
+        })
+    }
+
+    /// Has all files of a bundle here.
+    pub(super) fn fetch(&self, bundle: &Bundle) -> Result<(), String> {
+        for file in &bundle.files {
+            {
+                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                while open.contains(&file.digest) {
+                    open = self.done.wait(open).unwrap_or_else(PoisonError::into_inner);
+                }
+                if self.blobs.has(&file.digest) {
+                    continue;
+                }
+                open.insert(file.digest.clone());
+            }
+            let fetched = self.one(file);
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&file.digest);
+            self.done.notify_all();
+            fetched.map_err(|reason| format!("`{}` cannot be fetched: {reason}", file.path))?;
+        }
+        Ok(())
+    }
+
+    fn one(&self, file: &BundleFile) -> Result<(), String> {
+        let path = format!("/v1/blobs/{}/source", file.digest);
+        let mut request = SourceRequest::default();
+        let mut failures = 0;
+        loop {
+            let source = match self.client.post_again::<Source>(&path, &request) {
+                Ok(source) => source,
+                Err(error) if error.is_refusal() || failures >= MOST_FAILURES => {
+                    return Err(error.to_string());
+                }
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    failures += 1;
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+            };
+            match source {
+                Source::Wait { milliseconds } => {
+                    std::thread::sleep(Duration::from_millis(milliseconds.clamp(10, 10_000)));
+                }
+                Source::Worker { place } if request.failed.len() < MOST_WORKERS => {
+                    let given = Client::of_peer(&place, &self.credentials)
+                        .map_err(|error: ClientError| error.to_string())
+                        .and_then(|peer| self.take(&peer, file).map_err(|error| error.to_string()));
+                    let Err(reason) = given else { return Ok(()) };
+                    tracing::info!("`{}` is not had from {place}: {reason}", file.path);
+                    request.failed.push(place);
+                }
+                Source::Worker { .. } | Source::Controller => match self.take(&self.client, file) {
+                    Ok(()) => return Ok(()),
+                    Err(error @ BlobError::Different { .. }) => return Err(error.to_string()),
+                    Err(error) if failures >= MOST_FAILURES => return Err(error.to_string()),
+                    Err(error) => {
+                        tracing::debug!("{error}");
+                        failures += 1;
+                        std::thread::sleep(PAUSE);
+                    }
+                },
+            }
+        }
+    }
+
+    fn take(&self, from: &Client, file: &BundleFile) -> Result<(), BlobError> {
+        self.blobs.put(&file.digest, from.blob(&file.digest, file.bytes))
+    }
+}

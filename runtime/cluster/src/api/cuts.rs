@@ -1,0 +1,163 @@
+//! Edges of a run that are cut.
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How far it is with a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CutStage {
+    /// The way between its two workers is cut, and the controller hears the one that sends.
+    Cut,
+    /// The controller does not hear the worker that sends: what it does now is known when it is back.
+    Silent,
+    /// It is back, and what was kept is delivered.
+    Delivers,
+}
+
+/// An edge between two workers of a plan, of which the workflow says what happens while it is cut.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CutView {
+    /// The stage that sends.
+    pub from: String,
+    /// The stage that receives.
+    pub to: String,
+    /// The worker of the cluster that sends.
+    pub worker: Option<String>,
+    /// How far it is.
+    pub stage: CutStage,
+    /// Since how many seconds the edge is cut, or its worker silent.
+    pub seconds: f64,
+    /// Bytes that are kept for the receiver, where that is known.
+    pub kept_bytes: Option<u64>,
+    /// Bytes that the edge may have kept on its worker; none: the run ends instead (`when_cut: stop`).
+    pub size_bytes: Option<u64>,
+    /// For how many seconds the worker goes on, or the run has not ended yet.
+    pub most_seconds: f64,
+}
+
+/// A stage that answers in place of one on the other side of an edge while that is cut (`when_cut: degrade`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StandInView {
+    /// The stage that it stands in for.
+    pub of: String,
+    /// The variant of that stage, and the one that answers in its place.
+    pub of_variant: Option<String>,
+    /// See `of_variant`.
+    pub variant: String,
+    /// The worker of the cluster that has it.
+    pub worker: Option<String>,
+    /// It answers now.
+    pub answers: bool,
+    /// Records that it has answered, and those that the other one has (those that were answered again after a restart count again).
+    pub answered_here: u64,
+    /// See `answered_here`.
+    pub answered_there: u64,
+    /// The run has a service level on accuracy, which what answers now may miss.
+    pub risks_accuracy: bool,
+}
+
+impl StandInView {
+    /// In words: ``see: `tiny` answers on edge-1 in place of `large`, which is not reached; 312 of 1 200 records``.
+    pub fn in_words(&self) -> String {
+        let Self { of, variant, answered_here, .. } = self;
+        let all = answered_here + self.answered_there;
+        let other =
+            self.of_variant.as_ref().map_or_else(String::new, |other| format!(" in place of `{other}`"));
+        let worker = self.worker.as_deref().unwrap_or("its worker");
+        if !self.answers {
+            return format!(
+                "{of}: `{variant}` has answered {answered_here} of {all} records on {worker}{other}"
+            );
+        }
+        let level = if self.risks_accuracy {
+            "; the accuracy is that of the smaller one meanwhile, and its level may be missed"
+        } else {
+            ""
+        };
+        format!(
+            "{of}: `{variant}` answers on {worker}{other}, which is not reached; {answered_here} of {all} records{level}"
+        )
+    }
+}
+
+impl CutView {
+    /// In words: `edge detect -> answers cut since 14 s, 3.2 MiB kept of 512 MiB`.
+    pub fn in_words(&self) -> String {
+        let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let Self { from, to, seconds, most_seconds, .. } = self;
+        let kept = match (self.kept_bytes, self.size_bytes) {
+            (Some(kept), Some(size)) => format!(", {} kept of {}", mebibytes(kept), mebibytes(size)),
+            _ => String::new(),
+        };
+        let worker = self.worker.as_deref().unwrap_or("its worker");
+        let what = match self.size_bytes {
+            Some(_) => "sources wait",
+            None => "the run ends",
+        };
+        match self.stage {
+            CutStage::Cut => format!(
+                "edge {from} -> {to} cut since {seconds:.0} s{kept}; after {most_seconds:.0} s {what}"
+            ),
+            CutStage::Silent if self.size_bytes.is_some() => format!(
+                "edge {from} -> {to} cut since {seconds:.0} s with worker {worker}, which goes on by itself for {most_seconds:.0} s"
+            ),
+            CutStage::Silent => format!(
+                "edge {from} -> {to} cut since {seconds:.0} s with worker {worker}; after {most_seconds:.0} s the run ends"
+            ),
+            CutStage::Delivers => format!("edge {from} -> {to} is back and delivers what was kept{kept}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stand_in_is_told_in_words() {
+        let mut stand_in = StandInView {
+            of: "see".into(),
+            of_variant: Some("large".into()),
+            variant: "tiny".into(),
+            worker: Some("edge-1".into()),
+            answers: true,
+            answered_here: 12,
+            answered_there: 88,
+            risks_accuracy: true,
+        };
+        assert_eq!(
+            stand_in.in_words(),
+            "see: `tiny` answers on edge-1 in place of `large`, which is not reached; 12 of 100 records; the accuracy is that of \
+             the smaller one meanwhile, and its level may be missed"
+        );
+        stand_in.answers = false;
+        assert_eq!(
+            stand_in.in_words(),
+            "see: `tiny` has answered 12 of 100 records on edge-1 in place of `large`"
+        );
+    }
+
+    #[test]
+    fn a_cut_is_told_in_words() {
+        let cut = CutView {
+            from: "detect".into(),
+            to: "answers".into(),
+            worker: Some("edge-1".into()),
+            stage: CutStage::Cut,
+            seconds: 14.2,
+            kept_bytes: Some(3_355_443),
+            size_bytes: Some(512 << 20),
+            most_seconds: 600.0,
+        };
+        assert_eq!(
+            cut.in_words(),
+            "edge detect -> answers cut since 14 s, 3.2 MiB kept of 512.0 MiB; after 600 s sources wait"
+        );
+        let silent = CutView { stage: CutStage::Silent, kept_bytes: None, ..cut.clone() };
+        assert!(silent.in_words().ends_with("with worker edge-1, which goes on by itself for 600 s"));
+        let stops = CutView { size_bytes: None, ..silent };
+        assert!(stops.in_words().ends_with("after 600 s the run ends"));
+        let delivers = CutView { stage: CutStage::Delivers, ..cut };
+        assert!(delivers.in_words().contains("delivers what was kept, 3.2 MiB"));
+    }
+}

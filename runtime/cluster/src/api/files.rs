@@ -1,0 +1,97 @@
+//! Files: what workers have, what is fetched from where, what runs wrote.
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The folder of a run on a worker.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunFolder {
+    /// The run.
+    pub run: String,
+    /// Tells runs apart that had the same name one after the other.
+    pub id: String,
+    /// Bytes of all files in it, as far as they were counted.
+    #[serde(default)]
+    pub bytes: u64,
+}
+
+/// A worker wants a file and asks whom it may have it from.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SourceRequest {
+    /// Places that did not give it.
+    #[serde(default)]
+    pub failed: Vec<String>,
+}
+
+/// Whom a worker may have a file from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "from", rename_all = "snake_case")]
+pub enum Source {
+    /// The controller.
+    Controller,
+    /// Another worker, which answers `GET /v1/blobs/DIGEST` as the controller does.
+    Worker {
+        /// Host and port.
+        place: String,
+    },
+    /// Everybody who has it is busy: ask again.
+    Wait {
+        /// After so long.
+        milliseconds: u64,
+    },
+}
+
+/// A part of a file of a run that the controller wants from a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilePart {
+    /// Names the request.
+    pub number: u64,
+    /// The run.
+    pub run: String,
+    /// Which run of this name: see [`RunFolder::id`].
+    pub id: String,
+    /// The worker of the run's plan.
+    pub role: String,
+    /// The file within its folder.
+    pub path: String,
+    /// The first byte.
+    pub offset: u64,
+    /// At most so many.
+    pub bytes: u64,
+}
+
+/// Why a worker does not give a part of a file.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilePartRefused {
+    /// For people.
+    pub error: String,
+}
+
+/// What a sink wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResultView {
+    /// The sink.
+    pub sink: String,
+    /// The file, as the workflow names it.
+    pub path: String,
+    /// The worker of the cluster that has it.
+    pub worker: Option<String>,
+    /// Bytes that are committed by the last checkpoint; none: the whole file is, or nothing is before the run is complete.
+    pub committed_bytes: Option<u64>,
+    /// Nothing is added any more.
+    pub is_final: bool,
+}
+
+/// A run was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RemovedView {
+    /// The run.
+    pub run: String,
+    /// Bytes that were removed at the controller.
+    pub bytes: u64,
+    /// Workers that remove their files of it as soon as they are heard.
+    pub workers: Vec<String>,
+}

@@ -1,0 +1,45 @@
+//! Where blobs are kept for others, too: the folder is a cache of it then.
+use super::{BlobError, Blobs};
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+
+/// See the module. What it has is verified when it comes from there.
+pub(crate) trait Beyond: Send + Sync {
+    /// Whether it has a blob.
+    fn has(&self, digest: &str) -> bool;
+    /// Keeps the blob in this file; one that it has stays.
+    fn put(&self, digest: &str, path: &Path) -> io::Result<()>;
+    /// The bytes of a blob; none: it has it not.
+    fn get(&self, digest: &str) -> io::Result<Option<Box<dyn Read>>>;
+    /// Removes blobs that are none of these and were put before that time.
+    fn sweep(&self, wanted: &BTreeSet<String>, age: Duration) -> io::Result<()>;
+}
+
+impl Blobs {
+    /// The same, with what is put kept there, too, and what is missing had from there.
+    pub(crate) fn beyond(self, beyond: Box<dyn Beyond>) -> Self {
+        Self { beyond: Some(beyond), ..self }
+    }
+
+    /// Keeps a blob of the folder beyond it.
+    pub(super) fn share(&self, digest: &str) -> Result<(), BlobError> {
+        let Some(beyond) = &self.beyond else { return Ok(()) };
+        let path = self.path(digest)?;
+        beyond.put(digest, &path).map_err(|source| BlobError::System { path, source })
+    }
+
+    /// Has a blob in the folder that is only beyond it.
+    pub(super) fn have_here(&self, digest: &str) -> Result<(), BlobError> {
+        let Some(beyond) = &self.beyond else { return Ok(()) };
+        let path = self.path(digest)?;
+        if path.is_file() {
+            return Ok(());
+        }
+        match beyond.get(digest).map_err(|source| BlobError::System { path, source })? {
+            Some(from) => self.put_here(digest, from),
+            None => Ok(()),
+        }
+    }
+}

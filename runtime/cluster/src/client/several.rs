@@ -1,0 +1,169 @@
+//! Several controllers, one of which leads: who asks finds that one.
+use super::ClientError;
+use crate::api::NotLeading;
+use rustls::ClientConfig;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tidemill_identity::{Answer, Call, CallError, Caller, JoinAddress, Repeat};
+
+/// Where there are others, a connection to one is waited for so long.
+const CONNECTING: Duration = Duration::from_secs(2);
+/// Until it is asked again who leads.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Controllers that say one after the other that the next one leads are told apart from one that knows.
+const MOST_TURNS: u32 = 4;
+
+/// See the module. With one place it is just a caller.
+pub(super) struct Several {
+    config: Arc<ClientConfig>,
+    known: Mutex<Known>,
+    /// So long it is waited for somebody to lead.
+    patience: Duration,
+}
+
+struct Known {
+    callers: Vec<Arc<Caller>>,
+    /// The one that is asked.
+    current: usize,
+}
+
+#[expect(clippy::disallowed_methods, reason = "patience with a controller is real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Several {
+    pub(super) fn new(address: &JoinAddress, config: ClientConfig) -> Self {
+        let (config, places) = (Arc::new(config), address.places());
+        let is_one = places.len() == 1;
+        let caller = |place: String| {
+            let caller = Caller::new(place, Arc::clone(&config));
+            Arc::new(if is_one { caller } else { caller.connecting_within(CONNECTING) })
+        };
+        let callers = places.into_iter().map(caller).collect();
+        Self { config, known: Mutex::new(Known { callers, current: 0 }), patience: Duration::from_secs(15) }
+    }
+
+    /// One place, which is no controller.
+    pub(super) fn one(place: String, config: ClientConfig) -> Self {
+        let config = Arc::new(config);
+        let callers = vec![Arc::new(Caller::new(place, Arc::clone(&config)))];
+        Self { config, known: Mutex::new(Known { callers, current: 0 }), patience: Duration::ZERO }
+    }
+
+    /// It is not waited for somebody to lead.
+    pub(super) fn at_once(self) -> Self {
+        Self { patience: Duration::ZERO, ..self }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> Arc<Caller> {
+        let known = self.known();
+        Arc::clone(&known.callers[known.current])
+    }
+
+    /// Where the one is that is asked.
+    pub(super) fn place(&self) -> String {
+        self.current().place().to_owned()
+    }
+
+    pub(super) fn reconnect(&self) {
+        self.known().callers.iter().for_each(|caller| caller.reconnect());
+    }
+
+    pub(super) fn connections(&self) -> u64 {
+        self.known().callers.iter().map(|caller| caller.connections()).sum()
+    }
+
+    /// Asks another one than this from now on; false: there is none.
+    pub(super) fn turn_from(&self, place: &str) -> bool {
+        let mut known = self.known();
+        let count = known.callers.len();
+        if known.callers[known.current].place() == place {
+            known.current = (known.current + 1) % count;
+        }
+        count > 1
+    }
+
+    /// Asks this one from now on, which may be one that was not known.
+    fn turn_to(&self, place: &str) {
+        let mut known = self.known();
+        let found = known.callers.iter().position(|caller| caller.place() == place);
+        known.current = found.unwrap_or_else(|| {
+            let caller =
+                Caller::new(place.to_owned(), Arc::clone(&self.config)).connecting_within(CONNECTING);
+            known.callers.push(Arc::new(caller));
+            known.callers.len() - 1
+        });
+    }
+
+    /// Asks the one that leads.
+    pub(super) fn send(
+        &self,
+        call: &Call<'_>,
+        timeout: Duration,
+        repeat: Repeat,
+    ) -> Result<Answer, ClientError> {
+        self.find(|caller| caller.send(call, timeout, repeat), |error| may_ask_another(error, repeat))
+    }
+
+    /// Asks the one that leads with `ask`, and another one after an error of which `is_harmless` says that nothing was heard, or twice is
+    /// like once.
+    pub(super) fn find(
+        &self,
+        mut ask: impl FnMut(&Caller) -> Result<Answer, CallError>,
+        is_harmless: impl Fn(&CallError) -> bool,
+    ) -> Result<Answer, ClientError> {
+        let begun = now();
+        let (mut failed, mut turns) = (0, 0);
+        loop {
+            let caller = self.current();
+            let refused = match ask(&caller) {
+                Ok(answer) => match NotLeading::read(answer.status, &answer.body) {
+                    None => return Ok(answer),
+                    Some(refused) => {
+                        failed = 0;
+                        refused
+                    }
+                },
+                Err(error) => {
+                    // The next question goes to another one, also where this one is not asked again.
+                    let are_several = self.turn_from(caller.place());
+                    failed += 1;
+                    let is_last = failed >= self.known().callers.len();
+                    if !are_several || !is_harmless(&error) || (is_last && begun.elapsed() >= self.patience) {
+                        return Err(error.into());
+                    }
+                    if is_last {
+                        std::thread::sleep(PAUSE);
+                    }
+                    continue;
+                }
+            };
+            // Where nobody leads, this one is there, and knows first who does next.
+            let is_told = refused.leader.as_deref().filter(|leader| *leader != caller.place());
+            if let Some(leader) = is_told {
+                self.turn_to(leader);
+            }
+            turns += 1;
+            if begun.elapsed() >= self.patience && (is_told.is_none() || turns >= MOST_TURNS) {
+                return Err(ClientError::Refused { status: 503, text: refused.error });
+            }
+            if is_told.is_none() || turns >= MOST_TURNS {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+/// Whether the question cannot have been heard, or may be heard twice.
+fn may_ask_another(error: &CallError, repeat: Repeat) -> bool {
+    match error {
+        CallError::Unreachable { .. } => true,
+        CallError::Broken { .. } | CallError::Malformed { .. } => repeat == Repeat::Allowed,
+        CallError::Tls { .. } | CallError::Stranger { .. } | CallError::Request(_) => false,
+    }
+}

@@ -1,0 +1,28 @@
+//! Whose certificate may be shown for which worker of a plan: that of the worker of the cluster which was given its place, and no
+//! other, however good it is.
+use super::Shared;
+use tidemill_engine::remote::{Greeting, Purpose};
+use tidemill_identity::PeerIdentity;
+
+/// Whether who shows the certificate of `identity` may be the host that its greeting says it is; an error is the reason why not.
+pub(super) fn may_be(shared: &Shared, greeting: &Greeting, identity: Option<&str>) -> Result<(), String> {
+    let Purpose::Control { host: role } = &greeting.purpose else {
+        return Err("this is a controller, not a worker".to_owned());
+    };
+    let is_meant = |secret: &str| u128::from_str_radix(secret, 16) == Ok(greeting.run);
+    let placed = shared.facts.look(|document| {
+        let run = document.runs.values().find(|run| is_meant(&run.secret))?;
+        run.roles_of(greeting.plan_version)?.get(role)?.worker.clone()
+    });
+    let Some(placed) = placed else {
+        return Err(format!("'{role}' of this run is with no worker now"));
+    };
+    let shown = identity.and_then(|identity| identity.parse::<PeerIdentity>().ok());
+    match shown.as_ref().and_then(PeerIdentity::worker) {
+        Some(worker) if worker.as_str() == placed => Ok(()),
+        _ => {
+            let shown = shown.map_or_else(|| "somebody unknown".to_owned(), |shown| shown.for_people());
+            Err(format!("'{role}' of this run is with worker `{placed}`, and the certificate is of {shown}"))
+        }
+    }
+}

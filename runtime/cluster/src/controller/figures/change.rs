@@ -1,0 +1,149 @@
+//! Counters of a run as they were some seconds ago, and what changed since.
+use crate::figures::{SourceState, Times};
+use std::collections::{BTreeMap, VecDeque};
+use tidemill_app::slo_watch::percentile_of;
+use tidemill_engine::{Latencies, LatencyWindow};
+
+/// Samples over which rates and times are.
+pub(super) const SAMPLES: usize = 5;
+/// Samples over which it is said whether a plan holds.
+pub(super) const LONG: usize = 10;
+/// A source that is further behind is behind, seconds.
+const BEHIND: f64 = 1.0;
+/// A source that should have given so many records in the window and gave none is silent.
+const EXPECTED: f64 = 3.0;
+
+/// Counters at a point of time.
+pub(super) struct Sample {
+    /// Seconds.
+    pub(super) at: f64,
+    /// In the order of the plan: in, out, batches, seconds of processor time.
+    pub(super) stages: Vec<(u64, u64, u64, f64)>,
+    /// In the order of the plan: records and bytes.
+    pub(super) edges: Vec<(u64, u64)>,
+    /// Arrivals.
+    pub(super) sinks: BTreeMap<String, u64>,
+    /// Seconds of processor time, in the order of the slots.
+    pub(super) slots: Vec<f64>,
+}
+
+/// Times that were added in the last samples.
+#[derive(Default)]
+pub(super) struct Recent {
+    window: LatencyWindow,
+    parts: VecDeque<Vec<(f64, u64)>>,
+}
+
+impl Recent {
+    pub(super) fn advance(&mut self, latencies: &Latencies) {
+        self.parts.push_back(self.window.advance(latencies));
+        if self.parts.len() > LONG {
+            self.parts.pop_front();
+        }
+    }
+
+    /// The parts of the last samples.
+    fn last(&self, samples: usize) -> impl Iterator<Item = &(f64, u64)> {
+        self.parts.iter().skip(self.parts.len().saturating_sub(samples)).flatten()
+    }
+
+    /// Milliseconds and how many records, ascending.
+    pub(super) fn all(&self) -> Vec<(f64, u64)> {
+        let mut all: Vec<(f64, u64)> = self.last(SAMPLES).copied().collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all
+    }
+
+    pub(super) fn times(&self) -> Times {
+        let all = self.all();
+        Times {
+            count: all.iter().map(|(_, n)| n).sum(),
+            p50_ms: percentile_of(&all, 50.0).unwrap_or_default(),
+            p99_ms: percentile_of(&all, 99.0).unwrap_or_default(),
+        }
+    }
+
+    /// Milliseconds, on average.
+    pub(super) fn mean(&self) -> Option<f64> {
+        self.mean_of(SAMPLES)
+    }
+
+    /// Milliseconds, on average of so many samples.
+    pub(super) fn mean_of(&self, samples: usize) -> Option<f64> {
+        let (sum, count) = self
+            .last(samples)
+            .fold((0.0, 0), |(sum, count), (value, n)| (sum + value * *n as f64, count + n));
+        (count > 0).then(|| sum / count as f64)
+    }
+}
+
+/// The stage of an instance: partitions are `stage#0`.
+pub(super) fn stage_of(instance: &str) -> &str {
+    match instance.rsplit_once('#') {
+        Some((stage, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => stage,
+        _ => instance,
+    }
+}
+
+/// What changed between the first and the last sample.
+pub(super) struct Change<'a> {
+    pub(super) seconds: f64,
+    pub(super) ends: Option<(&'a Sample, &'a Sample)>,
+}
+
+impl<'a> Change<'a> {
+    pub(super) fn of(samples: &'a VecDeque<Sample>) -> Self {
+        Self::over(samples, SAMPLES)
+    }
+
+    /// Over at most so many samples.
+    pub(super) fn over(samples: &'a VecDeque<Sample>, most: usize) -> Self {
+        let first = samples.len().saturating_sub(most + 1);
+        match (samples.get(first), samples.back()) {
+            (Some(first), Some(last)) if last.at > first.at => {
+                Self { seconds: last.at - first.at, ends: Some((first, last)) }
+            }
+            _ => Self { seconds: 0.0, ends: None },
+        }
+    }
+}
+
+impl Change<'_> {
+    /// Of a counter, per second.
+    pub(super) fn per_second(&self, counter: impl Fn(&Sample) -> Option<u64>) -> Option<f64> {
+        let (first, last) = self.ends?;
+        Some(counter(last)?.saturating_sub(counter(first)?) as f64 / self.seconds)
+    }
+
+    /// Of seconds, per second.
+    pub(super) fn share(&self, time: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+        let (first, last) = self.ends?;
+        Some((time(last)? - time(first)?).max(0.0) / self.seconds)
+    }
+}
+
+/// What is seen of a source.
+pub(super) struct Seen {
+    pub(super) is_ended: bool,
+    pub(super) given: u64,
+    pub(super) per_second: f64,
+    pub(super) wanted: Option<f64>,
+    pub(super) behind: f64,
+    pub(super) window: f64,
+}
+
+impl Seen {
+    pub(super) fn state(&self) -> SourceState {
+        let expected = self.wanted.map_or(f64::INFINITY, |wanted| wanted * self.window);
+        match self {
+            _ if self.is_ended => SourceState::Ended,
+            _ if self.given == 0 => SourceState::Starting,
+            _ if self.per_second == 0.0 && self.window > 0.0 && expected >= EXPECTED => SourceState::Silent,
+            _ if self.behind > BEHIND => SourceState::Behind,
+            _ => SourceState::Running,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! A run that goes on, as it is looked at.
+use super::change::{Change, LONG, Recent, Sample, Seen, stage_of};
+use super::{Place, predicted_cost, role, still};
+use crate::figures::{
+    CostFigures, LevelFigures, LinkFigures, RoleFigures, RunFigures, SinkFigures, SourceFigures,
+    StageFigures, limit,
+};
+use crate::replanning::StageFigure;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidemill_app::measured::MeasuredLevel;
+use tidemill_app::slo_watch::SloWatch;
+use tidemill_engine::Observer;
+use tidemill_spec::plan::Plan;
+use tidemill_spec::workflow::Slo;
+
+/// Seconds between two samples of the counters.
+const BETWEEN: f64 = 1.0;
+
+/// A run that goes on.
+pub(super) struct Watched {
+    pub(super) observer: Observer,
+    pub(super) slo: SloWatch,
+    samples: VecDeque<Sample>,
+    /// In the order of the plan: queue and computation.
+    stages: Vec<(Recent, Recent)>,
+    /// In the order of the plan.
+    edges: Vec<Recent>,
+    sinks: BTreeMap<String, Recent>,
+    /// By level: windows looked at and missed when one was over last, and whether that was missed.
+    windows: BTreeMap<&'static str, ((u64, u64), Option<bool>)>,
+}
+
+impl Watched {
+    pub(super) fn new(observer: Observer, levels: &Slo) -> Self {
+        let program = observer.program();
+        let plan = &program.plan;
+        Self {
+            slo: SloWatch::new(levels, program),
+            samples: VecDeque::new(),
+            stages: plan.stages.iter().map(|_| Default::default()).collect(),
+            edges: plan.edges.iter().map(|_| Recent::default()).collect(),
+            sinks: program.sinks.keys().map(|sink| (sink.clone(), Recent::default())).collect(),
+            windows: BTreeMap::new(),
+            observer,
+        }
+    }
+
+    pub(super) fn look(&mut self, now: f64) {
+        self.slo.look(&self.observer, self.observer.program());
+        for (level, windows) in self.slo.violations().iter() {
+            let (all, missed) = windows.counts();
+            let (before, is_missed) = self.windows.entry(level).or_default();
+            if all > before.0 {
+                *is_missed = Some(missed > before.1);
+                *before = (all, missed);
+            }
+        }
+        if self.samples.back().is_none_or(|last| now - last.at >= BETWEEN) {
+            self.sample(now);
+        }
+    }
+
+    /// Looks once more, at the end.
+    pub(super) fn look_at_last(&mut self, now: f64) {
+        self.slo.look(&self.observer, self.observer.program());
+        self.sample(now);
+    }
+
+    fn sample(&mut self, at: f64) {
+        let observer = self.observer.clone();
+        let plan = &observer.program().plan;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let stages = plan.stages.iter().zip(&mut self.stages).map(|(stage, (queue, compute))| {
+            let Some(metrics) = observer.stage(&stage.id) else { return (0, 0, 0, 0.0) };
+            queue.advance(&metrics.queue);
+            compute.advance(&metrics.compute);
+            let (taken, given) = (get(&metrics.records_in), get(&metrics.records_out));
+            (taken, given, get(&metrics.batches), metrics.processor.seconds())
+        });
+        let stages = stages.collect();
+        let edges = plan.edges.iter().zip(&mut self.edges).map(|(edge, recent)| {
+            let Some(metrics) = observer.edge(&edge.from, &edge.to, edge.input) else { return (0, 0) };
+            recent.advance(&metrics.transfer);
+            (get(&metrics.records), get(&metrics.bytes))
+        });
+        let edges = edges.collect();
+        let sinks = self.sinks.iter_mut().filter_map(|(sink, recent)| {
+            let metrics = observer.sink(sink)?;
+            recent.advance(&metrics.latency);
+            Some((sink.clone(), get(&metrics.records)))
+        });
+        let sinks = sinks.collect();
+        let slots = observer.slots().iter().map(|slot| slot.processor_seconds).collect();
+        self.samples.push_back(Sample { at, stages, edges, sinks, slots });
+        if self.samples.len() > LONG + 1 {
+            self.samples.pop_front();
+        }
+    }
+
+    pub(super) fn tell(&self, name: &str, place: &Place) -> RunFigures {
+        let program = self.observer.program();
+        let plan = &program.plan;
+        let progress = self.observer.progress();
+        let change = Change::of(&self.samples);
+        let links = self.links(plan, &change);
+        let stages = self.stages(plan, place, &change, &links);
+        let sources = self.sources(&stages, &change);
+        let (workers, cost) = self.workers(plan, place, &change, &links);
+        RunFigures {
+            run: name.to_owned(),
+            workflow: place.workflow.clone(),
+            state: place.state,
+            taken: Some(tidemill_app::machine::now()),
+            seconds: progress.seconds,
+            window_seconds: change.seconds,
+            plan_version: plan.plan_version,
+            emitted: progress.emitted,
+            arrived: progress.arrived,
+            dead_letters: progress.dead_letters,
+            restarts: self.observer.restarts(),
+            limit: limit(&stages),
+            levels: self.levels(),
+            sinks: self.sinks(&change),
+            stages,
+            sources,
+            links,
+            workers,
+            cost,
+        }
+    }
+
+    fn stages(
+        &self,
+        plan: &Plan,
+        place: &Place,
+        change: &Change<'_>,
+        links: &[LinkFigures],
+    ) -> Vec<StageFigures> {
+        let of_slots = self.busy_of_slots(change);
+        let all = plan.stages.iter().zip(&self.stages).enumerate().map(|(at, (stage, (queue, compute)))| {
+            let Some(metrics) = self.observer.stage(&stage.id) else { return still(stage, place) };
+            let into = links.iter().filter(|link| link.to == stage.id);
+            let transfer =
+                into.clone().map(|link| link.transfer).max_by(|a, b| a.p99_ms.total_cmp(&b.p99_ms));
+            let busy = match &stage.variant {
+                Some(_) => {
+                    let copies = 1 + metrics.copies_added.load(Ordering::Relaxed);
+                    let batches = change.per_second(|sample| sample.stages.get(at).map(|counts| counts.2));
+                    let computing = batches.zip(compute.mean()).map(|(per_second, ms)| per_second * ms / 1e3);
+                    computing.map(|all| all / copies as f64 / f64::from(stage.partitions.max(1)))
+                }
+                None => of_slots.get(stage.id.as_str()).copied(),
+            };
+            StageFigures {
+                in_per_second: change
+                    .per_second(|sample| sample.stages.get(at).map(|counts| counts.0))
+                    .unwrap_or(0.0),
+                out_per_second: change
+                    .per_second(|sample| sample.stages.get(at).map(|counts| counts.1))
+                    .unwrap_or(0.0),
+                records_in: metrics.records_in.load(Ordering::Relaxed),
+                records_out: metrics.records_out.load(Ordering::Relaxed),
+                queue: queue.times(),
+                compute: compute.times(),
+                transfer: transfer.unwrap_or_default(),
+                busy: busy.map(|busy| busy.min(1.0)),
+                waiting: metrics.waiting.get() + into.map(|link| link.waiting).sum::<u64>(),
+                drops: metrics.drops.counts(),
+                dead_letters: metrics.dead_letters.counts(),
+                restarts: metrics.restarts.load(Ordering::Relaxed),
+                state_bytes: metrics.state_bytes.load(Ordering::Relaxed),
+                ..still(stage, place)
+            }
+        });
+        all.collect()
+    }
+
+    /// By stage: the part of its time that the thread of its slot computes; of several slots the busiest.
+    fn busy_of_slots(&self, change: &Change<'_>) -> BTreeMap<String, f64> {
+        let mut busy: BTreeMap<String, f64> = BTreeMap::new();
+        for (at, slot) in self.observer.slots().iter().enumerate() {
+            let Some(part) = change.share(|sample| sample.slots.get(at).copied()) else { continue };
+            for stage in slot.stages.iter().map(|instance| stage_of(instance)) {
+                let known = busy.entry(stage.to_owned()).or_default();
+                *known = known.max(part);
+            }
+        }
+        busy
+    }
+
+    fn sources(&self, stages: &[StageFigures], change: &Change<'_>) -> Vec<SourceFigures> {
+        let program = self.observer.program();
+        let shares =
+            |id: &str| program.plan.stages.iter().find(|one| one.id == id).map_or(1.0, |one| one.share);
+        let all = stages.iter().filter_map(|stage| {
+            let source = program.sources.get(&stage.operator)?;
+            let metrics = self.observer.stage(&stage.stage)?;
+            let wanted = source.rate_per_second.map(|rate| rate * shares(&stage.stage));
+            let behind = metrics.behind.load(Ordering::Relaxed) as f64 / 1e9;
+            let seen = Seen {
+                is_ended: metrics.ended.load(Ordering::Acquire),
+                given: stage.records_out,
+                per_second: stage.out_per_second,
+                wanted,
+                behind,
+                window: change.seconds,
+            };
+            Some(SourceFigures {
+                source: stage.operator.clone(),
+                stage: stage.stage.clone(),
+                state: seen.state(),
+                wanted_per_second: wanted,
+                per_second: stage.out_per_second,
+                behind_seconds: behind,
+            })
+        });
+        all.collect()
+    }
+
+    fn sinks(&self, change: &Change<'_>) -> Vec<SinkFigures> {
+        let all = self.sinks.iter().filter_map(|(sink, recent)| {
+            let metrics = self.observer.sink(sink)?;
+            let scored = metrics.scored.load(Ordering::Relaxed);
+            let correct = metrics.correct.load(Ordering::Relaxed);
+            Some(SinkFigures {
+                sink: sink.clone(),
+                promise: self.observer.promise(sink).map(ToString::to_string).unwrap_or_default(),
+                records: metrics.committed.load(Ordering::Relaxed),
+                per_second: change.per_second(|sample| sample.sinks.get(sink).copied()).unwrap_or(0.0),
+                latency: recent.times(),
+                accuracy_percent: (scored > 0).then(|| correct as f64 * 100.0 / scored as f64),
+                scored,
+            })
+        });
+        all.collect()
+    }
+
+    fn links(&self, plan: &Plan, change: &Change<'_>) -> Vec<LinkFigures> {
+        let worker = |id: &str| {
+            let stage = plan.stages.iter().find(|stage| stage.id == id);
+            stage.map(|stage| stage.worker.clone()).unwrap_or_default()
+        };
+        let all = plan.edges.iter().zip(&self.edges).enumerate().filter_map(|(at, (edge, recent))| {
+            let metrics = self.observer.edge(&edge.from, &edge.to, edge.input)?;
+            Some(LinkFigures {
+                from: edge.from.clone(),
+                to: edge.to.clone(),
+                input: edge.input,
+                from_worker: worker(&edge.from),
+                to_worker: worker(&edge.to),
+                records: metrics.records.load(Ordering::Relaxed),
+                bytes: metrics.bytes.load(Ordering::Relaxed),
+                per_second: change
+                    .per_second(|sample| sample.edges.get(at).map(|counts| counts.0))
+                    .unwrap_or(0.0),
+                bytes_per_second: change
+                    .per_second(|sample| sample.edges.get(at).map(|counts| counts.1))
+                    .unwrap_or(0.0),
+                transfer: recent.times(),
+                waiting: metrics.waiting.get(),
+                drops: metrics.drops.counts(),
+            })
+        });
+        all.collect()
+    }
+
+    /// What goes between stages now.
+    pub(super) fn traffic(&self) -> Vec<LinkFigures> {
+        self.links(&self.observer.program().plan, &Change::of(&self.samples))
+    }
+
+    fn workers(
+        &self,
+        plan: &Plan,
+        place: &Place,
+        change: &Change<'_>,
+        links: &[LinkFigures],
+    ) -> (Vec<RoleFigures>, CostFigures) {
+        let slots = self.observer.slots();
+        let on = |stage: &str| plan.stages.iter().find(|one| one.id == stage).map(|one| one.worker.as_str());
+        let roles = plan.workers.iter().map(|worker| {
+            let of_slots = slots.iter().enumerate().filter(|(_, slot)| {
+                slot.stages.first().is_some_and(|first| on(stage_of(first)) == Some(worker.id.as_str()))
+            });
+            let of_slots =
+                of_slots.filter_map(|(at, _)| change.share(|sample| sample.slots.get(at).copied()));
+            let of_stages = plan.stages.iter().enumerate().filter(|(_, stage)| stage.worker == worker.id);
+            let of_stages = of_stages
+                .filter_map(|(at, _)| change.share(|sample| sample.stages.get(at).map(|counts| counts.3)));
+            role(worker, place, of_slots.chain(of_stages).sum())
+        });
+        let roles: Vec<RoleFigures> = roles.collect();
+        let priced = roles.iter().filter_map(|role| role.price);
+        let compute = priced.clone().next().map(|_| priced.sum::<f64>());
+        let prices = plan.edges.iter().filter_map(|edge| Some((edge, edge.price?.0)));
+        let network = prices.map(|(edge, price)| {
+            let link = links
+                .iter()
+                .find(|link| (&link.from, &link.to, link.input) == (&edge.from, &edge.to, edge.input));
+            link.map_or(0.0, |link| link.bytes_per_second * 3600.0 * price)
+        });
+        let network = network.reduce(|a, b| a + b);
+        let now = compute.or(network).map(|_| compute.unwrap_or(0.0) + network.unwrap_or(0.0));
+        (roles, CostFigures { predicted: predicted_cost(plan), now, compute, network })
+    }
+
+    fn levels(&self) -> Vec<LevelFigures> {
+        let latency = self.slo.levels().latency.as_ref();
+        let all = self.levels_now().into_iter().map(|found| {
+            let (windows, is_missed) = self.windows.get(found.level).copied().unwrap_or_default();
+            let is_missed = if found.planned.is_some() { Some(true) } else { is_missed };
+            let percentile = latency.filter(|_| found.level == "latency");
+            LevelFigures {
+                level: found.level.to_owned(),
+                wanted: found.wanted_value,
+                percentile: percentile.map(|level| level.percentile.value.0),
+                measured: found.value,
+                is_missed,
+                windows: windows.0,
+                windows_missed: windows.1,
+            }
+        });
+        all.collect()
+    }
+
+    /// The service levels beside what was measured of late, and what the plan expects.
+    pub(super) fn levels_now(&self) -> Vec<MeasuredLevel> {
+        let levels = self.slo.late().levels(self.slo.levels()).into_iter();
+        match &self.observer.program().plan.predicted {
+            Some(predicted) => levels.map(|level| level.beside(predicted)).collect(),
+            None => levels.collect(),
+        }
+    }
+
+    /// What each stage computed of late.
+    pub(super) fn computed(&self) -> BTreeMap<String, StageFigure> {
+        let change = Change::over(&self.samples, LONG);
+        let plan = &self.observer.program().plan;
+        let all =
+            plan.stages.iter().zip(&self.stages).enumerate().filter_map(|(at, (stage, (_, compute)))| {
+                let per_second = |of: fn(&(u64, u64, u64, f64)) -> u64| {
+                    change.per_second(|sample| sample.stages.get(at).map(of))
+                };
+                let records = per_second(|counts| counts.0)? * change.seconds;
+                let batches = per_second(|counts| counts.2)? * change.seconds;
+                let batch_seconds = compute.mean_of(LONG)? / 1e3;
+                (batches > 0.0).then(|| (stage.id.clone(), StageFigure { records, batches, batch_seconds }))
+            });
+        all.collect()
+    }
+}

@@ -1,0 +1,246 @@
+//! Tells what nobody does and what people would miss otherwise: a service level that is missed or kept again, a run that waits no
+//! more, a proposal that means nothing any more. Told once: what was told is kept, so that another process of the controller
+//! does not tell it again.
+use super::planning::mark_of;
+use super::{Shared, locked};
+use crate::api::LevelView;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_secs(1);
+/// So many looks one after the other must find a level otherwise than it was told.
+const LOOKS: u32 = 5;
+/// Looks after one notice of a level in which there is no other of it: one that is missed every other second would fill the list.
+const QUIET: u32 = 30;
+
+/// A level between two looks.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Looks on end that found it otherwise than it was told.
+    otherwise: u32,
+    quiet: u32,
+}
+
+impl Seen {
+    /// Whether it is to be told now that it is as it was found; `told`: as it was told last.
+    fn look(&mut self, found: Option<bool>, told: bool) -> bool {
+        self.quiet = self.quiet.saturating_sub(1);
+        match found {
+            Some(found) if found != told => self.otherwise += 1,
+            Some(_) => self.otherwise = 0,
+            None => {}
+        }
+        let tells = self.otherwise >= LOOKS && self.quiet == 0;
+        if tells {
+            (self.otherwise, self.quiet) = (0, QUIET);
+        }
+        tells
+    }
+}
+
+type Levels = BTreeMap<(String, String), Seen>;
+
+/// Looks until the controller ends.
+pub(super) fn watch(shared: &Arc<Shared>) {
+    let mut levels = Levels::new();
+    shared.waited_before();
+    while !shared.is_ending() {
+        let names: Vec<String> = shared.facts.look(|document| {
+            let open = document.runs.iter().filter(|(_, run)| !run.state.is_over());
+            open.map(|(name, _)| name.clone()).collect()
+        });
+        levels.retain(|(run, _), _| names.contains(run));
+        for name in &names {
+            shared.notice_levels(name, &mut levels);
+            shared.notice_proposal(name);
+        }
+        shared.notice_waits();
+        shared.logs.share();
+        std::thread::park_timeout(LOOK);
+    }
+    // What was said last, too, where there is time for it.
+    shared.logs.share();
+}
+
+/// What is told of a level.
+fn text(run: &str, level: &LevelView, is_kept: bool) -> String {
+    let measured = level.measured.as_deref().unwrap_or("nothing");
+    match is_kept {
+        true => {
+            format!("run {run} keeps its level on {} again: {measured}, wanted {}", level.level, level.wanted)
+        }
+        false => {
+            let less = level.gives_way.as_ref().map(|less| format!("; it gives way, the plan keeps {less}"));
+            let less = less.unwrap_or_default();
+            format!(
+                "run {run} misses its level on {}: {measured}, wanted {}{less}",
+                level.level, level.wanted
+            )
+        }
+    }
+}
+
+impl Shared {
+    fn notice_levels(&self, name: &str, levels: &mut Levels) {
+        let Some(view) = self.run_view(name) else { return };
+        for level in &view.levels {
+            let was_missed = self.facts.look(|document| {
+                document.runs.get(name).is_some_and(|run| run.missed.contains(&level.level))
+            });
+            let seen = levels.entry((name.to_owned(), level.level.clone())).or_default();
+            if !seen.look(level.is_kept, !was_missed) {
+                continue;
+            }
+            let is_kept = was_missed;
+            let kept = self.facts.change(|document| {
+                let Some(run) = document.runs.get_mut(name) else { return };
+                match is_kept {
+                    true => run.missed.remove(&level.level),
+                    false => run.missed.insert(level.level.clone()),
+                };
+            });
+            if let Err(error) = kept {
+                tracing::error!("{error}");
+            }
+            let kind = if is_kept { "level_kept" } else { "level_missed" };
+            self.tell(kind, Some(name), None, &text(name, level, is_kept));
+        }
+    }
+
+    /// A plan that the run has meanwhile is no proposal, unless it was taken: that is told once the run has it.
+    fn notice_proposal(&self, name: &str) {
+        let has_it = self.facts.look(|document| {
+            let run = document.runs.get(name)?;
+            let proposal = run.planned.proposal.as_ref().filter(|proposal| proposal.accepted.is_none())?;
+            Some(mark_of(&proposal.plan) == mark_of(&run.plan))
+        });
+        if has_it == Some(true) {
+            self.withdraw(name, "the run has this plan now");
+        }
+    }
+
+    /// Nothing is proposed for a run any more.
+    pub(crate) fn withdraw(&self, name: &str, why: &str) {
+        let was_there = self.facts.change(|document| {
+            let run = document.runs.get_mut(name);
+            run.and_then(|run| run.planned.proposal.take()).is_some()
+        });
+        match was_there {
+            Ok(true) => {
+                let text = format!("the plan that was proposed for run {name} is proposed no more: {why}");
+                self.tell("replan_withdrawn", Some(name), None, &text);
+            }
+            Ok(false) => {}
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+
+    /// Runs that waited when the process before told something of that last.
+    fn waited_before(&self) {
+        let waited = self.facts.look(|document| {
+            let mut last: BTreeMap<&String, &str> = BTreeMap::new();
+            for event in &document.events {
+                let is_of_it = event.kind == "run_waits" || event.kind == "run_goes_on";
+                if let Some(run) = event.run.as_ref().filter(|_| is_of_it) {
+                    last.insert(run, &event.kind);
+                }
+            }
+            let waited = last.into_iter().filter(|(_, kind)| *kind == "run_waits");
+            waited.map(|(run, _)| run.clone()).collect::<Vec<String>>()
+        });
+        locked(&self.waited).extend(waited);
+    }
+
+    /// Tells of runs of which it was told that they wait that they do not any more.
+    fn notice_waits(&self) {
+        let waited: Vec<String> = locked(&self.waited).iter().cloned().collect();
+        for name in waited {
+            let waits = self.run_view(&name).map(|view| (view.state.is_over(), view.waits_for.is_empty()));
+            let (is_over, has_all) = waits.unwrap_or((true, true));
+            if is_over || has_all {
+                locked(&self.waited).remove(&name);
+            }
+            if !is_over && has_all {
+                let text = format!("run {name} waits no more: it has all that it needs");
+                self.tell("run_goes_on", Some(&name), None, &text);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_told_when_it_is_otherwise_for_a_while_and_not_all_the_time() {
+        let mut seen = Seen::default();
+        let mut look = |found: bool, told: bool| seen.look(Some(found), told);
+        // Missed now and then is not missed.
+        assert!(!(0..20).any(|n| look(n % 4 != 0, true)));
+        let first = (0..20).position(|_| look(false, true));
+        assert_eq!(first, Some(4));
+        // From now on it is told as missed; it is kept at once, which is not told at once.
+        let again = (0..60).position(|_| look(true, false));
+        assert_eq!(again, Some(29));
+        assert!(!(0..60).any(|_| look(true, true)), "nothing new");
+        assert!(!Seen::default().look(None, true), "nothing is known");
+    }
+
+    #[test]
+    fn a_proposal_that_means_nothing_is_withdrawn_and_that_is_told_once() {
+        use crate::api::{Proposal, RunState};
+        use crate::controller::{Controller, ControllerOptions, Keeping};
+        use crate::facts::RunFacts;
+        use tidemill_spec::plan::Plan;
+        let text = "version: 1\nworkflow: {name: w}\nworkers: [{id: a, tier: t, worker_type: s}]\nstages: [{id: rows, operator: rows, worker: a}, {id: out, operator: out, worker: a}]\nclasses: [{id: 0, share: 1, route: {rows: rows, out: out}}]\nedges: [{from: rows, to: out}]\n";
+        let plan = Plan::parse(text, "plan.yaml").unwrap();
+        let other = Plan::parse(
+            &text
+                .replace("operator: out, worker: a", "operator: out, worker: b")
+                .replace("[{id: a,", "[{id: b, tier: t, worker_type: s}, {id: a,"),
+            "plan.yaml",
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let options = ControllerOptions {
+            detection: Default::default(),
+            replan_pace: 1.0,
+            folder: folder.path().join("controller"),
+            listen: "127.0.0.1:0".into(),
+            listen_hosts: "127.0.0.1:0".into(),
+            names: vec!["localhost".into()],
+            traced: None,
+            keeping: Keeping::default(),
+            metrics: None,
+        };
+        let controller = Controller::start(&options).unwrap();
+        let shared = &controller.shared;
+        let propose = |plan: &Plan| {
+            let (reason, time) = (String::new(), String::new());
+            let proposal = Proposal { plan: plan.clone(), reason, time, by: None, accepted: None };
+            let set = |run: &mut RunFacts| run.planned.proposal = Some(proposal);
+            shared.facts.change(|document| document.runs.get_mut("night").map(set)).unwrap();
+        };
+        let is_proposed = || shared.facts.look(|document| document.runs["night"].planned.proposal.is_some());
+        let told = || {
+            shared.events(0, Duration::ZERO).iter().filter(|event| event.kind == "replan_withdrawn").count()
+        };
+        // It is over, so that no other thread looks at it.
+        let run = RunFacts::test(plan.clone(), RunState::Complete);
+        shared.facts.change(|document| document.runs.insert("night".to_owned(), run)).unwrap();
+        propose(&other.unwrap());
+        shared.notice_proposal("night");
+        assert!(is_proposed() && told() == 0, "it is another plan");
+        propose(&plan);
+        shared.notice_proposal("night");
+        shared.notice_proposal("night");
+        assert!(!is_proposed() && told() == 1);
+        propose(&plan);
+        shared.withdraw("night", "the level is kept again");
+        shared.withdraw("night", "the level is kept again");
+        assert!(!is_proposed() && told() == 2);
+        controller.end();
+    }
+}

@@ -1,0 +1,551 @@
+//! The document of the API, made from the types of [`crate::api`]: OpenAPI 3.1, for programs that make clients of it.
+use crate::api::{
+    ChangeRequest, ControllerView, Duties, Event, FilePart, FilePartRefused, Heartbeat, InfrastructureView,
+    LogLine, PersonAnswer, PersonRequest, PersonView, PlanView, ProbeView, Refused, RemovedView,
+    RenewRequest, ReplanRequest, ReplanView, ResultView, RunView, SamplesView, Source, SourceRequest,
+    Submission, TokenAnswer, TokenRequest, WayView, WorkerView,
+};
+use crate::figures::{Myself, RunFigures};
+use axum::Json;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+/// Who may ask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Everybody,
+    Worker,
+    WorkerOrViewer,
+    Viewer,
+    Operator,
+    Admin,
+}
+
+/// What is sent or answered.
+enum Content {
+    Nothing,
+    Json(fn(&mut SchemaGenerator) -> Schema),
+    Bytes,
+    /// Of any form.
+    Document,
+}
+
+fn json_of<T: JsonSchema>() -> Content {
+    Content::Json(|generator| generator.subschema_for::<T>())
+}
+
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    by: By,
+    summary: &'static str,
+    /// Name and meaning of what stands behind the question mark: numbers, unless they end with `?`, which are texts.
+    query: &'static [(&'static str, &'static str)],
+    sent: Content,
+    answered: Content,
+}
+
+/// What a worker sends to come in: as the library of identities has it.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it describes the type of another crate")]
+struct JoinRequest {
+    /// The token: `tmj_…`.
+    token: String,
+    /// The request for a certificate, as PEM.
+    request_pem: String,
+    /// The name that it would like to have.
+    name: Option<String>,
+    /// Where it is.
+    location: Option<String>,
+    /// Its tier.
+    tier: Option<String>,
+}
+
+/// A certificate for a worker: as the library of identities has it.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "it describes the type of another crate")]
+struct Issued {
+    /// Who it is of: `tidemill:worker/NAME`.
+    identity: String,
+    /// Where the worker is.
+    location: Option<String>,
+    /// Its tier.
+    tier: Option<String>,
+    /// The certificate and that of the authority, as PEM.
+    chain_pem: String,
+    /// The certificate of the authority, as PEM.
+    authority_pem: String,
+    /// Until when it is valid: seconds since the beginning of 1970.
+    expires: u64,
+}
+
+const BEHIND: &[(&str, &str)] = &[("after", "The number of the last one that is known.")];
+const FROM: &[(&str, &str)] = &[("offset", "The first byte.")];
+
+fn operations() -> Vec<Operation> {
+    let of = |method, path, by, summary, sent, answered| Operation {
+        method,
+        path,
+        by,
+        summary,
+        query: &[],
+        sent,
+        answered,
+    };
+    use By::{Admin, Everybody, Operator, Viewer, Worker, WorkerOrViewer};
+    use Content::{Bytes, Document, Nothing};
+    vec![
+        of("get", "/v1/openapi.json", Everybody, "This document.", Nothing, Document),
+        of(
+            "post",
+            "/v1/join",
+            Everybody,
+            "A worker comes in with a join token.",
+            json_of::<JoinRequest>(),
+            json_of::<Issued>(),
+        ),
+        of(
+            "post",
+            "/v1/renew",
+            Worker,
+            "A worker asks for a new certificate.",
+            json_of::<RenewRequest>(),
+            json_of::<Issued>(),
+        ),
+        of(
+            "post",
+            "/v1/heartbeat",
+            Worker,
+            "A worker says that it lives, and is told what to do.",
+            json_of::<Heartbeat>(),
+            json_of::<Duties>(),
+        ),
+        Operation {
+            query: FROM,
+            ..of(
+                "get",
+                "/v1/blobs/{digest}",
+                WorkerOrViewer,
+                "Bytes of a file of a workflow, at most 3 MiB.",
+                Nothing,
+                Bytes,
+            )
+        },
+        of(
+            "put",
+            "/v1/blobs/{digest}",
+            Operator,
+            "Sends a file of a workflow; answers with its size.",
+            Bytes,
+            json_of::<u64>(),
+        ),
+        of(
+            "get",
+            "/v1/runs/{name}/replan",
+            Viewer,
+            "What a run goes by, and what it could go by.",
+            Nothing,
+            json_of::<ReplanView>(),
+        ),
+        of(
+            "post",
+            "/v1/runs/{name}/replan",
+            Operator,
+            "Looks for a better plan, or at one that is sent, and has the run change to it.",
+            json_of::<ReplanRequest>(),
+            json_of::<ReplanView>(),
+        ),
+        of(
+            "get",
+            "/v1/infrastructure",
+            Viewer,
+            "The workers as an infrastructure file.",
+            Nothing,
+            json_of::<InfrastructureView>(),
+        ),
+        of(
+            "get",
+            "/v1/links",
+            Viewer,
+            "Delay and rate between workers, as measured.",
+            Nothing,
+            json_of::<Vec<WayView>>(),
+        ),
+        of(
+            "post",
+            "/v1/blobs/missing",
+            Operator,
+            "Which of these files are not there.",
+            json_of::<Vec<String>>(),
+            json_of::<Vec<String>>(),
+        ),
+        of(
+            "post",
+            "/v1/blobs",
+            Operator,
+            "Many small files: of each the 32 bytes of its SHA-256, its length in 4 bytes, the most significant first, and its bytes.",
+            Bytes,
+            json_of::<u64>(),
+        ),
+        of(
+            "post",
+            "/v1/blobs/{digest}/source",
+            Worker,
+            "Whom a worker may have a file from.",
+            json_of::<SourceRequest>(),
+            json_of::<Source>(),
+        ),
+        of(
+            "put",
+            "/v1/file-parts/{number}",
+            Worker,
+            "A worker sends a part of a file that is wanted of it, and is told which are wanted next.",
+            Bytes,
+            json_of::<Vec<FilePart>>(),
+        ),
+        of(
+            "post",
+            "/v1/file-parts/{number}",
+            Worker,
+            "A worker says why it does not send it.",
+            json_of::<FilePartRefused>(),
+            json_of::<Vec<FilePart>>(),
+        ),
+        of("get", "/v1/runs", Viewer, "All runs.", Nothing, json_of::<Vec<RunView>>()),
+        of(
+            "post",
+            "/v1/runs",
+            Operator,
+            "Begins a run, or finds it begun.",
+            json_of::<Submission>(),
+            json_of::<RunView>(),
+        ),
+        of("get", "/v1/runs/{name}", Viewer, "A run.", Nothing, json_of::<RunView>()),
+        of(
+            "delete",
+            "/v1/runs/{name}",
+            Operator,
+            "Cancels a run; what it wrote stays.",
+            Nothing,
+            json_of::<RunView>(),
+        ),
+        of(
+            "get",
+            "/v1/runs/{name}/plan",
+            Viewer,
+            "The plan of a run, and how it changed.",
+            Nothing,
+            json_of::<PlanView>(),
+        ),
+        of(
+            "post",
+            "/v1/runs/{name}/plan",
+            Operator,
+            "Begins to change the plan of a run; events tell what comes of it.",
+            json_of::<ChangeRequest>(),
+            json_of::<PlanView>(),
+        ),
+        of(
+            "get",
+            "/v1/runs/{name}/figures",
+            Viewer,
+            "What the stages, sources, sinks and links of a run do.",
+            Nothing,
+            json_of::<RunFigures>(),
+        ),
+        of("get", "/v1/me", Viewer, "Who asks, and what that person may do.", Nothing, json_of::<Myself>()),
+        of(
+            "post",
+            "/v1/runs/{name}/remove",
+            Operator,
+            "Removes a run that has ended, with its files.",
+            Nothing,
+            json_of::<RemovedView>(),
+        ),
+        Operation {
+            query: BEHIND,
+            ..of(
+                "get",
+                "/v1/runs/{name}/logs",
+                Viewer,
+                "Lines that the processes of a run wrote, and what the controller tells of the run.",
+                Nothing,
+                json_of::<Vec<LogLine>>(),
+            )
+        },
+        Operation {
+            query: BEHIND,
+            ..of(
+                "get",
+                "/v1/runs/{name}/samples",
+                Viewer,
+                "The newest records of each sink, with pictures and sounds that they came from.",
+                Nothing,
+                json_of::<SamplesView>(),
+            )
+        },
+        of(
+            "get",
+            "/v1/runs/{name}/results",
+            Viewer,
+            "Files that the sinks of a run write.",
+            Nothing,
+            json_of::<Vec<ResultView>>(),
+        ),
+        Operation {
+            query: &[("offset", "The first byte."), ("path?", "Which file, where a sink has several.")],
+            ..of(
+                "get",
+                "/v1/runs/{name}/results/{sink}",
+                Viewer,
+                "Committed bytes of such a file, at most 3 MiB; none: there are no more now.",
+                Nothing,
+                Bytes,
+            )
+        },
+        of("get", "/v1/workers", Viewer, "All workers.", Nothing, json_of::<Vec<WorkerView>>()),
+        of(
+            "delete",
+            "/v1/workers/{name}",
+            Admin,
+            "Revokes the certificates of a worker.",
+            Nothing,
+            json_of::<u64>(),
+        ),
+        of(
+            "post",
+            "/v1/workers/{name}/drain",
+            Operator,
+            "Takes the work from a worker.",
+            Nothing,
+            json_of::<WorkerView>(),
+        ),
+        of(
+            "post",
+            "/v1/workers/{name}/resume",
+            Operator,
+            "Gives a worker work again.",
+            Nothing,
+            json_of::<WorkerView>(),
+        ),
+        Operation {
+            query: &[
+                ("after", "The number of the last one that is known."),
+                ("wait", "Seconds to wait for one, at most 60."),
+            ],
+            ..of("get", "/v1/events", Viewer, "What happened.", Nothing, json_of::<Vec<Event>>())
+        },
+        of(
+            "post",
+            "/v1/join-tokens",
+            Admin,
+            "Makes a join token.",
+            json_of::<TokenRequest>(),
+            json_of::<TokenAnswer>(),
+        ),
+        of(
+            "get",
+            "/v1/people",
+            Admin,
+            "Access tokens, without their texts.",
+            Nothing,
+            json_of::<Vec<PersonView>>(),
+        ),
+        of(
+            "post",
+            "/v1/people",
+            Admin,
+            "Makes an access token.",
+            json_of::<PersonRequest>(),
+            json_of::<PersonAnswer>(),
+        ),
+        of(
+            "delete",
+            "/v1/people/{name}",
+            Admin,
+            "Removes a person: none of their access tokens counts any more. Answers with their number.",
+            Nothing,
+            json_of::<u64>(),
+        ),
+        of("get", "/v1/controller", Viewer, "How the controller is.", Nothing, json_of::<ControllerView>()),
+        of(
+            "get",
+            "/v1/probes",
+            Viewer,
+            "Which workers reach each other, as far as was found.",
+            Nothing,
+            json_of::<ProbeView>(),
+        ),
+        of("post", "/v1/probes", Viewer, "Has workers dial each other.", Nothing, json_of::<ProbeView>()),
+    ]
+}
+
+/// The document.
+pub fn document() -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    let mut generator = settings.into_generator();
+    let mut paths = Map::new();
+    for operation in operations() {
+        let described = describe(&operation, &mut generator);
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        if let Some(methods) = path.as_object_mut() {
+            methods.insert(operation.method.to_owned(), described);
+        }
+    }
+    let refused = generator.subschema_for::<Refused>();
+    let mut schemas = generator.take_definitions(true);
+    schemas.sort_keys();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tidemill controller",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "What the controller of a cluster is asked. People show an access token, workers their certificates. \
+                Lists, names and numbers may get further fields.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": {
+                "Refused": {
+                    "description": "The request is refused, and why.",
+                    "content": {"application/json": {"schema": refused}},
+                },
+            },
+            "securitySchemes": {
+                "accessToken": {"type": "http", "scheme": "bearer", "description": "From `tidemill people add`."},
+                "certificate": {"type": "mutualTLS", "description": "Of a worker that has joined."},
+            },
+        },
+    })
+}
+
+fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Value {
+    let in_path = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let mut parameters: Vec<Value> = in_path
+        .map(|name| {
+            let kind = if name == "number" { "integer" } else { "string" };
+            json!({"name": name, "in": "path", "required": true, "schema": {"type": kind}})
+        })
+        .collect();
+    for (name, what) in operation.query {
+        let (name, schema) = match name.strip_suffix('?') {
+            Some(name) => (name, json!({"type": "string"})),
+            None => (*name, json!({"type": "integer", "minimum": 0, "default": 0})),
+        };
+        parameters.push(json!({"name": name, "in": "query", "description": what, "schema": schema}));
+    }
+    let (role, security) = match operation.by {
+        By::Everybody => ("everybody", json!([])),
+        By::Worker => ("worker", json!([{"certificate": []}])),
+        By::WorkerOrViewer => ("worker or viewer", json!([{"certificate": []}, {"accessToken": []}])),
+        By::Viewer => ("viewer", json!([{"accessToken": []}])),
+        By::Operator => ("operator", json!([{"accessToken": []}])),
+        By::Admin => ("admin", json!([{"accessToken": []}])),
+    };
+    let mut answer = json!({"description": "Done."});
+    if let Some(content) = content(&operation.answered, generator) {
+        answer["content"] = content;
+    }
+    let mut described = json!({
+        "operationId": operation_id(operation),
+        "summary": operation.summary,
+        "x-role": role,
+        "security": security,
+        "parameters": parameters,
+        "responses": {"200": answer, "default": {"$ref": "#/components/responses/Refused"}},
+    });
+    if let Some(content) = content(&operation.sent, generator) {
+        described["requestBody"] = json!({"required": true, "content": content});
+    }
+    described
+}
+
+fn content(content: &Content, generator: &mut SchemaGenerator) -> Option<Value> {
+    match content {
+        Content::Nothing => None,
+        Content::Json(schema) => Some(json!({"application/json": {"schema": schema(generator)}})),
+        Content::Bytes => Some(json!({"application/octet-stream": {}})),
+        Content::Document => Some(json!({"application/json": {"schema": {"type": "object"}}})),
+    }
+}
+
+/// `get_runs_name_logs` of `GET /v1/runs/{name}/logs`.
+fn operation_id(operation: &Operation) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let path: String = operation.path.trim_start_matches("/v1/").chars().map(plain).collect();
+    let words = path.split('_').filter(|word| !word.is_empty());
+    std::iter::once(operation.method).chain(words).collect::<Vec<_>>().join("_")
+}
+
+pub(super) async fn openapi() -> Json<Value> {
+    Json(document())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server::routes;
+    use super::*;
+    use std::collections::BTreeSet;
+    use tidemill_identity as identity;
+
+    #[test]
+    fn every_path_of_the_server_is_in_the_document() {
+        let served: BTreeSet<&str> = routes().paths.into_iter().collect();
+        let document = document();
+        let described: BTreeSet<&str> =
+            document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(described, served, "left: described, right: served");
+        let ids: BTreeSet<String> = operations().iter().map(operation_id).collect();
+        assert_eq!(ids.len(), operations().len(), "names of operations are of one each");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn walk(value: &Value, document: &Value) {
+            if let Some(Value::String(reference)) = value.get("$ref") {
+                let pointer = reference.strip_prefix('#').unwrap();
+                assert!(document.pointer(pointer).is_some(), "{reference}");
+            }
+            match value {
+                Value::Object(fields) => fields.values().for_each(|value| walk(value, document)),
+                Value::Array(values) => values.iter().for_each(|value| walk(value, document)),
+                _ => {}
+            }
+        }
+        let document = document();
+        walk(&document, &document);
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        for name in ["RunView", "Submission", "Plan", "Heartbeat", "Duties", "Refused"] {
+            assert!(schemas.contains_key(name), "{name}: {:?}", schemas.keys());
+        }
+    }
+
+    /// Types of the library of identities are described by hand: this is what they really are.
+    #[test]
+    fn what_is_described_by_hand_has_the_right_fields() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = identity::Timestamp::from_unix(1_795_435_200);
+        let lifetimes = identity::Lifetimes::default();
+        let authority =
+            identity::Authority::open_or_create(&folder.path().join("a"), lifetimes, now).unwrap();
+        let token = authority.create_join_token(&identity::JoinTokenOptions::default(), "x", now).unwrap();
+        let request = identity::JoinRequest {
+            token: token.reveal().to_string(),
+            request_pem: identity::NewKey::generate().unwrap().request_pem().to_owned(),
+            name: None,
+            location: None,
+            tier: None,
+        };
+        let issued = authority.redeem(&request, now).unwrap();
+        let document = document();
+        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        let described = |name: &str| keys(&document["components"]["schemas"][name]["properties"]);
+        assert_eq!(keys(&serde_json::to_value(&request).unwrap()), described("JoinRequest"));
+        assert_eq!(keys(&serde_json::to_value(&issued).unwrap()), described("Issued"));
+    }
+}

@@ -1,0 +1,131 @@
+//! Plans workflows for the workers that have joined: with the library calls of `tidemill plan`, and with what other runs leave.
+//!
+//! | question | module |
+//! |---|---|
+//! | what are the workers, as an infrastructure? | `machines` |
+//! | what do other runs have of them? | `taken` |
+//! | which plan, and where must its sinks stay? | `plans` |
+//! | why is it so, or why is there none? | `explanation` |
+mod explanation;
+mod machines;
+mod plans;
+mod taken;
+
+pub(crate) use crate::replanning::assessment::mark_of;
+pub(crate) use machines::{LinkFact, Machine, infrastructure, named};
+pub(crate) use plans::{Wish, pinned};
+pub(crate) use taken::{Taken, part_of_quota, taken};
+
+use super::ways::STALE;
+use super::{Shared, locked};
+use crate::api::{InfrastructureView, WorkerView};
+use std::collections::BTreeMap;
+use tidemill_spec::infrastructure::Infrastructure;
+
+/// Bits per second that are left of a link of which other runs have all.
+const LEAST_RATE: f64 = 1000.0;
+
+impl Machine {
+    fn of(view: &WorkerView) -> Self {
+        Self {
+            name: view.name.clone(),
+            tier: view.tier.clone(),
+            location: view.location.clone(),
+            worker_type: view.worker_type.clone(),
+            price: view.price,
+            processors: view.capacity.processors,
+            memory_bytes: view.capacity.memory_bytes,
+            accelerators: view.capacity.accelerators.clone(),
+        }
+    }
+}
+
+impl Shared {
+    /// Workers that can be planned with.
+    pub(crate) fn machines(&self) -> Vec<Machine> {
+        let views = self.worker_views();
+        views.iter().filter(|view| view.is_alive && !view.is_drained).map(Machine::of).collect()
+    }
+
+    /// What runs take of each worker of the cluster, but for one run.
+    pub(crate) fn taken(&self, except: Option<&str>) -> BTreeMap<String, Taken> {
+        let processors: BTreeMap<String, f64> =
+            self.worker_views().into_iter().map(|view| (view.name, view.capacity.processors)).collect();
+        let measured = self.measured_uses(&processors);
+        self.facts.look(|document| taken(document, &measured, except))
+    }
+
+    /// Part of the time of the worker of the cluster that each role of each run has taken so far.
+    fn measured_uses(&self, processors: &BTreeMap<String, f64>) -> BTreeMap<(String, String), f64> {
+        let observers: Vec<_> = {
+            let runs = locked(&self.runs);
+            runs.iter().filter_map(|(name, live)| Some((name.clone(), live.observer.clone()?))).collect()
+        };
+        let mut measured = BTreeMap::new();
+        for (run, observer) in observers {
+            let placed: BTreeMap<String, Option<String>> = self.facts.look(|document| {
+                let roles = document.runs.get(&run).map(|run| &run.roles);
+                roles.into_iter().flatten().map(|(role, of)| (role.clone(), of.worker.clone())).collect()
+            });
+            let report = observer.report();
+            let mut seconds: BTreeMap<String, f64> = BTreeMap::new();
+            for slot in &report.slots {
+                let worker = slot.slot.split('/').next().unwrap_or_default();
+                *seconds.entry(worker.to_owned()).or_default() += slot.processor_seconds;
+            }
+            for stage in &report.stages {
+                *seconds.entry(stage.worker.clone()).or_default() += stage.processor_seconds;
+            }
+            for (role, seconds) in seconds {
+                let of = placed.get(&role).cloned().flatten().and_then(|worker| processors.get(&worker));
+                let part = seconds / report.seconds.max(1.0) / of.copied().unwrap_or(1.0).max(0.01);
+                measured.insert((run.clone(), role), part.min(1.0));
+            }
+        }
+        measured
+    }
+
+    /// What is known of the ways between workers, with what runs leave of them but for one.
+    fn link_facts(&self, except: Option<&str>) -> Vec<LinkFact> {
+        let traffic = self.traffic();
+        let fresh = self.way_views().into_iter().filter(|link| link.age_seconds < STALE.as_secs_f64());
+        fresh
+            .map(|link| {
+                let others = traffic.between(&link.from, &link.to, except).bits_per_second;
+                LinkFact {
+                    delay_seconds: link.delay_seconds,
+                    bits_per_second: link.bits_per_second.map(|rate| (rate - others).max(LEAST_RATE)),
+                    from: link.from,
+                    to: link.to,
+                }
+            })
+            .collect()
+    }
+
+    /// The workers that have joined as an infrastructure, with what runs leave of them but for one; and what is to be said of
+    /// that. `file` gives machines, prices and links instead.
+    ///
+    /// # Errors
+    /// Nothing that can be planned with, in words.
+    pub(crate) fn infrastructure(
+        &self,
+        file: Option<&Infrastructure>,
+        except: Option<&str>,
+    ) -> Result<(Infrastructure, Vec<String>), String> {
+        let (machines, taken, links) = (self.machines(), self.taken(except), self.link_facts(except));
+        match file {
+            Some(file) => named(file, &machines, &taken, &links),
+            None => infrastructure(&machines, &taken, &links),
+        }
+    }
+
+    /// The same as a file.
+    ///
+    /// # Errors
+    /// As [`Shared::infrastructure`].
+    pub(crate) fn infrastructure_view(&self) -> Result<InfrastructureView, String> {
+        let (infrastructure, notes) = self.infrastructure(None, None)?;
+        let yaml = infrastructure.to_yaml().map_err(|error| error.to_string())?;
+        Ok(InfrastructureView { yaml, notes })
+    }
+}

@@ -1,0 +1,325 @@
+//! From a wish to a plan: the files are laid out, the workers become an infrastructure, and the library of `tidemill plan` does
+//! the rest. Sinks that have written files stay where these are.
+use super::explanation::{explained, refused};
+use super::{Shared, Taken};
+use crate::api::{Bundle, ModelView, Planning, Quota};
+use crate::replanning::{Use, degradation};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tidemill_app::expectation::Expectation;
+use tidemill_app::listener::Listener;
+use tidemill_app::planned::{Found, Planned, guaranteed, planned};
+use tidemill_app::planning::{Case, PlanningOptions, SolverName};
+use tidemill_app::service_level::{LevelError, LevelSetting};
+use tidemill_optimizer::assemble::{Assembly, Options};
+use tidemill_optimizer::planners::exact::Exact;
+use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::plan::{LinkKind, Plan, PlanWorker};
+use tidemill_spec::units::TimeSpan;
+
+/// Relative gap between the cost of a plan and the bound at which a search ends, as in `tidemill plan`.
+const GAP: f64 = 1e-6;
+
+/// What is to be planned.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    /// The run.
+    pub(crate) name: &'a str,
+    pub(crate) bundle: &'a Bundle,
+    pub(crate) planning: &'a Planning,
+    pub(crate) quota: Quota,
+    /// Sinks that stay on a worker of the plan.
+    pub(crate) pins: &'a BTreeMap<String, PlanWorker>,
+}
+
+/// A plan with what it takes and why it is so.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PlannedRun {
+    pub(crate) plan: Plan,
+    /// By worker of the plan.
+    pub(crate) uses: BTreeMap<String, Use>,
+    pub(crate) explanation: Vec<String>,
+    /// The candidate models, as the profile has them.
+    pub(crate) models: Vec<ModelView>,
+}
+
+/// Gathers what is said while files are read.
+#[derive(Default)]
+pub(crate) struct Heard(RefCell<Vec<String>>);
+
+impl Heard {
+    pub(crate) fn take(&self) -> Vec<String> {
+        self.0.take()
+    }
+}
+
+impl Listener for Heard {
+    fn note(&self, text: &str) {
+        self.0.borrow_mut().push(text.to_owned());
+    }
+    fn warning(&self, text: &str) {
+        self.note(text);
+    }
+    fn warnings(&self, findings: &Diagnostics) {
+        findings.iter().for_each(|finding| self.note(&finding.message));
+    }
+}
+
+/// An error of the libraries in words, with what to do.
+pub(super) fn in_words(error: &anyhow::Error) -> String {
+    if let Some(findings) = error.downcast_ref::<Diagnostics>() {
+        return findings.to_string();
+    }
+    let help = error.downcast_ref::<tidemill_app::failure::Failure>().and_then(|failure| failure.help());
+    match help {
+        Some(help) => format!("{error:#}; {help}"),
+        None => format!("{error:#}"),
+    }
+}
+
+/// The plan with these sinks where they have to stay.
+pub(crate) fn pinned(mut plan: Plan, pins: &BTreeMap<String, PlanWorker>) -> Plan {
+    for (sink, worker) in pins {
+        for stage in plan.stages.iter_mut().filter(|stage| stage.operator == *sink) {
+            stage.worker.clone_from(&worker.id);
+        }
+        if plan.workers.iter().all(|known| known.id != worker.id) {
+            plan.workers.push(worker.clone());
+        }
+    }
+    let worker_of: BTreeMap<String, String> =
+        plan.stages.iter().map(|stage| (stage.id.clone(), stage.worker.clone())).collect();
+    for edge in &mut plan.edges {
+        let is_inside = worker_of.get(&edge.from) == worker_of.get(&edge.to);
+        edge.link = if is_inside { LinkKind::InProcess } else { LinkKind::Memfd };
+    }
+    plan.workers.retain(|worker| worker_of.values().any(|used| *used == worker.id));
+    plan
+}
+
+/// Service levels and rules that differ from the workflow's.
+fn options(planning: &Planning) -> Result<Options, LevelError> {
+    let mut options = Options { max_utilization: planning.max_utilization, ..Options::default() };
+    for text in &planning.slo {
+        text.parse::<LevelSetting>()?.set(&mut options);
+    }
+    Ok(options)
+}
+
+impl Shared {
+    /// The planning problem of a wish for the workers of now, with what other runs leave; and what is to be said of that.
+    ///
+    /// # Errors
+    /// What is wrong or missing, in words.
+    pub(crate) fn case(&self, wish: &Wish<'_>) -> Result<(Case, Vec<String>), String> {
+        let planning = wish.planning;
+        if !(planning.max_utilization > 0.0 && planning.max_utilization <= 1.0) {
+            return Err("`max_utilization` is above 0 and at most 1".to_owned());
+        }
+        let problem = options(planning).map_err(|error| error.to_string())?;
+        let folder = self.run_folder(wish.name);
+        let files = folder.join("files");
+        self.blobs.lay_out(wish.bundle, &files).map_err(|error| error.to_string())?;
+        let own = folder.join("planning");
+        let sent = planning.profiles.iter().chain(&planning.infrastructure).cloned().collect();
+        let sent = Bundle { workflow: String::new(), files: sent };
+        self.blobs.lay_out(&sent, &own).map_err(|error| error.to_string())?;
+        let file = planning.infrastructure.as_ref().map(|file| Infrastructure::load(own.join(&file.path)));
+        let file = file.transpose().map_err(|found| found.to_string())?;
+        let (infrastructure, mut notes) = self.infrastructure(file.as_ref(), Some(wish.name))?;
+        let path = own.join("workers.yaml");
+        let yaml = infrastructure.to_yaml().map_err(|found| found.to_string())?;
+        std::fs::write(&path, yaml).map_err(|error| format!("{}: {error}", path.display()))?;
+        let asked = PlanningOptions {
+            infrastructure: Some(path),
+            profiles: planning.profiles.iter().map(|file| own.join(&file.path)).collect::<Vec<PathBuf>>(),
+            problem,
+            gap: GAP,
+            time_limit: TimeSpan((planning.time_limit_seconds.clamp(0.1, 600.0) * 1e9) as u64),
+            keep_idle: planning.keep_idle,
+            solver: SolverName::Auto,
+        };
+        let heard = Heard::default();
+        let mut case = Case::load(&files.join(&wish.bundle.workflow), &asked, &heard)
+            .map_err(|error| in_words(&error))?;
+        notes.extend(heard.take());
+        if case.profile.messages.is_empty() && file.is_none() {
+            // Without sizes nothing can be said of how full a link is.
+            let links = case.infrastructure.links.iter_mut();
+            if links.filter_map(|link| link.bandwidth.take()).count() > 0 {
+                notes.push(
+                    "the profile has no sizes of messages: the measured rates of links do not count"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok((case, notes))
+    }
+
+    /// Plans.
+    ///
+    /// # Errors
+    /// What is wrong or missing, in words: for a plan that keeps the levels, what has to give way and who has what.
+    pub(crate) fn planned_run(&self, wish: &Wish<'_>) -> Result<PlannedRun, String> {
+        let (case, notes) = self.case(wish)?;
+        let degrade: Result<Vec<LevelSetting>, LevelError> =
+            wish.planning.degrade.iter().map(|text| text.parse()).collect();
+        degradation::check(&case, &degrade.map_err(|error| error.to_string())?)?;
+        self.planned_case(wish, &case, notes, true).map(|(run, ..)| run)
+    }
+
+    /// Plans a case. `explains`: where there is no plan it is looked what would have to give way, which takes a while.
+    ///
+    /// # Errors
+    /// As [`Shared::planned_run`].
+    pub(crate) fn planned_case(
+        &self,
+        wish: &Wish<'_>,
+        case: &Case,
+        mut notes: Vec<String>,
+        explains: bool,
+    ) -> Result<(PlannedRun, Planned, Expectation, Assembly), String> {
+        let heard = Heard::default();
+        let taken = self.taken(Some(wish.name));
+        let mut assembly =
+            case.assemble().map_err(|found| format!("{}{}", found.to_string().trim_end(), others(&taken)))?;
+        let outcome = planned(case, &mut assembly, &Exact, &heard).map_err(|error| in_words(&error))?;
+        let found = guaranteed(case, &assembly, &outcome).map_err(|failure| failure.to_string())?;
+        let Some(Found { planned, expectation }) = found else {
+            return Err(match explains {
+                true => refused(case, &assembly, &outcome, &taken, &notes),
+                false => "no plan keeps the service levels".to_owned(),
+            });
+        };
+        notes.extend(heard.take());
+        notes.extend(assembly.notes.iter().cloned());
+        let uses = uses(&assembly, &planned);
+        self.keeps_quota(wish.quota, &uses, &taken)?;
+        let explanation = explained(case, &assembly, &outcome, &planned, &expectation, &notes);
+        let plan = pinned(planned.plan.clone(), wish.pins);
+        let models = case.profile.accuracy.iter().flat_map(|accuracy| &accuracy.models);
+        let models = models.map(ModelView::from).collect();
+        Ok((PlannedRun { plan, uses, explanation, models }, planned, expectation, assembly))
+    }
+
+    /// Whether a plan takes no more than it may.
+    fn keeps_quota(
+        &self,
+        quota: Quota,
+        uses: &BTreeMap<String, Use>,
+        taken: &BTreeMap<String, Taken>,
+    ) -> Result<(), String> {
+        let machines = self.machines();
+        let processors_of = |name: &str| {
+            machines.iter().find(|machine| machine.name == name).map_or(1.0, |machine| machine.processors)
+        };
+        let processors: f64 = uses.iter().map(|(worker, of)| of.time * processors_of(worker)).sum();
+        let memory: u64 = uses.values().map(|of| of.memory_bytes).sum();
+        let others = others(taken);
+        if let Some(most) = quota.processors.filter(|most| processors > *most + 1e-9) {
+            return Err(format!(
+                "the cheapest plan takes {processors:.2} processors, and the quota of this submission is {most}: raise it \
+                 (`--processors`), or lower a service level (`--slo`){others}"
+            ));
+        }
+        if let Some(most) = quota.memory_bytes.filter(|most| memory > *most) {
+            let bytes = tidemill_app::figures::bytes;
+            return Err(format!(
+                "the cheapest plan takes {} of memory, and the quota of this submission is {}: raise it (`--memory`), or lower a \
+                 service level (`--slo`){others}",
+                bytes(memory),
+                bytes(most)
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What other runs have, in words.
+fn others(taken: &BTreeMap<String, Taken>) -> String {
+    let all: Vec<String> =
+        taken.iter().map(|(worker, taken)| format!("\n  {worker}: {}", taken.text())).collect();
+    if all.is_empty() { String::new() } else { format!("\nother runs have:{}", all.concat()) }
+}
+
+/// What a plan takes of its workers: of their whole time, whatever others have of it.
+pub(crate) fn uses(assembly: &Assembly, planned: &Planned) -> BTreeMap<String, Use> {
+    let loads = planned.workers.iter().zip(&planned.summary.workers);
+    let of = loads.map(|(name, load)| {
+        let time = load.utilization / assembly.slowdown(load.class);
+        (name.clone(), Use { time, memory_bytes: load.memory_bytes.round() as u64 })
+    });
+    of.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replanning::assessment::mark_of;
+    use tidemill_spec::plan::{PlanEdge, PlanWorkflow, Stage};
+
+    fn worker(id: &str) -> PlanWorker {
+        PlanWorker {
+            id: id.into(),
+            tier: "edge".into(),
+            location: None,
+            worker_type: "small".into(),
+            price: None,
+        }
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            workers: vec![worker("a"), worker("b")],
+            stages: vec![
+                Stage::new("rows", "rows", "a"),
+                Stage::new("some", "some", "b"),
+                Stage::new("out", "out", "b"),
+            ],
+            edges: vec![PlanEdge::new("rows", "some", 0), PlanEdge::new("some", "out", 0)],
+            ..Plan::new(PlanWorkflow { name: "flow".into(), digest: None })
+        }
+    }
+
+    #[test]
+    fn sinks_stay_where_their_files_are() {
+        let pins = BTreeMap::from([("out".to_owned(), worker("c"))]);
+        let found = pinned(plan(), &pins);
+        assert_eq!(found.stages[2].worker, "c");
+        assert_eq!(found.workers.len(), 3);
+        let links: Vec<LinkKind> = found.edges.iter().map(|edge| edge.link).collect();
+        assert_eq!(links, [LinkKind::Memfd, LinkKind::Memfd]);
+        let inside = pinned(plan(), &BTreeMap::from([("out".to_owned(), worker("b"))]));
+        assert_eq!(inside.edges[1].link, LinkKind::InProcess);
+        assert_eq!(inside.workers.len(), 2);
+    }
+
+    #[test]
+    fn plans_that_do_the_same_have_one_mark() {
+        let (one, mut other) = (plan(), plan());
+        other.plan_version = 7;
+        other.stages.reverse();
+        assert_eq!(mark_of(&one), mark_of(&other));
+        other.stages[0].worker = "c".into();
+        assert_ne!(mark_of(&one), mark_of(&other));
+    }
+
+    #[test]
+    fn levels_are_those_of_the_command_line() {
+        let mut planning = Planning {
+            profiles: Vec::new(),
+            infrastructure: None,
+            slo: vec!["rate=40/s".into(), "latency=none".into()],
+            degrade: Vec::new(),
+            max_utilization: 0.7,
+            keep_idle: false,
+            time_limit_seconds: 30.0,
+        };
+        let found = options(&planning).unwrap();
+        assert_eq!((found.rate.unwrap().0, found.max_utilization, found.without.len()), (40.0, 0.7, 1));
+        planning.slo.push("speed=9".into());
+        assert!(options(&planning).unwrap_err().to_string().contains("no service level"));
+    }
+}

@@ -1,0 +1,168 @@
+//! Somebody asks whether another plan is better, or wants one.
+use super::Now;
+use crate::api::{ReplanRequest, ReplanView};
+use crate::controller::planning::{mark_of, pinned};
+use crate::controller::{Shared, drive, locked};
+use crate::facts::RunFacts;
+use crate::replanning::assessment::{as_placed, assessed, moved};
+use crate::replanning::decision::{Assessment, Candidate, pays, stages_move};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidemill_app::figures::dollars;
+use tidemill_spec::plan::Plan;
+
+/// Why a wish is not granted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WishError {
+    #[error("there is no run `{0}`")]
+    NoRun(String),
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl RunFacts {
+    /// Whether the plan with this mark is proposed.
+    pub(super) fn proposes(&self, mark: &str) -> bool {
+        self.planned.proposal.as_ref().is_some_and(|known| mark_of(&known.plan) == mark)
+    }
+}
+
+impl Shared {
+    /// What a run goes by, and what it could go by; none: there is no such run.
+    pub(crate) fn replan_view(&self, name: &str) -> Option<ReplanView> {
+        self.facts.look(|document| {
+            let run = document.runs.get(name)?;
+            Some(ReplanView {
+                current: run.plan.clone(),
+                explanation: run.planned.explanation.clone(),
+                replan: run.planned.replan,
+                proposal: run.planned.proposal.clone(),
+                decision: None,
+                is_applied: false,
+                models: run.planned.models.clone(),
+            })
+        })
+    }
+
+    /// Looks for a better plan, or at one that somebody has, and has the run change to it where that is wanted.
+    ///
+    /// # Errors
+    /// There is no such run, it is over, or the plan cannot be taken.
+    pub(crate) fn replan(
+        self: &Arc<Self>,
+        name: &str,
+        request: ReplanRequest,
+        by: &str,
+    ) -> Result<ReplanView, WishError> {
+        let Some(run) = self.run_now(name) else {
+            return Err(match self.facts.look(|document| document.runs.contains_key(name)) {
+                true => {
+                    WishError::Refused(format!("run `{name}` is over: its plan does not change any more"))
+                }
+                false => WishError::NoRun(name.to_owned()),
+            });
+        };
+        if run.facts.state.is_over() {
+            return Err(WishError::Refused(format!(
+                "run `{name}` is over: its plan does not change any more"
+            )));
+        }
+        let ReplanRequest { plan, apply } = request;
+        let decision = match plan {
+            // What was proposed is what was seen.
+            Some(plan) if run.facts.proposes(&mark_of(&plan)) => None,
+            Some(plan) => Some(self.propose_own(name, &run, plan, by)?),
+            None if apply && run.facts.planned.proposal.is_some() => None,
+            None => Some(self.propose_best(name, &run)?),
+        };
+        let has_one = self.replan_view(name).is_some_and(|view| view.proposal.is_some());
+        let is_applied = apply && has_one;
+        if is_applied {
+            self.apply(name, &format!("{by} wants it")).map_err(WishError::Refused)?;
+        }
+        let view = self.replan_view(name).ok_or_else(|| WishError::NoRun(name.to_owned()))?;
+        Ok(ReplanView { decision, is_applied, ..view })
+    }
+
+    /// Looks for the best plan by the figures of now.
+    fn propose_best(&self, name: &str, run: &Now) -> Result<String, WishError> {
+        if let Some(parts) = self.missing_of(name).in_words() {
+            let decision = format!("no other plan is looked for until the run is whole again: {parts}");
+            self.tell("replan_asked", Some(name), None, &format!("run {name}: {decision}"));
+            return Ok(decision);
+        }
+        let found = {
+            let _alone = locked(&self.planning);
+            self.look_at(name, run).map_err(WishError::Refused)?
+        };
+        let drift = found.because(&run.facts.plan);
+        let now = found.seen.current;
+        let decision = match (found.seen.candidate, found.seen.none) {
+            (Some(candidate), _) => {
+                let then = &candidate.assessment;
+                let worth = match (now.misses.is_empty(), pays(now.cost, then.cost, candidate.moved)) {
+                    (false, _) => "it keeps more of the levels".to_owned(),
+                    (true, true) => "it pays within an hour".to_owned(),
+                    (true, false) => "it does not pay within an hour".to_owned(),
+                };
+                let text = format!(
+                    "now {}; then {}; {}; {worth}{drift}",
+                    now.text(),
+                    then.text(),
+                    stages_move(candidate.moved)
+                );
+                self.propose(name, candidate, &text, None);
+                text
+            }
+            (None, Some(none)) => format!("now {}; {none}{drift}", now.text()),
+            (None, None) => format!("the plan of now is the best: {}{drift}", now.text()),
+        };
+        self.tell("replan_asked", Some(name), None, &format!("run {name}: {decision}"));
+        Ok(decision)
+    }
+
+    /// Takes somebody's plan as a proposal, if it can be run.
+    fn propose_own(&self, name: &str, run: &Now, plan: Plan, by: &str) -> Result<String, WishError> {
+        let plan = pinned(plan, &BTreeMap::new()); // stages that were moved by hand have links of another kind
+        let judged = drive::judge(self, name, &run.facts.bundle, Some(plan)).map_err(WishError::Refused)?;
+        let plan = judged.plan;
+        for (sink, worker) in &run.pins {
+            let stage = plan.stages.iter().find(|stage| stage.operator == *sink);
+            if let Some(stage) = stage.filter(|stage| stage.worker != worker.id) {
+                return Err(WishError::Refused(format!(
+                    "sink `{sink}` has written files on worker `{}` of the plan, and stays there: this plan has it on `{}`",
+                    worker.id, stage.worker
+                )));
+            }
+        }
+        let before = run.facts.plan.clone();
+        let count = moved(&before, &plan);
+        let assessment = self.assessed_own(name, run, &plan);
+        let numbers = match &assessment {
+            Ok(of) => of.text(),
+            Err(why) => format!("what it comes to is not known: {why}"),
+        };
+        let cost = plan.predicted.as_ref().and_then(|all| Some(all.cost.as_ref()?.value.0));
+        let cost = cost.map_or_else(String::new, |cost| format!(", as it says {}", dollars(cost)));
+        let text = format!("{by} has a plan: {numbers}{cost}; {}", stages_move(count));
+        let candidate = Candidate {
+            mark: mark_of(&plan),
+            plan,
+            assessment: assessment.unwrap_or_default(),
+            moved: count,
+            uses: BTreeMap::new(),
+        };
+        self.propose(name, candidate, &text, Some(by));
+        Ok(text)
+    }
+
+    /// What somebody's plan comes to for the workers of now.
+    fn assessed_own(&self, name: &str, run: &Now, plan: &Plan) -> Result<Assessment, String> {
+        let _alone = locked(&self.planning);
+        let problem = self.problem(name, run)?;
+        let placed = as_placed(plan, &run.workers(), &problem.case.infrastructure);
+        let mut assessment = assessed(&problem.case, &placed, true)?;
+        assessment.cost += problem.bound.cost;
+        Ok(assessment)
+    }
+}

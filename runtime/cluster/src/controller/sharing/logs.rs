@@ -1,0 +1,79 @@
+//! Lines of the logs of runs: written together once a second, the oldest go. What was said in the last second before a controller
+//! died is lost.
+use crate::api::LogLine;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidemill_postgres::{Change, Lead};
+
+/// Rows of a run, each of a second at least.
+const MOST_ROWS: usize = 200;
+/// Bytes that wait; the oldest are lost before a run is held up.
+const MOST_WAITING: usize = 4 << 20;
+
+pub(super) fn kind(run: &str) -> String {
+    format!("log:{run}")
+}
+
+/// See the module.
+pub(in super::super) struct SharedLogs {
+    lead: Arc<Lead>,
+    waiting: Mutex<BTreeMap<String, Vec<u8>>>,
+}
+
+/// The first number in lines of JSON.
+fn first(lines: &[u8]) -> u64 {
+    let line = lines.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    serde_json::from_slice::<LogLine>(line).map_or(0, |line| line.number)
+}
+
+impl SharedLogs {
+    pub(in super::super) fn new(lead: &Arc<Lead>) -> Self {
+        Self { lead: Arc::clone(lead), waiting: Mutex::default() }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lines of JSON, to be written later.
+    pub(in super::super) fn add(&self, run: String, lines: Vec<u8>) {
+        let mut waiting = self.waiting();
+        let of = waiting.entry(run).or_default();
+        if of.len() + lines.len() > MOST_WAITING {
+            of.clear();
+        }
+        of.extend(lines);
+    }
+
+    /// Writes what waits.
+    pub(in super::super) fn write(&self) {
+        let waiting = std::mem::take(&mut *self.waiting());
+        for (run, lines) in waiting {
+            let kind = kind(&run);
+            let name = format!("{:020}", first(&lines));
+            let written = self.lead.names(&kind).and_then(|names| {
+                let surplus = (names.len() + 1).saturating_sub(MOST_ROWS);
+                let gone = names.iter().take(surplus).map(|name| Change::delete(&kind, name));
+                let changes: Vec<Change<'_>> = gone.chain([Change::put(&kind, &name, &lines)]).collect();
+                self.lead.write(&changes)
+            });
+            if let Err(error) = written {
+                tracing::debug!("lines of run {run} are not shared: {error}");
+            }
+        }
+    }
+
+    /// Lines that were written, the oldest first.
+    pub(in super::super) fn read(&self, run: &str) -> Vec<LogLine> {
+        let rows = self.lead.all(&kind(run)).unwrap_or_else(|error| {
+            tracing::warn!("lines of run {run} that were said before are not known: {error}");
+            Vec::new()
+        });
+        let lines = rows.iter().flat_map(|(_, lines)| lines.split(|byte| *byte == b'\n'));
+        lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    }
+
+    pub(in super::super) fn forget(&self, run: &str) {
+        self.waiting().remove(run);
+    }
+}

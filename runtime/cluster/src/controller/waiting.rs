@@ -1,0 +1,218 @@
+//! What runs that go on wait for.
+use super::{Shared, locked};
+use crate::api::{CutStage, CutView, RunState};
+use crate::facts::{Document, RunFacts};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// A worker of a run that is silent for so many times the stated time of detection, whose work nobody is to wait for and nobody else can
+/// have, is given up.
+const GIVEN_UP: u32 = 2;
+
+#[expect(clippy::disallowed_methods, reason = "silence is measured in real time")]
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}
+
+/// What a run needs that is not there, in words; empty: nothing. `alive`: the workers that were heard in time.
+pub(crate) fn waits_for(document: &Document, run: &RunFacts, alive: &BTreeSet<String>) -> Vec<String> {
+    if run.state.is_over() {
+        return Vec::new();
+    }
+    let is_free = |name: &String| document.workers.get(name).is_some_and(|facts| !facts.is_drained);
+    let somebody = alive.iter().any(is_free);
+    let waits = run.roles.iter().filter_map(|(role, of)| match &of.worker {
+        Some(worker) if alive.contains(worker) => None,
+        Some(worker) if of.held_milliseconds.is_some() => {
+            Some(format!("worker {worker}, where '{role}' may go on by itself (`when_cut`)"))
+        }
+        Some(worker) if of.is_bound => {
+            Some(format!("worker {worker}, which has files of '{role}' that are nowhere else"))
+        }
+        Some(worker) => Some(format!("worker {worker}, or another one that can have '{role}'")),
+        // It gets one in a moment.
+        None if somebody => None,
+        None => Some(format!("a worker that can have '{role}'")),
+    });
+    waits.collect()
+}
+
+/// How far a run is, by what it waits for too.
+pub(crate) fn state_now(document: &Document, run: &RunFacts, alive: &BTreeSet<String>) -> RunState {
+    match waits_for(document, run, alive).is_empty() {
+        true => run.state,
+        false => RunState::Waiting,
+    }
+}
+
+/// What is missing of a run that goes on: while something is, figures are of a part of it, and a plan that another one follows could not
+/// be ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Roles whose workers are silent and that nobody else has, and edges that are cut or deliver what was kept; in words.
+    pub(crate) parts: Vec<String>,
+    /// Roles whose processes only begin.
+    pub(crate) begins: Vec<String>,
+}
+
+impl Missing {
+    /// Of a run with these edges that are cut. `silent`: for how long a worker was not heard; none: it is. `given_up`: see [`GIVEN_UP`].
+    fn of(
+        run: &RunFacts,
+        cuts: &[CutView],
+        given_up: Duration,
+        silent: impl Fn(&str) -> Option<Duration>,
+    ) -> Self {
+        let roles = run.roles.iter().filter_map(|(role, of)| {
+            let worker = of.worker.as_deref()?;
+            let silent = silent(worker)?;
+            let why = match of.held_milliseconds {
+                _ if of.is_bound => ", and has files of it that are nowhere else",
+                Some(_) if silent < of.held() => ", and may go on by itself (`when_cut`)",
+                _ if silent < given_up.max(of.held()) => "",
+                _ => return None,
+            };
+            Some(format!("worker {worker}, which has '{role}', is not heard{why}"))
+        });
+        // Of a worker that is silent it is told already.
+        let cuts = cuts.iter().filter(|cut| cut.stage != CutStage::Silent).map(CutView::in_words);
+        Self { parts: roles.chain(cuts).collect(), begins: Vec::new() }
+    }
+
+    /// Nothing is.
+    pub(crate) fn is_none(&self) -> bool {
+        self.parts.is_empty() && self.begins.is_empty()
+    }
+
+    /// The parts in words; none: all are there.
+    pub(crate) fn in_words(&self) -> Option<String> {
+        (!self.parts.is_empty()).then(|| self.parts.join("; "))
+    }
+}
+
+impl Shared {
+    /// What is missing of a run.
+    pub(crate) fn missing_of(&self, name: &str) -> Missing {
+        let (cuts, observer) = match locked(&self.runs).get(name) {
+            Some(live) => (live.cuts.clone(), live.observer.clone()),
+            None => return Missing::default(),
+        };
+        // One that this process has not heard at all is silent since it began.
+        let heard: BTreeMap<String, Option<Duration>> = locked(&self.workers)
+            .iter()
+            .map(|(name, worker)| (name.clone(), (!worker.is_alive).then(|| worker.heard.elapsed())))
+            .collect();
+        let silent = |worker: &str| heard.get(worker).copied().unwrap_or_else(|| Some(self.begun.elapsed()));
+        let (mut missing, here) = self.facts.look(|document| {
+            let Some(run) = document.runs.get(name) else { return (Missing::default(), BTreeSet::new()) };
+            let here = run
+                .roles
+                .iter()
+                .filter(|(_, of)| of.worker.as_deref().is_some_and(|worker| silent(worker).is_none()));
+            (
+                Missing::of(run, &cuts, GIVEN_UP * self.detection.time, silent),
+                here.map(|(role, _)| role.clone()).collect(),
+            )
+        });
+        let opening = observer.map(|observer| observer.opening()).unwrap_or_default();
+        missing.begins = opening.into_iter().filter(|role| here.contains(role)).collect();
+        missing
+    }
+
+    /// Names of the workers that were heard in time.
+    pub(crate) fn alive_workers(&self) -> BTreeSet<String> {
+        let workers = locked(&self.workers);
+        workers.iter().filter(|(_, worker)| worker.is_alive).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{Role, WorkerFacts};
+    use tidemill_spec::plan::{Plan, PlanWorkflow};
+
+    #[test]
+    fn a_run_waits_for_workers_and_says_for_which() {
+        let mut document = Document::default();
+        for worker in ["edge", "hub"] {
+            document.workers.insert(worker.into(), WorkerFacts::default());
+        }
+        let plan = Plan::new(PlanWorkflow { name: "flow".into(), digest: None });
+        let mut run = RunFacts::test(plan, RunState::Running);
+        let role = |worker: Option<&str>, is_bound| Role {
+            worker: worker.map(str::to_owned),
+            generation: 1,
+            is_bound,
+            held_milliseconds: None,
+        };
+        run.roles.insert("a".into(), role(Some("edge"), true));
+        run.roles.insert("b".into(), role(Some("hub"), false));
+        run.roles.insert("c".into(), role(None, false));
+        let alive = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let told =
+            |document: &Document, run: &RunFacts, names: &[&str]| waits_for(document, run, &alive(names));
+        assert_eq!(told(&document, &run, &["edge", "hub"]), Vec::<String>::new());
+        assert_eq!(
+            told(&document, &run, &["hub"]),
+            ["worker edge, which has files of 'a' that are nowhere else"]
+        );
+        assert_eq!(told(&document, &run, &["edge"]), ["worker hub, or another one that can have 'b'"]);
+        let mut held = run.clone();
+        held.roles.insert("b".into(), Role { held_milliseconds: Some(630_000), ..role(Some("hub"), false) });
+        assert_eq!(
+            told(&document, &held, &["edge"]),
+            ["worker hub, where 'b' may go on by itself (`when_cut`)"]
+        );
+        assert_eq!(state_now(&document, &run, &alive(&["hub"])), RunState::Waiting);
+        // Whoever takes no new work is nobody for what has no place yet.
+        document.workers.values_mut().for_each(|worker| worker.is_drained = true);
+        assert_eq!(told(&document, &run, &["edge", "hub"]), ["a worker that can have 'c'"]);
+        run.state = RunState::Cancelled;
+        assert_eq!(told(&document, &run, &[]), Vec::<String>::new(), "it is over");
+        assert_eq!(state_now(&document, &run, &alive(&[])), RunState::Cancelled);
+    }
+
+    #[test]
+    fn a_part_is_missing_until_it_is_back_or_given_up() {
+        let plan = Plan::new(PlanWorkflow { name: "flow".into(), digest: None });
+        let mut run = RunFacts::test(plan, RunState::Running);
+        let role = |worker: &str, is_bound, held_milliseconds| Role {
+            worker: Some(worker.to_owned()),
+            generation: 1,
+            is_bound,
+            held_milliseconds,
+        };
+        run.roles.insert("a".into(), role("edge", false, Some(630_000)));
+        run.roles.insert("b".into(), role("hub", false, None));
+        run.roles.insert("c".into(), role("rack", true, None));
+        run.roles.insert("d".into(), Role::default());
+        let missing = |silent: &str, seconds: u64, cuts: &[CutView]| {
+            let of = |worker: &str| (worker == silent).then_some(Duration::from_secs(seconds));
+            Missing::of(&run, cuts, Duration::from_secs(4), of).in_words()
+        };
+        assert_eq!(missing("nobody", 9, &[]), None);
+        let held = "worker edge, which has 'a', is not heard, and may go on by itself (`when_cut`)";
+        assert_eq!(missing("edge", 2, &[]).as_deref(), Some(held));
+        assert_eq!(missing("edge", 629, &[]).as_deref(), Some(held));
+        assert_eq!(missing("edge", 631, &[]), None, "it is given up");
+        assert_eq!(missing("hub", 2, &[]).as_deref(), Some("worker hub, which has 'b', is not heard"));
+        assert_eq!(missing("hub", 5, &[]), None, "nobody waits for it");
+        assert!(missing("rack", 90_000, &[]).unwrap().contains("has files of it"), "nobody else can have it");
+        let mut cut = CutView {
+            from: "detect".into(),
+            to: "answers".into(),
+            worker: Some("edge".into()),
+            stage: CutStage::Delivers,
+            seconds: 0.0,
+            kept_bytes: Some(7),
+            size_bytes: Some(9),
+            most_seconds: 600.0,
+        };
+        assert!(missing("nobody", 0, &[cut.clone()]).unwrap().contains("delivers what was kept"));
+        cut.stage = CutStage::Cut;
+        assert!(missing("nobody", 0, &[cut.clone()]).unwrap().contains("detect -> answers cut"));
+        cut.stage = CutStage::Silent;
+        assert_eq!(missing("nobody", 0, &[cut]), None, "that is told of its worker");
+    }
+}

@@ -1,0 +1,331 @@
+//! What is known of the ways between workers: what agents have measured of them, and what runs send over them.
+//!
+//! A probe sees what runs leave of a way, and takes some of what they have. With a rate `p` of a probe, and a rate `d` of what runs send at the
+//! same time, the way carries `p + min(p, d)`, and `d` at least: where runs send less than half of what it carries, the probe gets all they
+//! leave, and the sum is what it carries; where they send more, the probe gets as much as one stream of theirs, and it carries twice that, or
+//! more. It is never taken for more than it carries.
+//!
+//! Where runs send at least [`SHOWS`] of the known rate and nothing waits for the way, they show by themselves that it still carries that: no
+//! probe is sent but for the delay, for at most [`CONFIRMED`]. Where they send more than the known rate, that is the rate.
+use super::{Shared, locked};
+use crate::api::{RateSource, WayFigure, WayView};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Part of the known rate with which traffic shows that the way still carries it.
+const SHOWS: f64 = 0.5;
+/// So long a rate is taken for what it was because traffic shows no less; then it is probed again.
+const CONFIRMED: Duration = Duration::from_secs(300);
+/// Traffic that was seen before so long shows nothing any more.
+const RECENT: Duration = Duration::from_secs(5);
+
+/// Figures that are older say nothing any more.
+pub(crate) const STALE: Duration = Duration::from_secs(600);
+
+/// Tier and location of a worker.
+pub(crate) type Place = (Option<String>, Option<String>);
+
+/// What is sent over a way.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Sent {
+    pub(crate) bits_per_second: f64,
+    /// Records wait at a sender because the receiver has not taken earlier ones.
+    pub(crate) is_waited_for: bool,
+}
+
+impl Sent {
+    fn and(self, other: Self) -> Self {
+        Self {
+            bits_per_second: self.bits_per_second + other.bits_per_second,
+            is_waited_for: self.is_waited_for || other.is_waited_for,
+        }
+    }
+}
+
+/// What a run sends from one worker of the cluster to another.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RunTraffic {
+    pub(crate) run: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) sent: Sent,
+}
+
+/// What all runs send now. Between two places there is one way, whichever workers use it, as planners have it.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    all: Vec<RunTraffic>,
+    places: BTreeMap<String, Place>,
+}
+
+impl Traffic {
+    pub(crate) fn new(all: Vec<RunTraffic>, places: BTreeMap<String, Place>) -> Self {
+        Self { all, places }
+    }
+
+    /// What runs send on the way of two workers, but for one run.
+    pub(crate) fn between(&self, from: &str, to: &str, except: Option<&str>) -> Sent {
+        let place = |name: &str| self.places.get(name);
+        let (own, other) = (place(from), place(to));
+        let is_within = own == other || own.is_none() || other.is_none();
+        let is_on_it = |one: &&RunTraffic| match is_within {
+            true => one.from == from && one.to == to,
+            false => place(&one.from) == own && place(&one.to) == other,
+        };
+        let all = self.all.iter().filter(is_on_it).filter(|one| Some(one.run.as_str()) != except);
+        all.fold(Sent::default(), |sum, one| sum.and(one.sent))
+    }
+}
+
+/// A rate, and how it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct KnownRate {
+    bits_per_second: f64,
+    source: RateSource,
+    /// When it was probed last.
+    probed: Instant,
+    /// When traffic showed it last.
+    shown: Option<Instant>,
+}
+
+/// What is known of the way from one worker to another.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Way {
+    round_trip_seconds: f64,
+    probing: f64,
+    came: Instant,
+    rate: Option<KnownRate>,
+}
+
+impl Way {
+    /// An agent has measured it, while this was sent over it.
+    pub(crate) fn measured(before: Option<&Self>, figure: &WayFigure, sent: Sent, now: Instant) -> Self {
+        let rate = match figure.bits_per_second {
+            _ if figure.only_delay => before.and_then(|before| before.rate),
+            None => None,
+            Some(probed) => Some(KnownRate {
+                bits_per_second: (probed + probed.min(sent.bits_per_second)).max(sent.bits_per_second),
+                source: RateSource::Probe,
+                probed: now,
+                shown: None,
+            }),
+        };
+        Self { round_trip_seconds: figure.round_trip_seconds, probing: figure.probing, came: now, rate }
+    }
+
+    /// This is sent over it now.
+    fn carries(&mut self, sent: Sent, now: Instant) {
+        let Some(rate) = &mut self.rate else { return };
+        if sent.bits_per_second > rate.bits_per_second {
+            (rate.bits_per_second, rate.source) = (sent.bits_per_second, RateSource::Traffic);
+        }
+        if !sent.is_waited_for && sent.bits_per_second >= SHOWS * rate.bits_per_second {
+            rate.shown = Some(now);
+        }
+    }
+
+    /// Whether traffic shows its rate, so that no bytes have to be sent to measure it.
+    fn is_shown(&self, now: Instant) -> bool {
+        let Some(rate) = &self.rate else { return false };
+        let is_recent = rate.shown.is_some_and(|shown| now.duration_since(shown) < RECENT);
+        is_recent && now.duration_since(rate.probed) < CONFIRMED
+    }
+}
+
+/// What is known of the ways from a worker, by worker that they lead to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ways(BTreeMap<String, Way>);
+
+impl Ways {
+    /// It has measured this, while this was sent. What is said of workers that are not in the cluster any more is not kept, and what is old
+    /// is forgotten.
+    pub(crate) fn learn(
+        &mut self,
+        figures: &[WayFigure],
+        sent: impl Fn(&str) -> Sent,
+        is_there: impl Fn(&str) -> bool,
+        now: Instant,
+    ) {
+        for figure in figures.iter().filter(|figure| is_there(&figure.to)) {
+            let way = Way::measured(self.0.get(&figure.to), figure, sent(&figure.to), now);
+            self.0.insert(figure.to.clone(), way);
+        }
+        self.0.retain(|to, way| now.duration_since(way.came) < STALE && is_there(to));
+    }
+
+    /// A worker belongs to the cluster no more.
+    pub(crate) fn forget(&mut self, to: &str) {
+        self.0.remove(to);
+    }
+
+    /// Whether traffic shows the rate of the way to a worker.
+    pub(crate) fn is_shown(&self, to: &str) -> bool {
+        self.0.get(to).is_some_and(|way| way.is_shown(instant()))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "ages of figures are real time")]
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}
+
+impl Shared {
+    /// What all runs send now.
+    pub(crate) fn traffic(&self) -> Arc<Traffic> {
+        Arc::clone(&locked(&self.traffic))
+    }
+
+    /// This is what all runs send now.
+    pub(crate) fn sees_traffic(&self, traffic: Traffic) {
+        let traffic = Arc::new(traffic);
+        *locked(&self.traffic) = Arc::clone(&traffic);
+        if traffic.all.is_empty() {
+            return;
+        }
+        let now = instant();
+        for (from, worker) in locked(&self.workers).iter_mut() {
+            for (to, way) in &mut worker.ways.0 {
+                way.carries(traffic.between(from, to, None), now);
+            }
+        }
+    }
+
+    /// What is known of the ways between workers.
+    pub(crate) fn way_views(&self) -> Vec<WayView> {
+        let traffic = self.traffic();
+        let workers = locked(&self.workers);
+        let mut all = Vec::new();
+        for (from, worker) in workers.iter() {
+            all.extend(worker.ways.0.iter().map(|(to, way)| WayView {
+                from: from.clone(),
+                to: to.clone(),
+                delay_seconds: way.round_trip_seconds / 2.0,
+                bits_per_second: way.rate.map(|rate| rate.bits_per_second),
+                shown_by: way.rate.map(|rate| match way.is_shown(instant()) {
+                    true => RateSource::Traffic,
+                    false => rate.source,
+                }),
+                sent_bits_per_second: traffic.between(from, to, None).bits_per_second,
+                age_seconds: way.came.elapsed().as_secs_f64(),
+                probing: way.probing,
+            }));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEGABIT: f64 = 1e6;
+
+    fn sent(megabits: f64, is_waited_for: bool) -> Sent {
+        Sent { bits_per_second: megabits * MEGABIT, is_waited_for }
+    }
+
+    fn probed(megabits: f64) -> WayFigure {
+        WayFigure {
+            to: "hub".into(),
+            round_trip_seconds: 0.01,
+            bits_per_second: Some(megabits * MEGABIT),
+            only_delay: false,
+            probing: 0.001,
+        }
+    }
+
+    fn rate(way: &Way) -> f64 {
+        way.rate.map_or(0.0, |rate| rate.bits_per_second / MEGABIT)
+    }
+
+    /// What a probe beside one stream of a run gets of a way: what that leaves, or half.
+    fn seen_by_a_probe(carries: f64, run: f64) -> f64 {
+        (carries - run).max(carries / 2.0)
+    }
+
+    #[test]
+    fn a_way_is_as_wide_as_it_was_whatever_a_run_sends_over_it() {
+        let now = instant();
+        for run in [0.0, 1.0, 4.0, 5.0, 6.0, 8.0, 9.5, 10.0] {
+            let figure = probed(seen_by_a_probe(10.0, run));
+            let way = Way::measured(None, &figure, sent(run, false), now);
+            assert!((rate(&way) - 10.0).abs() < 1e-9, "{} with {run} of a run", rate(&way));
+        }
+        // Of many streams a probe is one: what the run sends is there in any case.
+        let way = Way::measured(None, &probed(1.0), sent(9.0, false), now);
+        assert!(rate(&way) >= 9.0 && rate(&way) <= 10.0, "{}", rate(&way));
+    }
+
+    #[test]
+    fn traffic_that_goes_well_saves_probes_for_a_while() {
+        let now = instant();
+        let later = |seconds: u64| now + Duration::from_secs(seconds);
+        let mut way = Way::measured(None, &probed(10.0), sent(0.0, false), now);
+        way.carries(sent(4.0, false), later(1));
+        assert!(!way.is_shown(later(1)), "less than half says nothing");
+        way.carries(sent(6.0, true), later(2));
+        assert!(!way.is_shown(later(2)), "records wait: it may have become slower");
+        way.carries(sent(6.0, false), later(3));
+        assert!(way.is_shown(later(4)));
+        assert!(!way.is_shown(later(9)), "nobody sends any more");
+        let only_delay = WayFigure { bits_per_second: None, only_delay: true, ..probed(0.0) };
+        let mut way = Way::measured(Some(&way), &only_delay, sent(6.0, false), later(20));
+        assert!((rate(&way) - 10.0).abs() < 1e-9);
+        way.carries(sent(6.0, false), later(299));
+        assert!(way.is_shown(later(299)) && !way.is_shown(later(301)), "probed again after five minutes");
+    }
+
+    #[test]
+    fn traffic_that_is_more_than_the_rate_is_the_rate() {
+        let now = instant();
+        let mut way = Way::measured(None, &probed(10.0), sent(0.0, false), now);
+        way.carries(sent(14.0, false), now);
+        assert!((rate(&way) - 14.0).abs() < 1e-9);
+        assert!(way.rate.is_some_and(|rate| rate.source == RateSource::Traffic));
+        // A way that has become slower, and a run that waits for it.
+        let way = Way::measured(Some(&way), &probed(0.5), sent(0.5, true), now);
+        assert!((rate(&way) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ways_to_workers_that_are_gone_are_forgotten() {
+        let now = instant();
+        let mut ways = Ways::default();
+        let to = |name: &str| WayFigure { to: name.into(), ..probed(10.0) };
+        let nothing = |_: &str| Sent::default();
+        ways.learn(&[to("hub"), to("cloud"), to("spare")], nothing, |_| true, now);
+        assert_eq!(ways.0.len(), 3);
+        ways.forget("cloud");
+        // What was measured before it was revoked comes afterwards.
+        ways.learn(&[to("cloud")], nothing, |name| name != "cloud", now);
+        assert_eq!(ways.0.keys().collect::<Vec<_>>(), ["hub", "spare"]);
+        ways.learn(&[to("hub")], nothing, |_| true, now + STALE);
+        assert_eq!(ways.0.keys().collect::<Vec<_>>(), ["hub"], "the other one is not measured any more");
+    }
+
+    #[test]
+    fn one_way_leads_from_a_place_to_another() {
+        let place = |tier: &str| (Some(tier.to_owned()), None);
+        let places = [("edge-1", "edge"), ("edge-2", "edge"), ("hub-1", "hub"), ("hub-2", "hub")];
+        let places = places.into_iter().map(|(name, tier)| (name.to_owned(), place(tier))).collect();
+        let one = |run: &str, from: &str, to: &str, megabits: f64| RunTraffic {
+            run: run.into(),
+            from: from.into(),
+            to: to.into(),
+            sent: sent(megabits, run == "b"),
+        };
+        let all = vec![
+            one("a", "edge-1", "hub-1", 3.0),
+            one("b", "edge-2", "hub-2", 2.0),
+            one("a", "edge-1", "edge-2", 7.0),
+            one("a", "hub-1", "edge-1", 9.0),
+        ];
+        let traffic = Traffic::new(all, places);
+        assert_eq!(traffic.between("edge-1", "hub-2", None), sent(5.0, true));
+        assert_eq!(traffic.between("edge-1", "hub-2", Some("b")), sent(3.0, false));
+        assert_eq!(traffic.between("edge-1", "edge-2", None), sent(7.0, false));
+        assert_eq!(traffic.between("edge-2", "edge-1", None), sent(0.0, false));
+        assert_eq!(traffic.between("edge-1", "nobody", None), sent(0.0, false));
+    }
+}

@@ -1,0 +1,88 @@
+//! What becomes of a change: its parts go where they outlast this process.
+use super::{Document, FactsError, Removed, RunFacts, WorkerFacts};
+use crate::api::Event;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+const RUN: &str = "run";
+const WORKER: &str = "worker";
+const EVENT: &str = "event";
+const REMOVED: &str = "removed";
+/// The one part that lists runs that were removed.
+const ALL: &str = "all";
+/// Kinds of parts.
+pub(super) const KINDS: [&str; 4] = [RUN, WORKER, EVENT, REMOVED];
+
+/// A part of the document that has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Changed {
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    /// JSON; none: it is gone.
+    pub(super) value: Option<String>,
+}
+
+/// Where facts are kept.
+pub(super) trait Keeper: Send {
+    /// Keeps changes, all or none; `document` is what follows from them.
+    fn keep(&mut self, changes: &[Changed], document: &Document) -> Result<(), FactsError>;
+}
+
+/// The name of the part of an event: in the order of the numbers.
+fn event_name(number: u64) -> String {
+    format!("{number:020}")
+}
+
+/// What has changed from one document to the next.
+pub(super) fn changes(before: &Document, now: &Document) -> Result<Vec<Changed>, serde_json::Error> {
+    let mut all = Vec::new();
+    for (name, run) in now.runs.changed(&before.runs) {
+        let value = run.map(serde_json::to_string).transpose()?;
+        all.push(Changed { kind: RUN, name: name.clone(), value });
+    }
+    for (name, worker) in now.workers.changed(&before.workers) {
+        let value = worker.map(serde_json::to_string).transpose()?;
+        all.push(Changed { kind: WORKER, name: name.clone(), value });
+    }
+    if now.removed != before.removed {
+        let value = Some(serde_json::to_string(&now.removed)?);
+        all.push(Changed { kind: REMOVED, name: ALL.to_owned(), value });
+    }
+    // Events are only added, behind all others, and the oldest go.
+    for event in now.events.iter().rev().take_while(|event| event.number > before.event_number) {
+        let value = Some(serde_json::to_string(event)?);
+        all.push(Changed { kind: EVENT, name: event_name(event.number), value });
+    }
+    let oldest = now.events.front().map_or(u64::MAX, |event| event.number);
+    for event in before.events.iter().take_while(|event| event.number < oldest) {
+        all.push(Changed { kind: EVENT, name: event_name(event.number), value: None });
+    }
+    Ok(all)
+}
+
+fn parsed<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(value).map_err(|error| error.to_string())
+}
+
+impl Document {
+    /// Takes a part as it was kept; none: it is gone. Events come in their order.
+    pub(super) fn take(&mut self, kind: &str, name: &str, value: Option<&[u8]>) -> Result<(), String> {
+        match (kind, value) {
+            (RUN, Some(value)) => self.runs.insert(name.to_owned(), parsed::<RunFacts>(value)?),
+            (RUN, None) => drop(self.runs.remove(name)),
+            (WORKER, Some(value)) => self.workers.insert(name.to_owned(), parsed::<WorkerFacts>(value)?),
+            (WORKER, None) => drop(self.workers.remove(name)),
+            (REMOVED, Some(value)) => self.removed = parsed::<Vec<Removed>>(value)?,
+            (REMOVED, None) => self.removed.clear(),
+            (EVENT, Some(value)) => {
+                let event: Event = parsed(value)?;
+                self.event_number = self.event_number.max(event.number);
+                let place = self.events.partition_point(|other| other.number < event.number);
+                self.events.insert(place, Arc::new(event));
+            }
+            (EVENT, None) => self.events.retain(|event| event_name(event.number) != name),
+            (kind, _) => return Err(format!("`{kind}` is no kind of a fact")),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! What a run in a cluster does now, in figures: `GET /v1/runs/NAME/figures`.
+//!
+//! Rates, times and shares are those of the last [`RunFigures::window_seconds`]; counts are those of the whole run.
+use crate::api::RunState;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a run does now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunFigures {
+    /// The run.
+    pub run: String,
+    /// Its workflow.
+    pub workflow: String,
+    /// How far it is.
+    pub state: RunState,
+    /// When these figures were taken; none: the controller has none of this run.
+    pub taken: Option<String>,
+    /// Engine seconds since it began.
+    pub seconds: f64,
+    /// Seconds over which rates and times are; 0: nothing was measured yet.
+    pub window_seconds: f64,
+    /// Counts the plans of the run.
+    pub plan_version: u64,
+    /// Records that left the sources.
+    pub emitted: u64,
+    /// Records that reached the sinks.
+    pub arrived: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// Slots that were started again.
+    pub restarts: u64,
+    /// The stage that limits the rate most: it is busy for the largest part of its time.
+    pub limit: Option<String>,
+    /// Stages in the order of the plan.
+    pub stages: Vec<StageFigures>,
+    /// Sources: a stage of each.
+    pub sources: Vec<SourceFigures>,
+    /// Sinks.
+    pub sinks: Vec<SinkFigures>,
+    /// Ways between stages, in the order of the plan.
+    pub links: Vec<LinkFigures>,
+    /// Workers of the plan.
+    pub workers: Vec<RoleFigures>,
+    /// Service levels.
+    pub levels: Vec<LevelFigures>,
+    /// What it costs.
+    pub cost: CostFigures,
+}
+
+/// Times of the records of a window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Times {
+    /// Records.
+    pub count: u64,
+    /// Median, milliseconds.
+    pub p50_ms: f64,
+    /// 99th percentile, milliseconds.
+    pub p99_ms: f64,
+}
+
+/// A stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageFigures {
+    /// Its id in the plan.
+    pub stage: String,
+    /// Operator, source or sink.
+    pub operator: String,
+    /// The chosen model.
+    pub variant: Option<String>,
+    /// The worker of the plan.
+    pub worker: String,
+    /// The worker of the cluster that has it.
+    pub cluster_worker: Option<String>,
+    /// Records in per second.
+    pub in_per_second: f64,
+    /// Records out per second.
+    pub out_per_second: f64,
+    /// Records in, those of restarts again.
+    pub records_in: u64,
+    /// Records out, those of restarts again.
+    pub records_out: u64,
+    /// Waiting in the stage before the computation.
+    pub queue: Times,
+    /// The computation of the batch.
+    pub compute: Times,
+    /// From the stage before, the slowest way.
+    pub transfer: Times,
+    /// Part of its time that it computes, 0 to 1: of a model, the time of its batches; of others, the processor time of
+    /// their slot's thread. None: it is not known yet.
+    pub busy: Option<f64>,
+    /// Records that wait for it: in the stage, and at the senders before it.
+    pub waiting: u64,
+    /// Records lost on purpose, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Records that could not be processed, by reason.
+    pub dead_letters: BTreeMap<String, u64>,
+    /// Restarts after a panic.
+    pub restarts: u64,
+    /// Bytes of state.
+    pub state_bytes: u64,
+}
+
+/// How a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceState {
+    /// It has given nothing yet.
+    Starting,
+    /// It gives what it is to give.
+    Running,
+    /// It gives less than it is to give, and is behind its schedule.
+    Behind,
+    /// It gives nothing, although there is something to give.
+    Silent,
+    /// There is no more.
+    Ended,
+}
+
+impl std::fmt::Display for SourceState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Behind => "behind",
+            Self::Silent => "silent",
+            Self::Ended => "ended",
+        })
+    }
+}
+
+/// A stage of a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceFigures {
+    /// The source.
+    pub source: String,
+    /// Its stage.
+    pub stage: String,
+    /// How it is.
+    pub state: SourceState,
+    /// Records per second that it is to give; none: as many as are taken.
+    pub wanted_per_second: Option<f64>,
+    /// Records per second that it gives.
+    pub per_second: f64,
+    /// Seconds that it is behind its schedule.
+    pub behind_seconds: f64,
+}
+
+/// A sink.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SinkFigures {
+    /// The sink.
+    pub sink: String,
+    /// How often each row comes: `exactly once`.
+    pub promise: String,
+    /// Records that it has committed, each once.
+    pub records: u64,
+    /// Records per second that arrive.
+    pub per_second: f64,
+    /// From the intended emission until readers can see the record.
+    pub latency: Times,
+    /// Share of exact matches in percent, of the whole run, where there is ground truth.
+    pub accuracy_percent: Option<f64>,
+    /// Records with ground truth.
+    pub scored: u64,
+}
+
+/// A way between two stages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkFigures {
+    /// The sending stage.
+    pub from: String,
+    /// The receiving stage.
+    pub to: String,
+    /// Which input of the receiver.
+    pub input: u32,
+    /// Worker of the plan that sends.
+    pub from_worker: String,
+    /// Worker of the plan that receives.
+    pub to_worker: String,
+    /// Records sent between slots; 0 inside a slot.
+    pub records: u64,
+    /// Bytes sent between slots; 0 inside a slot.
+    pub bytes: u64,
+    /// Records sent per second.
+    pub per_second: f64,
+    /// Bytes sent per second.
+    pub bytes_per_second: f64,
+    /// Time on the way.
+    pub transfer: Times,
+    /// Records that wait at the sender.
+    pub waiting: u64,
+    /// Records lost on purpose, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// A worker of the plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RoleFigures {
+    /// Its id in the plan.
+    pub worker: String,
+    /// The worker of the cluster that has its stages.
+    pub cluster_worker: Option<String>,
+    /// Its tier in the plan.
+    pub tier: String,
+    /// Its type in the plan.
+    pub worker_type: String,
+    /// Its price, dollars per hour.
+    pub price: Option<f64>,
+    /// Processors that its stages keep busy.
+    pub processors: f64,
+    /// Percent of the processors of the worker of the cluster that its stages keep busy; none: not known.
+    pub busy_percent: Option<f64>,
+    /// Percent of its time that the plan expects it to be busy.
+    pub predicted_percent: Option<f64>,
+}
+
+/// A service level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LevelFigures {
+    /// `rate`, `accuracy` or `latency`.
+    pub level: String,
+    /// What is asked for: at least so many records per second or percent, at most so many milliseconds.
+    pub wanted: f64,
+    /// Of a latency: which percentile.
+    pub percentile: Option<f64>,
+    /// What is measured, in the same unit: of accuracy over the whole run, else of the window.
+    pub measured: Option<f64>,
+    /// Whether the last window missed it; none: nothing can be said yet.
+    pub is_missed: Option<bool>,
+    /// Windows that were looked at.
+    pub windows: u64,
+    /// Those of them that missed it.
+    pub windows_missed: u64,
+}
+
+/// What a run costs, dollars per hour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CostFigures {
+    /// As the plan expects; none: it has no prices.
+    pub predicted: Option<f64>,
+    /// Workers and traffic now; none: the plan has no prices.
+    pub now: Option<f64>,
+    /// The workers' part of that.
+    pub compute: Option<f64>,
+    /// The traffic's part of that.
+    pub network: Option<f64>,
+}
+
+/// Who asks, and what that person may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Myself {
+    /// The name.
+    pub name: String,
+    /// `viewer`, `operator` or `admin`.
+    pub role: String,
+}
+
+/// The stage that limits: the busiest, where one is busy for a tenth of its time at least.
+pub fn limit(stages: &[StageFigures]) -> Option<String> {
+    let busy = stages.iter().filter_map(|stage| Some((stage.busy.filter(|busy| *busy >= 0.1)?, stage)));
+    busy.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, stage)| stage.stage.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(name: &str, busy: Option<f64>) -> StageFigures {
+        let times = Times::default();
+        StageFigures {
+            stage: name.to_owned(),
+            operator: name.to_owned(),
+            variant: None,
+            worker: "w".to_owned(),
+            cluster_worker: None,
+            in_per_second: 0.0,
+            out_per_second: 0.0,
+            records_in: 0,
+            records_out: 0,
+            queue: times,
+            compute: times,
+            transfer: times,
+            busy,
+            waiting: 0,
+            drops: BTreeMap::new(),
+            dead_letters: BTreeMap::new(),
+            restarts: 0,
+            state_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn the_busiest_stage_limits_where_one_is_busy() {
+        let stages = [stage("a", Some(0.4)), stage("b", Some(0.9)), stage("c", None)];
+        assert_eq!(limit(&stages).as_deref(), Some("b"));
+        assert_eq!(limit(&[stage("a", Some(0.05)), stage("c", None)]), None);
+    }
+}

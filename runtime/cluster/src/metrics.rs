@@ -1,0 +1,125 @@
+//! What a controller and an agent tell a monitoring system, beside [`tidemill_app::metrics::RUNS`].
+use tidemill_app::metrics::{Metric, MetricKind};
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, labels, help }
+}
+
+const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Counter, labels, help }
+}
+
+/// Whoever tells it is a controller.
+pub const CONTROLLER_INFO: Metric =
+    gauge("tidemill_controller_info", &["version"], "1; which version of the program it is");
+pub(crate) const WORKERS: Metric =
+    gauge("tidemill_controller_workers", &["state"], "Workers of the cluster that are alive, drained, lost");
+pub(crate) const WORKER_ALIVE: Metric = gauge(
+    "tidemill_controller_worker_alive",
+    &["cluster_worker", "tier"],
+    "1: the worker was heard in time; 0: it counts as lost",
+);
+pub(crate) const WORKER_SILENT: Metric = gauge(
+    "tidemill_controller_worker_silent_seconds",
+    &["cluster_worker", "tier"],
+    "Time since the worker was heard; absent: not since the controller began",
+);
+pub(crate) const WORKER_CERTIFICATE: Metric = gauge(
+    "tidemill_controller_worker_certificate_seconds",
+    &["cluster_worker", "tier"],
+    "How long the certificate that the worker showed last is valid",
+);
+pub(crate) const CERTIFICATE: Metric = gauge(
+    "tidemill_controller_certificate_seconds",
+    &[],
+    "How long the certificate that the controller shows is valid",
+);
+pub(crate) const HEARTBEATS: Metric =
+    counter("tidemill_controller_heartbeats", &[], "Heartbeats of workers that were heard");
+pub(crate) const RUNS: Metric = gauge("tidemill_controller_runs", &["state"], "Runs by how far they are");
+pub(crate) const EVENTS: Metric =
+    counter("tidemill_controller_events", &["kind"], "Events since the controller began");
+pub(crate) const FILES: Metric =
+    gauge("tidemill_controller_files", &[], "Files of workflows that the controller has");
+pub(crate) const FILE_BYTES: Metric =
+    gauge("tidemill_controller_file_bytes", &[], "Bytes of files of workflows that the controller has");
+pub(crate) const COST: Metric = gauge(
+    "tidemill_run_cost_dollars_per_hour",
+    &["workflow", "run", "basis"],
+    "What a run costs: as its plan expects (predicted), by its workers and its traffic of the last seconds (now)",
+);
+pub(crate) const MEASURED: Metric = gauge(
+    "tidemill_slo_measured",
+    &["workflow", "run", "slo", "percentile"],
+    "What is measured of a service level: records per second, percent, seconds",
+);
+pub(crate) const MISSED: Metric = gauge(
+    "tidemill_slo_missed",
+    &["workflow", "run", "slo"],
+    "1: the last window missed the service level; else 0",
+);
+pub(crate) const BUSY: Metric = gauge(
+    "tidemill_operator_busy_ratio",
+    &["workflow", "run", "operator", "stage", "worker", "cluster_worker"],
+    "Part of its time that a stage computes",
+);
+
+/// Of a controller.
+pub const CONTROLLER: &[Metric] = &[
+    CONTROLLER_INFO,
+    WORKERS,
+    WORKER_ALIVE,
+    WORKER_SILENT,
+    WORKER_CERTIFICATE,
+    CERTIFICATE,
+    HEARTBEATS,
+    RUNS,
+    EVENTS,
+    FILES,
+    FILE_BYTES,
+    COST,
+    MEASURED,
+    MISSED,
+    BUSY,
+];
+
+/// Whoever tells it is an agent.
+pub const AGENT_INFO: Metric =
+    gauge("tidemill_agent_info", &["version"], "1; which version of the program it is");
+pub(crate) const AGENT_HEARTBEATS: Metric =
+    counter("tidemill_agent_heartbeats", &["outcome"], "Heartbeats: answered by the controller, or failed");
+/// Whether the controller answers an agent.
+pub const AGENT_CONTROLLER: Metric =
+    gauge("tidemill_agent_controller_reached", &[], "1: the last heartbeat was answered; else 0");
+pub(crate) const AGENT_CERTIFICATE: Metric = gauge(
+    "tidemill_agent_certificate_seconds",
+    &[],
+    "How long the certificate of the worker is valid; it renews it before",
+);
+pub(crate) const AGENT_PROCESSES: Metric = gauge(
+    "tidemill_agent_processes",
+    &["run", "worker", "state"],
+    "Processes of runs, by whether they run or have ended",
+);
+pub(crate) const AGENT_FILES: Metric =
+    gauge("tidemill_agent_files", &[], "Files of workflows that the worker has kept");
+pub(crate) const AGENT_FILE_BYTES: Metric =
+    gauge("tidemill_agent_file_bytes", &[], "Bytes of files of workflows that the worker has kept");
+
+/// Of an agent.
+pub const AGENT: &[Metric] = &[
+    AGENT_INFO,
+    AGENT_HEARTBEATS,
+    AGENT_CONTROLLER,
+    AGENT_CERTIFICATE,
+    AGENT_PROCESSES,
+    AGENT_FILES,
+    AGENT_FILE_BYTES,
+];
+
+/// Files in a folder and their bytes.
+pub(crate) fn files(folder: &std::path::Path) -> (f64, f64) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file);
+    sizes.fold((0.0, 0.0), |(files, bytes), file| (files + 1.0, bytes + file.len() as f64))
+}

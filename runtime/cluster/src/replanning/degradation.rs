@@ -1,0 +1,200 @@
+//! Which levels give way, and in which order, where no plan keeps all of them: as the user says (`--degrade`).
+//!
+//! Cheaper models, as long as the level on accuracy is kept, are no degradation: every plan is made that way. Beyond that a level gives
+//! way when all before it have given what they may, and each as little as it has to. What gives way is a miss of the plan, told with
+//! numbers; what the user does not name never gives way.
+use super::decision::Miss;
+use super::replanner::{Best, Search};
+use tidemill_app::figures::milliseconds;
+use tidemill_app::planning::Case;
+use tidemill_app::service_level::LevelSetting;
+use tidemill_optimizer::assemble::Level;
+use tidemill_spec::units::{Percent, Percentile, Rate, TimeSpan};
+use tidemill_spec::workflow::LatencySlo;
+
+/// Halvings of the way from a level to what it may give way to.
+const HALVINGS: usize = 3;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+struct Wanted {
+    accuracy: Option<f64>,
+    latency: Option<(f64, f64)>,
+    rate: Option<f64>,
+}
+
+impl Wanted {
+    fn of(case: &Case) -> Option<Self> {
+        let assembly = case.assemble().ok()?;
+        let limits = &assembly.problem.limits;
+        Some(Self {
+            accuracy: limits.accuracy,
+            latency: limits.latency.first().map(|limit| (limit.percentile, limit.seconds)),
+            rate: Some(assembly.rate),
+        })
+    }
+}
+
+/// The level that a setting is about.
+pub fn level_of(setting: &LevelSetting) -> Level {
+    match setting {
+        LevelSetting::Rate(_) => Level::Rate,
+        LevelSetting::Accuracy(_) => Level::Accuracy,
+        LevelSetting::Latency(_) => Level::Latency,
+    }
+}
+
+/// What is wrong with an order, in words.
+///
+/// # Errors
+/// A level that stands twice, is not asked for at all, or would not give way.
+pub fn check(case: &Case, order: &[LevelSetting]) -> Result<(), String> {
+    let Some(wanted) = Wanted::of(case) else { return Ok(()) }; // what is wrong is told when it is planned
+    for (at, step) in order.iter().enumerate() {
+        let level = level_of(step);
+        if order[..at].iter().any(|other| level_of(other) == level) {
+            return Err(format!(
+                "`--degrade` names {level} twice: write each level once, the first to give way first"
+            ));
+        }
+        let no_level = || format!("`--degrade` lets {level} give way, and there is no level on it (`--slo`)");
+        let (gives_way, of) = match step {
+            LevelSetting::Rate(None) => {
+                return Err(
+                    "`--degrade rate=none` would carry nothing: write the least rate, `rate=10/s`".to_owned()
+                );
+            }
+            LevelSetting::Rate(Some(to)) => {
+                let of = wanted.rate.ok_or_else(no_level)?;
+                (to.0 < of, format!("{}", Rate(of)))
+            }
+            LevelSetting::Accuracy(to) => {
+                let of = wanted.accuracy.ok_or_else(no_level)?;
+                (to.is_none_or(|to| to.0 < of), format!("{of} %"))
+            }
+            LevelSetting::Latency(to) => {
+                let (_, of) = wanted.latency.ok_or_else(no_level)?;
+                (to.as_ref().is_none_or(|to| to.below.0 as f64 / 1e9 > of), milliseconds(of * 1e3))
+            }
+        };
+        if !gives_way {
+            return Err(format!("`--degrade` lets {level} give way to what is no less than the level, {of}"));
+        }
+    }
+    Ok(())
+}
+
+/// A setting that is a part of the way from a level to what it may give way to; none: there is nothing between.
+fn between(step: &LevelSetting, wanted: &Wanted, part: f64) -> Option<LevelSetting> {
+    match step {
+        LevelSetting::Accuracy(Some(to)) => {
+            let from = wanted.accuracy?;
+            Some(LevelSetting::Accuracy(Some(Percent(from + (to.0 - from) * part))))
+        }
+        LevelSetting::Latency(Some(to)) => {
+            let (percentile, from) = wanted.latency?;
+            let below = from + (to.below.0 as f64 / 1e9 - from) * part;
+            let below = TimeSpan((below * 1e9).round() as u64);
+            let percentile = Percentile(percentile);
+            Some(LevelSetting::Latency(Some(LatencySlo {
+                percentile: percentile.into(),
+                below: below.into(),
+            })))
+        }
+        // One plan for what is let through, not another one for each load.
+        LevelSetting::Rate(_) | LevelSetting::Accuracy(None) | LevelSetting::Latency(None) => None,
+    }
+}
+
+/// The best plan that lets levels give way in this order, each as little as possible, with what is missed then. None: even so there is
+/// none. The options of the case are what they were before.
+pub fn planned_with_less(
+    case: &mut Case,
+    order: &[LevelSetting],
+    search: &mut dyn Search,
+) -> Option<(Best, Vec<Miss>)> {
+    let wanted = Wanted::of(case)?;
+    let original = case.options.clone();
+    let mut found = None;
+    for (at, step) in order.iter().enumerate() {
+        let before = case.options.clone();
+        step.set(&mut case.options);
+        let Ok(best) = search.best(case, false) else { continue };
+        let mut mildest = (best, step.clone());
+        let (mut kept, mut given) = (0.0, 1.0);
+        for _ in 0..HALVINGS {
+            let middle = (kept + given) / 2.0;
+            let Some(setting) = between(step, &wanted, middle) else { break };
+            case.options.clone_from(&before);
+            setting.set(&mut case.options);
+            match search.best(case, false) {
+                Ok(best) => (mildest, given) = ((best, setting), middle),
+                Err(_) => kept = middle,
+            }
+        }
+        let (best, last) = mildest;
+        let settings = order[..at].iter().chain([&last]);
+        let misses = settings.filter_map(|setting| missed(setting, &wanted, &best)).collect();
+        found = Some((best, misses));
+        break;
+    }
+    case.options = original;
+    found
+}
+
+/// What a plan misses of a level that gives way.
+fn missed(setting: &LevelSetting, wanted: &Wanted, best: &Best) -> Option<Miss> {
+    let miss = |level: Level, found: f64, text: String, by: f64| Miss {
+        text,
+        by: by.clamp(0.001, 1.0),
+        found: Some((level, found)),
+        gives_way: true,
+    };
+    match setting {
+        LevelSetting::Accuracy(_) => {
+            let (from, to) = (wanted.accuracy?, best.planned.summary.accuracy?);
+            let text = format!("accuracy gives way: {to:.1} % instead of {from:.1} %");
+            (to < from).then(|| miss(Level::Accuracy, to, text, 1.0 - to / from))
+        }
+        LevelSetting::Latency(to) => {
+            let (percentile, from) = wanted.latency?;
+            let to = to.as_ref().map(|to| to.below.0 as f64 / 1e9);
+            let words = to.map_or("no bound".to_owned(), |to| format!("below {}", milliseconds(to * 1e3)));
+            let text =
+                format!("latency gives way: p{percentile} {words} instead of {}", milliseconds(from * 1e3));
+            let to = to.unwrap_or(f64::INFINITY);
+            Some(miss(Level::Latency, to, text, if to.is_finite() { to / from - 1.0 } else { 1.0 }))
+        }
+        LevelSetting::Rate(to) => {
+            let (from, to) = (wanted.rate?, to.as_ref()?.0);
+            (to < from).then(|| yielded_rate(from, to))
+        }
+    }
+}
+
+/// Less is let through than comes.
+pub fn yielded_rate(from: f64, to: f64) -> Miss {
+    let rounded = |rate: f64| Rate((rate * 100.0).round() / 100.0);
+    Miss {
+        text: format!(
+            "the rate gives way: {} instead of {}, the rest is dropped or waits",
+            rounded(to),
+            rounded(from)
+        ),
+        by: (1.0 - to / from).clamp(0.001, 1.0),
+        found: Some((Level::Rate, to)),
+        gives_way: true,
+    }
+}
+
+/// Marks what a plan misses within what the user lets give way.
+pub fn mark(misses: &mut [Miss], order: &[LevelSetting]) {
+    for miss in misses {
+        let Some((level, found)) = miss.found else { continue };
+        miss.gives_way = order.iter().filter(|step| level_of(step) == level).any(|step| match step {
+            LevelSetting::Rate(to) => to.is_some_and(|to| found >= to.0 * 0.98),
+            LevelSetting::Accuracy(to) => to.is_none_or(|to| found >= to.0 - 1e-9),
+            LevelSetting::Latency(to) => to.as_ref().is_none_or(|to| found <= to.below.0 as f64 / 1e9 + 1e-9),
+        });
+    }
+}

@@ -1,0 +1,64 @@
+//! Where a worker of a plan goes when the worker of the cluster that had it is lost.
+
+/// A worker of the cluster that could have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spare {
+    /// Its name.
+    pub name: String,
+    /// Its tier, if it told one.
+    pub tier: Option<String>,
+    /// Its location, if it told one.
+    pub location: Option<String>,
+    /// Its type, if it told one.
+    pub worker_type: Option<String>,
+    /// Workers of plans that it has.
+    pub duties: usize,
+}
+
+/// What a worker of a plan wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its tier.
+    pub tier: Option<String>,
+    /// Its location.
+    pub location: Option<String>,
+    /// Its type.
+    pub worker_type: Option<String>,
+}
+
+/// The best worker: one of the same tier and location, among these one of the same type, and among these one that has the least to
+/// do. None: nobody is there.
+pub fn best(spares: &[Spare], wanted: &Wanted) -> Option<String> {
+    let least = spares.iter().min_by_key(|spare| {
+        let is_elsewhere = (spare.tier != wanted.tier, spare.location != wanted.location);
+        (is_elsewhere, spare.worker_type != wanted.worker_type, spare.duties, spare.name.clone())
+    });
+    least.map(|spare| spare.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_counts_before_a_type_and_that_before_what_there_is_to_do() {
+        let spare = |name: &str, tier: &str, worker_type: &str, duties| Spare {
+            name: name.into(),
+            tier: Some(tier.into()),
+            location: None,
+            worker_type: Some(worker_type.into()),
+            duties,
+        };
+        let all = [
+            spare("a", "cloud", "small", 0),
+            spare("b", "edge", "large", 0),
+            spare("c", "edge", "small", 2),
+            spare("d", "edge", "small", 1),
+        ];
+        let wanted = Wanted { tier: Some("edge".into()), location: None, worker_type: Some("small".into()) };
+        assert_eq!(best(&all, &wanted).as_deref(), Some("d"));
+        assert_eq!(best(&all[..2], &wanted).as_deref(), Some("b"));
+        assert_eq!(best(&all[..1], &wanted).as_deref(), Some("a"));
+        assert_eq!(best(&[], &wanted), None);
+    }
+}

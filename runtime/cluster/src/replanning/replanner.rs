@@ -1,0 +1,372 @@
+//! Looks at a run from time to time, has other plans looked for where there is a reason, and says what to do. A controller asks it with
+//! what it measures, a simulation with what it simulates.
+use super::assessment::{
+    Drift, Times, assessed, busy, denied, drift_text, drifted, has_changed, is_other, measured, moved, times,
+};
+use super::decision::{Assessment, Candidate, Decision, History, Miss, Seen, decide};
+use super::degradation::{mark, planned_with_less, yielded_rate};
+use super::load::{Load, Loads};
+use super::scores::{Scores, with_scores};
+use super::{Late, Use};
+use std::collections::BTreeMap;
+use tidemill_app::expectation::Expectation;
+use tidemill_app::planned::Planned;
+use tidemill_app::planning::Case;
+use tidemill_app::service_level::LevelSetting;
+use tidemill_optimizer::assemble::Level;
+use tidemill_spec::infrastructure::Infrastructure;
+use tidemill_spec::plan::Plan;
+use tidemill_spec::units::Rate;
+
+/// Seconds between two looks at whether a plan holds.
+pub const CHECK: f64 = 10.0;
+/// Seconds between two searches of another plan for a run.
+pub const SEARCH: f64 = 30.0;
+/// Seconds that figures are of: so long a run has to be whole before they are figures of all of it.
+pub const WHOLE: f64 = 10.0;
+
+/// A plan that was found.
+pub struct Best {
+    /// As it would be run.
+    pub plan: Plan,
+    /// What tells it from others.
+    pub mark: String,
+    /// As the planner has it.
+    pub planned: Planned,
+    /// What it would do.
+    pub expectation: Expectation,
+    /// What it takes of its workers.
+    pub uses: BTreeMap<String, Use>,
+}
+
+/// Who looks for plans.
+pub trait Search {
+    /// The best plan of a case.
+    ///
+    /// # Errors
+    /// There is none; why, in words. With `explains` also what would have to give way, which may take a while.
+    fn best(&mut self, case: &Case, explains: bool) -> Result<Best, String>;
+
+    /// What tells a plan that is there from others.
+    fn mark(&self, plan: &Plan) -> String;
+}
+
+/// What a run has that it keeps.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Bound {
+    /// $/h of workers that have its files.
+    pub cost: f64,
+    /// Those of them that are not there.
+    pub gone: Vec<Miss>,
+}
+
+/// A run at one time.
+pub struct Situation<'a> {
+    /// The planning problem with the workers, links and prices of now.
+    pub case: &'a mut Case,
+    /// Its plan, on the workers that have its roles.
+    pub plan: &'a Plan,
+    /// What was measured of it.
+    pub late: &'a Late,
+    /// What it keeps.
+    pub bound: &'a Bound,
+    /// Which levels give way, in which order.
+    pub degrade: &'a [LevelSetting],
+}
+
+/// What a look at a run found.
+pub struct Look {
+    /// The plan beside others.
+    pub seen: Seen,
+    /// The workers and links that were planned with.
+    pub infrastructure: Infrastructure,
+    /// What is measured and differs from the profile.
+    pub drift: Drift,
+    /// What comes, where that is not what the workflow says.
+    pub load: Option<Load>,
+}
+
+impl Look {
+    /// What of the figures of now differs from those that the plan was made with: ` (…)`, or nothing.
+    pub fn because(&self, plan: &Plan) -> String {
+        let load = self.load.map(|load| load.text(plan));
+        let drift = (!self.drift.is_empty()).then(|| drift_text(&self.drift));
+        let all: Vec<String> = load.into_iter().chain(drift).collect();
+        if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }
+    }
+}
+
+/// What was measured of a run, also under plans before its own.
+#[derive(Default)]
+struct Memory {
+    loads: Loads,
+    scores: Scores,
+    times: Times,
+}
+
+/// What is known of a run when it is looked at.
+struct Known<'a> {
+    load: Option<Load>,
+    scores: &'a Scores,
+    drift: Drift,
+}
+
+impl Memory {
+    fn see(&mut self, situation: &Situation<'_>, now: f64) -> Result<Known<'_>, String> {
+        let Situation { case, plan, late, .. } = situation;
+        let assembly = case.assemble().map_err(|found| found.to_string())?;
+        let load = self.loads.see(late, case, &assembly, now);
+        self.scores.see(plan, late);
+        let measured = times(&case.profile, plan, &late.stages, &busy(&case.infrastructure));
+        let drift = self.times.see(measured, now);
+        Ok(Known { load, scores: &self.scores, drift })
+    }
+}
+
+/// What is remembered of a run between two looks.
+#[derive(Default)]
+pub struct Replanner {
+    history: History,
+    memory: Memory,
+    checked: Option<f64>,
+    searched: Option<f64>,
+    /// When the run was not whole last.
+    waited: Option<f64>,
+    /// The plan that it was told of last.
+    version: Option<u64>,
+    /// For which workers a plan was last looked for, with which service times, and for which load.
+    looked_for: Option<(Infrastructure, Drift, Option<f64>)>,
+}
+
+/// What is to be done.
+pub struct Verdict {
+    /// Keep the plan, change it, or tell somebody.
+    pub decision: Decision,
+    /// Whether another plan was looked for.
+    pub has_searched: bool,
+    /// Another plan was looked for, and nothing that was found is a reason to change.
+    pub has_no_reason: bool,
+    /// What of the figures of now differs from those that the plan was made with: ` (…)`, or nothing.
+    pub because: String,
+}
+
+impl Replanner {
+    /// Whether it is time for a look, in seconds of any clock that does not go back.
+    pub fn is_due(&self, now: f64) -> bool {
+        self.is_time(now) && self.waited.is_none_or(|at| now - at >= WHOLE)
+    }
+
+    fn is_time(&self, now: f64) -> bool {
+        self.checked.is_none_or(|at| now - at >= CHECK)
+    }
+
+    /// The run is not whole: a part of it is silent, cut off, or only begins. There is no look until it has been whole for [`WHOLE`], and
+    /// what was watched before is watched anew then. True: it would have been time for one.
+    pub fn wait(&mut self, now: f64) -> bool {
+        self.waited = Some(now);
+        self.history.watch_anew();
+        let was_due = self.is_time(now);
+        if was_due {
+            self.checked = Some(now);
+        }
+        was_due
+    }
+
+    /// The run has this version of its plan, and so many of its last changes failed. Patience begins anew with another version.
+    pub fn sees_plan(&mut self, version: u64, failed: u32, now: f64) {
+        self.history.has_failed(failed);
+        if self.version.replace(version).is_some_and(|before| before != version) {
+            self.history.has_changed(now);
+        }
+    }
+
+    /// Looks at a run. `has_proposal`: another plan waits for somebody to decide, so it is looked whether there is still a reason.
+    ///
+    /// # Errors
+    /// What cannot be planned with, in words.
+    pub fn look(
+        &mut self,
+        situation: Situation<'_>,
+        has_proposal: bool,
+        search: &mut dyn Search,
+        now: f64,
+    ) -> Result<Verdict, String> {
+        self.checked = Some(now);
+        let known = self.memory.see(&situation, now)?;
+        let load = known.load;
+        let may_search = self.searched.is_none_or(|at| now - at >= SEARCH);
+        let plan = situation.plan;
+        let is_watching = self.history.is_watching();
+        let looked_for = &self.looked_for;
+        let found = look_at(situation, known, search, |current, infrastructure, drift| {
+            let is_as_before = looked_for.as_ref().is_some_and(|(workers, times, planned)| {
+                !is_other(workers, infrastructure)
+                    && !has_changed(times, drift)
+                    && *planned == load.map(|load| load.planned)
+            });
+            let may_change = !current.misses.is_empty() || is_watching || has_proposal;
+            may_search && (may_change || !is_as_before)
+        })?;
+        let because = found.because(plan);
+        let has_searched = found.seen.is_searched;
+        let has_no_reason = has_searched && found.seen.has_no_reason();
+        let decision = decide(&mut self.history, found.seen, now);
+        if has_searched {
+            self.searched = Some(now);
+            self.looked_for = Some((found.infrastructure, found.drift, load.map(|load| load.planned)));
+        }
+        Ok(Verdict { decision, has_searched, has_no_reason, because })
+    }
+
+    /// Looks at a run for somebody who asks, whatever there is a reason for.
+    ///
+    /// # Errors
+    /// What cannot be planned with, in words.
+    pub fn ask(
+        &mut self,
+        situation: Situation<'_>,
+        search: &mut dyn Search,
+        now: f64,
+    ) -> Result<Look, String> {
+        let known = self.memory.see(&situation, now)?;
+        look_at(situation, known, search, |_, _, _| true)
+    }
+}
+
+/// Judges the plan of a run by the figures of now, and looks for another one where `searches` says so.
+///
+/// # Errors
+/// What cannot be planned with, in words.
+fn look_at(
+    situation: Situation<'_>,
+    known: Known<'_>,
+    search: &mut dyn Search,
+    searches: impl FnOnce(&Assessment, &Infrastructure, &Drift) -> bool,
+) -> Result<Look, String> {
+    let Situation { case, plan, late, bound, degrade } = situation;
+    let Known { load, scores, drift } = known;
+    drifted(&mut case.profile, &drift);
+    with_scores(&mut case.profile, scores);
+    if let Some(load) = load {
+        case.options.rate = Some(Rate(load.now));
+    }
+    let judged = |case: &mut Case, simulates: bool| {
+        let mut current = present(case, plan, simulates);
+        current.cost += bound.cost;
+        if current.misses.iter().any(|miss| miss.found.is_none()) {
+            give_way(case, plan, degrade, &mut current);
+        }
+        current.misses.extend(measured(late));
+        mark(&mut current.misses, degrade);
+        current
+    };
+    let mut current = judged(case, false);
+    let infrastructure = case.infrastructure.clone();
+    if !searches(&current, &infrastructure, &drift) {
+        let seen = Seen { current, candidate: None, none: None, is_searched: false };
+        return Ok(Look { seen, infrastructure, drift, load });
+    }
+    current = judged(case, true);
+    let (candidate, none) = match other(case, load, degrade, search) {
+        Err(why) => (None, Some(why)),
+        Ok((best, mut misses)) if search.mark(plan) != best.mark => {
+            misses.extend(denied(&best.expectation));
+            misses.extend(bound.gone.iter().cloned());
+            // At the load of now, as the present one.
+            let own = assessed(case, &best.plan, false).map(|of| of.cost);
+            let cost = match load {
+                Some(_) => own.unwrap_or_else(|_| best.planned.summary.cost.total()),
+                None => best.planned.summary.cost.total(),
+            };
+            let Best { plan: other, mark, uses, .. } = best;
+            let assessment = Assessment { cost: cost + bound.cost, misses };
+            (Some(Candidate { moved: moved(plan, &other), plan: other, mark, assessment, uses }), None)
+        }
+        Ok(_) => (None, None),
+    };
+    let seen = Seen { current, candidate, none, is_searched: true };
+    Ok(Look { seen, infrastructure, drift, load })
+}
+
+/// The best plan for the load with room, else for that of now, else one that lets levels give way; and what it misses.
+fn other(
+    case: &mut Case,
+    load: Option<Load>,
+    degrade: &[LevelSetting],
+    search: &mut dyn Search,
+) -> Result<(Best, Vec<Miss>), String> {
+    let now = case.options.rate;
+    if let Some(load) = load.filter(|load| load.planned > load.now) {
+        case.options.rate = Some(Rate(load.planned));
+        let found = search.best(case, false);
+        case.options.rate = now;
+        if let Ok(best) = found {
+            return Ok((best, Vec::new()));
+        }
+    }
+    let why = match search.best(case, degrade.is_empty()) {
+        Ok(best) => return Ok((best, Vec::new())),
+        Err(why) => why,
+    };
+    if degrade.is_empty() {
+        return Err(why);
+    }
+    match planned_with_less(case, degrade, search) {
+        Some(found) => Ok(found),
+        None => Err(search.best(case, true).err().unwrap_or(why)),
+    }
+}
+
+/// The plan of now by the figures of now; one that is outside of what can be planned with misses all.
+fn present(case: &Case, plan: &Plan, simulates: bool) -> Assessment {
+    assessed(case, plan, simulates).unwrap_or_else(|why| Assessment {
+        cost: plan.predicted.as_ref().and_then(|all| Some(all.cost.as_ref()?.value.0)).unwrap_or(0.0),
+        misses: vec![Miss::other(why, 1.0)],
+    })
+}
+
+/// A plan that carries what the rate may give way to misses the rate by that much, and nothing else.
+fn give_way(case: &mut Case, plan: &Plan, degrade: &[LevelSetting], current: &mut Assessment) {
+    let rate = degrade.iter().find_map(|step| match step {
+        LevelSetting::Rate(rate) => *rate,
+        _ => None,
+    });
+    let Some((rate, now)) = rate.zip(case.options.rate).filter(|(rate, now)| rate.0 < now.0) else { return };
+    case.options.rate = Some(rate);
+    let least = present(case, plan, false);
+    case.options.rate = Some(now);
+    let is_of_accuracy = |miss: &Miss| miss.found.is_some_and(|(level, _)| level == Level::Accuracy);
+    if least.misses.iter().all(is_of_accuracy) {
+        current.misses = least.misses;
+        current.misses.push(yielded_rate(now.0, rate.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_begins_anew_with_another_plan_and_not_with_a_proposal() {
+        let mut replanner = Replanner::default();
+        replanner.sees_plan(1, 0, 5.0);
+        assert_eq!(replanner.history, History::default(), "it has this plan since it began");
+        replanner.sees_plan(1, 0, 9.0);
+        assert_eq!(replanner.history, History::default());
+        replanner.sees_plan(2, 0, 12.0);
+        let mut changed = History::default();
+        changed.has_changed(12.0);
+        assert_eq!(replanner.history, changed);
+    }
+
+    #[test]
+    fn nobody_looks_while_a_run_is_not_whole_nor_right_after() {
+        let mut replanner = Replanner { checked: Some(0.0), ..Replanner::default() };
+        assert!(!replanner.is_due(9.0) && replanner.is_due(10.0));
+        assert!(!replanner.wait(9.0), "it was no time for a look");
+        assert!(replanner.wait(10.0) && !replanner.wait(11.0));
+        assert!(!replanner.is_due(20.5), "half of its figures are of then");
+        assert!(replanner.wait(300.0));
+        assert!(!replanner.is_due(309.0) && replanner.is_due(310.0));
+    }
+}

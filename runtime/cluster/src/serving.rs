@@ -1,0 +1,227 @@
+//! HTTP over TLS connections, for peers that are believed nothing: how many connections there are, how long each may say nothing, how
+//! slowly it may speak, how much somebody unknown may say, and how often somebody may be wrong about who they are.
+//!
+//! | what a peer does | what holds it |
+//! |---|---|
+//! | does not finish a handshake | [`tls`](crate::controller::tls) |
+//! | does not finish the head of a request, or asks nothing | [`HEAD`] |
+//! | sends a head that is too long | [`HEAD_BYTES`]: 431 |
+//! | sends a body by drops | [`SILENCE`], [`SLOWEST`] |
+//! | sends a long body before anybody knows who it is | [`STRANGER_BYTES`]: 413 |
+//! | opens very many connections | the one that asked nothing for longest makes room |
+//! | shows one wrong token after the other | [`Attempts`]: 429 |
+//! | is a page of somebody else in a person's browser | 403; there are no cookies and no permission for other pages to ask |
+mod attempts;
+mod body;
+mod connections;
+
+use crate::api::Refused;
+use crate::controller::tls::{Peer, TlsListener};
+use attempts::Attempts;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::serve::Listener;
+use axum::{Json, Router};
+use connections::Connections;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tower_service::Service;
+
+/// The head of a request is whole after so long, counted from the end of the answer before it. A client that keeps its connection for
+/// longer than that finds it ended, and makes another one.
+const HEAD: Duration = Duration::from_secs(20);
+/// Bytes of the head of a request.
+const HEAD_BYTES: usize = 32 << 10;
+/// Fields of the head of a request.
+const HEAD_FIELDS: usize = 64;
+/// A body pauses for so long at most.
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
+/// Bytes per second of a body, on average, once it has taken longer than [`SILENCE`].
+pub(crate) const SLOWEST: u64 = 1 << 10;
+/// Bytes of the body of somebody of whom nothing is proved: enough to join.
+const STRANGER_BYTES: u64 = 64 << 10;
+
+/// Says whom a server knows.
+pub(crate) trait Doorkeeper: Send + Sync + 'static {
+    /// Whether the peer has proved who it is, or the request has a token that counts.
+    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> bool;
+}
+
+/// Serves until it is dropped.
+pub(crate) async fn serve(mut listener: TlsListener, app: Router, doorkeeper: Arc<dyn Doorkeeper>) {
+    let connections = Arc::new(Connections::for_this_process());
+    let attempts = Arc::new(Attempts::default());
+    loop {
+        let (stream, peer) = listener.accept().await;
+        let desk = Desk {
+            app: app.clone(),
+            peer,
+            doorkeeper: Arc::clone(&doorkeeper),
+            attempts: Arc::clone(&attempts),
+        };
+        connections.hold(|heard| async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                heard.now();
+                let desk = desk.clone();
+                async move { Ok::<_, Infallible>(desk.answer(request).await) }
+            });
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .max_buf_size(HEAD_BYTES)
+                .max_headers(HEAD_FIELDS)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = served.await {
+                tracing::debug!("a connection ends: {error}");
+            }
+        });
+    }
+}
+
+/// Who answers a connection.
+#[derive(Clone)]
+struct Desk {
+    app: Router,
+    peer: Peer,
+    doorkeeper: Arc<dyn Doorkeeper>,
+    attempts: Arc<Attempts>,
+}
+
+impl Desk {
+    async fn answer(mut self, request: Request<Incoming>) -> Response {
+        let mut answer = match self.refusal(&request) {
+            Some(refusal) => refusal,
+            None => self.let_in(request).await,
+        };
+        protect(answer.headers_mut());
+        answer
+    }
+
+    /// Why the request is not looked at.
+    fn refusal(&self, request: &Request<Incoming>) -> Option<Response> {
+        let headers = request.headers();
+        if is_of_another_page(request.uri().path(), headers) {
+            let text = "a page of somebody else may not ask this: open the page of the controller itself";
+            return Some(refused(StatusCode::FORBIDDEN, text.to_owned()));
+        }
+        if is_attempt(request.uri().path(), headers)
+            && let Some(wait) = self.attempts.is_over(self.peer.address.ip())
+        {
+            let seconds = wait.as_secs() + 1;
+            let text = format!("too many wrong tokens came from this address: wait {seconds} s");
+            let mut answer = refused(StatusCode::TOO_MANY_REQUESTS, text);
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            return Some(answer);
+        }
+        let length =
+            headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| length > STRANGER_BYTES) && !self.doorkeeper.knows(&self.peer, headers)
+        {
+            let text = format!(
+                "more than {STRANGER_BYTES} bytes, of somebody who is not known: show an access token that counts"
+            );
+            let mut answer = refused(StatusCode::PAYLOAD_TOO_LARGE, text);
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            return Some(answer);
+        }
+        None
+    }
+
+    async fn let_in(&mut self, request: Request<Incoming>) -> Response {
+        let is_attempt = is_attempt(request.uri().path(), request.headers());
+        let is_known = self.doorkeeper.knows(&self.peer, request.headers());
+        let most = (!is_known).then_some(STRANGER_BYTES);
+        let mut request = request.map(|body| body::paced(Body::new(body), most));
+        request.extensions_mut().insert(ConnectInfo(self.peer.clone()));
+        let answer = match self.app.call(request).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        };
+        let is_wrong = matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::BAD_REQUEST);
+        if is_attempt && !is_known && is_wrong {
+            self.attempts.failed(self.peer.address.ip());
+        }
+        answer
+    }
+}
+
+fn refused(status: StatusCode, text: String) -> Response {
+    (status, Json(Refused { error: text })).into_response()
+}
+
+/// Whether a token is tried.
+fn is_attempt(path: &str, headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || path == "/v1/join"
+}
+
+/// Browsers say whose page asks. What a page of somebody else could do at worst is to have a browser show a certificate that its
+/// person has installed: tokens are in no browser but as the page of the controller keeps them.
+fn is_of_another_page(path: &str, headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let is_other = site.is_some_and(|site| site != b"same-origin" && site != b"none");
+    is_other && (path.starts_with("/v1/") || path == "/metrics")
+}
+
+/// What browsers are told of every answer that does not say something else.
+const PROTECTION: [(HeaderName, &str); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+fn protect(headers: &mut HeaderMap) {
+    for (name, value) in PROTECTION {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn pages_of_others_may_not_ask() {
+        let of = |site| headers(&[("sec-fetch-site", site)]);
+        assert!(is_of_another_page("/v1/runs", &of("cross-site")));
+        assert!(is_of_another_page("/metrics", &of("same-site")));
+        for site in ["same-origin", "none"] {
+            assert!(!is_of_another_page("/v1/runs", &of(site)));
+        }
+        // A link to the page is no question.
+        assert!(!is_of_another_page("/", &of("cross-site")));
+        assert!(!is_of_another_page("/v1/runs", &HeaderMap::new()));
+    }
+
+    #[test]
+    fn what_an_answer_says_of_itself_stays() {
+        let mut answer =
+            headers(&[("cache-control", "no-cache"), ("content-security-policy", "default-src 'self'")]);
+        protect(&mut answer);
+        assert_eq!(answer["cache-control"], "no-cache");
+        assert_eq!(answer["content-security-policy"], "default-src 'self'");
+        assert_eq!(answer["x-frame-options"], "DENY");
+        assert_eq!(answer.len(), PROTECTION.len());
+    }
+}

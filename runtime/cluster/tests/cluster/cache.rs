@@ -1,0 +1,62 @@
+//! A worker whose files somebody removes.
+use crate::place::{Place, until};
+use std::path::PathBuf;
+use tidemill_cluster::api::{Bundle, BundleFile, ControllerView, Event, Quota, Replan, RunView, Submission};
+use tidemill_cluster::blobs::digest;
+
+const WORKFLOW: &str = "version: 1
+name: rows
+sources:
+  - {id: rows, kind: csv, options: {path: rows.csv, columns: {n: int64}}}
+sinks:
+  - {id: kept, kind: jsonl, input: rows, options: {path: kept.jsonl}}
+";
+
+fn submit(place: &Place, name: &str) -> Bundle {
+    let mut bundle = Bundle { workflow: "workflow.yaml".into(), files: Vec::new() };
+    for (path, bytes) in [("workflow.yaml", WORKFLOW.as_bytes()), ("rows.csv", b"n\n1\n2\n")] {
+        let file = BundleFile { path: path.into(), digest: digest(bytes), bytes: bytes.len() as u64 };
+        place.admin.put(&format!("/v1/blobs/{}", file.digest), bytes).unwrap();
+        bundle.files.push(file);
+    }
+    let submission = Submission {
+        name: name.into(),
+        bundle: bundle.clone(),
+        plan: None,
+        planning: None,
+        replan: Replan::Off,
+        quota: Quota::default(),
+        records: None,
+        sent_from: None,
+    };
+    place.admin.post::<RunView>("/v1/runs", &submission).unwrap();
+    bundle
+}
+
+#[test]
+fn a_worker_that_lost_its_files_says_so_and_fetches_them_again() {
+    let mut place = Place::new();
+    let token = place.join_token(1);
+    // Its processes end at once: here it is about files.
+    place.agent("edge", &token, &["false"]);
+    let bundle = submit(&place, "first");
+    let kept: Vec<PathBuf> = {
+        let folder = place.folder.path().join("edge/files");
+        bundle.files.iter().map(|file| folder.join(&file.digest)).collect()
+    };
+    until("the worker has the files", || kept.iter().all(|path| path.is_file()));
+    let sent = || place.admin.get::<ControllerView>("/v1/controller").unwrap().files_sent_bytes;
+    let before = sent();
+    std::fs::remove_dir_all(place.folder.path().join("edge/files")).unwrap();
+    let told = || {
+        let events: Vec<Event> = place.admin.get("/v1/events?after=0&wait=0").unwrap();
+        events.into_iter().find(|event| event.kind == "files_lost")
+    };
+    until("it says so", || told().is_some());
+    let event = told().unwrap();
+    assert_eq!(event.worker.as_deref(), Some("edge"));
+    assert!(event.text.contains("has lost 2 files that it kept"), "{}", event.text);
+    submit(&place, "second");
+    until("it has them again", || kept.iter().all(|path| path.is_file()));
+    assert!(sent() > before, "they are not from the folder of the first run");
+}

@@ -1,0 +1,8 @@
+//! A controller and many agents in one process.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod cache;
+mod heartbeats;
+mod place;
+mod roll_out;
+mod routes;
+mod silent;

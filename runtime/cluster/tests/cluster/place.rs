@@ -1,0 +1,100 @@
+//! A controller in a folder of its own, and workers that have joined it.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use tempfile::TempDir;
+use tidemill_cluster::agent::{self, AgentError, AgentOptions};
+use tidemill_cluster::api::{TokenAnswer, TokenRequest};
+use tidemill_cluster::client::Client;
+use tidemill_cluster::controller::{Controller, ControllerOptions, Keeping};
+use tidemill_identity::{AccessToken, JoinAddress};
+
+pub(crate) struct Place {
+    pub(crate) folder: TempDir,
+    pub(crate) admin: Client,
+    pub(crate) address: JoinAddress,
+    pub(crate) token: AccessToken,
+    controller: Option<Controller>,
+    end: Arc<AtomicBool>,
+    agents: Vec<JoinHandle<Result<(), AgentError>>>,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ControllerOptions {
+            detection: Default::default(),
+            replan_pace: 1.0,
+            metrics: None,
+            folder: folder.path().join("controller"),
+            listen: "127.0.0.1:0".to_owned(),
+            listen_hosts: "127.0.0.1:0".to_owned(),
+            names: vec!["127.0.0.1".to_owned()],
+            traced: None,
+            keeping: Keeping::default(),
+        };
+        let controller = Controller::start(&options).unwrap();
+        let token = controller.first_admin().unwrap().unwrap();
+        let address = controller.address().clone();
+        let text: String = token.reveal().to_string();
+        let admin = Client::new(&address, Some(text.parse().unwrap())).unwrap();
+        let (end, agents) = (Arc::new(AtomicBool::new(false)), Vec::new());
+        Self { folder, admin, address, token, controller: Some(controller), end, agents }
+    }
+
+    /// A token for so many workers.
+    pub(crate) fn join_token(&self, uses: u32) -> String {
+        let request = TokenRequest { uses: Some(uses), ..TokenRequest::default() };
+        self.admin.post::<TokenAnswer>("/v1/join-tokens", &request).unwrap().token
+    }
+
+    /// Starts an agent whose processes are this command.
+    pub(crate) fn agent(&mut self, name: &str, token: &str, command: &[&str]) {
+        let options = AgentOptions {
+            capacity: Default::default(),
+            metrics: None,
+            folder: self.folder.path().join(name),
+            controller: self.address.clone(),
+            token: Some(token.to_owned()),
+            name: Some(name.to_owned()),
+            location: None,
+            tier: None,
+            worker_type: None,
+            price: None,
+            labels: BTreeMap::new(),
+            address: Some([127, 0, 0, 1].into()),
+            only_dials: false,
+            cache_bytes: 1 << 30,
+            files_port: 0,
+            results: Vec::new(),
+            command: command.iter().map(|part| (*part).to_owned()).collect(),
+        };
+        let end = Arc::clone(&self.end);
+        self.agents.push(std::thread::spawn(move || agent::serve(&options, &end, |_| {})));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Release);
+        for agent in self.agents.drain(..) {
+            let _ = agent.join();
+        }
+        if let Some(controller) = self.controller.take() {
+            controller.end();
+        }
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("{what}: not within 50 s");
+}

@@ -1,0 +1,36 @@
+//! The document of the API and the server that answers: the same methods at the same paths.
+use crate::place::Place;
+use serde_json::Value;
+use std::time::Duration;
+use tidemill_cluster::controller::openapi_document;
+use tidemill_identity::{Call, fingerprint_config};
+
+#[test]
+fn the_server_has_the_methods_of_the_document_and_no_others() {
+    let place = Place::new();
+    let served: Value = place.admin.get("/v1/openapi.json").unwrap();
+    assert_eq!(served, openapi_document());
+    let time = std::sync::Arc::new(rustls::time_provider::DefaultTimeProvider);
+    let config = std::sync::Arc::new(fingerprint_config(place.address.fingerprint(), time).unwrap());
+    let mut asked = 0;
+    for (path, methods) in served["paths"].as_object().unwrap() {
+        let filled = path
+            .replace("{digest}", &"0".repeat(64))
+            .replace("{number}", "1")
+            .replace("{name}", "nobody")
+            .replace("{sink}", "none");
+        assert!(!filled.contains('{'), "{path}");
+        for method in ["GET", "PUT", "POST", "DELETE"] {
+            // Nothing is shown: whoever is at home says no.
+            let call = Call { method, path: &filled, token: None, body: b"" };
+            let place = place.address.host_and_port();
+            let status = call.send(&place, &config, Duration::from_secs(20)).unwrap().status;
+            let is_described = methods.get(method.to_lowercase()).is_some();
+            assert_eq!(status != 405, is_described, "{method} {path}: {status}");
+            let is_open = path == "/v1/openapi.json" && method == "GET";
+            assert_eq!((200..300).contains(&status), is_open, "{method} {path}: {status}");
+            asked += u32::from(is_described);
+        }
+    }
+    assert!(asked > 25, "{asked} operations");
+}

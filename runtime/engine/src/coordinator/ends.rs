@@ -1,0 +1,152 @@
+//! Which checkpoints are not to be kept because of how streams have ended.
+//!
+//! A stream that is read through a journal may have ended because its producer was killed with the run. Whoever continues reads
+//! on, from a producer that goes on where that one was. So nothing is kept that is so only because such a stream has ended: that
+//! windows were closed, that a sink has committed all epochs, that the last epoch has no more rows. A checkpoint knows of
+//! that as soon as one of its parts was made after the end; then the one before it holds. What is done again from there ends
+//! with the run: all sources have ended, and what was read is all that there is.
+//!
+//! Where another source goes on, the run may go on for any time, and cannot do without checkpoints. Then the end
+//! counts, unless the run is ended early.
+use crate::checkpoint::Checkpoint;
+use crate::frame::CLOSED;
+use crate::graph::Program;
+use crate::store::EpochLogs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidemill_operators::api::{BoundSource, SourcePromise};
+
+struct OneSource {
+    stages: Vec<String>,
+    is_journalled: bool,
+}
+
+/// What is known of the ends of sources.
+pub(super) struct Ends {
+    /// Newer than what is in a checkpoint.
+    epochs: Arc<EpochLogs>,
+    sources: Vec<OneSource>,
+    is_early: AtomicBool,
+}
+
+impl Ends {
+    pub(super) fn of(program: &Program, epochs: &Arc<EpochLogs>) -> Self {
+        let one = |(id, source): (&String, &BoundSource)| {
+            let stages = program.plan.stages.iter().filter(|stage| stage.operator == *id);
+            OneSource {
+                stages: stages.map(|stage| stage.id.clone()).collect(),
+                is_journalled: source.promise() == SourcePromise::Journalled,
+            }
+        };
+        let sources = program.sources.iter().map(one).filter(|source| !source.stages.is_empty());
+        Self { epochs: Arc::clone(epochs), sources: sources.collect(), is_early: AtomicBool::new(false) }
+    }
+
+    /// The run is told to end, or fails, before its sources have ended or what they gave has come through.
+    pub(super) fn end_early(&self) {
+        self.is_early.store(true, Ordering::Release);
+    }
+
+    /// Whether a checkpoint is not to be kept. To be asked when all of it has been gathered: what it has of sinks and dead letters
+    /// is then of before, or the end of the source is known.
+    pub(super) fn forbid(&self, checkpoint: &Checkpoint) -> bool {
+        let is_early = self.is_early.load(Ordering::Acquire);
+        let is_through = checkpoint.epoch == CLOSED && !is_early;
+        if checkpoint.is_complete || is_through {
+            return false;
+        }
+        let is_told = |stage: &String| checkpoint.sources.get(stage).is_some_and(|log| log.end.is_some());
+        let is_known = |stage: &String| is_told(stage) || self.epochs.known_end(stage).is_some();
+        let has_ended = |source: &OneSource| source.stages.iter().any(is_known);
+        // Its sinks may have what came behind an end that it does not tell: a file that has grown when another process reads it has
+        // more records in the last epoch, and a larger limit too.
+        let is_between =
+            |source: &OneSource| source.stages.iter().any(|stage| is_known(stage) && !is_told(stage));
+        if checkpoint.epoch != CLOSED && self.sources.iter().any(is_between) {
+            return true;
+        }
+        // Not where its end came while the parts were made, or only to some of its stages.
+        let is_kept = |source: &OneSource| source.stages.iter().all(is_told);
+        let mut ended =
+            self.sources.iter().filter(|source| source.is_journalled && has_ended(source)).peekable();
+        ended.peek().is_some() && (is_early || self.sources.iter().all(has_ended) || !ended.all(is_kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::LettersPast;
+    use crate::frame::Epoch;
+    use crate::store::{End, EpochLog};
+    use std::collections::BTreeMap;
+
+    const END: End = End { sequence: 7, epoch: 3, limit: false };
+
+    /// Stream `s` with two stages, and file `f`.
+    fn ends() -> Ends {
+        let source = |stages: &[&str], is_journalled| OneSource {
+            stages: stages.iter().map(|stage| (*stage).to_owned()).collect(),
+            is_journalled,
+        };
+        Ends {
+            epochs: Arc::new(EpochLogs::default()),
+            sources: vec![source(&["s", "s-2"], true), source(&["f"], false)],
+            is_early: AtomicBool::new(false),
+        }
+    }
+
+    /// With these sources at their end.
+    fn checkpoint(epoch: Epoch, ended: &[&str]) -> Checkpoint {
+        let log =
+            |stage: &str| EpochLog { end: ended.contains(&stage).then_some(END), ..EpochLog::default() };
+        Checkpoint {
+            epoch,
+            elapsed: 0,
+            is_complete: false,
+            stages: BTreeMap::new(),
+            sources: ["s", "s-2", "f"].map(|stage| (stage.to_owned(), log(stage))).into(),
+            sinks: BTreeMap::new(),
+            letters: LettersPast::default(),
+            restarts: 0,
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_is_kept_only_where_another_source_goes_on() {
+        for (ended, is_forbidden) in [
+            (&[][..], false),
+            (&["f"][..], false),
+            (&["s"][..], true),
+            (&["s", "s-2"][..], false),
+            (&["s", "s-2", "f"][..], true),
+        ] {
+            assert_eq!(ends().forbid(&checkpoint(4, ended)), is_forbidden, "{ended:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_gathered_after_the_end_is_not_kept() {
+        let ends = ends();
+        ends.epochs.end("f", END);
+        assert!(ends.forbid(&checkpoint(4, &[])), "a file may have grown when it is read again");
+        assert!(!ends.forbid(&checkpoint(4, &["f"])));
+        assert!(!ends.forbid(&checkpoint(CLOSED, &[])), "all has come through");
+        ends.epochs.end("s", END);
+        assert!(ends.forbid(&checkpoint(4, &["f"])));
+        ends.epochs.end("s-2", END);
+        assert!(ends.forbid(&checkpoint(4, &["s", "s-2"])), "the file has ended too");
+    }
+
+    #[test]
+    fn a_run_that_is_ended_early_keeps_no_end_of_a_stream() {
+        let all = ["s", "s-2", "f"];
+        let ends = ends();
+        assert!(!ends.forbid(&checkpoint(CLOSED, &all)), "all has come through");
+        ends.end_early();
+        assert!(ends.forbid(&checkpoint(CLOSED, &all)));
+        assert!(ends.forbid(&checkpoint(4, &["s", "s-2"])));
+        assert!(!ends.forbid(&checkpoint(4, &["f"])));
+        assert!(!ends.forbid(&Checkpoint { is_complete: true, ..checkpoint(CLOSED, &all) }));
+    }
+}

@@ -1,0 +1,250 @@
+//! Takes the connections of the hosts of one plan of a run, and hands what they say to whoever attends to them: a standby while
+//! they load their models, then the coordinator of the run. They notice nothing of the change.
+use super::exchange::{Exchange, Routed};
+use super::remote::Workers;
+use super::{Listen, Orders};
+use crate::failure::RunError;
+use crate::protocol::{Hello, Notice, Order};
+use crate::wire;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use tidemill_link::remote::{
+    Address, Greeting, Incoming, Listener, MessageReader, MessageWriter, Purpose, RemoteError, Serving,
+};
+
+/// Which plan of which run hosts are to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PlanOfRun {
+    /// Secret number of the run.
+    pub(crate) run: u128,
+    /// Counts its plans.
+    pub(crate) plan_version: u64,
+}
+
+/// Attends to hosts. What comes from one host comes in order; `joined` and `lost` are called one at a time.
+pub(super) trait Attendant: Send + Sync {
+    /// A host has said who it is; also told of each that is there already when the attendant takes over.
+    fn joined(&self, host: usize, guest: &Guest);
+    /// A host says something else.
+    fn heard(&self, host: usize, writer: &MessageWriter, notice: Notice);
+    /// Its connection is gone.
+    fn lost(&self, host: usize, process: u64, why: String);
+}
+
+/// A host that has said who it is.
+#[derive(Clone)]
+pub(super) struct Guest {
+    /// Numbers the processes of one host from 1.
+    pub(super) process: u64,
+    pub(super) writer: MessageWriter,
+    pub(super) hello: Hello,
+    /// Who its certificate is of, where it says so.
+    pub(super) identity: Option<String>,
+}
+
+impl Guest {
+    /// What gives it its orders.
+    pub(super) fn orders(&self) -> Orders {
+        let writer = self.writer.clone();
+        Arc::new(move |order: Order| send(&writer, &order))
+    }
+}
+
+/// Orders a host something; that it cannot be reached is told by who reads.
+pub(super) fn send(writer: &MessageWriter, order: &Order) {
+    let sent = wire::encode(order).map(|bytes| writer.send(&bytes));
+    if !matches!(sent, Ok(Ok(()))) {
+        tracing::debug!("an order cannot be sent");
+    }
+}
+
+#[derive(Default)]
+struct Guests {
+    present: BTreeMap<usize, Guest>,
+    processes: BTreeMap<usize, u64>,
+}
+
+/// See the module.
+pub(crate) struct Reception {
+    /// The hosts, and what they have.
+    workers: Arc<Workers>,
+    of: PlanOfRun,
+    guests: Mutex<Guests>,
+    attendant: RwLock<Arc<dyn Attendant>>,
+}
+
+/// What keeps the address open.
+enum Door {
+    Own { _serving: Serving },
+    Shared { _routed: Routed },
+}
+
+/// A reception that can be reached as long as this lives.
+pub(crate) struct OpenReception {
+    pub(super) reception: Arc<Reception>,
+    address: Address,
+    _door: Door,
+}
+
+impl OpenReception {
+    /// Opens one, or takes the one that is open; with the hosts that are there already.
+    pub(super) fn open(
+        listen: Listen,
+        of: PlanOfRun,
+        workers: &Arc<Workers>,
+        attendant: Arc<dyn Attendant>,
+    ) -> Result<(Self, BTreeSet<usize>), RunError> {
+        let (listen, security) = match listen {
+            Listen::At(address, security) => (address, security),
+            Listen::With(exchange) => {
+                return Ok((Self::shared(&exchange, of, workers, attendant)?, BTreeSet::new()));
+            }
+            Listen::Ready(ready) => {
+                let open = ready.0;
+                if open.reception.of != of || open.reception.workers.names != workers.names {
+                    return Err(RunError::System(
+                        "the workers that stand ready are those of another plan".into(),
+                    ));
+                }
+                let present = open.reception.attend(attendant);
+                return Ok((open, present));
+            }
+        };
+        let failed = |error: RemoteError| {
+            RunError::System(format!("the coordinator cannot listen on {listen}: {error}"))
+        };
+        let reception = Reception::new(of, workers, attendant);
+        let listener = Listener::bind(&listen, &security).map_err(failed)?;
+        let address = listener.address().clone();
+        let admitting = Arc::clone(&reception);
+        let serving = listener.serve(move |incoming| admit(&admitting, incoming)).map_err(failed)?;
+        Ok((Self { reception, address, _door: Door::Own { _serving: serving } }, BTreeSet::new()))
+    }
+
+    fn shared(
+        exchange: &Exchange,
+        of: PlanOfRun,
+        workers: &Arc<Workers>,
+        attendant: Arc<dyn Attendant>,
+    ) -> Result<Self, RunError> {
+        let reception = Reception::new(of, workers, attendant);
+        let admitting = Arc::clone(&reception);
+        let routed = exchange.route(of, move |incoming| admit(&admitting, incoming))?;
+        Ok(Self { reception, address: exchange.address().clone(), _door: Door::Shared { _routed: routed } })
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
+impl Reception {
+    fn new(of: PlanOfRun, workers: &Arc<Workers>, attendant: Arc<dyn Attendant>) -> Arc<Self> {
+        let (guests, attendant) = (Mutex::default(), RwLock::new(attendant));
+        Arc::new(Self { workers: Arc::clone(workers), of, guests, attendant })
+    }
+
+    fn guests(&self) -> MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attendant(&self) -> Arc<dyn Attendant> {
+        Arc::clone(&self.attendant.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has somebody else attend to the hosts; those that are there.
+    pub(super) fn attend(&self, attendant: Arc<dyn Attendant>) -> BTreeSet<usize> {
+        let guests = self.guests();
+        *self.attendant.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&attendant);
+        guests.present.iter().for_each(|(host, guest)| attendant.joined(*host, guest));
+        guests.present.keys().copied().collect()
+    }
+
+    fn joined(&self, host: usize, guest: Guest) {
+        let mut guests = self.guests();
+        guests.present.insert(host, guest.clone());
+        self.attendant().joined(host, &guest);
+    }
+
+    fn lost(&self, host: usize, process: u64, why: String) {
+        let mut guests = self.guests();
+        if guests.present.get(&host).is_some_and(|guest| guest.process == process) {
+            guests.present.remove(&host);
+        }
+        self.attendant().lost(host, process, why);
+    }
+
+    fn next_process(&self, host: usize) -> u64 {
+        let mut guests = self.guests();
+        let process = guests.processes.entry(host).or_default();
+        *process += 1;
+        *process
+    }
+}
+
+/// A process has dialled.
+fn admit(reception: &Arc<Reception>, incoming: Incoming) {
+    let Purpose::Control { host } = &incoming.greeting.purpose else {
+        return incoming.refuse("this is a coordinator, not a host");
+    };
+    let PlanOfRun { run, plan_version } = reception.of;
+    if incoming.greeting.run != run {
+        return incoming.refuse("this coordinator has another run");
+    }
+    if incoming.greeting.plan_version != plan_version {
+        let text = format!("this coordinator has plan {plan_version} of the run");
+        return incoming.refuse(&text);
+    }
+    let Some(number) = reception.workers.names.iter().position(|name| name == host) else {
+        let text = format!("the plan has no worker '{host}'");
+        return incoming.refuse(&text);
+    };
+    let own = Greeting { run, ..incoming.greeting.clone() };
+    let identity = incoming.peer_name();
+    let Ok((writer, reader)) =
+        incoming.accept(&own).map_err(drop).and_then(|c| c.into_messages().map_err(drop))
+    else {
+        return;
+    };
+    let reception = Arc::clone(reception);
+    let listening = move || listen_to(&reception, (number, identity), &writer, reader);
+    // No thread: the connection is dropped, and the host says that the coordinator is gone.
+    let _ = std::thread::Builder::new().name("tm-notices".into()).spawn(listening);
+}
+
+fn listen_to(
+    reception: &Reception,
+    (host, identity): (usize, Option<String>),
+    writer: &MessageWriter,
+    mut reader: MessageReader,
+) {
+    let process = reception.next_process(host);
+    let why = loop {
+        let notice = match reader.receive().map(|bytes| wire::decode(&bytes)) {
+            Ok(Ok(notice)) => notice,
+            Ok(Err(error)) => break error,
+            Err(error) => break error.to_string(),
+        };
+        if let Err(text) = reception.workers.check(host, &notice) {
+            let name = &reception.workers.names[host];
+            tracing::error!("worker '{name}' says what cannot be, and is not heard any more: {text}");
+            break text;
+        }
+        match notice {
+            Notice::Hello(hello) => {
+                let (writer, identity) = (writer.clone(), identity.clone());
+                reception.joined(host, Guest { process, writer, hello, identity });
+            }
+            notice => {
+                let hear = || reception.attendant().heard(host, writer, notice);
+                // Else nobody would hear this host any more, nor know that it is lost.
+                if catch_unwind(AssertUnwindSafe(hear)).is_err() {
+                    break "what it says cannot be taken in".to_owned();
+                }
+            }
+        }
+    };
+    writer.close();
+    reception.lost(host, process, why);
+}

@@ -1,0 +1,118 @@
+//! What the parts of a stand-in share: the stage that answers while the way to another one is cut, and the ends of the channels to that one
+//! and back on the same host.
+use super::EpochRanges;
+use crate::clock::Nanoseconds;
+use crate::executor::Notifier;
+use crate::frame::Epoch;
+use crate::graph::ChannelId;
+use crate::metrics::EdgeMetrics;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a channel has to do with a stand-in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Nothing.
+    #[default]
+    None,
+    /// It carries the records that are to be answered on the other side.
+    Asks,
+    /// It carries the answers back.
+    Answers,
+}
+
+/// Shared by a stand-in, the channels to the stage that it stands in for, and those back. It outlives incarnations of slots: an epoch that
+/// was given to the stand-in stays with it.
+pub(crate) struct StandIn {
+    /// How long the way there or back is cut before it answers.
+    pub(crate) after: Nanoseconds,
+    /// The stage that it stands in for, and the variant with which it answers.
+    pub(crate) of: String,
+    pub(crate) variant: String,
+    /// Of the edge to the other side.
+    pub(crate) metrics: Arc<EdgeMetrics>,
+    own: Mutex<EpochRanges>,
+    /// Counts what was added to its epochs.
+    changes: AtomicU64,
+    /// Channels there and back that are not connected, and since when.
+    missing: Mutex<BTreeMap<ChannelId, Nanoseconds>>,
+    notifier: Mutex<Option<Notifier>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl StandIn {
+    pub(crate) fn new(
+        after: Nanoseconds,
+        of: String,
+        variant: String,
+        metrics: Arc<EdgeMetrics>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            after,
+            of,
+            variant,
+            metrics,
+            own: Mutex::default(),
+            changes: AtomicU64::new(0),
+            missing: Mutex::default(),
+            notifier: Mutex::default(),
+        })
+    }
+
+    /// Who is told when a channel is connected or is not.
+    pub(crate) fn tells(&self, notifier: Notifier) {
+        *locked(&self.notifier) = Some(notifier);
+    }
+
+    /// A channel is connected, or is not since then.
+    pub(crate) fn connected(&self, channel: ChannelId, missing: Option<Nanoseconds>) {
+        let mut all = locked(&self.missing);
+        let has_changed = match missing {
+            Some(since) => {
+                let is_new = !all.contains_key(&channel);
+                all.entry(channel).or_insert(since);
+                is_new
+            }
+            None => all.remove(&channel).is_some(),
+        };
+        drop(all);
+        if has_changed && let Some(notifier) = &*locked(&self.notifier) {
+            notifier.notify();
+        }
+    }
+
+    /// Since when a channel is not connected; none: all are.
+    pub(crate) fn missing_since(&self) -> Option<Nanoseconds> {
+        locked(&self.missing).values().min().copied()
+    }
+
+    /// Gives epochs to the stand-in, for good.
+    pub(crate) fn take(&self, from: Epoch, until: Epoch) {
+        if locked(&self.own).insert(from, until) {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether an epoch is the stand-in's, and the next one with which that may be otherwise.
+    pub(crate) fn stretch(&self, epoch: Epoch) -> (bool, Epoch) {
+        locked(&self.own).stretch(epoch)
+    }
+
+    /// Its epochs, if there are others than when they were asked for last.
+    pub(crate) fn news(&self, seen: &mut u64) -> Option<EpochRanges> {
+        let changes = self.changes.load(Ordering::Acquire);
+        (changes != *seen).then(|| {
+            *seen = changes;
+            locked(&self.own).clone()
+        })
+    }
+
+    /// Forgets epochs that nobody asks for again.
+    pub(crate) fn prune(&self, before: Epoch) {
+        locked(&self.own).prune(before);
+    }
+}

@@ -1,0 +1,316 @@
+//! What waits until the coordinator takes it.
+//!
+//! Whoever has something to say puts it here and goes on: a coordinator that reads slowly, or that is given a large part of a
+//! checkpoint, holds up no source. What waits is bounded: of what only the newest counts there is one, and where all else takes
+//! too much memory, whoever says more waits until some of it is gone. A coordinator that reads nothing at all meanwhile is taken for
+//! gone.
+use crate::failure::RunError;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidemill_link::remote::{MessageWriter, PEER_TIMEOUT};
+
+/// What is said once, and where more is known, not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Newest {
+    Ping,
+    Figures,
+    /// Of a checkpoint: the coordinator wants one at a time.
+    Part,
+    /// What is durable behind a slot.
+    Durable(usize),
+}
+
+/// How much waits, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Bytes of all that is not [`Newest`]; one message more may come to it.
+    pub(super) bytes: usize,
+    /// A connection that has taken no byte for so long, while somebody waits for room, is given up.
+    pub(super) patience: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { bytes: 64 << 20, patience: PEER_TIMEOUT }
+    }
+}
+
+struct Waiting {
+    newest: Option<Newest>,
+    message: Arc<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// In the order in which they were said.
+    waiting: BTreeMap<u64, Waiting>,
+    newest: BTreeMap<Newest, u64>,
+    /// Numbers what is said.
+    last: u64,
+    /// Bytes of what is not [`Newest`], with what is being sent.
+    bytes: usize,
+    is_sending: bool,
+    /// Nothing can be sent any more.
+    is_gone: bool,
+}
+
+impl Queue {
+    fn add(&mut self, newest: Option<Newest>, message: Arc<Vec<u8>>) {
+        self.last += 1;
+        match newest {
+            // Behind what was said since: it is never heard before that.
+            Some(which) => {
+                if let Some(older) = self.newest.insert(which, self.last) {
+                    self.waiting.remove(&older);
+                }
+            }
+            None => self.bytes += message.len(),
+        }
+        self.waiting.insert(self.last, Waiting { newest, message });
+    }
+
+    fn take(&mut self) -> Option<Waiting> {
+        let (number, next) = self.waiting.pop_first()?;
+        if let Some(which) = next.newest
+            && self.newest.get(&which) == Some(&number)
+        {
+            self.newest.remove(&which);
+        }
+        self.is_sending = true;
+        Some(next)
+    }
+
+    fn give_up(&mut self) {
+        (self.is_gone, self.bytes) = (true, 0);
+        self.waiting.clear();
+        self.newest.clear();
+    }
+}
+
+struct Shared {
+    writer: MessageWriter,
+    bounds: Bounds,
+    queue: Mutex<Queue>,
+    /// Something was said or sent, or nothing can be sent any more.
+    changed: Condvar,
+}
+
+/// See the module. Dropping it closes the connection.
+pub(super) struct Outbox(Arc<Shared>);
+
+impl Outbox {
+    /// Sends on a thread of its own over this connection.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub(super) fn new(writer: MessageWriter, bounds: Bounds) -> Result<Self, RunError> {
+        Self::beginning_with(writer, bounds, Vec::new())
+    }
+
+    /// The same; says these first, however many they are.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn beginning_with(
+        writer: MessageWriter,
+        bounds: Bounds,
+        first: Vec<Arc<Vec<u8>>>,
+    ) -> Result<Self, RunError> {
+        let mut queue = Queue::default();
+        first.into_iter().for_each(|message| queue.add(None, message));
+        let shared = Arc::new(Shared { writer, bounds, queue: Mutex::new(queue), changed: Condvar::new() });
+        let of_thread = Arc::clone(&shared);
+        let sending = move || of_thread.send_all();
+        let thread = std::thread::Builder::new().name("tm-outbox".into()).spawn(sending);
+        thread.map_err(|error| RunError::System(format!("no thread for what a host says: {error}")))?;
+        Ok(Self(shared))
+    }
+
+    /// Whether a word of which only the newest counts still waits.
+    pub(super) fn waits(&self, which: Newest) -> bool {
+        self.0.lock().newest.contains_key(&which)
+    }
+
+    /// Says something, after all that was said before. Where only the newest counts, an older word that still waits is forgotten. False:
+    /// nobody listens any more.
+    pub(super) fn push(&self, newest: Option<Newest>, message: Arc<Vec<u8>>) -> bool {
+        let shared = &self.0;
+        let mut queue = shared.lock();
+        if newest.is_none() {
+            queue = shared.wait_while(queue, |queue| queue.bytes >= shared.bounds.bytes);
+        }
+        if queue.is_gone {
+            return false;
+        }
+        queue.add(newest, message);
+        shared.changed.notify_all();
+        true
+    }
+
+    /// Waits until all is sent, or the coordinator takes nothing more.
+    pub(super) fn flush(&self) {
+        drop(self.0.wait_while(self.0.lock(), |queue| !queue.waiting.is_empty() || queue.is_sending));
+    }
+
+    /// Forgets what waits and closes the connection.
+    pub(super) fn close(&self) {
+        self.0.give_up(self.0.lock());
+    }
+
+    /// Messages that nobody has begun to send.
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
+        self.0.lock().waiting.len()
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_up(&self, mut queue: MutexGuard<'_, Queue>) {
+        queue.give_up();
+        drop(queue);
+        self.changed.notify_all();
+        // Whoever sends or hears is woken.
+        self.writer.close();
+    }
+
+    /// Waits while it is so and the connection takes bytes.
+    fn wait_while<'a>(
+        &'a self,
+        mut queue: MutexGuard<'a, Queue>,
+        is_so: impl Fn(&Queue) -> bool,
+    ) -> MutexGuard<'a, Queue> {
+        while !queue.is_gone && is_so(&queue) {
+            let before = self.writer.sent_bytes();
+            let waited = self.changed.wait_timeout(queue, self.bounds.patience);
+            let timed_out;
+            (queue, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timed_out.timed_out() && self.writer.sent_bytes() == before && is_so(&queue) {
+                tracing::warn!(
+                    "the coordinator of the run has taken nothing for {} s: it is taken for gone",
+                    self.bounds.patience.as_secs_f64()
+                );
+                self.give_up(queue);
+                queue = self.lock();
+            }
+        }
+        queue
+    }
+
+    fn send_all(&self) {
+        loop {
+            let mut queue = self.lock();
+            let next = loop {
+                if queue.is_gone {
+                    return;
+                }
+                if let Some(next) = queue.take() {
+                    break next;
+                }
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(queue);
+            let sent = self.writer.send(&next.message);
+            let mut queue = self.lock();
+            queue.is_sending = false;
+            if next.newest.is_none() {
+                queue.bytes = queue.bytes.saturating_sub(next.message.len());
+            }
+            if let Err(error) = sent {
+                tracing::debug!("the coordinator of the run is gone: {error}");
+                return self.give_up(queue);
+            }
+            drop(queue);
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::teller::tests::connection;
+
+    fn message(number: u64, bytes: usize) -> Arc<Vec<u8>> {
+        let mut message = number.to_le_bytes().to_vec();
+        message.resize(bytes.max(8), 7);
+        Arc::new(message)
+    }
+
+    fn number_of(message: &[u8]) -> u64 {
+        u64::from_le_bytes(message[..8].try_into().expect("nothing fails here"))
+    }
+
+    /// More than the system keeps for a peer that reads nothing.
+    const LARGE: usize = 64 << 20;
+
+    #[test]
+    fn what_is_said_while_nobody_reads_waits_and_arrives_in_order() {
+        let (writer, mut reader) = connection();
+        let outbox = Outbox::new(writer, Bounds::default()).expect("nothing fails here");
+        outbox.push(Some(Newest::Part), message(0, LARGE));
+        for number in 1..=10_000 {
+            outbox.push(None, message(number, 100));
+            // Each is behind the one before of its slot, and in front of nothing that was said before it.
+            outbox.push(Some(Newest::Durable(3)), message(number + 1_000_000, 30));
+            outbox.push(Some(Newest::Ping), message(number + 2_000_000, 30));
+        }
+        // The fault: nobody has read, so nothing but the first can have begun to leave.
+        assert!(outbox.waiting() >= 10_002, "{}", outbox.waiting());
+        let heard: Vec<u64> =
+            (0..10_003).map(|_| number_of(&reader.receive().expect("nothing fails here"))).collect();
+        let expected: Vec<u64> = (0..=10_000).chain([1_010_000, 2_010_000]).collect();
+        assert_eq!(heard, expected);
+        outbox.flush();
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_a_coordinator_that_reads_nothing_is_given_up() {
+        let (writer, mut reader) = connection();
+        let bounds = Bounds { bytes: 1 << 20, patience: Duration::from_millis(300) };
+        let outbox = Outbox::new(writer, bounds).expect("nothing fails here");
+        outbox.push(Some(Newest::Part), message(0, LARGE));
+        let mut most = 0;
+        for number in 1..=100 {
+            outbox.push(None, message(number, 100 << 10));
+            most = most.max(outbox.0.lock().bytes);
+        }
+        assert!(most <= (1 << 20) + (100 << 10), "{most} bytes wait");
+        assert!(outbox.0.lock().is_gone, "10 MB had room in 1 MiB");
+        // What was begun is torn, and nothing follows it.
+        assert!(reader.receive().is_err());
+        outbox.flush();
+        outbox.push(None, message(0, 8));
+    }
+
+    /// One that reads, but slowly, is waited for.
+    #[test]
+    fn a_coordinator_that_reads_slowly_gets_everything() {
+        let (writer, mut reader) = connection();
+        let bounds = Bounds { bytes: 1 << 20, patience: Duration::from_secs(50) };
+        let outbox = Outbox::new(writer, bounds).expect("nothing fails here");
+        let reading = std::thread::spawn(move || {
+            (0..200)
+                .map(|_| {
+                    std::thread::sleep(Duration::from_millis(1));
+                    number_of(&reader.receive().expect("nothing fails here"))
+                })
+                .collect::<Vec<u64>>()
+        });
+        (0..200).for_each(|number| assert!(outbox.push(None, message(number, 100 << 10))));
+        outbox.flush();
+        assert!(!outbox.0.lock().is_gone);
+        drop(outbox);
+        assert_eq!(reading.join().expect("nothing fails here"), (0..200).collect::<Vec<u64>>());
+    }
+}

@@ -1,0 +1,224 @@
+//! Runs a variant of a model in place of one on the other side of an edge that is cut (`when_cut: degrade`).
+//!
+//! It gets the records that the other side gets (port 0) and what the other side answers (port 1), and what leaves it are the answers of
+//! both: each epoch as a whole from one of them. As long as the way there and back is whole, an epoch is the other side's and leaves when all of it
+//! has come. Once it is cut for long enough, the epochs that have not come become its own: those it computes, and what the other side
+//! answers to them is left out. So whatever was under way when the link broke, each record leaves once.
+use super::inference::InferenceNode;
+use super::{Emit, Node, Processing};
+use crate::clock::Nanoseconds;
+use crate::context::SlotContext;
+use crate::cut::{EpochRanges, StandIn};
+use crate::frame::{CLOSED, Epoch};
+use crate::metrics::count;
+use arrow_array::RecordBatch;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The port that the records come in at.
+pub(crate) const RECORDS: usize = 0;
+/// The port that the answers of the other side come in at.
+pub(crate) const ANSWERS: usize = 1;
+
+pub(crate) struct StandInNode {
+    slot: Rc<SlotContext>,
+    model: InferenceNode,
+    shared: Arc<StandIn>,
+    /// Epochs that the other side was not asked for, as it says itself: given away by a process before this one.
+    elsewhere: Rc<RefCell<EpochRanges>>,
+    /// By port: the first epoch that may still come.
+    frontiers: [Epoch; 2],
+    /// The first epoch that has not left as a whole, or been given to the model.
+    next: Epoch,
+    /// Records of epochs of which it is not known who answers them.
+    records: BTreeMap<Epoch, Vec<RecordBatch>>,
+    /// Answers of the other side to epochs of which not all has come.
+    answers: BTreeMap<Epoch, Vec<RecordBatch>>,
+    /// The last epoch of which records came, and one.
+    seen: Epoch,
+    /// Since when it answers, and from which epoch on.
+    answering: Option<(Nanoseconds, Epoch)>,
+    /// Rows that it has answered since then.
+    answered: u64,
+    told: i64,
+    index: usize,
+}
+
+impl Drop for StandInNode {
+    fn drop(&mut self) {
+        self.shared.metrics.degraded.change(&mut self.told, 0);
+    }
+}
+
+impl StandInNode {
+    /// `start`: where it goes on.
+    pub(crate) fn new(
+        slot: Rc<SlotContext>,
+        model: InferenceNode,
+        shared: Arc<StandIn>,
+        elsewhere: Rc<RefCell<EpochRanges>>,
+        start: Epoch,
+        index: usize,
+    ) -> Self {
+        Self {
+            slot,
+            model,
+            shared,
+            elsewhere,
+            frontiers: [start; 2],
+            next: start,
+            records: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            seen: start,
+            answering: None,
+            answered: 0,
+            told: 0,
+            index,
+        }
+    }
+
+    /// Whether an epoch has left, or is for the model or the other side for good.
+    fn is_own(&self, epoch: Epoch) -> bool {
+        self.shared.stretch(epoch).0
+    }
+
+    fn compute(&mut self, epoch: Epoch, batch: RecordBatch, out: &mut Emit) {
+        let rows = batch.num_rows() as u64;
+        self.answered += rows;
+        count(&self.shared.metrics.answered_here, rows);
+        self.model.receive(RECORDS, epoch, batch, out);
+    }
+
+    /// Begins or ends to answer, as the way to the other side is.
+    fn look_at_the_way(&mut self) {
+        let now = self.slot.now();
+        match (self.answering, self.shared.missing_since()) {
+            (None, Some(since)) => {
+                let due = since.saturating_add(self.shared.after);
+                if now < due {
+                    self.slot.wake_at(due, self.index);
+                    return;
+                }
+                self.answering = Some((now, self.next));
+                self.answered = 0;
+                let (of, variant, next) = (&self.shared.of, &self.shared.variant, self.next);
+                tracing::warn!("{of} is not reached: `{variant}` answers here, from epoch {next} on");
+            }
+            (Some((since, _)), None) => {
+                self.take_what_came();
+                self.answering = None;
+                let (of, variant) = (&self.shared.of, &self.shared.variant);
+                let seconds = (now - since) as f64 / 1e9;
+                let answered = self.answered;
+                tracing::info!(
+                    "{of} is reached again: `{variant}` has answered {answered} records in {seconds:.1} s"
+                );
+            }
+            _ => {}
+        }
+        self.shared.metrics.degraded.change(&mut self.told, i64::from(self.answering.is_some()));
+    }
+
+    /// While it answers, all that comes is its own, but for epochs that the other side had answered as a whole before their records came
+    /// here once more.
+    fn take_what_came(&self) {
+        if let Some((_, from)) = self.answering {
+            self.shared.take(from.max(self.next), self.seen.max(self.frontiers[RECORDS]));
+        }
+    }
+
+    /// What a process before this one had given away is not answered on the other side.
+    fn take_what_was_given_away(&self) {
+        let elsewhere = self.elsewhere.borrow();
+        elsewhere.within(self.next, CLOSED).for_each(|(from, until)| self.shared.take(from, until));
+    }
+
+    /// Computes what is its own, and leaves out what the other side says to that.
+    fn compute_own(&mut self, out: &mut Emit) {
+        let own = |epoch: &Epoch| self.shared.stretch(*epoch).0;
+        let mut taken: Vec<(Epoch, Vec<RecordBatch>)> = Vec::new();
+        let epochs: Vec<Epoch> = self.records.keys().copied().filter(own).collect();
+        for epoch in epochs {
+            taken.extend(self.records.remove_entry(&epoch));
+        }
+        for (epoch, batches) in taken {
+            batches.into_iter().for_each(|batch| self.compute(epoch, batch, out));
+        }
+        let shared = Arc::clone(&self.shared);
+        self.answers.retain(|epoch, _| !shared.stretch(*epoch).0);
+    }
+
+    /// Lets go what the other side has answered as a whole.
+    fn pass_on(&mut self, out: &mut Emit) {
+        loop {
+            let (is_own, change) = self.shared.stretch(self.next);
+            let known = if is_own { self.frontiers[RECORDS] } else { self.frontiers[ANSWERS] };
+            let to = known.min(change);
+            if to <= self.next {
+                return;
+            }
+            if !is_own {
+                let later = self.answers.split_off(&to);
+                for (epoch, batches) in std::mem::replace(&mut self.answers, later) {
+                    for batch in batches {
+                        count(&self.shared.metrics.answered_there, batch.num_rows() as u64);
+                        out.give(epoch, batch);
+                    }
+                }
+            }
+            self.records = self.records.split_off(&to);
+            self.next = to;
+        }
+    }
+}
+
+impl Node for StandInNode {
+    fn receive(&mut self, port: usize, epoch: Epoch, batch: RecordBatch, out: &mut Emit) {
+        if port == RECORDS {
+            self.seen = self.seen.max(epoch.saturating_add(1));
+            self.take_what_came();
+        }
+        match (port, self.is_own(epoch)) {
+            (RECORDS, true) => self.compute(epoch, batch, out),
+            // Its answers have left already.
+            (RECORDS, false) if epoch < self.next => {}
+            (RECORDS, false) => self.records.entry(epoch).or_default().push(batch),
+            (_, true) => {}
+            (_, false) if epoch < self.next => {}
+            (_, false) => self.answers.entry(epoch).or_default().push(batch),
+        }
+    }
+
+    fn advanced(&mut self, port: usize, frontier: Epoch) {
+        if let Some(known) = self.frontiers.get_mut(port) {
+            *known = (*known).max(frontier);
+        }
+    }
+
+    fn run(&mut self, frontier: Epoch, out: &mut Emit) {
+        self.take_what_was_given_away();
+        self.look_at_the_way();
+        self.take_what_came();
+        self.compute_own(out);
+        self.pass_on(out);
+        self.model.run(frontier, out);
+    }
+
+    /// An input that holds nothing back: the other side may be away for long.
+    fn waits_for(&self, port: usize) -> bool {
+        port != ANSWERS
+    }
+
+    fn hold(&self, _frontier: Epoch) -> Epoch {
+        self.next.min(self.model.hold(CLOSED))
+    }
+
+    fn processing(&self) -> Option<Processing> {
+        self.model.processing()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,333 @@
+//! Hosts that are lost near the end of a run, and slots that begin again while a checkpoint is written.
+use crate::hosts::{RUN, on_workers};
+use crate::parts::*;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidemill_engine::remote::{Address, Security};
+use tidemill_engine::{
+    Checkpoint, CheckpointWriter, Durability, HostLauncher, HostOptions, Hosts, Listen, Past, Program, Run,
+    RunOptions, StagePast,
+};
+use tidemill_operators::api::*;
+use tidemill_spec::plan::LinkKind;
+use tidemill_spec::publication::Publication;
+
+type Hook = Arc<dyn Fn(u64, bool) + Send + Sync>;
+
+#[derive(Clone)]
+struct Kept {
+    past: Arc<Mutex<Option<Past>>>,
+    hook: Hook,
+}
+
+impl CheckpointWriter for Kept {
+    fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
+        (self.hook)(checkpoint.epoch, checkpoint.is_complete);
+        let mut kept = self.past.lock().expect("not poisoned");
+        let mut past = kept.take().unwrap_or_default();
+        let Checkpoint { epoch, elapsed, stages, sources, sinks, letters, .. } = checkpoint;
+        for (stage, change) in stages {
+            let of = past.stages.entry(stage).or_default();
+            match change.snapshot {
+                Some((epoch, state)) => {
+                    *of = StagePast { snapshot: (epoch, state.to_vec()), calls: vec![change.calls] };
+                }
+                None => of.calls.push(change.calls),
+            }
+        }
+        *kept = Some(Past { epoch, elapsed, sources, sinks, letters, ..past });
+        Ok(())
+    }
+
+    fn past(&mut self) -> Result<Past, String> {
+        self.past.lock().expect("not poisoned").clone().ok_or_else(|| "there is none".to_owned())
+    }
+}
+
+/// Passes bytes on until it is cut; new connections wait for `delay` ms.
+#[derive(Default)]
+struct Proxy {
+    streams: Mutex<Vec<TcpStream>>,
+    delay: AtomicU64,
+}
+
+impl Proxy {
+    fn in_front_of(self: &Arc<Self>, onward: String) -> Address {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("has one");
+        let proxy = Arc::clone(self);
+        std::thread::spawn(move || {
+            for incoming in listener.incoming().flatten() {
+                let (proxy, onward) = (Arc::clone(&proxy), onward.clone());
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(proxy.delay.load(Ordering::SeqCst)));
+                    let Ok(onward) = TcpStream::connect(onward.as_str()) else { return };
+                    let clones = [&incoming, &onward].map(|s| s.try_clone().expect("open"));
+                    proxy.streams.lock().expect("not poisoned").extend(clones);
+                    let pairs = [(&incoming, &onward), (&onward, &incoming)]
+                        .map(|(a, b)| (a.try_clone().expect("open"), b.try_clone().expect("open")));
+                    for (mut from, mut to) in pairs {
+                        std::thread::spawn(move || {
+                            let mut bytes = [0u8; 65536];
+                            while let Ok(read) = from.read(&mut bytes) {
+                                if read == 0 || to.write_all(&bytes[..read]).is_err() {
+                                    break;
+                                }
+                            }
+                            let _ = from.shutdown(std::net::Shutdown::Both);
+                            let _ = to.shutdown(std::net::Shutdown::Both);
+                        });
+                    }
+                });
+            }
+        });
+        Address::Tcp(address.to_string())
+    }
+
+    fn cut(&self) {
+        for stream in self.streams.lock().expect("not poisoned").drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+struct Machines {
+    program: Program,
+    threads: HostThreads,
+    launched: Arc<Mutex<BTreeMap<String, u64>>>,
+    /// Its connection to the coordinator goes through here the first time.
+    victim: &'static str,
+    control: Arc<Proxy>,
+    /// Connections of other hosts to this one go through here.
+    listener: &'static str,
+    data: Arc<Proxy>,
+    /// A process that is started again takes so long.
+    delay: Duration,
+    relaunched: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl HostLauncher for Machines {
+    fn launch(&mut self, worker: &str, coordinator: &Address) -> Result<(), String> {
+        let number = {
+            let mut launched = self.launched.lock().expect("not poisoned");
+            let number = launched.entry(worker.to_owned()).or_default();
+            *number += 1;
+            *number
+        };
+        let Address::Tcp(host) = coordinator else { panic!("TCP") };
+        let again = number > 1;
+        let mut options = HostOptions::local(worker, RUN, coordinator.clone());
+        if worker == self.victim && !again {
+            options.coordinator = self.control.in_front_of(host.clone()).into();
+        }
+        if worker == self.listener {
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
+            options.listen = Some(Address::Tcp(free.to_string()));
+            options.announce = Some(self.data.in_front_of(free.to_string()));
+        }
+        if again {
+            (self.relaunched)();
+        }
+        let delay = if again { self.delay } else { Duration::ZERO };
+        self.threads.start_after(delay, &self.program, options);
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn fate(&mut self, _: &str) -> Option<String> {
+        Some("was killed by the test".to_owned())
+    }
+
+    fn end(&mut self) {
+        for (worker, ended) in self.threads.end() {
+            println!("{worker}: {ended:?}");
+        }
+    }
+}
+
+fn options(machines: Machines, interval: u64, hook: Hook) -> RunOptions {
+    let hosts = Hosts {
+        launcher: Box::new(machines),
+        run: RUN,
+        plan_version: 0,
+        listen: Listen::At(Address::Tcp("127.0.0.1:0".to_owned()), Security::none()),
+    };
+    let writer = Kept { past: Arc::default(), hook };
+    let durability =
+        Durability { writer: Box::new(writer), past: None, interval: Duration::from_millis(interval) };
+    RunOptions { hosts: Some(hosts), durability: Some(durability), ..RunOptions::default() }
+}
+
+fn machines(program: &Program, victim: &'static str) -> Machines {
+    Machines {
+        program: program.clone(),
+        threads: HostThreads::default(),
+        launched: Arc::default(),
+        victim,
+        control: Arc::default(),
+        listener: "",
+        data: Arc::default(),
+        delay: Duration::from_secs(1),
+        relaunched: Arc::new(|| ()),
+    }
+}
+
+/// As a Parquet file: there when it is closed.
+struct Whole {
+    rows: Vec<String>,
+    published: Arc<Mutex<Option<Vec<String>>>>,
+}
+
+impl Sink for Whole {
+    fn write(&mut self, batch: &arrow_array::RecordBatch) -> Result<(), OperatorError> {
+        self.rows.extend(keys(batch));
+        Ok(())
+    }
+    fn commit(&mut self, _: u64) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn rollback(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn close(&mut self) -> Result<(), OperatorError> {
+        *self.published.lock().expect("not poisoned") = Some(self.rows.clone());
+        Ok(())
+    }
+    fn suspend(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+    fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
+        Ok(Some(self.rows.len().to_string().into_bytes()))
+    }
+    fn exactly_once(&self) -> bool {
+        true
+    }
+    fn publication(&self) -> Publication {
+        Publication::AtEnd
+    }
+}
+
+/// A worker's process dies while the last checkpoint is written: its file is not there, and the run says that all is well.
+#[test]
+fn a_worker_lost_at_the_last_checkpoint_is_not_forgotten() {
+    let published = Arc::new(Mutex::new(None));
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let (mut out, _) = sink("out");
+    let of = Arc::clone(&published);
+    let make: MakeDurableSink = Arc::new(move |_| {
+        Ok(Box::new(Whole { rows: Vec::new(), published: Arc::clone(&of) }) as Box<dyn Sink>)
+    });
+    out.durable = Some(Arc::clone(&make));
+    out.make = Arc::new(move || make(None));
+    b.source(rows_source("src", numbered(1000), None, Some(0), 40), "s");
+    b.sink(out, "b").edge("src", "out", 0);
+    let program = on_workers(b.program);
+    let machines = machines(&program, "b");
+    let (control, cut) = (Arc::clone(&machines.control), Arc::new(AtomicBool::new(false)));
+    let was_cut = Arc::clone(&cut);
+    let hook: Hook = Arc::new(move |epoch, is_complete| {
+        if epoch == u64::MAX && !is_complete && !was_cut.swap(true, Ordering::SeqCst) {
+            control.cut();
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+    let run = Run::start(program.clone(), options(machines, 20, hook)).expect("starts");
+    let result = run.wait_for(Duration::from_secs(30)).expect("it ends");
+    assert!(cut.load(Ordering::SeqCst), "nothing happened");
+    let complete = result.as_ref().map(|report| report.complete);
+    println!("the run says: {complete:?}");
+    let published = published.lock().expect("not poisoned").is_some();
+    assert!(published || complete != Ok(true), "the run is complete and its file is not there");
+}
+
+/// The sender finishes while a receiver that was lost after it had finished is started again.
+#[test]
+fn a_worker_lost_after_its_slots_finished_does_not_hang_the_run() {
+    let gate = Gate::closed();
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let (quick, quick_rows) = sink("quick");
+    let (slow, slow_rows) = sink("slow");
+    b.source(rows_source("src", numbered(1000), None, Some(0), 40), "s");
+    let held = Arc::clone(&gate);
+    b.operator("p", pass("p", |_| ()), "b", &[]).edge("src", "p", 0);
+    b.operator("q", pass("q", move |_| held.pass()), "c", &[]).edge("src", "q", 0);
+    b.sink(quick, "b").edge("p", "quick", 0);
+    b.sink(slow, "c").edge("q", "slow", 0);
+    let program = on_workers(b.program);
+    let mut machines = machines(&program, "b");
+    let open = Arc::clone(&gate);
+    machines.relaunched = Arc::new(move || open.open());
+    let (control, launched) = (Arc::clone(&machines.control), Arc::clone(&machines.launched));
+    let run = Run::start(program.clone(), options(machines, 20, Arc::new(|_, _| ()))).expect("starts");
+    for _ in 0..1000 {
+        if lines(&quick_rows).len() == 1000 && gate.holds() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(lines(&quick_rows).len(), 1000);
+    // Its slot ends.
+    std::thread::sleep(Duration::from_millis(500));
+    control.cut();
+    let result = run.wait_for(Duration::from_secs(30));
+    assert_eq!(launched.lock().expect("not poisoned")["b"], 2, "nothing was lost");
+    println!("slow: {}", lines(&slow_rows).len());
+    assert!(
+        result.is_some(),
+        "the run hangs: {:#?}",
+        run.report().stages.iter().map(|s| (&s.stage, s.records_in, s.records_out)).collect::<Vec<_>>()
+    );
+}
+
+/// A slot is started again from the checkpoint before while the next one is being written.
+#[test]
+fn a_restart_while_a_checkpoint_is_written_loses_nothing() {
+    const ROWS: usize = 6000;
+    let (armed, panicked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let (out, collected) = sink("out");
+    b.source(rows_source("src", numbered(ROWS), Some(2000.0), Some(0), 40), "s");
+    let (is_armed, has_panicked) = (Arc::clone(&armed), Arc::clone(&panicked));
+    let once = pass("p", move |_| {
+        if is_armed.swap(false, Ordering::SeqCst) {
+            has_panicked.store(true, Ordering::SeqCst);
+            panic!("once");
+        }
+    });
+    b.operator("p", once, "c", &[]).edge("src", "p", 0);
+    b.restart_on_panic("p");
+    b.operator("w", window("w", 2_000_000), "c", &[]).edge("p", "w", 0);
+    b.sink(out, "s").edge("w", "out", 0);
+    let program = on_workers(b.program);
+    let mut machines = machines(&program, "");
+    machines.listener = "s";
+    let (data, number) = (Arc::clone(&machines.data), AtomicU64::new(0));
+    let (arm, is_over) = (Arc::clone(&armed), Arc::clone(&panicked));
+    let hook: Hook = Arc::new(move |epoch, _| {
+        if epoch > 0 && number.fetch_add(1, Ordering::SeqCst) == 4 {
+            // The channel is not there again at once, as over a network.
+            data.delay.store(300, Ordering::SeqCst);
+            arm.store(true, Ordering::SeqCst);
+            while !is_over.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The slot is ordered to start again.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let run = Run::start(program.clone(), options(machines, 200, hook)).expect("starts");
+    let report = run.wait_for(Duration::from_secs(30)).expect("it ends").expect("well");
+    assert!(panicked.load(Ordering::SeqCst));
+    assert_eq!(report.restarts, 1);
+    let sum = |window: i64| (window * 2000..(window + 1) * 2000).sum::<i64>();
+    let expected: Vec<String> =
+        (0..3).map(|window| format!("w{window:06}={}", 2000 * 1_000_000_000 + sum(window))).collect();
+    assert_eq!(lines(&collected), expected);
+}

@@ -1,0 +1,259 @@
+//! Hosts with certificates: one that is good, but of somebody else, is no use. Each process here has one of the same authority, as the
+//! workers of a cluster have.
+use crate::hosts::{RUN, joined};
+use crate::parts::*;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidemill_engine::remote::{
+    Address, Certificates, Greeting, Incoming, Listener, Purpose, RemoteError, Role, Security, Serving, dial,
+};
+use tidemill_engine::{
+    Exchange, HostLauncher, HostOptions, Hosts, Listen, Program, Run, RunOptions, serve_host,
+};
+
+const PATIENCE: Duration = Duration::from_secs(50);
+const CONTROLLER: &str = "tidemill:controller";
+
+fn worker(name: &str) -> String {
+    format!("tidemill:worker/{name}")
+}
+
+/// Says who is who.
+#[derive(Clone)]
+struct Authority {
+    pem: String,
+    issuer: Arc<Issuer<'static, KeyPair>>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let pem = parameters.self_signed(&key).expect("a certificate").pem();
+        Self { pem, issuer: Arc::new(Issuer::new(parameters, key)) }
+    }
+
+    /// What somebody shows.
+    fn security(&self, who: &str) -> Security {
+        let mut parameters = CertificateParams::new(vec!["tidemill".to_owned()]).expect("a name");
+        parameters.subject_alt_names.push(SanType::URI(who.try_into().expect("ASCII")));
+        parameters.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().expect("a key");
+        let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
+        let certificates = Certificates {
+            chain_pem: certificate.pem().into_bytes(),
+            key_pem: key.serialize_pem().into_bytes(),
+            authority_pem: self.pem.clone().into_bytes(),
+        };
+        Security::mutual(&certificates).expect("they belong together")
+    }
+}
+
+/// Changes how a host is reached.
+type Change = Box<dyn Fn(&mut HostOptions) + Send>;
+
+/// Hosts as threads, each with its own certificate.
+struct Threads {
+    program: Program,
+    authority: Authority,
+    change: Change,
+    started: HostThreads,
+}
+
+impl HostLauncher for Threads {
+    fn launch(&mut self, name: &str, coordinator: &Address) -> Result<(), String> {
+        let mut options = HostOptions::local(name, RUN, coordinator.clone());
+        options.security = self.authority.security(&worker(name));
+        options.coordinator_identity = Some(CONTROLLER.to_owned());
+        (self.change)(&mut options);
+        self.started.start(&self.program, options);
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Vec<String> {
+        self.started.ended()
+    }
+
+    fn fate(&mut self, name: &str) -> Option<String> {
+        self.started.fate(name)
+    }
+
+    fn end(&mut self) {
+        for (name, ended) in self.started.end() {
+            assert_eq!(ended, Ok(()), "{name}");
+        }
+    }
+}
+
+const ROWS: usize = 5000;
+
+/// Starts a run whose hosts have certificates, and whose coordinator asks who they are.
+fn start(authority: &Authority, rate: Option<f64>, change: Change) -> (Run, Collected, Arc<Exchange>) {
+    let (mut program, collected) = joined(ROWS);
+    program.sources.values_mut().for_each(|source| source.rate_per_second = rate);
+    let local = Address::Tcp("127.0.0.1:0".to_owned());
+    let exchange = Exchange::listen(&local, None, &authority.security(CONTROLLER)).expect("listens");
+    exchange.admit_only(|greeting, identity| {
+        let Purpose::Control { host } = &greeting.purpose else { return Err("no host".to_owned()) };
+        match identity == Some(worker(host).as_str()) {
+            true => Ok(()),
+            false => Err(format!("{identity:?} is not {host}")),
+        }
+    });
+    let exchange = Arc::new(exchange);
+    let launcher = Threads {
+        program: program.clone(),
+        authority: authority.clone(),
+        change,
+        started: HostThreads::default(),
+    };
+    let listen = Listen::With(Arc::clone(&exchange));
+    let hosts = Hosts { launcher: Box::new(launcher), run: RUN, plan_version: 0, listen };
+    let options = RunOptions { hosts: Some(hosts), ..RunOptions::default() };
+    (Run::start(program, options).expect("starts"), collected, exchange)
+}
+
+fn check(run: &Run, collected: &Collected) {
+    wait(run);
+    let expected: Vec<String> = (0..ROWS).map(|i| format!("k{i:06}={}", i * 1_000_001)).collect();
+    assert_eq!(sorted(collected), expected);
+}
+
+/// Somebody of the cluster who listens, and hears who greets.
+fn impostor(authority: &Authority, who: &str) -> (Serving, Receiver<Incoming>) {
+    let (sender, heard) = channel();
+    let sender = Mutex::new(sender);
+    let local = Address::Tcp("127.0.0.1:0".to_owned());
+    let listener = Listener::bind(&local, &authority.security(who)).expect("binds");
+    let hear = move |incoming| drop(sender.lock().expect("not poisoned").send(incoming));
+    (listener.serve(hear).expect("serves"), heard)
+}
+
+fn port(address: &Address) -> String {
+    match address {
+        Address::Tcp(host) => host.clone(),
+        Address::Unix(_) | Address::Abstract(_) => panic!("TCP"),
+    }
+}
+
+/// The first connections end at one place, all others at another one. How many came in all.
+fn detour(first: usize, to: String, then: String) -> (Address, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = Address::Tcp(listener.local_addr().expect("bound").to_string());
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    std::thread::spawn(move || {
+        for incoming in listener.incoming() {
+            let Ok(incoming) = incoming else { return };
+            let number = counted.fetch_add(1, Ordering::AcqRel);
+            let Ok(onward) = TcpStream::connect(if number < first { &to } else { &then }) else { continue };
+            for (mut from, mut into) in
+                [(incoming.try_clone().expect("open"), onward.try_clone().expect("open")), (onward, incoming)]
+            {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    (address, count)
+}
+
+/// A worker that answers where another one should be is not greeted by those who dial it: it learns neither the number of the run nor
+/// a record. When the right one is there, the run goes on.
+#[test]
+fn a_worker_that_answers_in_the_place_of_another_one_is_not_greeted() {
+    let authority = Authority::new();
+    let (serving, heard) = impostor(&authority, &worker("evil"));
+    let evil = port(serving.address());
+    let count = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&count);
+    let change = move |options: &mut HostOptions| {
+        let free =
+            TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+        if options.name == "a" {
+            let (in_front, count) = detour(3, evil.clone(), free.to_string());
+            (options.listen, options.announce) = (Some(Address::Tcp(free.to_string())), Some(in_front));
+            *told.lock().expect("not poisoned") = Some(count);
+        }
+    };
+    let (run, collected, _exchange) = start(&authority, None, Box::new(change));
+    check(&run, &collected);
+    let count = count.lock().expect("not poisoned").take().expect("was launched").load(Ordering::Acquire);
+    assert!(count > 3, "{count} connections: the impostor had three, and the right one has others");
+    drop(serving);
+    assert!(heard.try_recv().is_err(), "somebody greeted the impostor");
+}
+
+/// A worker that knows the number of the run dials as another one: neither the coordinator nor a host takes it in.
+#[test]
+fn a_worker_that_dials_as_another_one_is_refused() {
+    let authority = Authority::new();
+    let (told, addresses) = channel();
+    let told = Mutex::new(told);
+    let change = move |options: &mut HostOptions| {
+        if options.name == "a" {
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+            options.listen = Some(Address::Tcp(free.expect("a port").to_string()));
+        }
+        let address = options.listen.clone().expect("it listens");
+        let _ = told.lock().expect("not poisoned").send((options.name.clone(), address));
+    };
+    let (run, collected, exchange) = start(&authority, Some(1000.0), Box::new(change));
+    let evil = authority.security(&worker("evil"));
+    let greeting = |purpose| Greeting { run: RUN, plan_version: 0, purpose };
+    let as_host = greeting(Purpose::Control { host: "a".to_owned() });
+    let error = dial(exchange.address(), &evil, &as_host, PATIENCE).expect_err("it is another one");
+    assert!(matches!(&error, RemoteError::Refused(reason) if reason.contains("is not a")), "{error}");
+    let address = loop {
+        let (name, address) = addresses.recv_timeout(PATIENCE).expect("all are launched");
+        if name == "a" {
+            break address;
+        }
+    };
+    // Every channel that may end there, in both directions, while the run goes on: it is taken in for none.
+    let mut refused = 0;
+    for _ in 0..300 {
+        if refused > 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        for number in 0..20 {
+            for role in [Role::Sender, Role::Receiver] {
+                let purpose = Purpose::Channel { channel: number, role, incarnation: 1, schema: 0 };
+                match dial(&address, &evil, &greeting(purpose), Duration::from_millis(100)) {
+                    Ok(_) => panic!("it has channel {number}"),
+                    Err(RemoteError::Refused(reason)) => {
+                        refused += usize::from(reason.contains("the certificate is of tidemill:worker/evil"));
+                    }
+                    // Before the host listens or has begun, or of a channel that waits for its slot.
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+    assert!(refused > 0, "it was not refused");
+    check(&run, &collected);
+}
+
+/// A host that is given the address of somebody who is not its coordinator.
+#[test]
+fn a_host_greets_no_coordinator_with_the_certificate_of_a_worker() {
+    let authority = Authority::new();
+    let (serving, heard) = impostor(&authority, &worker("evil"));
+    let (program, _) = joined(10);
+    let mut options = HostOptions::local("a", RUN, serving.address().clone());
+    options.security = authority.security(&worker("a"));
+    options.coordinator_identity = Some(CONTROLLER.to_owned());
+    let error = serve_host(&program, options).expect_err("it is no controller").to_string();
+    assert!(error.contains("tidemill:worker/evil answers") && error.contains(CONTROLLER), "{error}");
+    drop(serving);
+    assert!(heard.try_recv().is_err(), "it was greeted");
+}

@@ -1,0 +1,188 @@
+//! Whether a journal has, after a loss of power at any moment, all that anybody was given of the stream, and nothing that the stream did
+//! not have.
+use crate::format::{SEGMENT_HEAD, SegmentHead};
+use crate::{Cursor, Journal, LEAST_SIZE};
+use std::fs::File;
+use std::io::{PipeWriter, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_disk::Watch;
+
+/// Ends of one moment that are looked at.
+const MOST: usize = 24;
+
+/// What must be there.
+#[derive(Debug, Clone)]
+struct Thought {
+    /// What the stream had, without lines that were cut off.
+    sent: Vec<u8>,
+    /// So much of it was given to somebody.
+    given: usize,
+    /// From here on it is wanted.
+    wanted: usize,
+}
+
+fn pipe() -> (File, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (OwnedFd::from(reader).into(), writer)
+}
+
+fn open(folder: &Path) -> Arc<Journal> {
+    Journal::open(folder, 1, LEAST_SIZE).unwrap()
+}
+
+/// A life of a journal under observation.
+struct Life<'a> {
+    watch: &'a Watch,
+    thoughts: Vec<Thought>,
+    now: Thought,
+}
+
+impl Life<'_> {
+    fn think(&mut self) {
+        self.thoughts.push(self.now.clone());
+        self.watch.think(self.thoughts.len() - 1);
+    }
+
+    /// Sends these bytes, then reads them.
+    fn send(&mut self, journal: &Journal, writer: &mut PipeWriter, bytes: &[u8]) {
+        // In the pipe already when the journal takes some of it.
+        self.now.sent.extend_from_slice(bytes);
+        self.think();
+        writer.write_all(bytes).unwrap();
+        let mut into = vec![0; bytes.len()];
+        Cursor::at(self.now.given as u64).read_exact_from_stream(journal, &mut into);
+        assert_eq!(into, bytes);
+        self.now.given += bytes.len();
+        self.think();
+    }
+}
+
+impl Cursor {
+    fn read_exact_from_stream(&mut self, journal: &Journal, into: &mut [u8]) {
+        let mut done = 0;
+        while done < into.len() {
+            let read = self.read(journal, &mut into[done..]).unwrap();
+            assert!(read > 0);
+            done += read;
+        }
+    }
+}
+
+/// Four processes, one after the other: the same stream, then another one behind half a line, then what was released.
+fn life(folder: &Path, watch: &Watch) -> Vec<Thought> {
+    let path = folder.join("deep/journal");
+    let now = Thought { sent: Vec::new(), given: 0, wanted: 0 };
+    let mut life = Life { watch, thoughts: vec![now.clone()], now };
+    let (reader, mut writer) = pipe();
+    let journal = open(&path);
+    journal.attach(|| reader.try_clone()).unwrap();
+    life.send(&journal, &mut writer, b"name\n");
+    journal.keep_beginning(5).unwrap();
+    life.send(&journal, &mut writer, b"one\ntwo\n");
+    drop(journal);
+    let journal = open(&path);
+    journal.attach(|| Ok(reader)).unwrap();
+    life.send(&journal, &mut writer, &[b'x'; 3000]);
+    life.send(&journal, &mut writer, b"\nthree\nha");
+    drop((journal, writer));
+    // Another stream: the rest of the last line does not come.
+    let (reader, mut writer) = pipe();
+    let journal = open(&path);
+    life.now.given -= 2;
+    life.think();
+    assert_eq!(journal.attach(|| reader.try_clone()).unwrap(), b"ha");
+    life.now.sent.truncate(life.now.given);
+    life.think();
+    life.send(&journal, &mut writer, b"four\n");
+    drop(journal);
+    let journal = open(&path);
+    journal.attach(|| Ok(reader)).unwrap();
+    life.send(&journal, &mut writer, b"five\n");
+    life.now.wanted = life.now.given - 5;
+    life.think();
+    journal.release(life.now.wanted as u64).unwrap();
+    life.send(&journal, &mut writer, b"six\n");
+    life.thoughts
+}
+
+/// What is wrong with what a loss of power left.
+fn check(folder: &Path, thought: &Thought) -> Result<(), String> {
+    let path = folder.join("deep/journal");
+    let failed = |error: crate::JournalError| error.to_string();
+    let journal = Journal::open(&path, 1, LEAST_SIZE).map_err(failed)?;
+    let (first, end) = (journal.extent().first as usize, journal.extent().end as usize);
+    if first > thought.wanted || end < thought.given || end > thought.sent.len() {
+        return Err(format!("it has {first} to {end}"));
+    }
+    let mut bytes = vec![0; end - first];
+    Cursor::at(first as u64).read_exact(&journal, &mut bytes).map_err(failed)?;
+    if bytes != thought.sent[first..end] {
+        return Err("it has other bytes than the stream".to_owned());
+    }
+    // It goes on with another stream, behind the last whole line, and so does the process after that one.
+    let (reader, mut writer) = pipe();
+    let cut = journal.attach(|| Ok(reader)).map_err(failed)?;
+    bytes.truncate(bytes.len() - cut.len());
+    bytes.extend_from_slice(b"z\n");
+    let from = journal.extent().end;
+    writer.write_all(b"z\n").map_err(|error| error.to_string())?;
+    Cursor::at(from).read_exact_from_stream(&journal, &mut [0; 2]);
+    drop(journal);
+    let journal = Journal::open(&path, 1, LEAST_SIZE).map_err(failed)?;
+    let mut found = vec![0; journal.extent().end as usize - first];
+    Cursor::at(first as u64).read_exact(&journal, &mut found).map_err(failed)?;
+    match found == bytes {
+        true => Ok(()),
+        false => Err(format!("the next process has {} bytes instead of {}", found.len(), bytes.len())),
+    }
+}
+
+/// Looks at all that a loss of power may leave; how much that was.
+fn check_all(watch: &Watch, thoughts: &[Thought], most: usize) -> Result<usize, String> {
+    let mut losses = watch.losses(most);
+    for loss in &mut losses {
+        // The machine has begun anew.
+        loss.image.change(|_, bytes| {
+            if let Some(mut head) = SegmentHead::of(bytes) {
+                head.origin.boot ^= 1;
+                bytes[..SEGMENT_HEAD].copy_from_slice(&head.bytes());
+            }
+        });
+        let place = tempfile::tempdir().unwrap();
+        loss.image.write_to(place.path()).unwrap();
+        let thought = &thoughts[loss.thought];
+        check(place.path(), thought).map_err(|error| {
+            let Thought { given, wanted, sent } = thought;
+            let sent = sent.len();
+            format!(
+                "before operation {}: {error}; of {sent} bytes {given} were given, from {wanted} on they are wanted: {:?}",
+                loss.operation,
+                loss.image.listing()
+            )
+        })?;
+    }
+    Ok(losses.len())
+}
+
+#[test]
+fn what_anybody_was_given_survives_a_loss_of_power() {
+    let folder = tempfile::tempdir().unwrap();
+    let watch = Watch::begin(folder.path()).unwrap();
+    let thoughts = life(folder.path(), &watch);
+    let looked_at = check_all(&watch, &thoughts, MOST).unwrap();
+    println!("{looked_at} losses of power");
+    assert!(looked_at > 150, "{looked_at}");
+}
+
+#[test]
+fn a_forgotten_sync_of_a_journal_would_be_noticed() {
+    for forget in [Watch::forget_files, Watch::forget_folders] {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::begin(folder.path()).unwrap();
+        forget(&watch);
+        let thoughts = life(folder.path(), &watch);
+        println!("{}", check_all(&watch, &thoughts, MOST).expect_err("nobody waited for the disk"));
+    }
+}

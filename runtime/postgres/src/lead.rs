@@ -1,0 +1,335 @@
+//! A controller that leads: what it reads, and what it writes while its term lasts.
+use crate::address::Address;
+use crate::candidate::{STANDSTILL, StandsBy, others};
+use crate::error::{PostgresError, in_words};
+use crate::schema;
+use postgres::{Client, Transaction};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the server is asked whether the lock is still held.
+const LOOK: Duration = Duration::from_millis(500);
+/// A leader that has no answer for so long gives the lead up: before the server gives it to another one.
+const ANSWER: Duration = Duration::from_secs(3);
+/// Connections for writes and reads that are kept open.
+const KEPT: usize = 4;
+
+/// A change of one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// What kind of row it is: names are unique within a kind.
+    pub kind: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// What it says from now on; none: it goes.
+    pub bytes: Option<&'a [u8]>,
+}
+
+impl<'a> Change<'a> {
+    /// The row says this from now on.
+    pub fn put(kind: &'a str, name: &'a str, bytes: &'a [u8]) -> Self {
+        Self { kind, name, bytes: Some(bytes) }
+    }
+
+    /// The row goes; one that is not there is fine.
+    pub fn delete(kind: &'a str, name: &'a str) -> Self {
+        Self { kind, name, bytes: None }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Fate {
+    is_over: AtomicBool,
+    reason: Mutex<Option<String>>,
+}
+
+impl Fate {
+    fn end(&self, reason: &str) {
+        let mut told = locked(&self.reason);
+        if told.is_none() {
+            tracing::warn!("the lead is given up: {reason}");
+            *told = Some(reason.to_owned());
+        }
+        self.is_over.store(true, Ordering::Release);
+    }
+}
+
+/// See the module. Dropping it gives the lead up.
+pub struct Lead {
+    address: Address,
+    term: i64,
+    fate: Arc<Fate>,
+    idle: Mutex<Vec<Client>>,
+    /// The thread that holds the lock, and what ends it.
+    holder: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
+}
+
+impl std::fmt::Debug for Lead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lead").field("term", &self.term).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lead {
+    pub(crate) fn new(address: &Address, lock: Client, term: i64) -> Result<Self, PostgresError> {
+        let fate = Arc::new(Fate::default());
+        let (ending, ended) = channel();
+        let mut lock = lock;
+        let seen = Arc::clone(&fate);
+        let hold = move || {
+            loop {
+                match ended.recv_timeout(LOOK) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+                }
+                if seen.is_over.load(Ordering::Acquire) {
+                    return;
+                }
+                if let Err(error) = lock.is_valid(ANSWER) {
+                    return seen
+                        .end(&format!("the connection that holds its lock is gone ({})", in_words(&error)));
+                }
+            }
+        };
+        let holder = std::thread::Builder::new().name("tm-lead".into()).spawn(hold);
+        let holder = holder.map_err(|error| PostgresError::Server {
+            place: address.to_string(),
+            reason: format!("no thread to hold the lock: {error}"),
+        })?;
+        let idle = Mutex::default();
+        let holder = Mutex::new(Some((ending, holder)));
+        Ok(Self { address: address.clone(), term, fate, idle, holder })
+    }
+
+    /// Counts the leaders: this one and those before.
+    pub fn term(&self) -> i64 {
+        self.term
+    }
+
+    /// Where it is kept, for people.
+    pub fn place(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Why it leads no more, where that is known; none: as far as it knows, it leads.
+    pub fn ended(&self) -> Option<String> {
+        let is_over = self.fate.is_over.load(Ordering::Acquire);
+        is_over.then(|| locked(&self.fate.reason).clone().unwrap_or_else(|| "its term is over".to_owned()))
+    }
+
+    /// Lets another one lead, at once.
+    pub fn give_up(&self) {
+        let holder = locked(&self.holder).take();
+        if let Some((ending, holder)) = holder {
+            let mut reason = locked(&self.fate.reason);
+            reason.get_or_insert_with(|| "it was given up".to_owned());
+            drop(reason);
+            self.fate.is_over.store(true, Ordering::Release);
+            drop(ending);
+            let _ = holder.join(); // what it panicked of was told
+        }
+    }
+
+    /// Changes rows, all of them or none, if this is still the term. They are durable on return.
+    ///
+    /// # Errors
+    /// [`PostgresError::Deposed`] where another one leads, [`PostgresError::Lost`] where the server was not reached: the lead is given up then,
+    /// because nobody knows whether the rows were changed. [`PostgresError::Unfit`] where the server says no: nothing was changed.
+    pub fn write(&self, changes: &[Change<'_>]) -> Result<(), PostgresError> {
+        let mut client = self.client()?;
+        let result = self.write_with(&mut client, changes);
+        match result {
+            Ok(None) => {
+                self.keep(client);
+                Ok(())
+            }
+            Ok(Some(found)) => {
+                self.fate.end(&format!("another controller leads (term {found})"));
+                Err(PostgresError::Deposed { own: self.term, found })
+            }
+            Err(error) => match error.as_db_error() {
+                // 57P01 to 57P05: the server ends the session, perhaps within the commit.
+                Some(told) if !told.code().code().starts_with("57P") => {
+                    Err(PostgresError::Unfit { place: self.place(), reason: in_words(&error) })
+                }
+                _ => Err(self.lost(&error)),
+            },
+        }
+    }
+
+    /// Another term, where it is that.
+    fn write_with(
+        &self,
+        client: &mut Client,
+        changes: &[Change<'_>],
+    ) -> Result<Option<i64>, postgres::Error> {
+        let schema = self.address.schema();
+        let mut transaction = client.transaction()?;
+        // Held until the commit: who takes the lead waits for that.
+        let term = format!("SELECT term FROM {schema}.leader FOR SHARE");
+        let found: i64 = transaction.query_one(&term, &[])?.get(0);
+        if found != self.term {
+            transaction.rollback()?;
+            return Ok(Some(found));
+        }
+        apply(&mut transaction, schema, changes)?;
+        transaction.commit()?;
+        Ok(None)
+    }
+
+    /// A row.
+    ///
+    /// # Errors
+    /// The server is not reached.
+    pub fn get(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, PostgresError> {
+        let text = format!("SELECT bytes FROM {}.rows WHERE kind = $1 AND name = $2", self.address.schema());
+        self.read(|client| Ok(client.query_opt(&text, &[&kind, &name])?.map(|row| row.get(0))))
+    }
+
+    /// All rows of a kind, by name.
+    ///
+    /// # Errors
+    /// The server is not reached.
+    pub fn all(&self, kind: &str) -> Result<Vec<(String, Vec<u8>)>, PostgresError> {
+        let text =
+            format!("SELECT name, bytes FROM {}.rows WHERE kind = $1 ORDER BY name", self.address.schema());
+        self.read(|client| {
+            let rows = client.query(&text, &[&kind])?;
+            Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        })
+    }
+
+    /// The names of all rows of a kind.
+    ///
+    /// # Errors
+    /// The server is not reached.
+    pub fn names(&self, kind: &str) -> Result<Vec<String>, PostgresError> {
+        let text = format!("SELECT name FROM {}.rows WHERE kind = $1 ORDER BY name", self.address.schema());
+        self.read(|client| Ok(client.query(&text, &[&kind])?.iter().map(|row| row.get(0)).collect()))
+    }
+
+    /// The kinds that begin so.
+    ///
+    /// # Errors
+    /// The server is not reached.
+    pub fn kinds(&self, beginning: &str) -> Result<Vec<String>, PostgresError> {
+        let text = format!(
+            "SELECT DISTINCT kind FROM {}.rows WHERE starts_with(kind, $1) ORDER BY kind",
+            self.address.schema()
+        );
+        self.read(|client| Ok(client.query(&text, &[&beginning])?.iter().map(|row| row.get(0)).collect()))
+    }
+
+    /// All rows of a kind go.
+    ///
+    /// # Errors
+    /// As [`Lead::write`].
+    pub fn clear(&self, kind: &str) -> Result<(), PostgresError> {
+        let names = self.names(kind)?;
+        let changes: Vec<Change<'_>> = names.iter().map(|name| Change::delete(kind, name)).collect();
+        if changes.is_empty() { Ok(()) } else { self.write(&changes) }
+    }
+
+    /// Other controllers that stand by.
+    ///
+    /// # Errors
+    /// The server is not reached.
+    pub fn others(&self) -> Result<Vec<StandsBy>, PostgresError> {
+        self.read(|client| others(client, self.address.schema()))
+    }
+
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&mut Client) -> Result<T, postgres::Error>,
+    ) -> Result<T, PostgresError> {
+        let mut client = self.client()?;
+        let found = read(&mut client)
+            .map_err(|error| PostgresError::Server { place: self.place(), reason: in_words(&error) })?;
+        self.keep(client);
+        Ok(found)
+    }
+
+    fn client(&self) -> Result<Client, PostgresError> {
+        if let Some(reason) = self.ended() {
+            return Err(PostgresError::Lost { own: self.term, reason });
+        }
+        let kept = {
+            let mut idle = locked(&self.idle);
+            std::iter::from_fn(|| idle.pop()).find(|client| !client.is_closed())
+        };
+        match kept {
+            Some(client) => Ok(client),
+            None => {
+                let mut client = schema::open(&self.address)?;
+                // Whoever waits longer than the lock lasts waits for nothing.
+                let limit = format!("SET lock_timeout = {}", STANDSTILL.as_millis());
+                client.batch_execute(&limit).map_err(|error| PostgresError::Server {
+                    place: self.place(),
+                    reason: in_words(&error),
+                })?;
+                Ok(client)
+            }
+        }
+    }
+
+    fn keep(&self, client: Client) {
+        let mut idle = locked(&self.idle);
+        if idle.len() < KEPT {
+            idle.push(client);
+        }
+    }
+
+    fn lost(&self, error: &postgres::Error) -> PostgresError {
+        let reason = format!("a write was not confirmed ({})", in_words(error));
+        self.fate.end(&reason);
+        PostgresError::Lost { own: self.term, reason }
+    }
+}
+
+/// Rows that are put with one statement.
+const TOGETHER: usize = 256;
+
+fn apply(
+    transaction: &mut Transaction<'_>,
+    schema: &str,
+    changes: &[Change<'_>],
+) -> Result<(), postgres::Error> {
+    let put = format!(
+        "INSERT INTO {schema}.rows (kind, name, bytes) SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[])
+         ON CONFLICT (kind, name) DO UPDATE SET bytes = excluded.bytes"
+    );
+    let delete = format!(
+        "DELETE FROM {schema}.rows USING unnest($1::text[], $2::text[]) AS gone(kind, name)
+         WHERE rows.kind = gone.kind AND rows.name = gone.name"
+    );
+    for changes in changes.chunks(TOGETHER) {
+        let gone: Vec<&Change<'_>> = changes.iter().filter(|change| change.bytes.is_none()).collect();
+        if !gone.is_empty() {
+            let kinds: Vec<&str> = gone.iter().map(|change| change.kind).collect();
+            let names: Vec<&str> = gone.iter().map(|change| change.name).collect();
+            transaction.execute(&delete, &[&kinds, &names])?;
+        }
+        let there: Vec<(&str, &str, &[u8])> =
+            changes.iter().filter_map(|change| Some((change.kind, change.name, change.bytes?))).collect();
+        if !there.is_empty() {
+            let kinds: Vec<&str> = there.iter().map(|(kind, ..)| *kind).collect();
+            let names: Vec<&str> = there.iter().map(|(_, name, _)| *name).collect();
+            let bytes: Vec<&[u8]> = there.iter().map(|(.., bytes)| *bytes).collect();
+            transaction.execute(&put, &[&kinds, &names, &bytes])?;
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}

@@ -1,0 +1,33 @@
+//! What this side makes of the bytes of a manifest, for tests that write any.
+use crate::digest::Digest;
+use crate::manifest::{FORMAT, Manifest, decode, encode, is_object_name};
+use serde_json::value::RawValue;
+
+/// A manifest as it lies in a folder or a bucket; also with a checksum that fits. Says whether it is one.
+pub fn manifest(bytes: &[u8]) -> bool {
+    let read = |bytes: &[u8]| {
+        let Ok(manifest) = decode("heard", bytes) else { return false };
+        let again = encode(&manifest).expect("plain data");
+        let again = decode("heard", &again).expect("what was written");
+        assert_eq!(format!("{again:?}"), format!("{manifest:?}"));
+        let _ = manifest.references().filter(|reference| is_object_name(&reference.name)).count();
+        true
+    };
+    let inner = || -> Option<Vec<u8>> {
+        let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+        let text = value.get("manifest")?.to_string();
+        let checksum = Digest::of(text.as_bytes());
+        let inner = RawValue::from_string(text).ok()?;
+        serde_json::to_vec(&serde_json::json!({"format": FORMAT, "checksum": checksum, "manifest": inner}))
+            .ok()
+    };
+    read(bytes) | inner().is_some_and(|sealed| read(&sealed))
+}
+
+/// A manifest as it is written.
+///
+/// # Errors
+/// Never: it is plain data.
+pub fn sample(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> {
+    encode(manifest)
+}

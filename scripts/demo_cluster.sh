@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# From nothing to the example on three tiers of containers: builds, plans, deploys, runs, and puts what was predicted beside what is
+# measured. `make demo-cluster` calls setup first. Everything that it starts is gone when it ends, however it ends.
+#
+#   SECONDS_OF_RUN=45     how long it is measured
+#   TIDEMILL_PORT=7420    the port of the controller on this machine
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+. scripts/settle.sh
+
+example=examples/vqa/three-tiers
+workflow=$example/workflow.yaml
+infrastructure=$example/infrastructure.yaml
+measured=${SECONDS_OF_RUN:-45}
+target=${CARGO_TARGET_DIR:-target}
+tidemill=${TIDEMILL_PROGRAM:-$target/debug/tidemill}
+folder=$target/demo-cluster
+deployment=$folder/deployment
+image=tidemill-demo:$$
+
+command -v docker >/dev/null || stop "docker is missing" "apt-get install docker.io docker-compose, or https://docs.docker.com/engine/install/"
+docker info >/dev/null 2>&1 || stop "no container engine answers" "start it (systemctl start docker), or let this user reach its socket (group docker)"
+
+# --- whatever happens from here on, nothing is left behind
+# shellcheck disable=SC2317 # the trap calls it
+finish() {
+  local code=$?
+  trap - EXIT
+  # A second Ctrl-C does not leave half of it behind.
+  trap 'printf "\n     cleaning up: a few seconds more\n" >&2' INT TERM HUP
+  if [ -f "$deployment/deployment.json" ]; then
+    title "Clean up"
+    if sheltered "$tidemill" down "$deployment" --quiet >"$folder/down.log" 2>&1; then
+      line ok "containers, networks and volumes are gone"
+    else
+      line '!!' "not everything could be removed: $(tail -n 1 "$folder/down.log"); try: $tidemill down $deployment"
+    fi
+  fi
+  sheltered docker image rm --force "$image" "$image-onnxruntime" >/dev/null 2>&1 || true
+  exit "$code"
+}
+trap finish EXIT
+trap 'printf "\ninterrupted\n" >&2; exit 130' INT TERM HUP
+
+title "Build (the first time some minutes, then seconds)"
+begin=$SECONDS
+[ -n "${TIDEMILL_PROGRAM:-}" ] || cargo build --locked --package tidemill --bin tidemill
+built=$((SECONDS - begin))
+begin=$SECONDS
+rm -rf "$folder"
+mkdir -p "$folder"
+
+cat <<BANNER
+
+== Three tiers
+   Pictures are taken at the edge, spoken questions about them come in at a data centre, and answers are wanted at a hub
+   between the two: $workflow, with the rate, the accuracy and the latency that are wanted.
+   What machines there are, what they and the links between them cost: $infrastructure.
+   Each tier becomes a Compose project of its own, each machine a container with the processors and the memory of its type.
+BANNER
+
+title "Image: the program, in a container without rights"
+scripts/image.sh --program "$tidemill" --tag "$image" --onnxruntime --no-sbom
+
+settle
+title "Profile: does the one that is shipped fit this machine?"
+"$tidemill" profile fit examples/vqa/profile.yaml "$workflow" --infra "$infrastructure" --out "$folder/profile.yaml"
+
+title "Plan: which models on which machines cost least and keep the service levels?"
+"$tidemill" plan "$workflow" --infra "$infrastructure" --profiles "$folder/profile.yaml" --out "$folder/plan.yaml"
+"$tidemill" plan "$workflow" --infra "$infrastructure" --profiles "$folder/profile.yaml" --output json >"$folder/plan.json" 2>/dev/null
+
+title "Deploy: the files"
+"$tidemill" deploy "$folder/plan.yaml" --out "$deployment" --infra "$infrastructure" --workflow "$workflow" --image "$image-onnxruntime"
+
+title "Up: the containers, and the run"
+"$tidemill" up "$deployment"
+
+title "Run: measured for $measured s"
+status=0
+python3 scripts/demo_cluster_summary.py "$tidemill" "$deployment" "$folder/plan.json" --seconds "$measured" || status=$?
+printf '\nbuild %s, the rest %s\n' "$(duration $built)" "$(duration $((SECONDS - begin)))"
+if [ -t 0 ] && [ -t 1 ]; then
+  printf '\nThe run goes on, and its page is at the address above. Enter ends it. '
+  read -r _ || true
+fi
+exit $status

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Makes the image of Tidemill, `tidemill:VERSION`: controller and worker are the same program.
+#
+#   scripts/image.sh                    packs the release build of this tree (built first, if it is not)
+#   scripts/image.sh --dev              packs the development build: for the demo and for tests
+#   scripts/image.sh --program FILE     packs this program
+#   scripts/image.sh --from-source      compiles it in a container (deploy/images/Dockerfile; a long while)
+#     --tag NAME                        another name; default tidemill:VERSION
+#     --onnxruntime                     also NAME-onnxruntime, with the library of ONNX Runtime in it
+#     --sbom DIR                        where it is written what is in each of them, as CycloneDX JSON; default target/sbom
+#     --no-sbom                         nowhere
+#
+# A release that is larger than 60 MB without the library of ONNX Runtime is an error.
+#
+# Where no registry can be reached the base images are made from Debian's packages (scripts/base_images.sh).
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+how=release program='' tag=tidemill:$version with_library=no sbom=${CARGO_TARGET_DIR:-target}/sbom
+most=60 # MB
+while [ $# -gt 0 ]; do
+  case $1 in
+    --dev) how=dev ;;
+    --from-source) how=source ;;
+    --program) how=given program=${2:?--program wants a file} && shift ;;
+    --tag) tag=${2:?--tag wants a name} && shift ;;
+    --onnxruntime) with_library=yes ;;
+    --sbom) sbom=${2:?--sbom wants a folder} && shift ;;
+    --no-sbom) sbom='' ;;
+    *) stop "$1 is no option" "$(sed -n '2,16p' "$0")" ;;
+  esac
+  shift
+done
+
+revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+if [ "$revision" != unknown ] && [ -n "$(git status --porcelain --untracked-files=no)" ]; then revision=$revision-changed; fi
+seconds=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+# The builder that every engine has; it leaves folders the times that they are copied with, so that layers are the same each time.
+export DOCKER_BUILDKIT=0
+
+work=$(mktemp -d)
+# The builder leaves the first stage behind as an image without a name.
+forget() {
+  rm -rf "$work"
+  docker image ls --quiet --filter dangling=true --filter label=org.tidemill.stage=layout | xargs -r docker image rm --force >/dev/null 2>&1 || true
+}
+trap forget EXIT
+trap 'exit 130' INT TERM
+build() {
+  docker build --quiet --build-arg "VERSION=$version" --build-arg "REVISION=$revision" "$@" >"$work/build" 2>&1 || {
+    tail -n 20 "$work/build" >&2
+    stop "the image cannot be built"
+  }
+}
+
+scripts/base_images.sh runtime
+if [ $how = source ]; then
+  scripts/base_images.sh build
+  line get "$tag, compiled in a container"
+  build --build-arg "SOURCE_DATE_EPOCH=$seconds" --file deploy/images/Dockerfile --tag "$tag" .
+else
+  target=${CARGO_TARGET_DIR:-target}
+  case $how in
+    release)
+      # As in deploy/images/Dockerfile: where this tree and the fetched crates lie is in no message of the program, so that the same commit
+      # gives the same layers everywhere. In a folder of its own, because these flags have everything built anew.
+      crates=${CARGO_HOME:-$HOME/.cargo}
+      RUSTFLAGS="--remap-path-prefix=$PWD=. --remap-path-prefix=$crates=cargo" \
+        cargo build --locked --release --package tidemill --bin tidemill --target-dir "$target/image"
+      program=$target/image/release/tidemill
+      ;;
+    dev) cargo build --locked --package tidemill --bin tidemill && program=$target/debug/tidemill ;;
+  esac
+  [ -x "$program" ] || stop "there is no program $program"
+  deploy/images/lay_out.sh "$program" "$work/layout" "$seconds"
+  build --file deploy/images/prebuilt.Dockerfile --tag "$tag" "$work/layout"
+fi
+docker run --rm --network none --read-only --cap-drop ALL "$tag" version >"$work/version" 2>&1 || {
+  tail -n 5 "$work/version" >&2
+  stop "the program does not start in the image" "it is linked with a newer libc than the base has, perhaps: build it on Debian 12, or --from-source"
+}
+megabytes() { echo $(($(docker image inspect --format '{{.Size}}' "$1") / 1000000)); }
+line ok "$tag, $(megabytes "$tag") MB"
+if [ "$(megabytes "$tag")" -gt "$most" ]; then
+  case $how in
+    release | source) stop "$tag is larger than $most MB" "what has grown: docker history $tag; cargo bloat --release --crates" ;;
+    *) line '--' "$tag is larger than the $most MB that a release may have" ;;
+  esac
+fi
+# Writes what is in an image: `describe IMAGE [--library NAME=VERSION]`.
+describe() {
+  [ -n "$sbom" ] || return 0
+  python3 scripts/image_sbom.py "$@" --out "$sbom/${1//[:\/]/-}.cdx.json" >"$work/sbom" || stop "what is in $1 cannot be told"
+  line ok "$(cat "$work/sbom")"
+}
+describe "$tag"
+
+if [ $with_library = yes ]; then
+  scripts/fetch-library.sh onnxruntime
+  library=.tidemill/lib/$(scripts/fetch-library.sh onnxruntime --file)
+  deploy/images/lay_out.sh "${program:-/bin/true}" "$work/library" "$seconds" "$library"
+  build --build-arg "IMAGE=$tag" --file deploy/images/onnxruntime.Dockerfile --tag "$tag-onnxruntime" "$work/library"
+  docker run --rm --network none --read-only --cap-drop ALL "$tag-onnxruntime" version >"$work/version"
+  grep -q 'backend ort: .*[0-9]' "$work/version" || stop "the library is not found in the image" "$(cat "$work/version")"
+  line ok "$tag-onnxruntime, $(megabytes "$tag-onnxruntime") MB"
+  describe "$tag-onnxruntime" --library "onnxruntime=${library##*.so.}"
+fi

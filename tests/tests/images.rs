@@ -1,0 +1,57 @@
+//! The image is the same however the program gets into it.
+use crate::repository::root;
+
+fn dockerfile(name: &str) -> String {
+    let path = root().join("deploy/images").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// From the last `FROM` on.
+fn last_stage(text: &str) -> &str {
+    let begin = text.rfind("\nFROM ").expect("a stage");
+    &text[begin..]
+}
+
+#[test]
+fn both_dockerfiles_end_with_the_same_stage() {
+    let (source, prebuilt) = (dockerfile("Dockerfile"), dockerfile("prebuilt.Dockerfile"));
+    assert_eq!(last_stage(&source), last_stage(&prebuilt));
+    let base =
+        |text: &str| text.lines().find(|line| line.starts_with("ARG RUNTIME_BASE=")).map(str::to_owned);
+    assert_eq!(base(&source), base(&prebuilt));
+    assert!(base(&source).is_some());
+}
+
+/// Folders above what is copied to them get the time of the copying, and layers would differ: everything goes to `/`. And no word
+/// that only the newer builder knows.
+#[test]
+fn layers_can_be_the_same_each_time_and_every_builder_takes_the_files() {
+    for name in ["Dockerfile", "prebuilt.Dockerfile"] {
+        let text = dockerfile(name);
+        for line in last_stage(&text).lines().filter(|line| line.starts_with("COPY ")) {
+            assert!(line.ends_with(" /"), "{name}: {line}");
+        }
+        for word in ["# syntax", "--mount", "--link", "<<", "ADD http"] {
+            assert!(!text.contains(word), "{name} has {word}");
+        }
+    }
+}
+
+/// The user, the folders and the entry of images are those that deployments expect.
+#[test]
+fn images_and_deployments_agree() {
+    let text = dockerfile("Dockerfile");
+    let user = tidemill_deploy::USER;
+    assert!(
+        text.contains(&format!("USER {user}:{user}\n")) && text.contains(&format!("--chown={user}:{user} ")),
+        "{text}"
+    );
+    let (controller, worker) =
+        (tidemill_deploy::CONTROLLER_METRICS_PORT, tidemill_deploy::WORKER_METRICS_PORT);
+    let asked = format!("CMD [\"tidemill\", \"health\", \"127.0.0.1:{controller}\", \"127.0.0.1:{worker}\"]");
+    assert!(text.contains("HEALTHCHECK ") && text.contains(&asked), "{text}");
+    let layout = dockerfile("lay_out.sh");
+    for folder in [tidemill_deploy::STATE_FOLDER, tidemill_deploy::RESULTS_FOLDER] {
+        assert!(layout.contains(&format!("\"$folder/state{folder}\"")), "{folder} is not laid out");
+    }
+}

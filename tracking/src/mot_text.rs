@@ -1,0 +1,180 @@
+//! The text format of MOTChallenge (Leal-Taixé et al. 2015; Milan et al. 2016): a line a box,
+//!
+//! ```text
+//! frame,identity,left,top,width,height,score,class,visibility
+//! ```
+//!
+//! with frames counted from 1 and pixels as they are in a [`BoundingBox`]. In ground truth, a score of 0 means that the box is not to be counted. In
+//! results of trackers the last columns are -1 or left out; detections have the identity -1.
+use crate::bounding_box::BoundingBox;
+use std::fmt::Write;
+
+/// One line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Line {
+    /// From 1.
+    pub frame: u64,
+    /// Of the object; none for detections.
+    pub identity: Option<u64>,
+    /// Where.
+    pub area: BoundingBox,
+    /// How sure whoever wrote the line was.
+    pub score: f64,
+    /// Number of the class, where there is one.
+    pub class: Option<u32>,
+    /// Share of the box that is not covered by others, 0 to 1, where it is known.
+    pub visibility: Option<f64>,
+}
+
+/// A line that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {message}")]
+pub struct MotTextError {
+    /// From 1.
+    pub line: usize,
+    /// First character of what is wrong, from 1.
+    pub column: usize,
+    /// What was found and what is expected.
+    pub message: String,
+}
+
+/// Reads a file's text; empty lines are passed over.
+///
+/// # Errors
+/// The first line that is wrong, with the place in it.
+pub fn read(text: &str) -> Result<Vec<Line>, MotTextError> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(index, line)| {
+            read_line(line).map_err(|(column, message)| MotTextError { line: index + 1, column, message })
+        })
+        .collect()
+}
+
+/// Names of the fields, in order.
+const FIELDS: [&str; 9] =
+    ["frame", "identity", "left", "top", "width", "height", "score", "class", "visibility"];
+
+fn read_line(line: &str) -> Result<Line, (usize, String)> {
+    let mut fields = Vec::new();
+    let mut start = 0;
+    for field in line.split(',') {
+        fields.push((line[..start].chars().count() + 1, field.trim()));
+        start += field.len() + 1;
+    }
+    if !(6..=10).contains(&fields.len()) {
+        let message =
+            format!("found {} fields, expected 6 to 10: {},...", fields.len(), FIELDS[..6].join(","));
+        return Err((1, message));
+    }
+    let number = |index: usize| -> Result<f64, (usize, String)> {
+        let (column, field) = fields[index];
+        match field.parse::<f64>() {
+            Ok(value) if value.is_finite() => Ok(value),
+            _ => Err((column, format!("`{field}` is no number, expected the {}", FIELDS[index]))),
+        }
+    };
+    let whole = |index: usize, least: f64| -> Result<u64, (usize, String)> {
+        let value = number(index)?;
+        if value.fract() == 0.0 && value >= least && value < 9e15 {
+            return Ok(value as u64);
+        }
+        let (column, field) = fields[index];
+        Err((column, format!("`{field}` is no {}, expected a whole number from {least} on", FIELDS[index])))
+    };
+    let optional = |index: usize| -> Result<Option<f64>, (usize, String)> {
+        if index >= fields.len() { Ok(None) } else { Ok(Some(number(index)?).filter(|value| *value >= 0.0)) }
+    };
+    let identity = if number(1)? == -1.0 { None } else { Some(whole(1, 0.0)?) };
+    let area = BoundingBox { left: number(2)?, top: number(3)?, width: number(4)?, height: number(5)? };
+    if let Some(index) = [4, 5].into_iter().find(|index| number(*index).is_ok_and(|value| value < 0.0)) {
+        let (column, field) = fields[index];
+        return Err((column, format!("`{field}` is negative, expected the {} in pixels", FIELDS[index])));
+    }
+    // Results have ten fields, of which the last three are a place in the world.
+    let is_result = fields.len() == 10;
+    let score = if fields.len() > 6 { number(6)? } else { 1.0 };
+    let class = match optional(7)?.filter(|_| !is_result) {
+        Some(_) => Some(
+            u32::try_from(whole(7, 0.0)?)
+                .map_err(|_| (fields[7].0, format!("`{}` is no class", fields[7].1)))?,
+        ),
+        None => None,
+    };
+    let visibility = optional(8)?.filter(|_| !is_result);
+    Ok(Line { frame: whole(0, 1.0)?, identity, area, score, class, visibility })
+}
+
+/// Writes lines in the order given: those with class or visibility as ground truth, the others as results.
+pub fn write(lines: &[Line]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        let BoundingBox { left, top, width, height } = line.area;
+        let identity = line.identity.map_or("-1".to_owned(), |identity| identity.to_string());
+        let rest = match (line.class, line.visibility) {
+            (None, None) => "-1,-1,-1".to_owned(),
+            (class, visibility) => {
+                let class = class.map_or(-1, i64::from);
+                visibility.map_or_else(|| format!("{class},-1"), |visibility| format!("{class},{visibility}"))
+            }
+        };
+        // A String takes whatever is written.
+        let _ =
+            writeln!(text, "{},{identity},{left},{top},{width},{height},{},{rest}", line.frame, line.score);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn truth_results_and_detections_are_read() {
+        let lines =
+            read("1,3,10,20,30,40,1,2,0.5\n\n2, -1, 1.5, 1, 3, 4, 0.25, -1, -1, -1\n3,1,1,1,1,1\n").unwrap();
+        assert_eq!(lines[0].area, BoundingBox { left: 10.0, top: 20.0, width: 30.0, height: 40.0 });
+        assert_eq!((lines[0].class, lines[0].visibility), (Some(2), Some(0.5)));
+        assert_eq!((lines[1].identity, lines[1].score, lines[1].class), (None, 0.25, None));
+        assert_eq!((lines[2].frame, lines[2].score), (3, 1.0));
+    }
+
+    #[test]
+    fn mistakes_have_a_place() {
+        for (text, place, part) in [
+            ("1,1,1,1,1,1\n1,x,1,1,1,1", (2, 3), "`x` is no number, expected the identity"),
+            ("0,1,1,1,1,1", (1, 1), "`0` is no frame"),
+            ("1,1,1,1, -3,1", (1, 9), "`-3` is negative, expected the width"),
+            ("1,1,1", (1, 1), "found 3 fields"),
+            ("1,1,1,1,1,inf", (1, 11), "`inf` is no number"),
+            ("1,1.5,1,1,1,1", (1, 3), "whole number"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert_eq!((error.line, error.column), place, "{error}");
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            frame in 1u64..1 << 40, identity in proptest::option::of(0u64..1 << 50),
+            sides in proptest::array::uniform4(0u32..1 << 20), score in 0.0f64..1.0,
+            truth in proptest::option::of((0u32..100, 0u32..64)),
+        ) {
+            let [left, top, width, height] = sides.map(|side| f64::from(side) / 64.0);
+            let line = Line {
+                frame, identity, area: BoundingBox { left, top, width, height }, score,
+                class: truth.map(|(class, _)| class),
+                visibility: truth.map(|(_, visibility)| f64::from(visibility) / 64.0),
+            };
+            prop_assert_eq!(read(&write(&[line, line])).unwrap(), vec![line, line]);
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(text in "[-0-9.,xe\n ü]{0,60}") {
+            let _ = read(&text);
+        }
+    }
+}
