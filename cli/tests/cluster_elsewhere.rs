@@ -98,6 +98,9 @@ fn what_a_worker_finds_is_told() {
             assert!(reason.contains(word), "{word}: {reason}");
         }
     };
+    // What the hub has is in order: the one that tells first is the one that the run fails with.
+    fill(&cluster.place, "key,value");
+    std::fs::remove_file(&rows).unwrap();
     fails("missing", &["worker 'edge'", "source `rows`", &rows, "does not exist", "write a path"]);
     fill(&cluster.place, "key,valve");
     fails(
