@@ -68,6 +68,7 @@ mod schemas;
 mod secrets;
 mod session;
 mod simulating;
+mod slow_streams;
 mod states;
 mod storage;
 mod streams;

@@ -314,6 +314,14 @@ pub trait Source: Send {
     fn sizes(&self) -> Option<&[u32]> {
         None
     }
+    /// Whether the last read ended because more could not be had without waiting for another program.
+    fn has_caught_up(&self) -> bool {
+        false
+    }
+    /// The journal that it reads through, if it does.
+    fn journal(&self) -> Option<Arc<Journal>> {
+        None
+    }
     /// Number of records in one pass, where known (for progress).
     fn len_hint(&self) -> Option<u64> {
         None
@@ -415,9 +423,14 @@ pub struct BoundSource {
 }
 
 impl BoundSource {
+    /// Whether it gives records when they come: it cannot say when the next one does.
+    pub fn is_stream(&self) -> bool {
+        self.live || self.stream.is_some()
+    }
+
     /// Whether it gives records when they come, and has no schedule: what it gives is the load then.
     pub fn gives_what_comes(&self) -> bool {
-        self.rate_per_second.is_none() && (self.live || self.stream.is_some())
+        self.rate_per_second.is_none() && self.is_stream()
     }
 
     /// What it promises.

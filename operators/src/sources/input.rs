@@ -137,6 +137,11 @@ impl Origin {
         Self { journal: Some(journal), ..self.clone() }
     }
 
+    /// What it is read through.
+    pub(super) fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.as_ref()
+    }
+
     /// The path that is opened.
     pub(super) fn path(&self) -> &Path {
         &self.path

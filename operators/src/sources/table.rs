@@ -309,6 +309,8 @@ struct Reader<F> {
     newest: Option<EventTime>,
     /// What went wrong behind the records that were given last.
     failed: Option<OperatorError>,
+    /// More than the records that were given last could not be had without waiting.
+    has_caught_up: bool,
     /// Bytes of the records that were given last.
     sizes: Vec<u32>,
 }
@@ -350,6 +352,7 @@ impl<F: Format> Reader<F> {
             format,
             fields: Fields::default(),
             newest: None,
+            has_caught_up: false,
             failed: None,
             sizes: Vec::new(),
         })
@@ -447,6 +450,7 @@ impl<F: Format> Source for Reader<F> {
         let (mut times, mut offsets, mut dead_letters) = (Vec::new(), Vec::new(), Vec::new());
         let (mut records, mut size) = (0usize, 0usize);
         self.sizes.clear();
+        self.has_caught_up = false;
         while records < rows.max(1) && (records == 0 || size < bytes.min(READ_LIMIT)) {
             // What a pipe has given so far does not wait for what it will give.
             self.lines.allow_waiting(records == 0 || table.origin.stream().is_none());
@@ -455,7 +459,10 @@ impl<F: Format> Source for Reader<F> {
                 Ok(None) if records == 0 => return Ok(SourceRead::End),
                 Ok(None) => break,
                 Err(error) if records == 0 => return Err(self.broken(&error)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.has_caught_up = true;
+                    break;
+                }
                 Err(error) => {
                     self.failed = Some(self.broken(&error));
                     break;
@@ -522,6 +529,14 @@ impl<F: Format> Source for Reader<F> {
 
     fn replayable(&self) -> bool {
         self.table.origin.stream().is_none()
+    }
+
+    fn has_caught_up(&self) -> bool {
+        self.has_caught_up
+    }
+
+    fn journal(&self) -> Option<Arc<Journal>> {
+        self.table.origin.journal().cloned()
     }
 
     fn sizes(&self) -> Option<&[u32]> {

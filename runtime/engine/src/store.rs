@@ -245,6 +245,13 @@ impl EpochLogs {
         self.lock().of.get(source)?.restart(epoch)
     }
 
+    /// The epochs of a source after this one, as far as they have begun.
+    pub(crate) fn begun_after(&self, source: &str, epoch: Epoch) -> BTreeMap<Epoch, Cut> {
+        let logs = self.lock();
+        let cuts = logs.of.get(source).map(|log| log.cuts.range(epoch + 1..));
+        cuts.into_iter().flatten().map(|(epoch, cut)| (*epoch, cut.clone())).collect()
+    }
+
     /// The logs that another process has written.
     pub(crate) fn begin_with(&self, logs: BTreeMap<String, EpochLog>) {
         self.lock().of = logs;
@@ -264,6 +271,11 @@ impl EpochLogs {
     /// Nothing that a restart at or after `epoch` needs is forgotten until this is called again.
     pub(crate) fn keep_from(&self, epoch: Epoch) {
         self.lock().kept = Some(epoch);
+    }
+
+    /// The first epoch of which something may be read again, by this process or another one.
+    pub(crate) fn kept(&self) -> Epoch {
+        self.lock().kept.unwrap_or(0)
     }
 
     /// Nothing is forgotten by [`Self::forget_before`]: the logs are wanted whole.

@@ -3,8 +3,10 @@ use crate::again::{self, Again, HEAD, Verdict};
 use crate::cursor::Cursor;
 use crate::error::JournalError;
 use crate::format::{Origin, RECORD_HEAD, RECORD_LIMIT, RecordHead, SegmentHead, record_end};
+use crate::marks::Marks;
 use crate::segments::{self, Active, Segment};
 use crate::stream::{Stream, boot, read_exact_at};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -82,6 +84,7 @@ pub struct Journal {
     stream: Mutex<Option<Stream>>,
     ended: AtomicBool,
     held: AtomicBool,
+    marks: Mutex<BTreeMap<String, Marks>>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -119,6 +122,7 @@ impl Journal {
             stream: Mutex::default(),
             ended: AtomicBool::new(false),
             held: AtomicBool::new(false),
+            marks: Mutex::default(),
         };
         if !found.torn.is_empty() {
             // They were taken from the stream by a process that was killed before it had written all of the record. Until they are
@@ -473,6 +477,35 @@ impl Journal {
             segments::remove(&segments::path_of(&self.folder, first))?;
         }
         Ok(())
+    }
+
+    /// The marks of a reader, called by its name, a word without slashes: where each number is.
+    ///
+    /// # Errors
+    /// They cannot be read or are damaged.
+    pub fn marks(&self, reader: &str) -> Result<BTreeMap<u64, u64>, JournalError> {
+        self.with_marks(reader, |marks| Ok(marks.known.clone()))
+    }
+
+    /// Marks `number` at a place that means something to the reader: on the disk when this returns. Numbers before `from` are
+    /// forgotten.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn mark(&self, reader: &str, number: u64, at: u64, from: u64) -> Result<(), JournalError> {
+        self.with_marks(reader, |marks| marks.add(&self.folder, number, at, from))
+    }
+
+    fn with_marks<T>(
+        &self,
+        reader: &str,
+        then: impl FnOnce(&mut Marks) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        let mut all = lock(&self.marks);
+        if !all.contains_key(reader) {
+            all.insert(reader.to_owned(), Marks::open(&self.folder, reader)?);
+        }
+        then(all.get_mut(reader).expect("put there above"))
     }
 
     /// While this is so, nothing is taken from the stream.

@@ -15,6 +15,7 @@
 //!   disk is lost, as is what is in a pipe.
 //!
 //! A record that is not whole is cut off, unless the machine has run since: then its bytes are what the stream gave.
+//! [Marks](Journal::mark) of readers are on the disk before they count.
 //! Half a line at the end waits for its rest, if the stream is still the same one; else it is cut off, too.
 //!
 //! ```
@@ -47,6 +48,7 @@ mod format;
 #[doc(hidden)]
 pub mod heard;
 mod journal;
+mod marks;
 mod segments;
 mod stream;
 

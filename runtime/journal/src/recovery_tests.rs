@@ -270,7 +270,7 @@ fn bytes_of_a_killed_process_stay_until_a_segment_with_all_of_them_is_there() {
         let next = std::fs::read(path_of(elsewhere.path(), found.end)).unwrap();
         for written in 0..=next.len() {
             let place = path_of(path, found.end);
-            let full = segments::place(path, &place, |file| {
+            let full = segments::place(path, &place, segments::NEW, |file| {
                 file.write_all_at(&next[..written], 0)?;
                 Err(std::io::ErrorKind::StorageFull.into())
             });

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 const ENDING: &str = ".journal";
 /// A file that gets another name when it is whole.
 pub(crate) const NEW: &str = "new";
+/// The same for marks, which are written beside.
+pub(crate) const NEW_MARKS: &str = "new.marks";
 /// What stands in front of all records, such as a header line, for as long as the journal is there.
 const BEGINNING: &str = "beginning";
 /// Stands in front of it, with its checksum behind.
@@ -132,13 +134,14 @@ pub(crate) fn sync_names(folder: &Path) -> Result<(), JournalError> {
     tidemill_disk::sync_folder(folder).map_err(|error| JournalError::io("synced", folder, error))
 }
 
-/// Puts a file in its place, whole.
+/// Puts a file in its place, whole. `new`: what it is called until then.
 pub(crate) fn place(
     folder: &Path,
     path: &Path,
+    new: &str,
     write: impl FnOnce(&File) -> io::Result<()>,
 ) -> Result<File, JournalError> {
-    let new = folder.join(NEW);
+    let new = folder.join(new);
     let made = (|| {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new)?;
         write(&file)?;
@@ -179,7 +182,7 @@ impl Active {
         if !bytes.is_empty() {
             content.extend(record(head.sequence, head.first, bytes));
         }
-        let file = place(folder, &path, |file| file.write_all_at(&content, 0))?;
+        let file = place(folder, &path, NEW, |file| file.write_all_at(&content, 0))?;
         Ok(Self { file, path, length: content.len() as u64 })
     }
 
@@ -206,7 +209,7 @@ impl Active {
 /// Keeps the beginning of the stream.
 pub(crate) fn write_beginning(folder: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     let all = [BEGINNING_MARK, bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
-    place(folder, &folder.join(BEGINNING), |file| file.write_all_at(&all, 0)).map(drop)
+    place(folder, &folder.join(BEGINNING), NEW, |file| file.write_all_at(&all, 0)).map(drop)
 }
 
 /// The beginning of the stream, if it is kept.
@@ -225,5 +228,6 @@ pub(crate) fn read_beginning(folder: &Path) -> Result<Option<Vec<u8>>, JournalEr
 
 /// Removes what a process left that was ended while it made a file.
 pub(crate) fn tidy(folder: &Path) -> Result<(), JournalError> {
-    remove(&folder.join(NEW))
+    remove(&folder.join(NEW))?;
+    remove(&folder.join(NEW_MARKS))
 }

@@ -1,5 +1,6 @@
 //! Emits the records of a source: by an open-loop schedule or as fast as the slot takes them, cut into epochs
 //! that depend on the records alone and are logged, so that a replay repeats them.
+mod clocked;
 mod pool;
 mod reader;
 mod schedule;
@@ -7,6 +8,7 @@ mod schedule;
 pub(crate) use pool::ReaderPool;
 pub(crate) use schedule::{BYTES_PER_EPOCH, RECORDS_PER_EPOCH, Schedule};
 
+use self::clocked::{Clock, Clocked};
 use self::reader::{Chunk, Reader};
 use super::{Emit, Node};
 use crate::alignment::Seat;
@@ -27,7 +29,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidemill_operators::api::BoundSource;
+use tidemill_operators::api::{BoundSource, SourcePosition};
 use tidemill_operators::record::{EventTime, batch_bytes, record_schema, source_id};
 use tidemill_spec::routing::{ClassTable, number_position};
 
@@ -63,6 +65,8 @@ pub(crate) struct SourceNode {
     chunk: Option<Chunk>,
     /// Records of the chunk already taken.
     taken: u64,
+    /// Where the chunk before began, and how many records it had: where the next one begins.
+    behind: Option<(SourcePosition, u64)>,
     sequence: u64,
     newest: EventTime,
     /// With which the epoch began.
@@ -72,6 +76,8 @@ pub(crate) struct SourceNode {
     in_epoch: (u64, usize),
     /// Records before this one are known to belong to the current epoch, where the source has a seat.
     known: u64,
+    /// Ends epochs by the clock, where nobody else does and the source cannot say when its next record comes.
+    clocked: Option<Clocked>,
     durable: Durable,
     backpressure: Backpressure,
     /// Records that a former incarnation has emitted.
@@ -103,10 +109,18 @@ impl SourceNode {
         let emitted_before = slot.epochs.emitted(&stage.instance);
         let (epoch, cut) = restart.map_or((0, None), |(epoch, cut)| (epoch, Some(cut)));
         let processor = Arc::clone(&stage.metrics.processor);
+        let is_clocked = settings.bound.is_stream() && settings.seat.is_none() && settings.replay.is_none();
+        let clocked = is_clocked.then(|| {
+            let begun = slot.epochs.begun_after(&stage.instance, epoch);
+            let is_first = cut.is_none() && emitted_before == 0;
+            Clocked::new(settings.schedule.tick, begun.iter(), is_first, notifier.clone())
+        });
         if let Some(seat) = &settings.seat {
             seat.enter(notifier.clone());
         }
-        let reader = Reader::start(&settings.bound, cut.as_ref(), notifier, processor, &settings.readers);
+        let name = is_clocked.then_some(&*stage.instance);
+        let reader =
+            Reader::start(&settings.bound, (cut.as_ref(), name), notifier, processor, &settings.readers);
         let (sequence, newest, watermark) =
             cut.map_or((0, EventTime::MIN, EventTime::MIN), |cut| (cut.sequence, cut.newest, cut.watermark));
         if watermark > EventTime::MIN {
@@ -120,12 +134,14 @@ impl SourceNode {
             reader,
             chunk: None,
             taken: 0,
+            behind: None,
             sequence,
             newest,
             watermark,
             epoch,
             in_epoch: (0, 0),
             known: 0,
+            clocked,
             durable,
             backpressure,
             emitted_before,
@@ -152,11 +168,13 @@ impl SourceNode {
     /// The watermark before the next record, as far as this source knows by itself. The next record is known by now and counts:
     /// with records in order, all that is older than it has come, and nobody has to wait for an epoch more to hear of it.
     fn own_watermark(&self) -> EventTime {
+        self.watermark_after(self.next_time().map_or(self.newest, |next| self.newest.max(next)))
+    }
+
+    /// The watermark when nothing is newer than that.
+    fn watermark_after(&self, newest: EventTime) -> EventTime {
         match self.reader.has_times() {
-            true => {
-                let newest = self.next_time().map_or(self.newest, |next| self.newest.max(next));
-                newest.saturating_sub(self.settings.bound.out_of_order_microseconds)
-            }
+            true => newest.saturating_sub(self.settings.bound.out_of_order_microseconds),
             false => self.synthetic_time(self.sequence),
         }
     }
@@ -183,6 +201,10 @@ impl SourceNode {
             }
             return;
         }
+        let begun = self.clocked.as_mut().and_then(|clocked| clocked.begun_with(self.sequence, self.epoch));
+        if let Some((epoch, watermark)) = begun {
+            self.begin_epoch(epoch, watermark.unwrap_or_else(|| self.watermark_after(self.newest)));
+        }
         let next = self.settings.schedule.epoch(self.sequence, self.epoch, self.in_epoch);
         if next > self.epoch {
             self.begin_epoch(next, self.own_watermark());
@@ -197,22 +219,59 @@ impl SourceNode {
         }
         self.epoch = epoch;
         self.in_epoch = (0, 0);
+        if let Some(clocked) = &mut self.clocked {
+            clocked.begin();
+        }
         self.log_cut();
     }
 
-    /// Writes down where the source stands in an epoch that it shares with others, also where the epoch has no record
-    /// of this source: a restart and a replay find its watermark there.
+    /// Ends the current epoch if it has lasted long enough; whether something is to be emitted now.
+    fn end_by_clock(&mut self) -> bool {
+        let Some(clocked) = &mut self.clocked else { return true };
+        let asked = match clocked.asked() {
+            Ok(None) if clocked.look(self.slot.now()) == Clock::Ended => {
+                // With what this record begins nobody has seen anything of it.
+                let next = self.epoch + 1;
+                let kept = self.slot.epochs.kept().min(self.durable.get());
+                clocked.ask(next, self.sequence, kept).then_some(next).ok_or(None)
+            }
+            Ok(None) => return true,
+            Ok(Some(epoch)) => Ok(epoch),
+            Err(why) => Err(why),
+        };
+        match asked {
+            Ok(epoch) => {
+                self.begin_epoch(epoch, self.watermark_after(self.newest));
+                true
+            }
+            // It notifies.
+            Err(None) => false,
+            Err(Some(text)) => {
+                self.stage.operator_failed(&self.slot, text);
+                false
+            }
+        }
+    }
+
+    /// Writes down where the source stands in an epoch that it shares with others or that the clock has begun, also where the
+    /// epoch has no record of this source: a restart and a replay find its watermark there.
     fn log_cut(&self) {
         let is_logged = |log: &EpochLog| log.cuts.contains_key(&self.epoch);
         let is_shared = self.settings.seat.is_some() || self.settings.replay.as_ref().is_some_and(is_logged);
-        let Some(chunk) = self.chunk.as_ref().filter(|_| is_shared) else { return };
-        self.slot.epochs.record(&self.stage.instance, self.epoch, self.cut(chunk));
+        let place = match (&self.chunk, &self.behind) {
+            (Some(chunk), _) => (&chunk.position, self.taken),
+            (None, Some((position, records))) => (position, *records),
+            (None, None) => return,
+        };
+        if is_shared || self.clocked.is_some() {
+            self.slot.epochs.record(&self.stage.instance, self.epoch, self.cut(place));
+        }
     }
 
-    fn cut(&self, chunk: &Chunk) -> Cut {
+    fn cut(&self, (position, skip): (&SourcePosition, u64)) -> Cut {
         Cut {
-            position: chunk.position.clone(),
-            skip: self.taken,
+            position: position.clone(),
+            skip,
             sequence: self.sequence,
             newest: self.newest,
             watermark: self.watermark,
@@ -296,9 +355,15 @@ impl SourceNode {
             self.end(false);
             return Err(());
         }
+        if !self.end_by_clock() {
+            return Err(());
+        }
         if self.chunk.is_none() {
             match self.reader.next() {
-                Ok(Some(chunk)) => {
+                Ok(Some(mut chunk)) => {
+                    if let (Some(clocked), Some(marks)) = (&mut self.clocked, chunk.marks.take()) {
+                        clocked.keep_in(marks);
+                    }
                     // A restart or a repeated read begins in the middle of a chunk.
                     self.taken = chunk.skip;
                     if let Some(seat) = &self.settings.seat {
@@ -314,6 +379,9 @@ impl SourceNode {
                         }
                         Some(end) => self.slot.wake_at(end, self.index),
                         None => {}
+                    }
+                    if let Some(Clock::EndsAt(end)) = self.clocked.as_ref().map(|c| c.look(self.slot.now())) {
+                        self.slot.wake_at(end, self.index);
                     }
                     return Err(());
                 }
@@ -375,7 +443,8 @@ impl SourceNode {
         let first = self.taken;
         let mut last = first;
         let mut bytes = 0;
-        let cut = self.cut(&chunk);
+        let cut = self.cut((&chunk.position, self.taken));
+        let next_begun = self.clocked.as_ref().map_or(u64::MAX, Clocked::next_begun);
         // Looked up under a lock, so once for all records.
         let known_end = self.known_end();
         while last < chunk.records {
@@ -384,6 +453,7 @@ impl SourceNode {
             let belongs = match replay_limit {
                 Some(limit) => sequence < limit,
                 None if self.settings.seat.is_some() => sequence < self.known,
+                None if sequence >= next_begun => false,
                 None => self.settings.schedule.epoch(sequence, self.epoch, in_epoch) == self.epoch,
             };
             if last > first
@@ -434,8 +504,14 @@ impl SourceNode {
         self.sequence += last - first;
         self.slot.epochs.emit(&self.stage.instance, self.sequence);
         self.taken = last;
-        if last < chunk.records {
-            self.chunk = Some(chunk);
+        let has_caught_up =
+            last == chunk.records && chunk.has_caught_up && self.sequence >= self.emitted_before;
+        if let Some(clocked) = &mut self.clocked {
+            clocked.emitted(now, has_caught_up);
+        }
+        match last < chunk.records {
+            true => self.chunk = Some(chunk),
+            false => self.behind = Some((chunk.position, chunk.records)),
         }
         bytes.max(1)
     }

@@ -3,6 +3,7 @@ mod alignment;
 mod bursts;
 mod carriers;
 mod changes;
+mod clocked;
 mod conformance;
 mod continued;
 mod cut;

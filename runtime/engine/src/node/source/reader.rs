@@ -1,4 +1,5 @@
 //! Reads a source ahead on other threads, so that files never block a slot.
+use super::clocked::Marks;
 use super::pool::{ReaderPool, Turns};
 use super::{RECORDS_PER_EPOCH, bytes_per_record};
 use crate::executor::Notifier;
@@ -40,6 +41,10 @@ pub(super) struct Chunk {
     sizes: Option<Vec<u32>>,
     /// Bytes of a record on average.
     bytes_per_record: usize,
+    /// Nothing more could be had without waiting.
+    pub(super) has_caught_up: bool,
+    /// Of the journal that it is read through: with the first chunk.
+    pub(super) marks: Option<Marks>,
 }
 
 impl Chunk {
@@ -58,8 +63,19 @@ impl Chunk {
         };
         let dead_letters = numbers.into_iter().zip(letters).collect();
         let bytes_per_record = bytes_per_record(&payload);
-        let sizes = None;
-        Self { position, records, skip: 0, payload, times, dead_letters, offsets, sizes, bytes_per_record }
+        Self {
+            position,
+            records,
+            skip: 0,
+            payload,
+            times,
+            dead_letters,
+            offsets,
+            sizes: None,
+            bytes_per_record,
+            has_caught_up: false,
+            marks: None,
+        }
     }
 
     /// Bytes of a record, as they count for the end of an epoch.
@@ -119,6 +135,9 @@ struct Reading {
     /// Where to begin.
     position: Option<SourcePosition>,
     source: Option<Box<dyn Source>>,
+    /// The stage, where it is asked for the marks of a journal.
+    marked: Option<String>,
+    marks: Option<Marks>,
     /// Records that were emitted before.
     skip: u64,
     notifier: Notifier,
@@ -136,6 +155,9 @@ impl Reading {
                 if let Some(position) = self.position.take() {
                     source.seek(&position)?;
                 }
+                if let (Some(reader), Some(journal)) = (self.marked.take(), source.journal()) {
+                    self.marks = Some(Marks::of(journal, &reader).map_err(OperatorError::new)?);
+                }
                 source
             }
         };
@@ -147,10 +169,15 @@ impl Reading {
         };
         let mut chunk = Chunk::new(position, payload, times, dead_letters, offsets);
         chunk.sizes = source.sizes().map(<[u32]>::to_vec);
+        chunk.has_caught_up = source.has_caught_up();
         self.source = Some(source);
         chunk.skip = self.skip.min(chunk.records);
         self.skip -= chunk.skip;
-        Ok((chunk.skip < chunk.records).then(|| Message::Chunk(Box::new(chunk))))
+        if chunk.skip == chunk.records {
+            return Ok(None);
+        }
+        chunk.marks = self.marks.take();
+        Ok(Some(Message::Chunk(Box::new(chunk))))
     }
 }
 
@@ -195,7 +222,7 @@ impl Turns for Reading {
 
 /// Whether reading a source may wait for longer than a file takes, so that it must not hold up the readers of others.
 fn wants_own_thread(source: &BoundSource) -> bool {
-    source.live || source.stream.is_some()
+    source.is_stream()
 }
 
 pub(super) struct Reader {
@@ -210,10 +237,10 @@ fn no_thread(error: &std::io::Error) -> OperatorError {
 
 impl Reader {
     /// Starts reading at a cut, or at the beginning; what that takes is added to `processor`. Files are read by the
-    /// threads of `pool`.
+    /// threads of `pool`. `marked`: the stage, whose [marks](Marks) come with the first chunk.
     pub(super) fn start(
         source: &BoundSource,
-        cut: Option<&Cut>,
+        (cut, marked): (Option<&Cut>, Option<&str>),
         notifier: Notifier,
         processor: Arc<ProcessorTime>,
         pool: &Arc<ReaderPool>,
@@ -228,6 +255,8 @@ impl Reader {
             make: source.make.clone(),
             position: cut.map(|cut| cut.position.clone()),
             source: None,
+            marked: marked.map(str::to_owned),
+            marks: None,
             skip: cut.map_or(0, |cut| cut.skip),
             notifier: notifier.clone(),
             processor,

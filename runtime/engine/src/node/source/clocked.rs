@@ -1,0 +1,264 @@
+//! Ends the epochs of a stream by the clock: nobody knows when its next record comes, and those that are there are not to wait for it.
+//!
+//! An epoch lasts a tick at most from its first record on. Where it ended must not change when its records are read again, since others
+//! may have passed that epoch already. So each such end is in the epoch log, and where the stream is read through a journal it is on the
+//! disk beside that (a mark) before it counts. What was there when this incarnation began is read again without looking at the clock.
+use super::pool::{ReaderPool, Turns};
+use crate::clock::Nanoseconds;
+use crate::executor::Notifier;
+use crate::frame::Epoch;
+use crate::store::Cut;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidemill_operators::journal::Journal;
+use tidemill_operators::record::EventTime;
+
+/// What a process before has left of the ends, and who keeps further ones.
+pub(super) struct Marks {
+    journal: Arc<Journal>,
+    /// The stage.
+    reader: String,
+    /// Sequence number of the first record of each epoch that began by the clock.
+    begun: BTreeMap<Epoch, u64>,
+}
+
+impl Marks {
+    pub(super) fn of(journal: Arc<Journal>, reader: &str) -> Result<Self, String> {
+        let begun = journal.marks(reader).map_err(|error| error.to_string())?;
+        Ok(Self { journal, reader: reader.to_owned(), begun })
+    }
+}
+
+type Answer = Arc<Mutex<Option<Result<(), String>>>>;
+
+/// An end that is on its way to the disk.
+struct Marking {
+    journal: Arc<Journal>,
+    reader: String,
+    epoch: Epoch,
+    sequence: u64,
+    /// Epochs before it are not read again.
+    kept: Epoch,
+    answer: Answer,
+    notifier: Notifier,
+}
+
+impl Turns for Marking {
+    fn turn(self: Box<Self>) -> Option<Box<dyn Turns>> {
+        let marked = self.journal.mark(&self.reader, self.epoch, self.sequence, self.kept);
+        let marked = marked.map_err(|error| error.to_string());
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(marked);
+        self.notifier.notify();
+        None
+    }
+}
+
+/// What the clock says of the current epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// Nothing: it has no record, or records are known that may belong to it.
+    Open,
+    /// It ends then, engine clock.
+    EndsAt(Nanoseconds),
+    /// It has ended.
+    Ended,
+}
+
+/// The ends of the epochs of one stream.
+pub(super) struct Clocked {
+    tick: Nanoseconds,
+    /// When the first record of the epoch was emitted.
+    since: Option<Nanoseconds>,
+    /// Epochs that were begun before, by the sequence number of their first record; with their watermark, where it is known.
+    begun: BTreeMap<u64, (Epoch, Option<EventTime>)>,
+    /// Whether all that may have been emitted before has been.
+    has_caught_up: bool,
+    keeper: Option<(Marks, ReaderPool)>,
+    asked: Option<(Epoch, Answer)>,
+    notifier: Notifier,
+}
+
+impl Clocked {
+    /// `begun`: the epochs that a former incarnation has begun behind where this one goes on. `is_first`: there was none.
+    pub(super) fn new<'a>(
+        tick: Nanoseconds,
+        begun: impl Iterator<Item = (&'a Epoch, &'a Cut)>,
+        is_first: bool,
+        notifier: Notifier,
+    ) -> Self {
+        let begun = begun.map(|(epoch, cut)| (cut.sequence, (*epoch, Some(cut.watermark)))).collect();
+        Self { tick, since: None, begun, has_caught_up: is_first, keeper: None, asked: None, notifier }
+    }
+
+    /// It is read through a journal, with what was marked there.
+    pub(super) fn keep_in(&mut self, marks: Marks) {
+        for (epoch, sequence) in &marks.begun {
+            self.begun.entry(*sequence).or_insert((*epoch, None));
+        }
+        self.has_caught_up &= marks.journal.extent().end == 0;
+        let pool = ReaderPool::of_one(&format!("mark-{}", marks.reader));
+        self.keeper = Some((marks, pool));
+    }
+
+    /// The epoch that was begun before with this record or one before it, if it is later than `current`.
+    pub(super) fn begun_with(&mut self, sequence: u64, current: Epoch) -> Option<(Epoch, Option<EventTime>)> {
+        let mut found = None;
+        while let Some(entry) = self.begun.first_entry().filter(|entry| *entry.key() <= sequence) {
+            found = Some(entry.remove()).filter(|(epoch, _)| *epoch > current).or(found);
+        }
+        found
+    }
+
+    /// The record with which the next epoch begins that was begun before.
+    pub(super) fn next_begun(&self) -> u64 {
+        self.begun.first_key_value().map_or(u64::MAX, |(sequence, _)| *sequence)
+    }
+
+    /// Records were emitted. `has_caught_up`: with them all that could be had.
+    pub(super) fn emitted(&mut self, now: Nanoseconds, has_caught_up: bool) {
+        self.since.get_or_insert(now);
+        self.has_caught_up |= has_caught_up;
+    }
+
+    /// An epoch has begun.
+    pub(super) fn begin(&mut self) {
+        self.since = None;
+    }
+
+    pub(super) fn look(&self, now: Nanoseconds) -> Clock {
+        let end = self.since.map(|since| since.saturating_add(self.tick));
+        match end.filter(|_| self.has_caught_up && self.begun.is_empty()) {
+            None => Clock::Open,
+            Some(end) if now < end => Clock::EndsAt(end),
+            Some(_) => Clock::Ended,
+        }
+    }
+
+    /// Has `epoch` begin with the record `sequence`; whether it may at once. Else [`Clocked::asked`] says when. Epochs before `kept` are
+    /// not read again.
+    pub(super) fn ask(&mut self, epoch: Epoch, sequence: u64, kept: Epoch) -> bool {
+        let Some((marks, pool)) = &self.keeper else { return true };
+        let answer = Answer::default();
+        let (journal, reader) = (Arc::clone(&marks.journal), marks.reader.clone());
+        let notifier = self.notifier.clone();
+        let marking =
+            Marking { journal, reader, epoch, sequence, kept, answer: Arc::clone(&answer), notifier };
+        if let Err(error) = pool.submit(Box::new(marking)) {
+            let text = format!("no thread to write to the journal with: {error}");
+            *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(text));
+        }
+        self.asked = Some((epoch, answer));
+        false
+    }
+
+    /// The epoch that was asked for: `Ok(None)`, it was none; `Err(None)`, it has to be waited for; `Err(Some(_))`, it cannot begin.
+    pub(super) fn asked(&mut self) -> Result<Option<Epoch>, Option<String>> {
+        let Some((epoch, answer)) = &self.asked else { return Ok(None) };
+        let epoch = *epoch;
+        let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match answer {
+            None => Err(None),
+            Some(answer) => {
+                self.asked = None;
+                answer.map(|()| Some(epoch)).map_err(Some)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_operators::journal::LEAST_SIZE;
+
+    const TICK: Nanoseconds = 50;
+
+    fn notifier() -> Notifier {
+        Notifier { flag: Arc::default(), waker: Arc::new(crate::wake::Waker::new().unwrap()) }
+    }
+
+    fn clocked(begun: &[(Epoch, u64)], is_first: bool) -> Clocked {
+        let cut = |sequence| Cut {
+            position: tidemill_operators::api::SourcePosition::default(),
+            skip: 0,
+            sequence,
+            newest: 0,
+            watermark: 7,
+        };
+        let begun: BTreeMap<_, _> = begun.iter().map(|(epoch, sequence)| (*epoch, cut(*sequence))).collect();
+        Clocked::new(TICK, begun.iter(), is_first, notifier())
+    }
+
+    #[test]
+    fn an_epoch_lasts_a_tick_from_its_first_record_on() {
+        let mut clocked = clocked(&[], true);
+        assert_eq!(clocked.look(1000), Clock::Open, "it has no record");
+        clocked.emitted(1000, true);
+        clocked.emitted(1020, true);
+        assert_eq!((clocked.look(1020), clocked.look(1050)), (Clock::EndsAt(1050), Clock::Ended));
+        assert!(clocked.ask(3, 2, 0), "nobody has to keep it");
+        clocked.begin();
+        assert_eq!(clocked.look(2000), Clock::Open);
+    }
+
+    #[test]
+    fn what_was_begun_before_begins_there_again_and_the_clock_does_not_count_until_then() {
+        let mut clocked = clocked(&[(4, 10), (6, 20)], false);
+        assert_eq!((clocked.begun_with(9, 3), clocked.next_begun()), (None, 10));
+        clocked.emitted(0, true);
+        assert_eq!(clocked.look(1000), Clock::Open);
+        assert_eq!((clocked.begun_with(10, 3), clocked.next_begun()), (Some((4, Some(7))), 20));
+        assert_eq!(clocked.begun_with(20, 6), None, "it has begun already");
+        assert_eq!((clocked.next_begun(), clocked.look(1000)), (u64::MAX, Clock::Ended));
+    }
+
+    #[test]
+    fn what_may_have_been_emitted_before_is_read_again_without_the_clock() {
+        let mut clocked = clocked(&[], false);
+        clocked.emitted(0, false);
+        assert_eq!(clocked.look(1000), Clock::Open);
+        clocked.emitted(1000, true);
+        assert_eq!(clocked.look(1000), Clock::Ended);
+    }
+
+    #[test]
+    fn an_end_counts_when_it_is_on_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(folder.path(), 1, LEAST_SIZE).unwrap();
+        let mut first = clocked(&[], true);
+        first.keep_in(Marks::of(Arc::clone(&journal), "stage").unwrap());
+        assert_eq!(first.asked(), Ok(None));
+        assert!(!first.ask(5, 33, 0));
+        let begun = loop {
+            match first.asked() {
+                Err(None) => std::thread::yield_now(),
+                other => break other,
+            }
+        };
+        assert_eq!((begun, first.asked()), (Ok(Some(5)), Ok(None)));
+        assert_eq!(journal.marks("stage").unwrap(), [(5, 33)].into());
+        drop((first, journal));
+        let journal = Journal::open(folder.path(), 1, LEAST_SIZE).unwrap();
+        let mut second = clocked(&[], true);
+        second.keep_in(Marks::of(journal, "stage").unwrap());
+        assert_eq!(second.begun_with(33, 4), Some((5, None)));
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_kept_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let journal = Journal::open(&path, 1, LEAST_SIZE).unwrap();
+        let mut clocked = clocked(&[], true);
+        clocked.keep_in(Marks::of(journal, "stage").unwrap());
+        std::fs::remove_dir_all(&path).unwrap();
+        clocked.ask(1, 1, 0);
+        let told = loop {
+            match clocked.asked() {
+                Err(None) => std::thread::yield_now(),
+                other => break other,
+            }
+        };
+        assert!(told.unwrap_err().is_some_and(|text| text.contains("marks-stage")));
+    }
+}

@@ -1,0 +1,162 @@
+//! Numbers that readers of a journal want to find again: durable before they count.
+//!
+//! A reader has a file of its own, `marks-NAME`: `TMJM`, the version 1, and behind these 8 bytes a mark of 20 bytes each: a number, where
+//! in what it reads that is (8 bytes each, little endian), and the crc32c of both. Marks that nobody wants any more are left out when the
+//! file has become long.
+use crate::error::JournalError;
+use crate::segments;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const HEAD: &[u8; 8] = b"TMJM\x01\0\0\0";
+const MARK: usize = 20;
+/// A file that has so many bytes is written again, with what is still wanted.
+const LONG: u64 = 64 << 10;
+
+/// The marks of one reader.
+pub(crate) struct Marks {
+    path: PathBuf,
+    /// Where each number is.
+    pub(crate) known: BTreeMap<u64, u64>,
+    /// Written to; none: nothing was since it was opened, or the last write failed.
+    file: Option<(File, u64)>,
+}
+
+fn path_of(folder: &Path, reader: &str) -> PathBuf {
+    folder.join(format!("marks-{reader}"))
+}
+
+fn bytes_of((number, at): (&u64, &u64)) -> [u8; MARK] {
+    let mut bytes = [0; MARK];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..16].copy_from_slice(&at.to_le_bytes());
+    let checksum = crc32c::crc32c(&bytes[..16]);
+    bytes[16..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+fn mark_of(bytes: &[u8]) -> Option<(u64, u64)> {
+    let (number, rest) = bytes.split_first_chunk::<8>()?;
+    let (at, checksum) = rest.split_first_chunk::<8>()?;
+    let is_right = crc32c::crc32c(&bytes[..16]).to_le_bytes() == *checksum;
+    is_right.then(|| (u64::from_le_bytes(*number), u64::from_le_bytes(*at)))
+}
+
+impl Marks {
+    /// What is there of a reader. What is behind the last whole mark was under way when a process or the machine ended: nobody has
+    /// relied on it.
+    pub(crate) fn open(folder: &Path, reader: &str) -> Result<Self, JournalError> {
+        let path = path_of(folder, reader);
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => HEAD.to_vec(),
+            bytes => bytes.map_err(|error| JournalError::io("read", &path, error))?,
+        };
+        let Some(marks) = bytes.strip_prefix(HEAD) else {
+            return Err(JournalError::damaged(&path, "it does not begin as a file of marks does"));
+        };
+        let found: Vec<_> = marks.chunks(MARK).map(mark_of).collect();
+        let whole = found.iter().take_while(|mark| mark.is_some()).count();
+        if found[whole..].iter().any(Option::is_some) {
+            let place = HEAD.len() + whole * MARK;
+            return Err(JournalError::damaged(&path, format!("what is behind byte {place} is wrong")));
+        }
+        Ok(Self { path, known: found.into_iter().flatten().collect(), file: None })
+    }
+
+    /// Adds a mark, durably. Numbers before `from` are not wanted any more.
+    pub(crate) fn add(&mut self, folder: &Path, number: u64, at: u64, from: u64) -> Result<(), JournalError> {
+        self.known = self.known.split_off(&from);
+        self.known.insert(number, at);
+        let written = match self.file.take() {
+            Some((file, length)) if length < LONG => {
+                let appended = file
+                    .write_all_at(&bytes_of((&number, &at)), length)
+                    .and_then(|()| tidemill_disk::sync_data(&file));
+                appended.map_err(|error| JournalError::io("written", &self.path, error))?;
+                (file, length + MARK as u64)
+            }
+            // The first one, so that nothing is written behind half a mark, or one too many.
+            _ => {
+                let all: Vec<u8> = HEAD.iter().copied().chain(self.known.iter().flat_map(bytes_of)).collect();
+                let file = segments::place(folder, &self.path, segments::NEW_MARKS, |file| {
+                    file.write_all_at(&all, 0)
+                })?;
+                (file, all.len() as u64)
+            }
+        };
+        self.file = Some(written);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_marked_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut marks = Marks::open(folder.path(), "s").unwrap();
+        for number in 1..100 {
+            marks.add(folder.path(), number, 10 * number, number.saturating_sub(50)).unwrap();
+        }
+        let again = Marks::open(folder.path(), "s").unwrap();
+        assert_eq!(again.known.last_key_value(), Some((&99, &990)));
+        assert!(
+            again.known.contains_key(&49),
+            "and more than are still wanted, until the file is written again"
+        );
+        assert!(Marks::open(folder.path(), "other").unwrap().known.is_empty());
+        let names: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["marks-s"]);
+    }
+
+    #[test]
+    fn the_file_has_a_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut marks = Marks::open(folder.path(), "s").unwrap();
+        let mut longest = 0;
+        for number in 1..10_000u64 {
+            marks.add(folder.path(), number, number, number.saturating_sub(10)).unwrap();
+            longest = longest.max(std::fs::metadata(path_of(folder.path(), "s")).unwrap().len());
+        }
+        assert!(longest > LONG && longest < LONG + 100, "{longest}");
+        assert!(marks.known.len() == 11);
+    }
+
+    #[test]
+    fn half_a_mark_does_not_count_and_is_not_written_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_of(folder.path(), "s");
+        Marks::open(folder.path(), "s").unwrap().add(folder.path(), 1, 5, 0).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for torn in 1..MARK {
+            std::fs::write(&path, [&whole[..], &bytes_of((&2, &9))[..torn]].concat()).unwrap();
+            let mut marks = Marks::open(folder.path(), "s").unwrap();
+            assert_eq!(marks.known, [(1, 5)].into());
+            marks.add(folder.path(), 3, 7, 0).unwrap();
+            assert_eq!(Marks::open(folder.path(), "s").unwrap().known, [(1, 5), (3, 7)].into());
+        }
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_of(folder.path(), "s");
+        let mut marks = Marks::open(folder.path(), "s").unwrap();
+        for number in 1..5 {
+            marks.add(folder.path(), number, number, 0).unwrap();
+        }
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[HEAD.len() + MARK] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let told = Marks::open(folder.path(), "s").err().unwrap().to_string();
+        assert!(told.contains("behind byte 28"), "{told}");
+        std::fs::write(&path, b"else").unwrap();
+        assert!(matches!(Marks::open(folder.path(), "s"), Err(JournalError::Damaged { .. })));
+    }
+}
