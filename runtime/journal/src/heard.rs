@@ -1,5 +1,6 @@
-//! What this side makes of the bytes of a segment, for tests that write any.
+//! What this side makes of the bytes of a segment and of marks, for tests that write any.
 use crate::format::{self, Origin, RECORD_HEAD, RecordHead, SEGMENT_HEAD, SegmentHead, record_end, scan};
+use crate::marks;
 
 /// A segment of a journal; also with checksums that fit. Says whether it is one.
 pub fn segment(bytes: &[u8]) -> bool {
@@ -15,6 +16,18 @@ pub fn segment(bytes: &[u8]) -> bool {
     };
     read(&format::sealed_anew(bytes));
     read(bytes)
+}
+
+/// A file of marks. Says whether it is one.
+pub fn marks(bytes: &[u8]) -> bool {
+    let Ok(found) = marks::read(bytes) else { return false };
+    assert_eq!(marks::read(&marks::written(&found)), Ok(found));
+    true
+}
+
+/// A file with these marks: numbers, and where they are.
+pub fn sample_marks(of: &[(u64, u64)]) -> Vec<u8> {
+    marks::written(&of.iter().copied().collect())
 }
 
 /// A segment with these records.

@@ -45,6 +45,22 @@ fn mark_of(bytes: &[u8]) -> Option<(u64, u64)> {
     is_right.then(|| (u64::from_le_bytes(*number), u64::from_le_bytes(*at)))
 }
 
+/// The marks of a file; an error says what is wrong with it.
+pub(crate) fn read(bytes: &[u8]) -> Result<BTreeMap<u64, u64>, String> {
+    let marks = bytes.strip_prefix(HEAD).ok_or("it does not begin as a file of marks does")?;
+    let found: Vec<_> = marks.chunks(MARK).map(mark_of).collect();
+    let whole = found.iter().take_while(|mark| mark.is_some()).count();
+    if found[whole..].iter().any(Option::is_some) {
+        return Err(format!("what is behind byte {} is wrong", HEAD.len() + whole * MARK));
+    }
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// A file with these marks.
+pub(crate) fn written(marks: &BTreeMap<u64, u64>) -> Vec<u8> {
+    HEAD.iter().copied().chain(marks.iter().flat_map(bytes_of)).collect()
+}
+
 impl Marks {
     /// What is there of a reader. What is behind the last whole mark was under way when a process or the machine ended: nobody has
     /// relied on it.
@@ -54,16 +70,8 @@ impl Marks {
             Err(error) if error.kind() == ErrorKind::NotFound => HEAD.to_vec(),
             bytes => bytes.map_err(|error| JournalError::io("read", &path, error))?,
         };
-        let Some(marks) = bytes.strip_prefix(HEAD) else {
-            return Err(JournalError::damaged(&path, "it does not begin as a file of marks does"));
-        };
-        let found: Vec<_> = marks.chunks(MARK).map(mark_of).collect();
-        let whole = found.iter().take_while(|mark| mark.is_some()).count();
-        if found[whole..].iter().any(Option::is_some) {
-            let place = HEAD.len() + whole * MARK;
-            return Err(JournalError::damaged(&path, format!("what is behind byte {place} is wrong")));
-        }
-        Ok(Self { path, known: found.into_iter().flatten().collect(), file: None })
+        let known = read(&bytes).map_err(|why| JournalError::damaged(&path, why))?;
+        Ok(Self { path, known, file: None })
     }
 
     /// Adds a mark, durably. Numbers before `from` are not wanted any more.
@@ -80,7 +88,7 @@ impl Marks {
             }
             // The first one, so that nothing is written behind half a mark, or one too many.
             _ => {
-                let all: Vec<u8> = HEAD.iter().copied().chain(self.known.iter().flat_map(bytes_of)).collect();
+                let all = written(&self.known);
                 let file = segments::place(folder, &self.path, segments::NEW_MARKS, |file| {
                     file.write_all_at(&all, 0)
                 })?;

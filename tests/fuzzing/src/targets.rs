@@ -252,6 +252,14 @@ pub const TARGETS: &[Target] = &[
         memory: MEMORY,
     },
     Target {
+        name: "marks",
+        reads: "where the clock ended epochs of a stream, from the folder of a journal",
+        read: tidemill_journal::heard::marks,
+        samples: states::marks,
+        words: &["TMJM"],
+        memory: MEMORY,
+    },
+    Target {
         name: "journal",
         reads: "a segment of a journal, from a folder",
         read: tidemill_journal::heard::segment,

@@ -103,6 +103,7 @@ targets! {
     mutated_answer_heads "answer-head"
     mutated_state_manifests "state-manifest"
     mutated_bucket_documents "bucket-document"
+    mutated_marks "marks"
     mutated_journals "journal"
     mutated_snapshots "snapshot"
     mutated_calls "calls"

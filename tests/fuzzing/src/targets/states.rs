@@ -53,6 +53,11 @@ pub(super) fn documents() -> Vec<Vec<u8>> {
     vec![with(lease, state.trim()).into_bytes(), with("null", "null").into_bytes()]
 }
 
+pub(super) fn marks() -> Vec<Vec<u8>> {
+    let marks = [(3, 40), (4, 41), (u64::MAX, 0)];
+    vec![tidemill_journal::heard::sample_marks(&marks), tidemill_journal::heard::sample_marks(&[])]
+}
+
 pub(super) fn segments() -> Vec<Vec<u8>> {
     vec![
         tidemill_journal::heard::sample(&[b"one\n", b"two\n", b"three and more\n"]),
