@@ -3,6 +3,8 @@ use crate::failure::{Failure, Kind};
 use crate::preparation::Prepared;
 use crate::state_place::StatePlace;
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidemill_engine::clock::Nanoseconds;
@@ -138,11 +140,38 @@ pub fn check_place(place: &StatePlace, program: &Program) -> Result<(), Failure>
     }
 }
 
+/// What a journal has.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// All of it.
+    pub extent: Extent,
+    /// Place in the stream behind its last whole line.
+    pub end_of_lines: u64,
+}
+
+impl Look {
+    /// Bytes of the line at its end that is not whole.
+    pub fn half_a_line(&self) -> u64 {
+        self.extent.end - self.end_of_lines
+    }
+}
+
+/// Whether the stream of a source is still the one that its journal was read from, so that the rest of half a line comes; none: that shows
+/// when it is opened.
+pub fn is_same_stream(place: &StatePlace, source: &BoundSource) -> Option<bool> {
+    let StatePlace::Folder(state) = place else { return None };
+    if source.stream.as_deref() != Some("standard input") {
+        return None;
+    }
+    let stdin = File::from(std::io::stdin().as_fd().try_clone_to_owned().ok()?);
+    Journal::is_of(&folder(state, &source.id), &stdin).ok()
+}
+
 /// What the journals of a state have, by source, also while a run has it.
 ///
 /// # Errors
 /// One cannot be read.
-pub fn extents(place: &StatePlace) -> Result<BTreeMap<String, Extent>, Failure> {
+pub fn look(place: &StatePlace) -> Result<BTreeMap<String, Look>, Failure> {
     let StatePlace::Folder(state) = place else { return Ok(BTreeMap::new()) };
     let path = state.join(JOURNALS);
     let entries = match std::fs::read_dir(&path) {
@@ -152,12 +181,20 @@ pub fn extents(place: &StatePlace) -> Result<BTreeMap<String, Extent>, Failure> 
     let entries = entries.map_err(|error| {
         Failure::new(Kind::Unavailable, format!("`{}` cannot be read: {error}", path.display()))
     })?;
-    let mut extents = BTreeMap::new();
+    let mut looks = BTreeMap::new();
     for source in entries.iter().filter_map(|entry| entry.file_name().into_string().ok()) {
-        let extent = Journal::look(&folder(state, &source)).map_err(|error| failure(&source, &error))?;
-        extents.extend(extent.map(|extent| (source, extent)));
+        let folder = folder(state, &source);
+        let look = Journal::look(&folder).and_then(|extent| {
+            let look = |extent| {
+                let end_of_lines = Journal::end_of_lines(&folder, &extent)?;
+                Ok(Look { extent, end_of_lines })
+            };
+            extent.map(look).transpose()
+        });
+        let look = look.map_err(|error| failure(&source, &error))?;
+        looks.extend(look.map(|look| (source, look)));
     }
-    Ok(extents)
+    Ok(looks)
 }
 
 /// Deletes all journals of a state.

@@ -344,12 +344,22 @@ fn half_a_line_of_a_producer_that_is_gone_is_left_out() {
     child.kill().unwrap();
     child.wait().unwrap();
     drop(writer);
+    let show = |form| tidemill(&["state", "show", &place.argument("state"), "--output", form]).expect(0);
+    let journal = show("json").json()["journals"]["events"].clone();
+    assert_eq!(
+        [&journal["end_byte"], &journal["end_of_lines"]].map(|byte| byte.as_u64().unwrap() as usize),
+        [half + 9, half]
+    );
+    assert!(show("table").stdout.contains("the last 9 are half a line"));
     let mut child = command(&["run", &place.argument("workflow.yaml"), "--state", &place.argument("state")]);
     let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    // A producer that goes on where it was told to.
     child.stdin.take().unwrap().write_all(&text.as_bytes()[half..]).unwrap();
     let told = succeeds(child);
     let line = &text[half..half + 9];
-    for part in ["has", "in its journal", &format!("another stream follows: {line}")] {
+    let behind = format!("in its journal, and goes on with its stream behind byte {half}, ");
+    let cut = format!("another stream follows, which goes on behind byte {half}: {line}");
+    for part in [&behind, &cut] {
         assert!(told.contains(part), "{part}: {told}");
     }
     same(&outputs(&place), &undisturbed("csv", &text));
@@ -457,12 +467,14 @@ fn journals_are_shown_and_forgotten() {
     until(&mut child, "a checkpoint", || checkpoint(&place) > 0);
     let show = |form| tidemill(&["state", "show", &place.argument("state"), "--output", form]).expect(0);
     let shown = show("table").stdout;
-    assert!(shown.contains("journal  events") && shown.contains("of its stream"), "{shown}");
+    assert!(shown.contains("journal  events") && shown.contains("of its stream, in"), "{shown}");
+    let journal = shown.lines().find(|line| line.starts_with("journal")).unwrap();
+    assert!(journal.contains(" reads"), "what was read at once is no record: {journal}");
     child.kill().unwrap();
     child.wait().unwrap();
     let journal = show("json").json()["journals"]["events"].clone();
     assert!(
-        journal["end_byte"].as_u64().unwrap() > 0 && journal["records"].as_u64().unwrap() > 0,
+        journal["end_byte"].as_u64().unwrap() > 0 && journal["reads"].as_u64().unwrap() > 0,
         "{journal}"
     );
     // Another size is another size of the same journal.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidemill_app::delivery::promise_lines;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::bytes;
-use tidemill_app::journals;
+use tidemill_app::journals::{self, Look};
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::Prepared;
 use tidemill_app::resumption::check_sources;
@@ -124,18 +124,38 @@ fn tell_continued(place: &StatePlace, state: &Continued, prepared: &Prepared, te
              anew"
         ));
     }
-    let extents = journals::extents(place).unwrap_or_default();
-    for (source, extent) in extents.into_iter().filter(|(source, _)| !state.ended.contains(source)) {
+    let looks = journals::look(place).unwrap_or_default();
+    for (source, look) in looks.into_iter().filter(|(source, _)| !state.ended.contains(source)) {
+        let bound = prepared.program.sources.get(&source);
+        let is_same = bound.and_then(|bound| journals::is_same_stream(place, bound));
         terminal.note(&format!(
-            "source `{source}` has {} in its journal, and goes on with its stream behind byte {}",
-            bytes(extent.end - extent.first),
-            extent.end
+            "source `{source}` has {} in its journal, and goes on with its stream {}",
+            bytes(look.extent.end - look.extent.first),
+            goes_on_behind(&look, is_same)
         ));
     }
     let promises = promises(&prepared.program, true);
     let weak = promises.iter().filter(|(_, promise)| promise.guarantee != Guarantee::ExactlyOnce);
     for line in promise_lines(weak.map(|(sink, promise)| (sink.as_str(), promise))) {
         terminal.note(&line);
+    }
+}
+
+/// Where a stream goes on: a producer that comes anew is to begin there, or a record is lost or comes twice. `is_same`: whether it is the
+/// stream that the journal was read from.
+fn goes_on_behind(look: &Look, is_same: Option<bool>) -> String {
+    let Look { extent, end_of_lines } = look;
+    match (look.half_a_line(), is_same) {
+        (0, _) | (_, Some(true)) => format!("behind byte {}", extent.end),
+        (half, Some(false)) => format!(
+            "behind byte {end_of_lines}, where its last whole line ends: the {half} bytes of half a line behind it are left out, since \
+             another stream follows"
+        ),
+        (_, None) => format!(
+            "behind byte {end_of_lines}, where its last whole line ends; the pipe that still has the rest of the line behind it goes on \
+             behind byte {}",
+            extent.end
+        ),
     }
 }
 
@@ -181,4 +201,22 @@ fn tell_complete(
     });
     notes.iter().for_each(|note| terminal.note(note));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_operators::journal::Extent;
+
+    #[test]
+    fn another_stream_goes_on_behind_the_last_whole_line() {
+        let look = Look { extent: Extent { end: 109, ..Extent::default() }, end_of_lines: 100 };
+        assert_eq!(goes_on_behind(&look, Some(true)), "behind byte 109");
+        let other = goes_on_behind(&look, Some(false));
+        assert!(other.starts_with("behind byte 100,") && other.contains("the 9 bytes"), "{other}");
+        let unknown = goes_on_behind(&look, None);
+        assert!(unknown.starts_with("behind byte 100,") && unknown.ends_with("behind byte 109"), "{unknown}");
+        let whole = Look { end_of_lines: 109, ..look };
+        assert_eq!(goes_on_behind(&whole, None), "behind byte 109");
+    }
 }

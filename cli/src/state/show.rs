@@ -10,15 +10,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
 use tidemill_app::figures::{bytes, grouped};
-use tidemill_app::journals::extents;
+use tidemill_app::journals::{self, Look};
 use tidemill_engine::EpochLog;
-use tidemill_operators::journal::Extent;
 use tidemill_state::{Content, Manifest, SinkState, StageState};
 
 /// Shows the last checkpoint at a place.
 pub(super) fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
     let manifest = manifest(&arguments.place)?;
-    let journals = extents(&arguments.place)?;
+    let journals = journals::look(&arguments.place)?;
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {
         serde_json::to_writer_pretty(&mut out, &document(&manifest, &journals))?;
@@ -54,7 +53,7 @@ fn epoch_json(epoch: u64) -> Value {
     if epoch == u64::MAX { Value::Null } else { epoch.into() }
 }
 
-fn document(manifest: &Manifest, journals: &BTreeMap<String, Extent>) -> Value {
+fn document(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Value {
     let mut state = serde_json::to_value(Manifest { definition: Value::Null, ..manifest.clone() })
         .expect("a manifest is JSON");
     state["epoch"] = epoch_json(manifest.epoch);
@@ -95,10 +94,10 @@ fn document(manifest: &Manifest, journals: &BTreeMap<String, Extent>) -> Value {
     shown
 }
 
-fn journal_json(of: &Extent) -> Value {
+fn journal_json(Look { extent: of, end_of_lines }: &Look) -> Value {
     json!({
-        "first_byte": of.first, "end_byte": of.end, "records": of.records, "segments": of.segments,
-        "bytes_on_disk": of.bytes,
+        "first_byte": of.first, "end_byte": of.end, "end_of_lines": end_of_lines, "reads": of.records,
+        "segments": of.segments, "bytes_on_disk": of.bytes,
     })
 }
 
@@ -126,7 +125,7 @@ fn file_bytes(sink: &SinkState) -> Option<u64> {
     token["length"].as_u64()
 }
 
-fn parts(manifest: &Manifest, journals: &BTreeMap<String, Extent>) -> Table {
+fn parts(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Table {
     let columns = [
         ("part", Side::Left),
         ("of", Side::Left),
@@ -146,8 +145,19 @@ fn parts(manifest: &Manifest, journals: &BTreeMap<String, Extent>) -> Table {
         table.row(["source".into(), source.clone(), records, String::new(), how]);
     }
     for (source, of) in journals {
-        let what = format!("bytes {} to {} of its stream", of.first, of.end);
-        table.row(["journal".into(), source.clone(), grouped(of.records), bytes(of.bytes), what]);
+        let extent = &of.extent;
+        // What one read gave is no record of the source: it may be a part of one, or many.
+        let half = match of.half_a_line() {
+            0 => String::new(),
+            half => format!("; the last {half} are half a line"),
+        };
+        let what = format!(
+            "bytes {} to {} of its stream, in {} reads{half}",
+            extent.first,
+            extent.end,
+            grouped(extent.records)
+        );
+        table.row(["journal".into(), source.clone(), String::new(), bytes(extent.bytes), what]);
     }
     for (stage, state) in &manifest.stages {
         let how = match (snapshot(state), state.objects.len()) {

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_journal::{Cursor, Journal};
+use tidemill_journal::{CutLine, Cursor, Journal};
 
 /// How often a stream that is not there is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -170,11 +170,11 @@ impl Origin {
                     Way::Connections(_) => journal.attach_any(|| self.open_stream())?,
                     Way::Found | Way::Named(_) => journal.attach(|| self.open_stream())?,
                 };
-                if !cut.is_empty() {
-                    let text = String::from_utf8_lossy(&cut[..cut.len().min(SHOWN)]);
+                if let Some(CutLine { bytes, at }) = cut {
+                    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
                     tracing::warn!(
                         "{}: a line that was not whole when the process before ended is left out, because another stream \
-                         follows: {text}",
+                         follows, which goes on behind byte {at}: {text}",
                         self.stream.as_deref().unwrap_or_default(),
                     );
                 }

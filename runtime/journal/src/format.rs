@@ -174,6 +174,27 @@ pub(crate) struct Scanned {
     pub(crate) is_damaged: bool,
 }
 
+impl Scanned {
+    /// Place in the stream behind the last line break of these bytes of the segment; none: there is none before `limit`.
+    pub(crate) fn end_of_lines(&self, bytes: &[u8], limit: u64) -> Option<u64> {
+        let (mut at, mut found) = (SEGMENT_HEAD, None);
+        let mut look = |place: u64, content: &[u8]| {
+            let counts = usize::try_from(limit.saturating_sub(place)).unwrap_or(usize::MAX).min(content.len());
+            let end = content[..counts].iter().rposition(|byte| *byte == b'\n');
+            found = end.map(|end| place + end as u64 + 1).or(found);
+        };
+        while at < self.whole {
+            let head = RecordHead::of(bytes.get(at..)?)?;
+            let begin = at + RECORD_HEAD;
+            let end = begin + head.length as usize;
+            look(head.offset, bytes.get(begin..end)?);
+            at = end + RECORD_END;
+        }
+        look(self.end, &bytes[self.torn.clone()]);
+        found
+    }
+}
+
 /// Reads a segment up to the first record that is not whole. `is_same_boot`: what a process has written of such a record
 /// is what it was told to write, because the machine has not stopped since.
 pub(crate) fn scan(bytes: &[u8], is_same_boot: bool) -> Option<Scanned> {

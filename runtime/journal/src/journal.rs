@@ -41,6 +41,15 @@ pub struct Extent {
     pub bytes: u64,
 }
 
+/// The beginning of a line that was cut off, because its rest will not come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutLine {
+    /// What there was of it.
+    pub bytes: Vec<u8>,
+    /// Place in the stream where it began: there the stream that follows goes on.
+    pub at: u64,
+}
+
 /// What is known of the files.
 #[derive(Default)]
 pub(crate) struct Known {
@@ -138,7 +147,10 @@ impl Journal {
     ///
     /// # Errors
     /// Of `open` and of the disk.
-    pub fn attach(&self, open: impl FnOnce() -> io::Result<File>) -> Result<Vec<u8>, JournalError> {
+    pub fn attach(
+        &self,
+        open: impl FnOnce() -> io::Result<File>,
+    ) -> Result<Option<CutLine>, JournalError> {
         self.attach_as(open, true)
     }
 
@@ -146,7 +158,10 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::attach`].
-    pub fn attach_any(&self, open: impl FnOnce() -> io::Result<File>) -> Result<Vec<u8>, JournalError> {
+    pub fn attach_any(
+        &self,
+        open: impl FnOnce() -> io::Result<File>,
+    ) -> Result<Option<CutLine>, JournalError> {
         self.attach_as(open, false)
     }
 
@@ -154,17 +169,17 @@ impl Journal {
         &self,
         open: impl FnOnce() -> io::Result<File>,
         may_begin_again: bool,
-    ) -> Result<Vec<u8>, JournalError> {
+    ) -> Result<Option<CutLine>, JournalError> {
         let mut attached = lock(&self.stream);
         if attached.is_some() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let stream = open().and_then(Stream::new).map_err(JournalError::Stream)?;
         let is_other = {
             let known = lock(&self.known);
             known.end > known.first() && known.origin != stream.origin
         };
-        let cut = if is_other { self.cut_unfinished_line(stream.origin)? } else { Vec::new() };
+        let cut = if is_other { self.cut_unfinished_line(stream.origin)? } else { None };
         if may_begin_again && self.extent().end > 0 {
             lock(&self.writer).again = Again::of(again::beginning(&self.folder));
         }
@@ -172,8 +187,27 @@ impl Journal {
         Ok(cut)
     }
 
-    fn cut_unfinished_line(&self, origin: Origin) -> Result<Vec<u8>, JournalError> {
-        let Extent { first, end, .. } = self.extent();
+    fn cut_unfinished_line(&self, origin: Origin) -> Result<Option<CutLine>, JournalError> {
+        let line = self.unfinished_line()?;
+        let Some(CutLine { at, .. }) = line else { return Ok(None) };
+        loop {
+            let last = lock(&self.known).segments.pop_if(|last| last.first > at);
+            let Some(last) = last else { break };
+            segments::remove(&segments::path_of(&self.folder, last.first))?;
+        }
+        segments::sync_names(&self.folder)?;
+        lock(&self.known).end = at;
+        let mut writer = lock(&self.writer);
+        writer.active = Some(self.begin_segment(origin, &[])?);
+        Ok(line)
+    }
+
+    /// What the journal ends with, if it is no whole line.
+    fn unfinished_line(&self) -> Result<Option<CutLine>, JournalError> {
+        let (first, end) = {
+            let known = lock(&self.known);
+            (known.first(), known.end)
+        };
         let (mut from, mut line) = (end, Vec::new());
         while from > first {
             let begin = from.saturating_sub(CHUNK as u64).max(first);
@@ -187,20 +221,8 @@ impl Journal {
                 break;
             }
         }
-        let to = end - line.len() as u64;
-        if to == end {
-            return Ok(line);
-        }
-        loop {
-            let last = lock(&self.known).segments.pop_if(|last| last.first > to);
-            let Some(last) = last else { break };
-            segments::remove(&segments::path_of(&self.folder, last.first))?;
-        }
-        segments::sync_names(&self.folder)?;
-        lock(&self.known).end = to;
-        let mut writer = lock(&self.writer);
-        writer.active = Some(self.begin_segment(origin, &[])?);
-        Ok(line)
+        let at = end - line.len() as u64;
+        Ok((at < end).then_some(CutLine { bytes: line, at }))
     }
 
     /// Begins a segment behind all that is there, with these bytes as its first record, if there are any: it has them as soon as
@@ -545,6 +567,34 @@ impl Journal {
             segments: listed.len(),
             bytes: listed.iter().map(|segment| segment.bytes).sum(),
         }))
+    }
+
+    /// Where the last whole line of the journal in a folder ends, of which [`Journal::look`] has told: another stream goes on there, and only
+    /// the one that has the rest of what is behind goes on at the end.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn end_of_lines(folder: &Path, extent: &Extent) -> Result<u64, JournalError> {
+        let mut limit = extent.end;
+        for segment in segments::list(folder)?.iter().rev() {
+            let (bytes, found) = segments::read(folder, segment.first)?;
+            if let Some(end) = found.end_of_lines(&bytes, limit) {
+                return Ok(end);
+            }
+            limit = limit.min(segment.first);
+        }
+        Ok(limit)
+    }
+
+    /// Whether the bytes of the journal in a folder come from this stream, as far as the system tells.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is_of(folder: &Path, stream: &File) -> Result<bool, JournalError> {
+        let listed = segments::list(folder)?;
+        let Some(last) = listed.last() else { return Ok(false) };
+        let (_, found) = segments::read(folder, last.first)?;
+        Ok(Origin::of(stream).is_ok_and(|origin| origin == found.head.origin))
     }
 
     /// Deletes the first segments of the journal in a folder, as [`Journal::release`], for another process that has it open.

@@ -59,4 +59,4 @@ mod recovery_tests;
 
 pub use cursor::Cursor;
 pub use error::{JournalError, is_of_again};
-pub use journal::{Extent, Journal, LEAST_SIZE, SEGMENT};
+pub use journal::{CutLine, Extent, Journal, LEAST_SIZE, SEGMENT};

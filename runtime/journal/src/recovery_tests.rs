@@ -2,7 +2,7 @@
 use crate::format::{Origin, RECORD_HEAD, RecordHead, SEGMENT_HEAD, SegmentHead};
 use crate::segments::{self, Active, path_of};
 use crate::stream::boot;
-use crate::{Cursor, Journal, JournalError, LEAST_SIZE, SEGMENT};
+use crate::{CutLine, Cursor, Journal, JournalError, LEAST_SIZE, SEGMENT};
 use proptest::prelude::*;
 use std::fs::{File, OpenOptions};
 use std::io::{PipeWriter, Write};
@@ -46,15 +46,17 @@ fn what_one_process_read_the_next_reads_again_and_then_the_stream() {
     let (reader, mut writer) = pipe();
     let journal = open(&path);
     journal.attach(|| reader.try_clone()).unwrap();
+    assert!(!Journal::is_of(&path, &reader).unwrap(), "there is nothing of it yet");
     let mut cursor = Cursor::default();
     assert!(!cursor.is_ready(&journal));
     writer.write_all(b"one\ntwo\nthr").unwrap();
     assert!(cursor.is_ready(&journal));
     assert_eq!(read(&journal, &mut cursor, 11), b"one\ntwo\nthr");
     drop(journal);
+    assert!(Journal::is_of(&path, &reader).unwrap());
     writer.write_all(b"ee\n").unwrap();
     let journal = open(&path);
-    assert!(journal.attach(|| Ok(reader)).unwrap().is_empty(), "it is the same pipe");
+    assert_eq!(journal.attach(|| Ok(reader)).unwrap(), None, "it is the same pipe");
     let mut cursor = Cursor::default();
     cursor.seek(&journal, 4).unwrap();
     assert_eq!(read(&journal, &mut cursor, 10), b"two\nthree\n");
@@ -77,11 +79,17 @@ fn half_a_line_of_another_stream_is_cut_off() {
         journal.attach(|| Ok(reader)).unwrap();
         read(&journal, &mut Cursor::default(), sent.len());
         drop((journal, writer));
+        let kept = sent.len() - line.len();
+        let told = Journal::look(&path).unwrap().unwrap();
+        assert_eq!(told.end, sent.len() as u64);
+        assert_eq!(Journal::end_of_lines(&path, &told).unwrap(), kept as u64);
         let journal = open(&path);
         let (reader, mut writer) = pipe();
-        assert_eq!(journal.attach(|| Ok(reader)).unwrap(), line.as_bytes());
+        assert!(!Journal::is_of(&path, &reader).unwrap());
+        let cut = journal.attach(|| Ok(reader)).unwrap();
+        let expected = CutLine { bytes: line.as_bytes().to_vec(), at: kept as u64 };
+        assert_eq!(cut, (!line.is_empty()).then_some(expected));
         writer.write_all(b"c\n").unwrap();
-        let kept = sent.len() - line.len();
         read(&journal, &mut Cursor::at(kept as u64), 2);
         let expected = [&sent.as_bytes()[..kept], b"c\n"].concat();
         assert_eq!(content(&journal, 0), expected);
@@ -106,9 +114,11 @@ fn half_a_line_over_many_segments_is_cut_off() {
     read(&journal, &mut Cursor::default(), 6 + length);
     drop(sender.join().unwrap());
     assert!(journal.extent().segments >= 3);
+    assert_eq!(Journal::end_of_lines(&path, &journal.extent()).unwrap(), 6);
     drop(journal);
     let journal = open(&path);
-    assert_eq!(journal.attach(|| Ok(pipe().0)).unwrap().len(), length);
+    let cut = journal.attach(|| Ok(pipe().0)).unwrap().unwrap();
+    assert_eq!((cut.bytes.len(), cut.at), (length, 6));
     assert_eq!(content(&journal, 0), b"first\n");
     drop(journal);
     assert_eq!(content(&open(&path), 0), b"first\n");
@@ -128,7 +138,7 @@ fn a_line_that_the_end_of_the_stream_ended_is_whole() {
     assert_eq!(cursor.read(&journal, &mut [0; 8]).unwrap(), 0);
     drop(journal);
     let journal = open(&path);
-    assert!(journal.attach(|| Ok(pipe().0)).unwrap().is_empty());
+    assert_eq!(journal.attach(|| Ok(pipe().0)).unwrap(), None);
     assert_eq!(content(&journal, 0), b"a\nlast\n");
 }
 
@@ -397,7 +407,7 @@ proptest! {
         // It goes on from there.
         let (reader, mut writer) = pipe();
         let cut = journal.attach(|| Ok(reader)).unwrap();
-        let kept = found.len() - cut.len();
+        let kept = cut.map_or(found.len(), |cut| cut.at as usize);
         writer.write_all(b"more\n").unwrap();
         let more = read(&journal, &mut Cursor::at(kept as u64), 5);
         prop_assert_eq!(&more, b"more\n");

@@ -10,6 +10,14 @@ use std::sync::Arc;
 #[cfg(target_os = "linux")]
 const PIPE: usize = 1 << 20;
 
+impl Origin {
+    /// That of an open stream.
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(Self { boot: boot(), device: found.dev(), inode: found.ino() })
+    }
+}
+
 /// A stream to take bytes from.
 #[derive(Clone)]
 pub(crate) struct Stream {
@@ -20,9 +28,8 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(file: File) -> io::Result<Self> {
-        let found = file.metadata()?;
-        let origin = Origin { boot: boot(), device: found.dev(), inode: found.ino() };
-        let is_pipe = cfg!(target_os = "linux") && found.file_type().is_fifo();
+        let origin = Origin::of(&file)?;
+        let is_pipe = cfg!(target_os = "linux") && file.metadata()?.file_type().is_fifo();
         #[cfg(target_os = "linux")]
         if is_pipe && rustix::pipe::fcntl_getpipe_size(&file).is_ok_and(|size| size < PIPE) {
             // A user may have too many large ones already; a small one works as well.
