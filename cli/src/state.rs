@@ -6,7 +6,7 @@ use crate::answer;
 use crate::arguments::{OutputForm, StateDiffArguments, StateResetArguments, StateVerb};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
-use changes::place_of;
+use changes::{end_is_null, place_of};
 use serde_json::json;
 use std::io::Write;
 use tidemill_app::figures::bytes;
@@ -67,6 +67,7 @@ fn diff(arguments: &StateDiffArguments, terminal: &Terminal) -> anyhow::Result<E
                 told["changes"] = serde_json::to_value(changes)?;
                 told["is_refused"] = changes.is_refused().into();
                 told["wants_acceptance"] = changes.wants_acceptance().into();
+                end_is_null(&mut told);
             }
             serde_json::to_writer_pretty(&mut out, &told)?;
             writeln!(out)?;

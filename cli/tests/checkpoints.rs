@@ -77,6 +77,15 @@ fn a_run_goes_on_from_an_older_checkpoint() {
     let told = tidemill(&["run", &place.argument("workflow.yaml")]).expect(0).stderr;
     assert!(told.contains("goes on from the state"), "{told}");
     same(&outputs(&place), &undisturbed());
+    // Of a run that is complete, the end is a word and no number.
+    let text = |more: &[&str]| {
+        let refused = tidemill(&[&["state", "reset", &state, "--to", "7777777"][..], more].concat()).expect(66);
+        refused.stdout + &refused.stderr
+    };
+    let shown = tidemill(&["state", "show", &state, "--output", "json"]).expect(0).stdout;
+    for told in [text(&[]), text(&["--output", "json"]), shown] {
+        assert!(!told.contains(&u64::MAX.to_string()), "{told}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What becomes of each part of a workflow that changed, as a table.
 use crate::table::{Side, Table};
+use serde_json::Value;
 use std::io::{self, Write};
 use tidemill_app::figures::bytes;
 use tidemill_app::state_diff::{Changes, PartChange, Verdict};
@@ -9,6 +10,16 @@ pub(crate) fn place_of(epoch: u64) -> String {
     match epoch {
         u64::MAX => "at the end (all epochs are done)".to_owned(),
         epoch => format!("epoch {epoch}"),
+    }
+}
+
+/// Of a JSON document about a state: the epoch behind all others, which marks the end, becomes null.
+pub(crate) fn end_is_null(document: &mut Value) {
+    match document {
+        Value::Number(number) if number.as_u64() == Some(u64::MAX) => *document = Value::Null,
+        Value::Array(list) => list.iter_mut().for_each(end_is_null),
+        Value::Object(map) => map.values_mut().for_each(end_is_null),
+        _ => {}
     }
 }
 
@@ -68,4 +79,19 @@ pub(crate) fn lines(changes: &Changes) -> Vec<String> {
     let _ = write(changes, &mut text);
     let text = String::from_utf8_lossy(&text);
     text.lines().map(str::to_owned).chain([verdict(changes)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn no_document_has_the_number_of_the_end() {
+        let mut document = json!({"epoch": u64::MAX, "older": [{"epoch": u64::MAX, "checkpoint": 3}, {"epoch": 40}], "name": "a"});
+        end_is_null(&mut document);
+        let expected = json!({"epoch": null, "older": [{"epoch": null, "checkpoint": 3}, {"epoch": 40}], "name": "a"});
+        assert_eq!(document, expected);
+        assert!(place_of(u64::MAX).contains("at the end"));
+    }
 }

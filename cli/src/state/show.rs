@@ -1,5 +1,5 @@
 //! `tidemill state show`.
-use super::changes::place_of;
+use super::changes::{end_is_null, place_of};
 use super::manifest;
 use crate::answer;
 use crate::arguments::{OutputForm, StateShowArguments};
@@ -48,21 +48,9 @@ pub(super) fn show(arguments: &StateShowArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// An epoch that is none is the end.
-fn epoch_json(epoch: u64) -> Value {
-    if epoch == u64::MAX { Value::Null } else { epoch.into() }
-}
-
 fn document(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Value {
-    let mut state = serde_json::to_value(Manifest { definition: Value::Null, ..manifest.clone() })
+    let state = serde_json::to_value(Manifest { definition: Value::Null, ..manifest.clone() })
         .expect("a manifest is JSON");
-    state["epoch"] = epoch_json(manifest.epoch);
-    for (shown, older) in state["older"].as_array_mut().into_iter().flatten().zip(&manifest.older) {
-        shown["epoch"] = epoch_json(older.epoch);
-    }
-    for (id, sink) in &manifest.sinks {
-        state["sinks"][id]["committed"] = epoch_json(sink.committed);
-    }
     let sources = manifest.sources.iter().map(|(stage, log)| {
         let log = EpochLog::deserialize(log).unwrap_or_default();
         json!({
@@ -79,7 +67,7 @@ fn document(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Value {
     let sinks = manifest.sinks.iter().map(|(sink, state)| {
         json!({
             "sink": sink, "rows": state.rows, "file_bytes": file_bytes(state),
-            "committed_before_epoch": epoch_json(state.committed), "can_be_continued": state.token.is_some(),
+            "committed_before_epoch": state.committed, "can_be_continued": state.token.is_some(),
         })
     });
     let mut shown = json!({
@@ -91,6 +79,7 @@ fn document(manifest: &Manifest, journals: &BTreeMap<String, Look>) -> Value {
         let journals = journals.iter().map(|(source, of)| (source.clone(), journal_json(of)));
         shown["journals"] = journals.collect::<serde_json::Map<_, _>>().into();
     }
+    end_is_null(&mut shown);
     shown
 }
 

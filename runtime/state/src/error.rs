@@ -147,11 +147,16 @@ fn holder_text(holder: Option<&Holder>) -> String {
     holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
 }
 
+/// The word that `--to` takes: the epoch behind all others has no number that people know.
+fn epoch_text(epoch: u64) -> String {
+    if epoch == u64::MAX { "`end`".to_owned() } else { epoch.to_string() }
+}
+
 fn kept_text(kept: &[u64]) -> String {
     match kept {
         [] => "it keeps none; `checkpoint: {keep: N}` in the workflow has more kept".to_owned(),
         kept => {
-            let kept: Vec<_> = kept.iter().map(u64::to_string).collect();
+            let kept: Vec<_> = kept.iter().map(|epoch| epoch_text(*epoch)).collect();
             format!("it has those of {}", kept.join(", "))
         }
     }
@@ -219,7 +224,7 @@ pub enum StateError {
         damage: Damage,
     },
     /// No checkpoint of this epoch is kept. Nothing was changed.
-    #[error("the state in {place} keeps no older checkpoint of epoch {epoch}: {}", kept_text(.kept))]
+    #[error("the state in {place} keeps no older checkpoint of epoch {}: {}", epoch_text(*.epoch), kept_text(.kept))]
     NotKept {
         /// The store.
         place: String,
@@ -255,6 +260,18 @@ pub enum Damage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_epoch_behind_all_others_is_called_the_end() {
+        let error = |epoch, kept: &[u64]| {
+            StateError::NotKept { place: "a".to_owned(), epoch, kept: kept.to_vec() }.to_string()
+        };
+        assert_eq!(
+            error(7, &[u64::MAX, 40]),
+            "the state in a keeps no older checkpoint of epoch 7: it has those of `end`, 40"
+        );
+        assert!(error(u64::MAX, &[40]).contains("of epoch `end`: it has those of 40"));
+    }
 
     #[test]
     fn a_full_or_read_only_disk_is_told_from_other_errors() {
