@@ -53,9 +53,9 @@ pub(crate) struct RunArguments {
     /// `--plan` 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) model_copies: Option<u16>,
-    /// Run every worker of the plan as a process of its own on this machine, connected by TCP. With `--state` the run survives the
-    /// death of any of them: the others go on, and it is started again from the last checkpoint. With `--emulate` each process has the
-    /// speed of its worker, and the links are between processes.
+    /// Run every worker of the plan as a process of its own on this machine, connected by sockets without files and shared memory. With
+    /// `--state` the run survives the death of any of them: the others go on, and it is started again from the last checkpoint. With
+    /// `--emulate` each process has the speed of its worker, and the links are between processes, by TCP.
     #[arg(long, requires = "plan")]
     pub(crate) processes: bool,
     /// Run every worker of the plan here at its own speed, behind links with their bandwidth and delay, and show what was

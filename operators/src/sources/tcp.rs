@@ -51,7 +51,8 @@ struct TcpOptions {
     /// Host and port that the source connects to, again and again: `gateway.local:4100`.
     #[serde(default)]
     connect: Option<Located<String>>,
-    /// The source ends when so many connections have. Default: it has no end.
+    /// The source ends when so many connections have. Each process counts them anew: one that goes on from a state waits for so many
+    /// more. Default: it has no end.
     #[serde(default)]
     connections: Option<Located<u64>>,
     /// Columns to read, each with its type: int64, float64, text or bool.
