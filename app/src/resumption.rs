@@ -52,8 +52,14 @@ pub(crate) fn check_program(prepared: &Prepared) -> Result<(), Failure> {
 
 /// The checkpoint before a limit ended the run, where more is asked for now.
 pub(crate) fn beyond<'a>(state: &'a State, limits: &Limits) -> Option<&'a Manifest> {
+    state.manifest()?.stopped_at.filter(|former| limits.go_beyond(former))?;
+    before_limit(state)
+}
+
+/// The checkpoint before a limit ended the run or a source of it, where there is such a limit.
+pub(crate) fn before_limit(state: &State) -> Option<&Manifest> {
     let manifest = state.manifest()?;
-    manifest.stopped_at.filter(|former| limits.go_beyond(former))?;
+    manifest.stopped_at?;
     state.pinned().filter(|pinned| pinned.identity == manifest.identity)
 }
 

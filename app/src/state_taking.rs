@@ -4,6 +4,7 @@ use crate::failure::{Failure, Kind};
 use crate::letters::of_file;
 use crate::machine;
 use crate::preparation::Prepared;
+use crate::resumption::before_limit;
 use crate::state::{failure, parsed, value};
 use crate::state_change::{divided, keepers};
 use crate::state_definition::{Definition, Role};
@@ -185,10 +186,13 @@ pub struct Forgotten {
     pub checkpoint: u64,
     /// It begins anew with this epoch.
     pub epoch: u64,
+    /// The limits that had ended the run, or a source of it: it goes on from the checkpoint before that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_at: Option<String>,
 }
 
-/// Empties the state of one operator: it begins anew at the last checkpoint, all others go on. One manifest is replaced, all or
-/// nothing.
+/// Empties the state of one operator: it begins anew at the last checkpoint, all others go on. Where a limit has ended a source, that is
+/// the checkpoint before the limit, from which the run goes on. One manifest is replaced, all or nothing.
 ///
 /// # Errors
 /// There is no state, a process has it, it has no such operator or that keeps nothing, its run has ended, or it cannot be written.
@@ -197,11 +201,19 @@ pub fn reset_operator(place: &StatePlace, operator: &str) -> Result<Forgotten, F
     drop(place.look_at_store().map_err(|error| failure(&error))?);
     let mut state = place.open().map_err(|error| failure(&error))?;
     let missing = || failure(&StateError::from(StoreError::NoState { place: place.to_string() }));
-    let manifest = state.manifest().cloned().ok_or_else(missing)?;
+    let last = state.manifest().cloned().ok_or_else(missing)?;
+    let before_limit = before_limit(&state).cloned();
+    let manifest = before_limit.as_ref().unwrap_or(&last);
     let refused = |text: String, help: String| Err(Failure::new(Kind::Configuration, text).with_help(help));
     let anew = format!("`tidemill state reset {place}` has the whole run begin anew");
     if manifest.complete || manifest.epoch == u64::MAX {
-        let text = format!("the run of the state in `{place}` has come to its end: nothing goes on from it");
+        let text = match &last.stopped_at {
+            Some(limits) => format!(
+                "the run of the state in `{place}` has ended at {limits}, and the checkpoint before that is not kept any more: nothing \
+                 goes on from it"
+            ),
+            None => format!("the run of the state in `{place}` has come to its end: nothing goes on from it"),
+        };
         return refused(text, anew);
     }
     let Some(definition) = Definition::read(&manifest.definition) else {
@@ -238,19 +250,33 @@ pub fn reset_operator(place: &StatePlace, operator: &str) -> Result<Forgotten, F
             "run the workflow for a moment with this version and stop it with Ctrl-C, then try again".into(),
         );
     }
-    let mut next = Manifest { checkpoint: manifest.checkpoint + 1, ..manifest.clone() };
-    next.written_at = machine::now();
     let mut stages = BTreeMap::new();
-    for name in instances(&definition.plan, operator) {
-        let kept = next.stages.insert(name.clone(), StageState::default()).unwrap_or_default();
-        stages.insert(name, kept.objects.iter().map(|object| object.bytes).sum());
-    }
-    for sink in next.sinks.values_mut() {
-        sink.committed = sink.committed.min(manifest.epoch);
-    }
-    let forgotten =
-        Forgotten { operator: operator.to_owned(), stages, checkpoint: next.checkpoint, epoch: next.epoch };
-    state.keep(manifest.older.len() + 1);
-    state.commit(next, Vec::new()).map_err(|error| failure(&error))?;
-    Ok(forgotten)
+    let names = instances(&definition.plan, operator);
+    let empty = |next: &mut Manifest| {
+        next.written_at = machine::now();
+        for name in names {
+            let kept = next.stages.insert(name.clone(), StageState::default()).unwrap_or_default();
+            stages.insert(name, kept.objects.iter().map(|object| object.bytes).sum());
+        }
+        for sink in next.sinks.values_mut() {
+            sink.committed = sink.committed.min(next.epoch);
+        }
+    };
+    let written = match &before_limit {
+        Some(before) => state.go_back_with(before.epoch, empty),
+        None => {
+            let mut next = Manifest { checkpoint: last.checkpoint + 1, ..last.clone() };
+            empty(&mut next);
+            state.keep(last.older.len() + 1);
+            state.commit(next, Vec::new())
+        }
+    };
+    written.map_err(|error| failure(&error))?;
+    Ok(Forgotten {
+        operator: operator.to_owned(),
+        stages,
+        checkpoint: last.checkpoint + 1,
+        epoch: manifest.epoch,
+        stopped_at: before_limit.as_ref().and(last.stopped_at.as_ref()).map(ToString::to_string),
+    })
 }

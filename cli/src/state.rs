@@ -94,11 +94,15 @@ fn reset(arguments: &StateResetArguments, terminal: &Terminal) -> anyhow::Result
     let (told, answer) = if let Some(operator) = &arguments.operator {
         let forgotten = reset_operator(place, operator)?;
         let lost: u64 = forgotten.stages.values().sum();
+        let limit = forgotten.stopped_at.as_ref().map(|limits| {
+            format!("; the run had stopped at {limits}, and goes on from the checkpoint before that, to which outputs are cut back")
+        });
         let told = format!(
             "operator `{operator}` begins anew at {}: {} of what it kept are forgotten, windows and pairs that were open get only \
-             records from there on; what it gave before stays, and all others go on",
+             records from there on; what it gave before stays, and all others go on{}",
             place_of(forgotten.epoch),
-            bytes(lost)
+            bytes(lost),
+            limit.unwrap_or_default()
         );
         (told, json!({"reset": "operator", "forgotten": forgotten, "bytes": lost}))
     } else if let Some(epoch) = arguments.to {

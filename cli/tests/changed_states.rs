@@ -329,6 +329,29 @@ fn one_operator_begins_anew() {
     assert!(tidemill(&["state", "reset", &state, "counted"]).expect(78).stderr.contains("come to its end"));
 }
 
+/// What a limit has ended goes on from the checkpoint before it, and so does an operator that begins anew.
+#[test]
+fn an_operator_of_a_run_that_a_limit_ended_begins_anew() {
+    let place = states::place();
+    run(&place, &["--records", "3000", "--checkpoint-interval", "50ms"]).expect(0);
+    let state = place.argument("state");
+    let stopped = show(&place);
+    assert_eq!((stopped["state"]["complete"].as_bool(), &stopped["state"]["epoch"]), (Some(true), &Value::Null));
+    let told = tidemill(&["state", "reset", &state, "counted"]).expect(0).stderr;
+    assert!(told.contains("had stopped at --records 3000") && !told.contains("come to its end"), "{told}");
+    let after = show(&place);
+    assert_eq!(stage(&after, "counted")["begins_anew"], true);
+    assert!(after["state"]["epoch"].as_u64().unwrap() > 0 && after["state"]["complete"] == false, "{after}");
+    assert_eq!(
+        after["state"]["checkpoint"].as_u64(),
+        stopped["state"]["checkpoint"].as_u64().map(|number| number + 1)
+    );
+    run(&place, &[]).expect(0);
+    let expected = undisturbed();
+    assert!(std::fs::read(place.path("out/pairs.jsonl")).unwrap() == expected[0].1);
+    assert!(place.read("out/counted.csv").as_bytes() != expected[1].1, "what `counted` had seen is forgotten");
+}
+
 /// Whoever holds the state keeps it.
 #[test]
 fn an_operator_of_a_run_is_left_alone() {

@@ -220,6 +220,19 @@ impl State {
     ///
     /// [`StateError::NotKept`] where there is none of this epoch, or as [`State::commit`].
     pub fn go_back(&mut self, epoch: u64) -> Result<(), StateError> {
+        self.go_back_with(epoch, |_| {})
+    }
+
+    /// The same with a change to what is gone back to, all at once. It may refer to fewer objects, and to no others.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::go_back`].
+    pub fn go_back_with(
+        &mut self,
+        epoch: u64,
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<(), StateError> {
         let Some(at) = self.older.iter().position(|(entry, _)| entry.epoch == epoch) else {
             let kept = self.older.iter().map(|(entry, _)| entry.epoch).collect();
             return Err(StateError::NotKept { place: self.place(), epoch, kept });
@@ -228,6 +241,11 @@ impl State {
         let mut manifest = self.older[at].1.clone();
         let last = self.manifest.iter().chain(&self.unconfirmed).map(|manifest| manifest.checkpoint).max();
         manifest.checkpoint = last.unwrap_or(0) + 1;
+        change(&mut manifest);
+        let known = self.known();
+        if let Some(other) = manifest.references().find(|reference| !known.contains(&reference.name)) {
+            return Err(StateError::Refused(format!("it refers to object {}, which is not there", other.name)));
+        }
         self.write(manifest, older, Vec::new())
     }
 

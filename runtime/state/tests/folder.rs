@@ -321,6 +321,9 @@ fn older_checkpoints_are_kept_and_gone_back_to() {
     assert_eq!(epochs(&state), [40, 30]);
     assert!(refusal(state.go_back(20)).contains("those of 40, 30"));
     assert_eq!(state.manifest().unwrap().epoch, 50);
+    let other = checkpoint(45, b"45").0;
+    let change = |manifest: &mut Manifest| manifest.stages.clone_from(&other.stages);
+    assert!(refusal(state.go_back_with(40, change)).contains("is not there"));
     state.go_back(40).unwrap();
     let manifest = state.manifest().unwrap().clone();
     assert_eq!((manifest.epoch, manifest.checkpoint, epochs(&state)), (40, 51, vec![30]));
@@ -362,9 +365,15 @@ fn a_pinned_checkpoint_is_kept_however_many_follow() {
     let pinned = state.pinned().unwrap().clone();
     assert_eq!(state.object(pinned.references().next().unwrap()).unwrap(), b"2 shoes");
     state.go_back(pinned.epoch).unwrap();
-    let manifest = state.manifest().unwrap();
+    let manifest = state.manifest().unwrap().clone();
     assert_eq!((manifest.epoch, manifest.checkpoint, manifest.pinned), (2, 6, None));
     assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 1);
+    // And once more, without what its stages keep.
+    commit(&mut state, 7, Some(6));
+    state.go_back_with(2, |manifest| manifest.stages.clear()).unwrap();
+    let manifest = state.manifest().unwrap();
+    assert_eq!((manifest.epoch, manifest.checkpoint, manifest.stages.len()), (2, 8, 0));
+    assert_eq!(fs::read_dir(folder.path().join("objects")).unwrap().count(), 0);
 }
 
 /// As an earlier version wrote it.
