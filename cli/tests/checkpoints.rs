@@ -101,6 +101,30 @@ fn options_without_a_state_say_so() {
     assert!(!place.path("kept").exists());
 }
 
+/// Epochs come every 50 ms there: 5 ticks of 10 ms.
+#[test]
+fn an_interval_that_has_no_effect_is_told() {
+    let place = with("state: kept, interval: 20ms");
+    let workflow = place.argument("workflow.yaml");
+    let run = |more: &[&str]| {
+        let _ = std::fs::remove_dir_all(place.path("kept"));
+        tidemill(&[&["run", &workflow, "--records", "200"][..], more].concat()).expect(0).stderr
+    };
+    let told = run(&[]);
+    for part in ["the interval of 20ms has no effect", "each 50ms at most", "`checkpoint_every: 2`", "`tick: 10ms`"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let told = run(&["--checkpoint-interval", "1ms"]);
+    assert!(told.contains("the interval of 1ms has no effect") && told.contains("`checkpoint_every: 1`"), "{told}");
+    for long in ["50ms", "1s"] {
+        let told = run(&["--checkpoint-interval", long]);
+        assert!(!told.contains("no effect"), "{told}");
+    }
+    // Without a rate epochs do not come by time.
+    let told = run(&["--rate", "max"]);
+    assert!(!told.contains("no effect"), "{told}");
+}
+
 #[test]
 fn what_is_wrong_is_told_with_its_place() {
     for (options, place_in_line, code) in [

@@ -18,6 +18,7 @@ use tidemill_app::state_place::StatePlace;
 use tidemill_app::tally::{Left, Tally};
 use tidemill_engine::{Guarantee, RunReport, promises};
 use tidemill_spec::diagnostic::Diagnostics;
+use tidemill_spec::units::TimeSpan;
 use tidemill_spec::workflow::Workflow;
 
 /// Where neither the command line nor the workflow says it.
@@ -66,7 +67,11 @@ pub(super) fn open(
     };
     let options = &prepared.workflow.checkpoint;
     let of_workflow = options.interval.as_ref().map(|interval| Duration::from_nanos(interval.value.0));
-    let interval = arguments.checkpoint_interval.or(of_workflow).unwrap_or(INTERVAL);
+    let interval = arguments.checkpoint_interval.or(of_workflow);
+    if let Some(warning) = interval.and_then(|interval| without_effect(interval, prepared)) {
+        terminal.warning(&warning);
+    }
+    let interval = interval.unwrap_or(INTERVAL);
     let keep = options.keep.as_ref().map_or(1, |keep| keep.value as usize);
     let limits = Limits::new(arguments.records, arguments.duration);
     let is_read_here = !arguments.processes;
@@ -83,6 +88,34 @@ pub(super) fn open(
             Kept::Continued(Box::new(state))
         }
     })
+}
+
+/// What to say of an interval between checkpoints that is shorter than what a checkpoint is of: the rows of `checkpoint_every` ticks come
+/// together, where a source has a rate.
+fn without_effect(interval: Duration, prepared: &Prepared) -> Option<String> {
+    let plan = &prepared.program.plan;
+    let is_paced = prepared.program.sources.values().any(|source| source.rate_per_second.is_some());
+    let interval = u64::try_from(interval.as_nanos()).ok()?;
+    let (tick, every) = (plan.tick, plan.checkpoint_every.max(1));
+    let least = tick.0.saturating_mul(every);
+    if !is_paced || interval >= least {
+        return None;
+    }
+    let fewer = (interval / tick.0.max(1)).max(1);
+    let place = if prepared.is_planned { "in the plan" } else { "in `run:` of the workflow" };
+    let least = TimeSpan(least);
+    let help = match every {
+        1 => format!("write a shorter `tick` {place}, or an interval of {least} or more"),
+        _ => format!(
+            "write `checkpoint_every: {fewer}` {place} for one each {}, which a state that is there already does not take, or an interval \
+             of {least} or more",
+            TimeSpan(tick.0.saturating_mul(fewer))
+        ),
+    };
+    Some(format!(
+        "checkpoints come each {least} at most, by `checkpoint_every: {every}` and `tick: {tick}`: the interval of {} has no effect; {help}",
+        TimeSpan(interval)
+    ))
 }
 
 fn place(
