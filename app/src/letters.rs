@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use tidemill_engine::{LetterWriter, Program, RunReport};
 use tidemill_operators::api::{DeadLetter, OperatorError};
@@ -19,22 +20,50 @@ pub fn letter_writer(
     workflow: &Workflow,
     token: Option<&[u8]>,
 ) -> Result<Option<Box<dyn LetterWriter>>, Failure> {
-    let named = workflow.run.dead_letters.as_ref().map(|path| path.value.clone());
-    let kept = token.and_then(|token| serde_json::from_slice::<Kept>(token).ok());
-    if let Some(kept) = kept.as_ref().filter(|kept| named.as_ref() != Some(&kept.path)) {
-        return Err(elsewhere(&kept.path, named.as_deref()));
-    }
-    let Some(named) = named else { return Ok(None) };
-    let path = workflow.resolve(&named);
-    let committed = kept.map(|kept| kept.committed.to_string().into_bytes());
-    // Versions before this one did not say which file it is.
-    let writer = match committed.as_deref().or(token) {
-        Some(token) => DeadLetterWriter::resume(&path, token),
+    let Some(File { named, path, token }) = File::of(workflow, token)? else { return Ok(None) };
+    let writer = match token {
+        Some(token) => DeadLetterWriter::resume(&path, &token),
         None => DeadLetterWriter::create(&path),
     };
-    let writer =
-        writer.map_err(|error| Failure::new(Kind::Configuration, format!("dead letters: {error}")))?;
-    Ok(Some(Box::new(FileLetters { writer, named })))
+    Ok(Some(Box::new(FileLetters { writer: writer.map_err(failure)?, named })))
+}
+
+/// Whether there could be such a writer; nothing is touched.
+///
+/// # Errors
+/// Another run writes the file, it has lost letters, or it is not the one that the token is of.
+pub(crate) fn check(workflow: &Workflow, token: Option<&[u8]>) -> Result<(), Failure> {
+    let Some(File { path, token, .. }) = File::of(workflow, token)? else { return Ok(()) };
+    DeadLetterWriter::check(&path, token.as_deref()).map_err(failure)
+}
+
+fn failure(error: OperatorError) -> Failure {
+    Failure::new(Kind::Configuration, format!("dead letters: {error}"))
+}
+
+/// Where the dead letters of a workflow go.
+struct File {
+    /// As the workflow says it.
+    named: String,
+    path: PathBuf,
+    /// How much is committed, in the words of the writer.
+    token: Option<Vec<u8>>,
+}
+
+impl File {
+    fn of(workflow: &Workflow, token: Option<&[u8]>) -> Result<Option<Self>, Failure> {
+        let named = workflow.run.dead_letters.as_ref().map(|path| path.value.clone());
+        let kept = token.and_then(|token| serde_json::from_slice::<Kept>(token).ok());
+        if let Some(kept) = kept.as_ref().filter(|kept| named.as_ref() != Some(&kept.path)) {
+            return Err(elsewhere(&kept.path, named.as_deref()));
+        }
+        let Some(named) = named else { return Ok(None) };
+        let path = workflow.resolve(&named);
+        // Versions before this one did not say which file it is.
+        let committed = kept.map(|kept| kept.committed.to_string().into_bytes());
+        let token = committed.or_else(|| token.map(<[u8]>::to_vec));
+        Ok(Some(Self { named, path, token }))
+    }
 }
 
 /// What a state knows of the file.

@@ -84,6 +84,7 @@ pub mod state_change;
 pub mod state_definition;
 pub mod state_diff;
 pub mod state_fields;
+mod state_outputs;
 pub mod state_place;
 mod state_sharing;
 pub mod state_taking;

@@ -11,6 +11,7 @@ use crate::resumption;
 use crate::state_change::carried;
 use crate::state_definition::Definition;
 use crate::state_diff::{self, Changes};
+use crate::state_outputs;
 use crate::state_place::StatePlace;
 use crate::state_taking::{begin_anew, take_over};
 use crate::tally::Tally;
@@ -131,6 +132,10 @@ fn open_as(
 ) -> Result<Begin, Failure> {
     resumption::check_program(prepared)?;
     journals::check_place(place, &prepared.program)?;
+    // A run that is refused makes no state. Where there is one, former processes of it may be about to end.
+    if habit.sees_inputs && place.is_empty() {
+        state_outputs::check_new(prepared)?;
+    }
     let mut state = place.open().map_err(|error| failure(&error))?;
     state.keep(habit.keep);
     let workers_lock = match place {
@@ -175,6 +180,12 @@ fn open_as(
             let (watched, told) = resumption::inputs(place, prepared, beyond.or(Some(manifest)))?;
             inputs = Some(watched);
             notes.extend(told);
+            state_outputs::check_continued(
+                prepared,
+                beyond.unwrap_or(manifest),
+                taken.as_ref(),
+                &definition,
+            )?;
         }
         // Before the other is given up.
         beyond.map(|pinned| past(&state, pinned)).transpose().map_err(|error| failure(&error))?;

@@ -84,6 +84,11 @@ impl StatePlace {
         State::open(self.store()?)
     }
 
+    /// Whether there is no state yet, as far as can be seen without making one.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.look_at_store(), Err(StateError::Store(StoreError::NoState { .. })))
+    }
+
     /// What keeps the state, which nobody else has then.
     pub(crate) fn store(&self) -> Result<Box<dyn Store>, StateError> {
         Ok(match self {

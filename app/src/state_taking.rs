@@ -104,7 +104,7 @@ fn keep(manifest: &mut Manifest, stage: String, snapshot: Vec<u8>) -> (String, V
 }
 
 /// Files that the run does not go on with, each with what a checkpoint says of it.
-fn left(
+pub(crate) fn left(
     manifest: &Manifest,
     old: &Definition,
     new: &Definition,

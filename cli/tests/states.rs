@@ -221,6 +221,52 @@ fn an_output_that_lost_rows_is_not_continued() {
     assert_eq!(place.read("out/pairs.jsonl"), "{}\n");
 }
 
+/// What another run writes is told before there is a state.
+#[test]
+fn a_run_whose_output_is_busy_makes_no_state() {
+    let place = place();
+    let mut child = start(&place);
+    assert!(waits(&place, &mut child, 2));
+    let (workflow, state) = (place.argument("workflow.yaml"), place.argument("deep/other"));
+    let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
+    assert!(refused.contains("is being written by process"), "{refused}");
+    assert!(!refused.contains("keeps its state"), "{refused}");
+    assert!(!place.path("deep").exists(), "a state is left");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    tidemill(&["run", &workflow, "--state", &state, "--records", "50"]).expect(0);
+}
+
+/// A limit that does not hold any more has the state go back to the checkpoint before it, and an operator that was reset gets an empty
+/// snapshot: neither is done for a run that a sink refuses.
+#[test]
+fn a_state_stays_as_it_was_where_a_sink_refuses() {
+    let place = place();
+    let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
+    let run = |more: &[&str]| tidemill(&[&["run", &workflow, "--state", &state][..], more].concat());
+    run(&["--records", "1500", "--checkpoint-interval", "50ms"]).expect(0);
+    let manifest = || place.read("state/manifest.json");
+    let refuses = || {
+        let (before, lines) = (manifest(), place.read("out/pairs.jsonl"));
+        let dead = place.read("out/dead.jsonl");
+        place.write("out/pairs.jsonl", "{}\n");
+        let refused = run(&[]).expect(65).stderr;
+        assert!(refused.contains("pairs.jsonl") && refused.contains("the file has only 3"), "{refused}");
+        assert!(!refused.contains("goes on from the state"), "{refused}");
+        place.write("out/pairs.jsonl", lines);
+        place.write("out/dead.jsonl", "");
+        let refused = run(&[]).expect(78).stderr;
+        assert!(refused.contains("dead.jsonl"), "{refused}");
+        place.write("out/dead.jsonl", dead);
+        assert!(manifest() == before, "the state was changed");
+    };
+    refuses();
+    tidemill(&["state", "reset", &state, "counted"]).expect(0);
+    refuses();
+    run(&[]).expect(0);
+    same(&outputs(&place)[..1], &undisturbed()[..1]);
+}
+
 #[test]
 fn what_is_read_only_once_has_no_state() {
     let place = place();

@@ -20,6 +20,7 @@
 //! assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
 //! ```
 use crate::api::{DeadLetter, OperatorError};
+use crate::sinks::lock::check_free;
 use crate::sinks::rows::hexadecimal;
 use crate::sinks::staging::Staging;
 use crate::values::Values;
@@ -64,6 +65,17 @@ impl DeadLetterWriter {
     /// The file is not there or is shorter, or another run is writing it; the text names it and says what to do.
     pub fn resume(path: &Path, token: &[u8]) -> Result<Self, OperatorError> {
         Ok(Self { staging: Staging::resume(path, token)?, waiting: BTreeMap::new(), id: Vec::new() })
+    }
+
+    /// Whether the file could be created, or with a token continued; nothing is touched.
+    ///
+    /// # Errors
+    /// Another run writes it, or it has lost letters; the text names it and says what to do.
+    pub fn check(path: &Path, token: Option<&[u8]>) -> Result<(), OperatorError> {
+        match token {
+            Some(token) => Staging::check(path, token),
+            None => check_free(path, path),
+        }
     }
 
     /// What [`DeadLetterWriter::resume`] needs to continue behind the last commit, which is durable on disk when this

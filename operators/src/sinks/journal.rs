@@ -177,21 +177,33 @@ impl Journal {
 
 /// Where the first `rows` rows of a journal end, none if it has fewer; and how many it has up to there.
 fn end_of(path: &Path, schema: &SchemaRef, rows: u64) -> Result<(Option<u64>, u64), OperatorError> {
+    let Some((file, found)) = of_id(path, schema)? else { return Ok((None, 0)) };
+    if found != *schema {
+        return Err(other_columns(path));
+    }
+    messages(&file, rows).map_err(|e| write_error(path, &e))
+}
+
+/// Whether the first `rows` rows of the journal with the id of this schema are there, whatever its columns, and how many are. Nothing is
+/// touched.
+pub(super) fn count(path: &Path, schema: &Schema, rows: u64) -> Result<(bool, u64), OperatorError> {
+    let Some((file, _)) = of_id(path, schema)? else { return Ok((false, 0)) };
+    let (end, found) = messages(&file, rows).map_err(|e| write_error(path, &e))?;
+    Ok((end.is_some(), found))
+}
+
+/// The journal with the id of this schema, and its own schema.
+fn of_id(path: &Path, schema: &Schema) -> Result<Option<(File, SchemaRef)>, OperatorError> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((None, 0)),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(write_error(path, &error)),
     };
     // What has no whole schema is no journal yet.
-    let Ok(found) = StreamReader::try_new(BufReader::new(&file), None) else { return Ok((None, 0)) };
-    if !is_same_journal(&found.schema(), schema) {
-        return Ok((None, 0));
-    }
-    if found.schema() != *schema {
-        return Err(other_columns(path));
-    }
-    drop(found);
-    messages(&file, rows).map_err(|e| write_error(path, &e))
+    let Ok(reader) = StreamReader::try_new(BufReader::new(&file), None) else { return Ok(None) };
+    let found = reader.schema();
+    drop(reader);
+    Ok(is_same_journal(&found, schema).then_some((file, found)))
 }
 
 /// See [`end_of`]: goes from message to message, without the columns.

@@ -1,8 +1,9 @@
 //! One run at a time writes a file.
 //!
 //! The lock is on the open file: it goes with the process that holds it, however that ends, and leaves nothing behind.
+use super::staging::write_error;
 use crate::api::OperatorError;
-use std::fs::{File, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 
 /// Takes the lock of an output file. Devices and pipes have none: writing there together harms nobody.
@@ -13,7 +14,24 @@ pub(super) fn lock(file: &File, path: &Path) -> Result<(), OperatorError> {
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Ok(());
     }
-    match file.try_lock() {
+    taken(file, path, file.try_lock())
+}
+
+/// Looks whether the lock could be taken, and gives it back: whoever takes it meanwhile is told of this process, but two that only look
+/// do not see each other.
+///
+/// # Errors
+/// As [`lock`].
+pub(crate) fn check_free(path: &Path, of: &Path) -> Result<(), OperatorError> {
+    if !path.metadata().is_ok_and(|found| found.is_file()) {
+        return Ok(());
+    }
+    let file = OpenOptions::new().write(true).open(path).map_err(|error| write_error(of, &error))?;
+    taken(&file, of, file.try_lock_shared())
+}
+
+fn taken(file: &File, path: &Path, tried: Result<(), TryLockError>) -> Result<(), OperatorError> {
+    match tried {
         Err(TryLockError::WouldBlock) => Err(OperatorError::new(format!(
             "`{}` is being written by {}: wait for its end, or choose another path",
             path.display(),
@@ -46,7 +64,6 @@ fn holder(_: &File) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::OpenOptions;
 
     #[test]
     fn a_second_lock_says_who_holds_the_first() {
@@ -59,7 +76,10 @@ mod tests {
         assert!(error.message.contains("out.jsonl` is being written by "), "{error}");
         #[cfg(target_os = "linux")]
         assert!(error.message.contains("this very run"), "{error}");
+        assert_eq!(check_free(&path, &path).unwrap_err().message, error.message);
         drop(first);
+        check_free(&path, &path).unwrap();
+        check_free(&folder.path().join("none"), &path).unwrap();
         lock(&open(), &path).unwrap();
     }
 }

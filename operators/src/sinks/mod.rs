@@ -1,9 +1,10 @@
 //! Sinks: files and the terminal.
 mod appending;
+pub mod checking;
 pub mod csv;
 mod journal;
 pub mod jsonl;
-mod lock;
+pub(crate) mod lock;
 pub mod log_file;
 pub mod parquet;
 mod parquet_durable;

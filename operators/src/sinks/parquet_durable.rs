@@ -12,7 +12,7 @@ use super::staging::{LOST_HELP, read_token, write_token};
 use super::whole_file::WholeFile;
 use crate::api::{Flush, OperatorError, Sink};
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -53,8 +53,7 @@ impl DurableWriter {
         let token = token.map(|token| read_token::<Token>(path, token)).transpose()?;
         let file = WholeFile::create(path, overwrite || token.is_some())?;
         let schema = rows.arrow_schema();
-        let name = file.target().file_name().unwrap_or_default().to_string_lossy();
-        let journal = file.target().with_file_name(format!(".{name}.rows"));
+        let journal = rows_beside(file.target());
         let (id, journal) = match token {
             None => {
                 let id = journal::new_id();
@@ -82,6 +81,26 @@ fn resume(
         Found::Whole(journal) => return Ok(*journal),
         Found::Rows(found) => found,
     };
+    let finished = finished(path, target, journal, schema, (rows, found))?;
+    if finished.schema().fields() != schema.fields() {
+        return Err(journal::other_columns(path));
+    }
+    let mut taken = Journal::create(journal, Arc::clone(schema))?;
+    for batch in finished.with_limit(rows as usize).build().map_err(|e| failure(path, &e))? {
+        taken.append(&batch.map_err(|e| OperatorError::new(format!("`{}`: {e}", path.display())))?)?;
+    }
+    taken.commit()?;
+    Ok(taken)
+}
+
+/// The finished file that was made of a journal which is not there any more: all rows are in it.
+fn finished(
+    path: &Path,
+    target: &Path,
+    journal: &Path,
+    schema: &Schema,
+    (rows, found): (u64, u64),
+) -> Result<ParquetRecordBatchReaderBuilder<File>, OperatorError> {
     let lost = || {
         OperatorError::new(format!(
             "`{}` cannot be continued: {rows} rows of it are committed, and `{}`, where they were kept, has {found} of \
@@ -94,18 +113,31 @@ fn resume(
         File::open(target).ok().and_then(|file| ParquetRecordBatchReaderBuilder::try_new(file).ok());
     let finished = finished.ok_or_else(lost)?;
     let in_file = u64::try_from(finished.metadata().file_metadata().num_rows()).unwrap_or(0);
-    if !journal::is_same_journal(finished.schema(), schema) || in_file < rows {
-        return Err(lost());
+    match journal::is_same_journal(finished.schema(), schema) && in_file >= rows {
+        true => Ok(finished),
+        false => Err(lost()),
     }
-    if finished.schema().fields() != schema.fields() {
-        return Err(journal::other_columns(path));
+}
+
+/// Whether the rows are there that a run with this token would go on behind; nothing is touched.
+///
+/// # Errors
+/// They are not; the text names the file and says what to do.
+pub(super) fn check(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
+    let Token { journal: id, rows } = read_token(path, token)?;
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let journal = rows_beside(&target);
+    let schema = journal::schema(&Schema::empty(), &id);
+    match journal::count(&journal, &schema, rows)? {
+        (true, _) => Ok(()),
+        (false, found) => finished(path, &target, &journal, &schema, (rows, found)).map(drop),
     }
-    let mut taken = Journal::create(journal, Arc::clone(schema))?;
-    for batch in finished.with_limit(rows as usize).build().map_err(|e| failure(path, &e))? {
-        taken.append(&batch.map_err(|e| OperatorError::new(format!("`{}`: {e}", path.display())))?)?;
-    }
-    taken.commit()?;
-    Ok(taken)
+}
+
+/// The hidden file with the rows.
+fn rows_beside(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.rows"))
 }
 
 impl DurableWriter {

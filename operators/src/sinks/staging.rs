@@ -8,7 +8,7 @@
 //! A commit does not wait for the disk: [`Staging::flush`] does, on any thread, and [`Staging::close`]. Another process
 //! continues the file with a token, which says how long it was after a commit and is recorded after a flush: what stands
 //! behind that length is cut off. It may be rows whose token was not recorded before the process ended, or a part of them.
-use super::lock::lock;
+use super::lock::{check_free, lock};
 use crate::api::{Flush, OperatorError};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -112,28 +112,26 @@ impl Staging {
         Self::resume_at(path, read_token::<Token>(path, token)?.length)
     }
 
+    /// Whether [`Staging::resume`] would find what it needs; nothing is touched.
+    ///
+    /// # Errors
+    /// As [`Staging::resume`].
+    pub(crate) fn check(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
+        let committed = read_token::<Token>(path, token)?.length;
+        let found = length_of_continued(path, committed)?;
+        check_free(path, path)?;
+        if found < committed { Err(too_short(path, committed, found)) } else { Ok(()) }
+    }
+
     /// The same with the number of committed bytes.
     pub(crate) fn resume_at(path: &Path, committed: u64) -> Result<Self, OperatorError> {
-        let lost = |what: &str| {
-            Err(OperatorError::new(format!(
-                "`{}` cannot be continued: {committed} bytes of it are committed, and {what}: {LOST_HELP}",
-                path.display()
-            )))
-        };
         // Before it is opened: that would wait for whoever reads a pipe.
-        match path.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return lost("the file is not there any more");
-            }
-            Ok(found) if found.is_dir() => return lost("there is a folder in its place"),
-            Ok(found) if !found.is_file() => return lost("there is a pipe or a device in its place"),
-            _ => {}
-        }
+        length_of_continued(path, committed)?;
         let failed = |e: io::Error| write_error(path, &e);
         let target = OpenOptions::new().write(true).open(path).map_err(failed)?;
         lock(&target, path)?;
         match target.metadata().map_err(failed)?.len() {
-            found if found < committed => return lost(&format!("the file has only {found}")),
+            found if found < committed => return Err(too_short(path, committed, found)),
             found if found > committed => target.set_len(committed).map_err(failed)?,
             _ => {}
         }
@@ -267,6 +265,29 @@ impl Staging {
         // A file system that knows no locks has none to give back.
         let _ = self.target.unlock();
         self.rollback()
+    }
+}
+
+fn lost(path: &Path, committed: u64, what: &str) -> OperatorError {
+    OperatorError::new(format!(
+        "`{}` cannot be continued: {committed} bytes of it are committed, and {what}: {LOST_HELP}",
+        path.display()
+    ))
+}
+
+fn too_short(path: &Path, committed: u64, found: u64) -> OperatorError {
+    lost(path, committed, &format!("the file has only {found}"))
+}
+
+/// Bytes of the file of another process, which is there.
+fn length_of_continued(path: &Path, committed: u64) -> Result<u64, OperatorError> {
+    let lost = |what: &str| Err(lost(path, committed, what));
+    match path.metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => lost("the file is not there any more"),
+        Err(error) => Err(write_error(path, &error)),
+        Ok(found) if found.is_dir() => lost("there is a folder in its place"),
+        Ok(found) if !found.is_file() => lost("there is a pipe or a device in its place"),
+        Ok(found) => Ok(found.len()),
     }
 }
 

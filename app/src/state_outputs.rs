@@ -1,0 +1,59 @@
+//! Whether a run could write its outputs: asked before its state is made or changed, so that a run that is refused leaves everything as it
+//! was. What opens them afterwards says the same.
+use crate::engine_failure::not_started;
+use crate::failure::{Failure, Kind};
+use crate::letters;
+use crate::preparation::Prepared;
+use crate::state_definition::{Definition, Role};
+use crate::state_diff::{Changes, Verdict};
+use crate::state_taking::left;
+use tidemill_engine::{LettersPast, RunError};
+use tidemill_operators::sinks::checking::{check, check_cut_back};
+use tidemill_state::Manifest;
+
+/// Looks at the outputs of a run that begins.
+///
+/// # Errors
+/// Another run writes one.
+pub(crate) fn check_new(prepared: &Prepared) -> Result<(), Failure> {
+    for sink in prepared.program.sinks.values() {
+        check(sink, None).map_err(|error| refused(&sink.id, error.message, prepared))?;
+    }
+    letters::check(&prepared.workflow, None)
+}
+
+/// Looks at the outputs of a run that goes on from a checkpoint; `taken`: what that was made by, and what has changed since.
+///
+/// # Errors
+/// Another run writes one, or it has lost rows.
+pub(crate) fn check_continued(
+    prepared: &Prepared,
+    from: &Manifest,
+    taken: Option<&(Definition, Changes)>,
+    now: &Definition,
+) -> Result<(), Failure> {
+    let goes_on = |id: &String| {
+        taken.is_none_or(|(_, changes)| {
+            matches!(changes.verdict(Role::Sink, id), Some(Verdict::GoesOn | Verdict::Changed))
+        })
+    };
+    for sink in prepared.program.sinks.values() {
+        let kept = from.sinks.get(&sink.id).filter(|_| goes_on(&sink.id));
+        let token = kept.and_then(|kept| kept.token.as_ref()).map(|token| token.0.as_slice());
+        check(sink, token).map_err(|error| refused(&sink.id, error.message, prepared))?;
+    }
+    if let Some((old, changes)) = taken {
+        for (file, token) in left(from, old, now, changes, &prepared.workflow) {
+            check_cut_back(&file, &token)
+                .map_err(|error| Failure::new(Kind::Unavailable, error.to_string()))?;
+        }
+    }
+    let is_other = taken.is_some_and(|(old, _)| old.dead_letters != now.dead_letters);
+    let past: Option<LettersPast> = serde_json::from_value(from.letters.clone()).ok();
+    let token = past.filter(|_| !is_other).and_then(|past| past.token);
+    letters::check(&prepared.workflow, token.as_deref())
+}
+
+fn refused(sink: &str, text: String, prepared: &Prepared) -> Failure {
+    not_started(&RunError::Operator { operator: sink.to_owned(), text }, &prepared.workflow)
+}

@@ -1,0 +1,103 @@
+//! Whether a sink could be opened: asked before a run makes or changes its state, so that one that is refused leaves all as it was.
+use super::csv::Csv;
+use super::jsonl::Jsonl;
+use super::lock::check_free;
+use super::parquet::Parquet;
+use super::parquet_durable;
+use super::staging::Staging;
+use crate::api::{BoundSink, OperatorError};
+use crate::kind::TypedSinkKind;
+use std::path::Path;
+
+/// Looks whether a sink could write its files, and with a token go on behind what that says is committed. Nothing is touched. What only
+/// shows when it is opened, such as a full disk, is not asked for.
+///
+/// # Errors
+/// Another run writes one of the files, or one has lost rows; the text names it and says what to do.
+pub fn check(sink: &BoundSink, token: Option<&[u8]>) -> Result<(), OperatorError> {
+    for path in &sink.files {
+        is_free(path)?;
+        match (sink.kind.as_str(), token.filter(|_| sink.durable.is_some())) {
+            (Csv::KIND | Jsonl::KIND, Some(token)) => Staging::check(path, token)?,
+            (Parquet::KIND, Some(token)) => parquet_durable::check(path, token)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The same of the text file of a sink that is to be [cut back](super::cut_back).
+///
+/// # Errors
+/// As [`super::cut_back`].
+pub fn check_cut_back(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
+    Staging::check(path, token)
+}
+
+/// The lock is on the file, or on a hidden one beside it while there is only that.
+fn is_free(path: &Path) -> Result<(), OperatorError> {
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    check_free(&target, path)?;
+    [".lock", ".rows"]
+        .iter()
+        .try_for_each(|ending| check_free(&target.with_file_name(format!(".{name}{ending}")), path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::SinkKind;
+    use crate::sinks::test::{answers, bind};
+    use crate::testing::batch;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let content = |entry: std::fs::DirEntry| {
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+        };
+        entries.map(content).collect()
+    }
+
+    /// What is told is what opening the sink tells, and nothing is touched.
+    #[test]
+    fn what_opening_would_tell_is_told_before() {
+        for kind in [&Csv as &dyn SinkKind, &Jsonl, &Parquet] {
+            let folder = tempfile::tempdir().unwrap();
+            let bound = bind(kind, folder.path(), "path: a").unwrap();
+            let durable = bound.durable.as_ref().unwrap();
+            check(&bound, None).unwrap();
+            assert!(files(folder.path()).is_empty(), "nothing is made");
+            let mut sink = durable(None).unwrap();
+            for n in 0..3 {
+                sink.write(&batch(&answers(), &[json!({"key": "a", "n": n})])).unwrap();
+                sink.commit(n + 1).unwrap();
+            }
+            let busy = check(&bound, None).unwrap_err().message;
+            assert!(busy.contains("is being written by"), "{busy}");
+            let token = sink.token().unwrap().unwrap();
+            assert_eq!(check(&bound, Some(&token)).unwrap_err().message, busy);
+            sink.flush().unwrap()().unwrap();
+            sink.suspend().unwrap();
+            drop(sink);
+            let before = files(folder.path());
+            check(&bound, Some(&token)).unwrap();
+            assert_eq!(files(folder.path()), before);
+            for (name, content) in before {
+                let path = folder.path().join(name);
+                std::fs::write(&path, &content[..content.len() / 2]).unwrap();
+                let told = check(&bound, Some(&token)).unwrap_err().message;
+                assert_eq!(std::fs::read(&path).unwrap().len(), content.len() / 2, "it is left alone");
+                assert_eq!(durable(Some(&token)).err().unwrap().message, told);
+                std::fs::write(&path, &content).unwrap();
+            }
+            // One that is finished is made again.
+            let mut sink = durable(Some(&token)).unwrap();
+            sink.close().unwrap();
+            drop(sink);
+            check(&bound, Some(&token)).unwrap();
+        }
+    }
+}
