@@ -11,6 +11,7 @@ use crate::resumption;
 use crate::state_change::carried;
 use crate::state_definition::Definition;
 use crate::state_diff::{self, Changes};
+use crate::state_fields::of_plans;
 use crate::state_outputs;
 use crate::state_place::StatePlace;
 use crate::state_taking::{begin_anew, take_over};
@@ -110,6 +111,21 @@ pub fn changes(manifest: &Manifest, prepared: &Prepared) -> Option<Changes> {
     Some(state_diff::compare(manifest, &old, &Definition::of(prepared), &prepared.program))
 }
 
+/// How a run differs from the one that a state is of.
+pub fn difference_of(manifest: &Manifest, prepared: &Prepared) -> Difference {
+    difference(manifest, &identity(prepared), &Definition::of(prepared))
+}
+
+fn difference(manifest: &Manifest, identity: &Identity, definition: &Definition) -> Difference {
+    let mut difference = compare(&manifest.identity, identity);
+    if let Some(old) = Definition::read(&manifest.definition).filter(|_| difference.plan_changed) {
+        // Who has given no plan is told which of the figures that made one are others.
+        let changes = of_plans(&old.plan, &definition.plan);
+        difference.plan = changes.iter().map(ToString::to_string).collect();
+    }
+    difference
+}
+
 /// The same where the run had another plan before: a state of that one goes on under this one, and is this one's from then on.
 ///
 /// # Errors
@@ -150,7 +166,7 @@ fn open_as(
     let mut notes = Vec::new();
     let mut inputs = None;
     if let Some(manifest) = state.manifest() {
-        let difference = compare(&manifest.identity, &identity);
+        let difference = difference(manifest, &identity, &definition);
         let is_of_former = |plan: &&Plan| {
             let same = difference.same_operators() && difference.workflow_name.is_none();
             same && manifest.identity.plan == plan_digest(plan)

@@ -1,8 +1,9 @@
 //! Which fields of two parts of workflows differ, and their values.
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
+use tidemill_spec::plan::Plan;
 
 /// A field that is not what it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -83,10 +84,33 @@ pub(crate) fn differences(old: &Value, new: &Value) -> Vec<FieldChange> {
         .collect()
 }
 
+/// What of a plan makes its state, by names. Not where its stages run: they go on elsewhere.
+fn of_state(plan: &Plan) -> Value {
+    let stages = plan.stages.iter().map(|stage| {
+        let of = json!({
+            "operator": stage.operator, "model": stage.variant, "backend": stage.backend, "max_batch": stage.max_batch,
+            "partitions": stage.partitions, "share": stage.share,
+        });
+        (stage.id.clone(), of)
+    });
+    let edges = plan.edges.iter().map(|edge| {
+        let name = format!("{} -> {} ({})", edge.from, edge.to, edge.input);
+        (name, json!({"freshness": edge.freshness}))
+    });
+    json!({
+        "tick": plan.tick, "checkpoint_every": plan.checkpoint_every, "classes": plan.classes,
+        "stages": stages.collect::<serde_json::Map<_, _>>(), "edges": edges.collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+/// What makes that the state of one plan is none of the other, field by field.
+pub(crate) fn of_plans(old: &Plan, new: &Plan) -> Vec<FieldChange> {
+    differences(&of_state(old), &of_state(new))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn what_differs_is_named_with_both_values() {

@@ -13,10 +13,10 @@ use tidemill_app::figures::bytes;
 use tidemill_app::levels;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::prepare;
-use tidemill_app::state::{self as app, described, failure, identity};
+use tidemill_app::state::{self as app, described, failure};
 use tidemill_app::state_place::StatePlace;
 use tidemill_app::state_taking::reset_operator;
-use tidemill_state::{Manifest, StateError, StoreError, compare};
+use tidemill_state::{Manifest, StateError, StoreError};
 
 /// Does what the verb says.
 pub(crate) fn state(verb: &StateVerb, terminal: &Terminal) -> anyhow::Result<Exit> {
@@ -53,7 +53,7 @@ fn diff(arguments: &StateDiffArguments, terminal: &Terminal) -> anyhow::Result<E
     let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &arguments.set, terminal)?;
     // The rate of a run is that of its plan where it has one.
     levels::settle(&mut prepared, arguments.rate, terminal);
-    let difference = compare(&manifest.identity, &identity(&prepared));
+    let difference = app::difference_of(&manifest, &prepared);
     let changes = app::changes(&manifest, &prepared);
     let goes_on = match &changes {
         Some(changes) => difference.is_none() || !changes.is_refused() && !changes.wants_acceptance(),

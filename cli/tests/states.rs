@@ -202,6 +202,13 @@ fn a_changed_workflow_is_refused_before_anything_is_touched() {
     let told = tidemill(&["state", "diff", &state, &workflow]).expect(1).stdout;
     assert!(told.contains("options.size: 5s -> 4s") && told.contains("begins anew"), "{told}");
     assert_eq!((std::fs::read(place.path("out/pairs.jsonl")).unwrap(), checkpoint(&place)), before);
+    // Nobody has given a plan: what follows from the workflow is named.
+    place.change("workflow.yaml", "size: 4s", "size: 5s");
+    place.change("workflow.yaml", "tick: 10ms", "tick: 20ms");
+    let refused = tidemill(&["run", &workflow, "--state", &state]).expect(78).stderr;
+    assert!(refused.contains("tick: 10ms -> 20ms") && !refused.contains("another plan"), "{refused}");
+    let told = tidemill(&["state", "diff", &state, &workflow, "--output", "json"]).expect(1).json();
+    assert_eq!(told["difference"]["plan"], serde_json::json!(["tick: 10ms -> 20ms"]));
 }
 
 #[test]
@@ -244,7 +251,7 @@ fn a_state_stays_as_it_was_where_a_sink_refuses() {
     let place = place();
     let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
     let run = |more: &[&str]| tidemill(&[&["run", &workflow, "--state", &state][..], more].concat());
-    run(&["--records", "1500", "--checkpoint-interval", "50ms"]).expect(0);
+    run(&["--records", "3000", "--checkpoint-interval", "50ms"]).expect(0);
     let manifest = || place.read("state/manifest.json");
     let refuses = || {
         let (before, lines) = (manifest(), place.read("out/pairs.jsonl"));

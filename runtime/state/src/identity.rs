@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 
+/// Differences of plans that are shown.
+const SHOWN: usize = 6;
+
 /// What a state was made by. Two identities are compared operator by operator ([`compare`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -31,8 +34,11 @@ pub struct Difference {
     pub new: Vec<String>,
     /// Operators that only the state has.
     pub gone: Vec<String>,
-    /// Whether the plan is another one.
+    /// Whether the plan is another one; without a plan that somebody gave, the one that follows from the workflow and the options.
     pub plan_changed: bool,
+    /// What of the plan is another one, in words, where whoever compares knows it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plan: Vec<String>,
 }
 
 impl Difference {
@@ -58,8 +64,17 @@ impl fmt::Display for Difference {
                 parts.push(format!("{what}: {}", ids.join(", ")));
             }
         }
-        if self.plan_changed {
-            parts.push("another plan".to_owned());
+        match (self.plan_changed, self.plan.as_slice()) {
+            (false, _) => {}
+            (true, []) => parts.push("another plan".to_owned()),
+            (true, plan) => {
+                let more = match plan.len().saturating_sub(SHOWN) {
+                    0 => String::new(),
+                    more => format!(", and {more} more"),
+                };
+                let shown = &plan[..plan.len().min(SHOWN)];
+                parts.push(format!("other figures of the plan: {}{more}", shown.join(", ")));
+            }
         }
         if parts.is_empty() {
             parts.push("no difference".to_owned());
@@ -117,6 +132,13 @@ mod tests {
         assert!(difference.same_operators() && !difference.is_none());
         let state = identity(&[("a", 1)], 7);
         assert!(compare(&state, &state).is_none());
+        let tick = Difference {
+            plan: vec!["tick: 50ms -> 10ms".to_owned()],
+            ..compare(&identity(&[], 7), &identity(&[], 8))
+        };
+        assert_eq!(tick.to_string(), "other figures of the plan: tick: 50ms -> 10ms");
+        let all = Difference { plan: vec!["a".to_owned(); 8], ..tick };
+        assert!(all.to_string().ends_with("a, a, a, and 2 more"), "{all}");
         let renamed = Identity { workflow_name: "v".to_owned(), ..state.clone() };
         assert_eq!(compare(&state, &renamed).to_string(), "the workflow was `w` and is `v`");
     }
