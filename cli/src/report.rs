@@ -11,7 +11,7 @@ mod windows;
 mod written;
 
 use crate::account::Account;
-use crate::table::{Side, Table};
+use crate::table::{Side, Table, paragraph};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tidemill_app::delivery::promise_lines;
@@ -22,7 +22,7 @@ use tidemill_app::levels::SHORT_TICKS;
 use tidemill_app::publication::told;
 use tidemill_app::slo::{Verdict, is_short, measures_text, sink_accuracy_text, sink_rate};
 use tidemill_app::tally::Left;
-use tidemill_engine::{Guarantee, LatencySummary, LetterSample, Program, RunReport, StageReport};
+use tidemill_engine::{Guarantee, LatencySummary, LetterSample, Program, RunReport, SinkReport, StageReport};
 
 /// Everything that is reported of a run.
 pub(crate) struct RunDocument<'a> {
@@ -179,6 +179,9 @@ impl RunDocument<'_> {
                 grouped(sink.records)
             )?;
         }
+        for line in self.repeated() {
+            paragraph(out, &line)?;
+        }
         self.answers(out)?;
         for line in self.promises() {
             writeln!(out, "{line}")?;
@@ -188,6 +191,37 @@ impl RunDocument<'_> {
             writeln!(out, "{}: {records} records have a key without ground truth", sink.sink)?;
         }
         Ok(())
+    }
+
+    /// Which figures count what was done again after a restart.
+    fn repeated(&self) -> Vec<String> {
+        if self.report.restarts == 0 {
+            return Vec::new();
+        }
+        // Of tracks and texts, boxes and characters are judged, and not records.
+        let by_records = |sink: &SinkReport| {
+            let truth = self.program.sinks.get(&sink.sink).and_then(|bound| bound.ground_truth.as_ref());
+            truth.is_some_and(|truth| truth.tracks.is_none() && truth.texts.is_none())
+        };
+        let judged = |sink: &&SinkReport| by_records(sink) && sink.scored + sink.without_truth > sink.records;
+        let again = self.report.sinks.iter().filter(judged).map(|sink| {
+            format!(
+                "{}: {} answers were judged for {} records: those behind the checkpoint that a restart went back to were judged again",
+                sink.sink,
+                grouped(sink.scored + sink.without_truth),
+                grouped(sink.records)
+            )
+        });
+        // It is by what the sources gave.
+        let level = match self.slo.iter().any(|verdict| verdict.slo == "rate") {
+            true => ", and so does the service level of the rate",
+            false => "",
+        };
+        let all = format!(
+            "restarts: the records and the rate of a sink count each record once; stages, batches and edges count what was computed \
+             again, too{level}"
+        );
+        std::iter::once(all).chain(again).collect()
     }
 
     /// Who has answered while an edge was cut.

@@ -336,7 +336,10 @@ fn an_operator_of_a_run_that_a_limit_ended_begins_anew() {
     run(&place, &["--records", "3000", "--checkpoint-interval", "50ms"]).expect(0);
     let state = place.argument("state");
     let stopped = show(&place);
-    assert_eq!((stopped["state"]["complete"].as_bool(), &stopped["state"]["epoch"]), (Some(true), &Value::Null));
+    assert_eq!(
+        (stopped["state"]["complete"].as_bool(), &stopped["state"]["epoch"]),
+        (Some(true), &Value::Null)
+    );
     let told = tidemill(&["state", "reset", &state, "counted"]).expect(0).stderr;
     assert!(told.contains("had stopped at --records 3000") && !told.contains("come to its end"), "{told}");
     let after = show(&place);
@@ -349,7 +352,10 @@ fn an_operator_of_a_run_that_a_limit_ended_begins_anew() {
     run(&place, &[]).expect(0);
     let expected = undisturbed();
     assert!(std::fs::read(place.path("out/pairs.jsonl")).unwrap() == expected[0].1);
-    assert!(place.read("out/counted.csv").as_bytes() != expected[1].1, "what `counted` had seen is forgotten");
+    assert!(
+        place.read("out/counted.csv").as_bytes() != expected[1].1,
+        "what `counted` had seen is forgotten"
+    );
 }
 
 /// Whoever holds the state keeps it.

@@ -79,7 +79,8 @@ fn a_run_goes_on_from_an_older_checkpoint() {
     same(&outputs(&place), &undisturbed());
     // Of a run that is complete, the end is a word and no number.
     let text = |more: &[&str]| {
-        let refused = tidemill(&[&["state", "reset", &state, "--to", "7777777"][..], more].concat()).expect(66);
+        let refused =
+            tidemill(&[&["state", "reset", &state, "--to", "7777777"][..], more].concat()).expect(66);
         refused.stdout + &refused.stderr
     };
     let shown = tidemill(&["state", "show", &state, "--output", "json"]).expect(0).stdout;
@@ -111,11 +112,16 @@ fn an_interval_that_has_no_effect_is_told() {
         tidemill(&[&["run", &workflow, "--records", "200"][..], more].concat()).expect(0).stderr
     };
     let told = run(&[]);
-    for part in ["the interval of 20ms has no effect", "each 50ms at most", "`checkpoint_every: 2`", "`tick: 10ms`"] {
+    for part in
+        ["the interval of 20ms has no effect", "each 50ms at most", "`checkpoint_every: 2`", "`tick: 10ms`"]
+    {
         assert!(told.contains(part), "{part}: {told}");
     }
     let told = run(&["--checkpoint-interval", "1ms"]);
-    assert!(told.contains("the interval of 1ms has no effect") && told.contains("`checkpoint_every: 1`"), "{told}");
+    assert!(
+        told.contains("the interval of 1ms has no effect") && told.contains("`checkpoint_every: 1`"),
+        "{told}"
+    );
     for long in ["50ms", "1s"] {
         let told = run(&["--checkpoint-interval", long]);
         assert!(!told.contains("no effect"), "{told}");

@@ -473,10 +473,7 @@ fn journals_are_shown_and_forgotten() {
     child.kill().unwrap();
     child.wait().unwrap();
     let journal = show("json").json()["journals"]["events"].clone();
-    assert!(
-        journal["end_byte"].as_u64().unwrap() > 0 && journal["reads"].as_u64().unwrap() > 0,
-        "{journal}"
-    );
+    assert!(journal["end_byte"].as_u64().unwrap() > 0 && journal["reads"].as_u64().unwrap() > 0, "{journal}");
     // Another size is another size of the same journal.
     let workflow = std::fs::read_to_string(place.path("workflow.yaml")).unwrap();
     place.write("workflow.yaml", workflow.replace("journal: {}", "journal: {size: 2GiB}"));

@@ -216,6 +216,34 @@ fn processes_that_are_killed_change_nothing() {
     assert_eq!(place.files("out"), ["counted.csv", "dead.jsonl", "pairs.jsonl"]);
 }
 
+/// What comes again counts once at the sinks, and the report says where it counts again.
+#[test]
+fn the_report_says_what_counts_again_after_a_worker_was_lost() {
+    let place = place();
+    let [workflow, plan, state, report] =
+        ["workflow.yaml", "plan.yaml", "state", "report.json"].map(|name| place.argument(name));
+    let arguments =
+        ["run", &workflow, "--plan", &plan, "--processes", "--state", &state, "--report-json", &report];
+    let mut child = command(&[&arguments[..], &["--checkpoint-interval", "50ms"]].concat()).spawn().unwrap();
+    let workers = started(&mut child);
+    let has_rows = || place.path("out/pairs.jsonl").metadata().is_ok_and(|found| found.len() > 1000);
+    while !has_rows() {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(workers.iter().all(|pid| kill(*pid)));
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(told.contains("count each record once") && told.contains("computed again"), "{told}");
+    let report: serde_json::Value = serde_json::from_str(&place.read("report.json")).unwrap();
+    assert!(report["restarts"].as_u64().unwrap() > 0, "{report}");
+    let lines = place.read("out/pairs.jsonl").lines().count() as u64;
+    let pairs = report["sinks"].as_array().unwrap().iter().find(|sink| sink["sink"] == "pairs").unwrap();
+    assert_eq!(pairs["records"].as_u64(), Some(lines), "{pairs}");
+    same(&outputs(&place), &undisturbed());
+}
+
 #[test]
 fn a_worker_that_is_killed_without_a_state_ends_the_run() {
     let place = place();

@@ -90,7 +90,8 @@ mod tests {
     fn no_document_has_the_number_of_the_end() {
         let mut document = json!({"epoch": u64::MAX, "older": [{"epoch": u64::MAX, "checkpoint": 3}, {"epoch": 40}], "name": "a"});
         end_is_null(&mut document);
-        let expected = json!({"epoch": null, "older": [{"epoch": null, "checkpoint": 3}, {"epoch": 40}], "name": "a"});
+        let expected =
+            json!({"epoch": null, "older": [{"epoch": null, "checkpoint": 3}, {"epoch": 40}], "name": "a"});
         assert_eq!(document, expected);
         assert!(place_of(u64::MAX).contains("at the end"));
     }

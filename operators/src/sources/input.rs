@@ -15,7 +15,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_journal::{CutLine, Cursor, Journal};
+use tidemill_journal::{Cursor, CutLine, Journal};
 
 /// How often a stream that is not there is looked for.
 const LOOK: Duration = Duration::from_millis(50);

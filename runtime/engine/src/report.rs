@@ -217,7 +217,7 @@ pub struct SinkReport {
     pub records: u64,
     /// Nobody takes what the sink writes any more: the reader of its pipe went away.
     pub reader_gone: bool,
-    /// Records per second between the first and the last arrival.
+    /// Records per second between the first and the last arrival, each once.
     pub rate_per_second: f64,
     /// How often each row comes, and why.
     pub promise: Promise,
@@ -234,7 +234,7 @@ pub struct SinkReport {
     pub accuracy_percent: Option<f64>,
     /// Exact matches.
     pub correct: u64,
-    /// Records with ground truth.
+    /// Records with ground truth; those behind the last checkpoint of a process that was lost count again when they come again.
     pub scored: u64,
     /// How many independent samples are as uncertain as this share: as many as were scored, but for tracks, which are scored by
     /// their boxes.
@@ -484,20 +484,29 @@ fn plus_minus(sink: &str, facts: &RunFacts, hosts: &[HostReport]) -> Option<f64>
     Some(of_worker(own)? + others.reduce(f64::max)?)
 }
 
+/// Records per second of those that arrived in so many seconds, some of which may not be committed yet. What was repeated after a restart
+/// has arrived again, and is no more for it.
+fn rate(arrivals: u64, committed: u64, has_repeated: bool, seconds: f64) -> f64 {
+    let records = if has_repeated { arrivals.min(committed) } else { arrivals };
+    if records > 1 && seconds > 0.0 { (records - 1) as f64 / seconds } else { 0.0 }
+}
+
 fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
     let hosts = hosts(facts);
     let sinks = facts.metrics.sinks.iter().map(|(id, metrics)| {
         // No lock: a sink that waits for its reader must not hold up the report.
         let (correct, scored) =
             (metrics.correct.load(Ordering::Relaxed), metrics.scored.load(Ordering::Relaxed));
+        let committed = metrics.committed.load(Ordering::Relaxed);
         let arrivals = metrics.records.load(Ordering::Relaxed);
+        let has_repeated = facts.restarts.load(Ordering::Relaxed) > 0;
         let first = metrics.first_arrival.load(Ordering::Relaxed);
         let span = (metrics.last_arrival.load(Ordering::Relaxed) - first) as f64 / 1e9;
         SinkReport {
             sink: id.clone(),
-            records: metrics.committed.load(Ordering::Relaxed),
+            records: committed,
             reader_gone: metrics.closed.load(Ordering::Relaxed),
-            rate_per_second: if arrivals > 1 && span > 0.0 { (arrivals - 1) as f64 / span } else { 0.0 },
+            rate_per_second: rate(arrivals, committed, has_repeated, span),
             promise: facts.promises[id].clone(),
             publication: metrics.publication.get().copied().unwrap_or(Publication::EachCheckpoint),
             latency: metrics.latency.summary(),
@@ -512,4 +521,17 @@ fn sinks(facts: &RunFacts) -> Vec<SinkReport> {
         }
     });
     sinks.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rate;
+
+    #[test]
+    fn what_arrived_again_after_a_restart_makes_no_rate_higher() {
+        assert_eq!(rate(101, 101, false, 2.0), 50.0);
+        assert_eq!(rate(101, 90, false, 2.0), 50.0, "the last ones are not committed yet");
+        assert_eq!(rate(151, 101, true, 2.0), 50.0);
+        assert_eq!((rate(1, 1, false, 2.0), rate(9, 0, true, 2.0), rate(9, 9, false, 0.0)), (0.0, 0.0, 0.0));
+    }
 }

@@ -179,7 +179,8 @@ impl Scanned {
     pub(crate) fn end_of_lines(&self, bytes: &[u8], limit: u64) -> Option<u64> {
         let (mut at, mut found) = (SEGMENT_HEAD, None);
         let mut look = |place: u64, content: &[u8]| {
-            let counts = usize::try_from(limit.saturating_sub(place)).unwrap_or(usize::MAX).min(content.len());
+            let counts =
+                usize::try_from(limit.saturating_sub(place)).unwrap_or(usize::MAX).min(content.len());
             let end = content[..counts].iter().rposition(|byte| *byte == b'\n');
             found = end.map(|end| place + end as u64 + 1).or(found);
         };

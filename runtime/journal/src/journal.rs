@@ -147,10 +147,7 @@ impl Journal {
     ///
     /// # Errors
     /// Of `open` and of the disk.
-    pub fn attach(
-        &self,
-        open: impl FnOnce() -> io::Result<File>,
-    ) -> Result<Option<CutLine>, JournalError> {
+    pub fn attach(&self, open: impl FnOnce() -> io::Result<File>) -> Result<Option<CutLine>, JournalError> {
         self.attach_as(open, true)
     }
 

@@ -2,7 +2,7 @@
 use crate::format::{Origin, RECORD_HEAD, RecordHead, SEGMENT_HEAD, SegmentHead};
 use crate::segments::{self, Active, path_of};
 use crate::stream::boot;
-use crate::{CutLine, Cursor, Journal, JournalError, LEAST_SIZE, SEGMENT};
+use crate::{Cursor, CutLine, Journal, JournalError, LEAST_SIZE, SEGMENT};
 use proptest::prelude::*;
 use std::fs::{File, OpenOptions};
 use std::io::{PipeWriter, Write};

@@ -228,11 +228,7 @@ impl State {
     /// # Errors
     ///
     /// As [`State::go_back`].
-    pub fn go_back_with(
-        &mut self,
-        epoch: u64,
-        change: impl FnOnce(&mut Manifest),
-    ) -> Result<(), StateError> {
+    pub fn go_back_with(&mut self, epoch: u64, change: impl FnOnce(&mut Manifest)) -> Result<(), StateError> {
         let Some(at) = self.older.iter().position(|(entry, _)| entry.epoch == epoch) else {
             let kept = self.older.iter().map(|(entry, _)| entry.epoch).collect();
             return Err(StateError::NotKept { place: self.place(), epoch, kept });
@@ -244,7 +240,10 @@ impl State {
         change(&mut manifest);
         let known = self.known();
         if let Some(other) = manifest.references().find(|reference| !known.contains(&reference.name)) {
-            return Err(StateError::Refused(format!("it refers to object {}, which is not there", other.name)));
+            return Err(StateError::Refused(format!(
+                "it refers to object {}, which is not there",
+                other.name
+            )));
         }
         self.write(manifest, older, Vec::new())
     }
