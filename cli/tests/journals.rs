@@ -1,6 +1,5 @@
 //! Runs that keep their state and read streams: killed, and continued from their journals; through the built binary.
 use crate::command::{Place, command, tidemill};
-use crate::processes::{children, gone, kill};
 use crate::states::parquet_rows;
 use rustix::fs::{CWD, FileType, OFlags, mknodat};
 use serde_json::Value;
@@ -29,7 +28,7 @@ sinks:
 run: {tick: 10ms, checkpoint_every: 1, dead_letters: out/dead.jsonl}
 ";
 
-fn place(kind: &str, path: &str, journal: &str) -> Place {
+pub(crate) fn place(kind: &str, path: &str, journal: &str) -> Place {
     let place = Place::empty("streamed");
     let workflow = WORKFLOW.replace("KIND", kind).replace("PATH", path).replace("JOURNAL", journal);
     place.write("workflow.yaml", workflow);
@@ -68,7 +67,7 @@ pub(crate) fn sorted_lines(text: &[u8]) -> Vec<u8> {
     lines.concat()
 }
 
-fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
     let files = ["out/rows.jsonl", "out/counted.csv", "out/dead.jsonl"];
     let mut all: Vec<_> =
         files.iter().map(|file| (*file, std::fs::read(place.path(file)).unwrap())).collect();
@@ -80,7 +79,7 @@ fn outputs(place: &Place) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[track_caller]
-fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
+pub(crate) fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
     for ((file, found), (_, expected)) in found.iter().zip(expected) {
         let at = found.iter().zip(expected).position(|(found, expected)| found != expected);
         assert!(
@@ -94,7 +93,7 @@ fn same(found: &[(&str, Vec<u8>)], expected: &[(&str, Vec<u8>)]) {
 }
 
 #[track_caller]
-fn succeeds(child: Child) -> String {
+pub(crate) fn succeeds(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{stderr}");
@@ -102,7 +101,7 @@ fn succeeds(child: Child) -> String {
 }
 
 /// What a run writes that nothing disturbs and that has no journal.
-fn undisturbed(kind: &str, text: &str) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn undisturbed(kind: &str, text: &str) -> Vec<(&'static str, Vec<u8>)> {
     let place = place(kind, "'-'", "");
     let mut child = command(&["run", &place.argument("workflow.yaml"), "--quiet"]);
     let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
@@ -126,7 +125,7 @@ fn journal_bytes(place: &Place) -> u64 {
 }
 
 /// How far the journal goes: its last segment, and the length of that.
-fn journal_end(place: &Place) -> Option<(String, u64)> {
+pub(crate) fn journal_end(place: &Place) -> Option<(String, u64)> {
     let entries = std::fs::read_dir(place.path("state/journals/events")).ok()?;
     let segment = |entry: std::fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap();
@@ -138,7 +137,7 @@ fn journal_end(place: &Place) -> Option<(String, u64)> {
 
 /// Waits until something is so; a process that ended before was not meant to.
 #[track_caller]
-fn until(child: &mut Child, what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn until(child: &mut Child, what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
             return;
@@ -153,14 +152,14 @@ fn until(child: &mut Child, what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// Whether a process has a file open.
-fn has_open(process: u32, path: &Path) -> bool {
+pub(crate) fn has_open(process: u32, path: &Path) -> bool {
     let path = path.canonicalize().unwrap();
     let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
     entries.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|found| found == path))
 }
 
 /// Gives the run some of the stream bit by bit, at least until it has written a checkpoint or has all of it.
-fn feed(place: &Place, mut writer: impl Write, part: &[u8]) {
+pub(crate) fn feed(place: &Place, mut writer: impl Write, part: &[u8]) {
     let before = checkpoint(place);
     for few in part.chunks(997) {
         writer.write_all(few).unwrap();
@@ -256,80 +255,6 @@ fn a_run_of_a_pipe_that_is_killed_is_continued() {
     let dead = String::from_utf8(std::mem::take(&mut found[2].1)).unwrap();
     found[2].1 = dead.replace("events.pipe,", "standard input,").into_bytes();
     same(&found, &undisturbed("jsonl", &text));
-}
-
-const PLAN: &str = "version: 1
-workflow: {name: streamed}
-tick: 10ms
-checkpoint_every: 1
-workers:
-  - {id: edge, tier: edge, worker_type: small}
-  - {id: hub, tier: hub, worker_type: small}
-stages:
-  - {id: events, operator: events, worker: edge}
-  - {id: some, operator: some, worker: edge}
-  - {id: counted, operator: counted, worker: hub}
-  - {id: rows, operator: rows, worker: edge}
-  - {id: table, operator: table, worker: hub}
-  - {id: columns, operator: columns, worker: hub}
-classes:
-  - {id: 0, share: 1, route: {events: events, some: some, counted: counted, rows: rows, table: table, columns: columns}}
-edges:
-  - {from: events, to: some}
-  - {from: some, to: counted}
-  - {from: some, to: rows}
-  - {from: counted, to: table}
-  - {from: counted, to: columns}
-";
-
-/// The process of the worker that reads the stream dies, and the one that started it.
-#[test]
-fn processes_of_workers_read_journals_too() {
-    let (place, text) = (place("csv", "events.pipe", "journal: {}"), text("csv"));
-    place.write("plan.yaml", PLAN);
-    let pipe = place.path("events.pipe");
-    mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let held = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
-    let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
-    let start = || {
-        let [workflow, plan, state] =
-            ["workflow.yaml", "plan.yaml", "state"].map(|name| place.argument(name));
-        let arguments = ["run", &workflow, "--processes", "--plan", &plan, "--state", &state, "--quiet"];
-        command(&[&arguments[..], &["--checkpoint-interval", "20ms"]].concat()).spawn().unwrap()
-    };
-    let mut child = start();
-    let (mut workers, mut runs) = (0, 0);
-    for (index, part) in text.as_bytes().chunks(150_001).enumerate() {
-        let had = journal_end(&place);
-        feed(&place, &mut writer, part);
-        // A worker that dies while the run begins ends it.
-        until(&mut child, "bytes in the journal", || journal_end(&place) > had);
-        match (index % 2, children(child.id()).first()) {
-            (0, Some(worker)) => {
-                kill(*worker);
-                assert!(gone(*worker));
-                workers += 1;
-            }
-            _ => {
-                let found = children(child.id());
-                child.kill().unwrap();
-                child.wait().unwrap();
-                assert!(found.into_iter().all(gone), "they end with the process that started them");
-                child = start();
-                runs += 1;
-            }
-        }
-    }
-    assert!(workers >= 2 && runs >= 2, "{workers} workers and {runs} runs were killed");
-    let process = child.id();
-    until(&mut child, "the pipe", || children(process).iter().any(|worker| has_open(*worker, &pipe)));
-    drop((writer, held));
-    succeeds(child);
-    let mut found = outputs(&place);
-    let dead = String::from_utf8(std::mem::take(&mut found[2].1)).unwrap();
-    found[2].1 = dead.replace("events.pipe,", "standard input,").into_bytes();
-    same(&found, &undisturbed("csv", &text));
 }
 
 /// `producer | tidemill run`, both of which are killed, with a producer that goes on with a new line.

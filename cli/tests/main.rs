@@ -45,6 +45,7 @@ mod full_disk;
 mod graphs;
 mod help;
 mod journals;
+mod journals_of_workers;
 mod json_errors;
 mod latency;
 mod live;

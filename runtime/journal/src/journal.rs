@@ -93,10 +93,10 @@ pub struct Journal {
     stream: Mutex<Option<Stream>>,
     ended: AtomicBool,
     held: AtomicBool,
-    marks: Mutex<BTreeMap<String, Marks>>,
+    pub(crate) marks: Mutex<BTreeMap<String, Marks>>,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -496,35 +496,6 @@ impl Journal {
             segments::remove(&segments::path_of(&self.folder, first))?;
         }
         Ok(())
-    }
-
-    /// The marks of a reader, called by its name, a word without slashes: where each number is.
-    ///
-    /// # Errors
-    /// They cannot be read or are damaged.
-    pub fn marks(&self, reader: &str) -> Result<BTreeMap<u64, u64>, JournalError> {
-        self.with_marks(reader, |marks| Ok(marks.known.clone()))
-    }
-
-    /// Marks `number` at a place that means something to the reader: on the disk when this returns. Numbers before `from` are
-    /// forgotten.
-    ///
-    /// # Errors
-    /// The disk.
-    pub fn mark(&self, reader: &str, number: u64, at: u64, from: u64) -> Result<(), JournalError> {
-        self.with_marks(reader, |marks| marks.add(&self.folder, number, at, from))
-    }
-
-    fn with_marks<T>(
-        &self,
-        reader: &str,
-        then: impl FnOnce(&mut Marks) -> Result<T, JournalError>,
-    ) -> Result<T, JournalError> {
-        let mut all = lock(&self.marks);
-        if !all.contains_key(reader) {
-            all.insert(reader.to_owned(), Marks::open(&self.folder, reader)?);
-        }
-        then(all.get_mut(reader).expect("put there above"))
     }
 
     /// While this is so, nothing is taken from the stream.

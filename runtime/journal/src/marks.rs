@@ -4,6 +4,7 @@
 //! in what it reads that is (8 bytes each, little endian), and the crc32c of both. Marks that nobody wants any more are left out when the
 //! file has become long.
 use crate::error::JournalError;
+use crate::journal::{Journal, lock};
 use crate::segments;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -97,6 +98,37 @@ impl Marks {
         };
         self.file = Some(written);
         Ok(())
+    }
+}
+
+impl Journal {
+    /// The marks of a reader, called by its name, a word without slashes: where each number is.
+    ///
+    /// # Errors
+    /// They cannot be read or are damaged.
+    pub fn marks(&self, reader: &str) -> Result<BTreeMap<u64, u64>, JournalError> {
+        self.with_marks(reader, |marks| Ok(marks.known.clone()))
+    }
+
+    /// Marks `number` at a place that means something to the reader: on the disk when this returns. Numbers before `from` are
+    /// forgotten.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn mark(&self, reader: &str, number: u64, at: u64, from: u64) -> Result<(), JournalError> {
+        self.with_marks(reader, |marks| marks.add(self.folder(), number, at, from))
+    }
+
+    fn with_marks<T>(
+        &self,
+        reader: &str,
+        then: impl FnOnce(&mut Marks) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        let mut all = lock(&self.marks);
+        if !all.contains_key(reader) {
+            all.insert(reader.to_owned(), Marks::open(self.folder(), reader)?);
+        }
+        then(all.get_mut(reader).expect("put there above"))
     }
 }
 
