@@ -300,3 +300,39 @@ fn processes_of_other_users_are_turned_away() {
     }
     assert!(incoming.try_recv().is_err(), "a stranger got through");
 }
+
+/// Set in the process that dials from another user namespace.
+const NAMESPACE: &str = "TIDEMILL_TEST_OTHER_NAMESPACE";
+
+/// In a user namespace that gives no numbers, everybody outside of it, and who is in it, too, is shown as the same user.
+#[test]
+fn users_without_a_number_are_not_taken_for_one() {
+    if let Ok(address) = std::env::var(NAMESPACE) {
+        let own = rustix::process::geteuid().as_raw();
+        let error = dial(&address.parse().unwrap(), &Security::none(), &control("edge"), PATIENCE);
+        let error = error.expect_err("somebody of another namespace listens");
+        // The fault: by their numbers both are the same.
+        let is_so = matches!(error, RemoteError::OtherUser { theirs, ours } if theirs == own && ours == own);
+        assert!(is_so, "{error}");
+        // Processes of one namespace meet as ever.
+        pair(&named(), &greeting(Role::Sender), &greeting(Role::Receiver));
+        return;
+    }
+    let in_namespace = |program: &std::path::Path| {
+        let mut command = std::process::Command::new("unshare");
+        command.arg("--user").arg(program);
+        command
+    };
+    if !in_namespace("true".as_ref()).status().is_ok_and(|status| status.success()) {
+        eprintln!("NOT TESTED: this system makes no user namespace");
+        return;
+    }
+    let (serving, incoming) = serve(&named());
+    let status = in_namespace(&std::env::current_exe().unwrap())
+        .args(["--exact", "greetings::users_without_a_number_are_not_taken_for_one", "--nocapture"])
+        .env(NAMESPACE, serving.address().to_string())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert!(incoming.try_recv().is_err(), "a stranger was greeted");
+}
