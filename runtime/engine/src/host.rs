@@ -156,9 +156,12 @@ impl Host {
     /// Follows orders until it may leave. An error where the coordinator was lost: all slots have been ended then.
     pub(crate) fn run(mut self) -> Result<(), RunError> {
         loop {
-            let event = match self.next_window() {
+            if let Some((network, _)) = &mut self.network {
+                network.try_again();
+            }
+            let event = match self.next_look() {
                 None => self.events.recv().ok(),
-                Some(window) => match self.events.recv_timeout(window) {
+                Some(next) => match self.events.recv_timeout(next) {
                     Err(RecvTimeoutError::Timeout) => {
                         self.look_at_models();
                         continue;
@@ -476,11 +479,12 @@ impl Host {
         }
     }
 
-    /// How long to wait before the models are looked at, where they are.
-    fn next_window(&self) -> Option<Duration> {
-        self.scaling.as_ref()?;
+    /// How long to wait before the models are looked at, where they are, or another host is dialled.
+    fn next_look(&self) -> Option<Duration> {
         let clock = &self.shared.clock;
-        clock.real_time_until(clock.now() + WINDOW)
+        let window = self.scaling.as_ref().map(|_| clock.now() + WINDOW);
+        let dials = self.network.as_ref().and_then(|(network, _)| network.next_try());
+        clock.real_time_until(window.into_iter().chain(dials).min()?)
     }
 
     /// Adds a copy of the model that holds up the others.

@@ -5,6 +5,7 @@
 //! epoch on, and drops what it knows.
 use super::checked::{Controls, Frames};
 use super::{HostEvent, Met};
+use crate::clock::{Clock, Nanoseconds};
 use crate::emulation::WireEnd;
 use crate::frame::{Control, Frame};
 use crate::graph::ChannelId;
@@ -13,6 +14,7 @@ use crate::slot::Command;
 use arrow_schema::SchemaRef;
 use crossbeam_channel::Sender;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -25,6 +27,8 @@ use tidemill_link::remote::{
 const FINISHED: &str = "its slot has finished";
 /// A try to connect may take so long.
 const DIALING: Duration = Duration::from_secs(5);
+/// Wait before a channel that was cut is dialled again; twice as long after each connection over which nothing came.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// Waits between tries, the longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The same where the slot at the other end has finished: if it is needed, it begins again in a moment.
@@ -52,6 +56,33 @@ struct End {
     generation: u64,
     /// Tells the thread that dials that somebody else has connected.
     superseded: Arc<AtomicBool>,
+    /// Tries in a row that came to nothing: the system had no thread to dial or no descriptor for the link, or nothing came over it.
+    failures: u32,
+    /// Why was told; once, until something comes.
+    is_told: bool,
+    /// Something has come over the present connection.
+    has_heard: Arc<AtomicBool>,
+    /// When it is dialled again by a thread for which the system had none.
+    again_at: Option<Nanoseconds>,
+}
+
+impl End {
+    /// How long to wait before the next try.
+    fn pause(&self) -> Duration {
+        SHORTEST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE)
+    }
+
+    fn failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+}
+
+/// What is done on a thread of its own, and how it gets one.
+type Work = Box<dyn FnOnce() + Send>;
+type Spawn = Box<dyn Fn(Work) -> io::Result<()> + Send>;
+
+fn spawn(work: Work) -> io::Result<()> {
+    std::thread::Builder::new().name("tm-dial".into()).spawn(work).map(drop)
 }
 
 pub(crate) struct Network {
@@ -71,6 +102,8 @@ pub(crate) struct Network {
     /// Dialled by another host before the slot here was started.
     waiting: BTreeMap<ChannelId, Incoming>,
     met: Met,
+    clock: Arc<dyn Clock>,
+    spawn: Spawn,
     events: Sender<HostEvent>,
 }
 
@@ -82,6 +115,7 @@ impl Network {
         (peers, identities): (BTreeMap<String, Address>, BTreeMap<String, String>),
         channels: usize,
         met: Met,
+        clock: Arc<dyn Clock>,
         events: Sender<HostEvent>,
     ) -> Self {
         let (ends, finished, waiting) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
@@ -97,8 +131,24 @@ impl Network {
             finished,
             waiting,
             met,
+            clock,
+            spawn: Box::new(spawn),
             events,
         }
+    }
+
+    /// When to dial next for which there was no thread.
+    pub(crate) fn next_try(&self) -> Option<Nanoseconds> {
+        self.ends.values().filter_map(|end| end.again_at).min()
+    }
+
+    /// Dials where it is time to.
+    pub(crate) fn try_again(&mut self) {
+        let now = self.clock.now();
+        let is_due = |end: &mut End| end.again_at.take_if(|at| *at <= now).is_some();
+        let due = self.ends.iter_mut().filter_map(|(channel, end)| is_due(end).then_some(*channel));
+        let due: Vec<ChannelId> = due.collect();
+        due.into_iter().for_each(|channel| self.dial(channel, Duration::ZERO));
     }
 
     /// Another host is reached there from now on.
@@ -148,6 +198,10 @@ impl Network {
             wire: wire.cloned(),
             generation,
             superseded: Arc::default(),
+            failures: 0,
+            is_told: false,
+            has_heard: Arc::default(),
+            again_at: None,
         };
         self.ends.insert(channel, end);
         match self.waiting.remove(&channel).and_then(|incoming| self.without_strangers(channel, incoming)) {
@@ -176,10 +230,14 @@ impl Network {
                 (channel, is_current.then(|| self.attach(channel, connection))??)
             }
             NetworkEvent::Cut { channel, generation } => {
-                if self.ends.get(&channel).is_some_and(|end| end.generation == generation) {
-                    tracing::debug!(channel, "a channel to another host is cut");
-                    self.dial(channel, Duration::from_millis(5));
+                let current = self.ends.get_mut(&channel).filter(|end| end.generation == generation)?;
+                tracing::debug!(channel, "a channel to another host is cut");
+                match current.has_heard.load(Ordering::Acquire) {
+                    true => (current.failures, current.is_told) = (0, false),
+                    false => current.failed(),
                 }
+                let pause = current.pause();
+                self.dial(channel, pause);
                 return None;
             }
         };
@@ -243,7 +301,7 @@ impl Network {
                 // A thread that dials, too, is not needed any more.
                 let end = self.ends.get_mut(&channel)?;
                 end.superseded.store(true, Ordering::Release);
-                end.generation += 1;
+                (end.generation, end.again_at) = (end.generation + 1, None);
                 self.attach(channel, connection)
             }
             Err(error) => {
@@ -266,10 +324,12 @@ impl Network {
 
     /// Makes a link of a connection, which tells this thread when it is cut.
     fn attach(&mut self, channel: ChannelId, connection: Connection) -> Option<Command> {
-        let end = self.ends.get(&channel)?;
+        let end = self.ends.get_mut(&channel)?;
         let Purpose::Channel { incarnation: of_peer, .. } = connection.peer().purpose else { return None };
         self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(channel, of_peer);
-        let tell = Tell { channel, generation: end.generation, events: self.events.clone(), told: false };
+        end.has_heard = Arc::default();
+        let (generation, has_heard) = (end.generation, Arc::clone(&end.has_heard));
+        let tell = Tell { channel, generation, has_heard, events: self.events.clone(), told: false };
         let schema = Arc::clone(&end.schema);
         let command = match end.role {
             Role::Sender => connection
@@ -287,9 +347,14 @@ impl Network {
         };
         command
             .inspect_err(|error| {
-                tracing::debug!(channel, "a channel to another host was lost at once: {error}");
+                if !std::mem::replace(&mut end.is_told, true) {
+                    tracing::warn!(
+                        channel,
+                        "a channel to another host cannot be used, and is dialled again: {error}"
+                    );
+                }
                 // No slot has it that could tell.
-                let cut = NetworkEvent::Cut { channel, generation: end.generation };
+                let cut = NetworkEvent::Cut { channel, generation };
                 let _ = self.events.send(HostEvent::Network(cut));
             })
             .ok()
@@ -305,6 +370,7 @@ impl Network {
         }
         end.superseded.store(true, Ordering::Release);
         end.superseded = Arc::default();
+        end.again_at = None;
         end.generation += 1;
         let (superseded, generation) = (Arc::clone(&end.superseded), end.generation);
         let (security, events) = (self.security.clone(), self.events.clone());
@@ -338,8 +404,13 @@ impl Network {
                 }
             }
         };
-        // No thread now: the next cut or incarnation tries again.
-        let _ = std::thread::Builder::new().name("tm-dial".into()).spawn(work);
+        if let Err(error) = (self.spawn)(Box::new(work)) {
+            if !std::mem::replace(&mut end.is_told, true) {
+                tracing::warn!(channel, "no thread to dial another host, which is tried again: {error}");
+            }
+            end.failed();
+            end.again_at = Some(self.clock.now() + end.pause().as_nanos() as Nanoseconds);
+        }
     }
 }
 
@@ -353,11 +424,19 @@ impl Drop for Network {
 struct Tell {
     channel: ChannelId,
     generation: u64,
+    has_heard: Arc<AtomicBool>,
     events: Sender<HostEvent>,
     told: bool,
 }
 
 impl Tell {
+    /// Something that is good has come.
+    fn heard<T>(&self, came: &Result<Option<T>, LinkError>) {
+        if matches!(came, Ok(Some(_))) && !self.has_heard.load(Ordering::Relaxed) {
+            self.has_heard.store(true, Ordering::Release);
+        }
+    }
+
     /// What is damaged is cut: the channel sends it again over the next connection.
     fn check<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
         result.map_err(|error| {
@@ -391,6 +470,7 @@ impl LinkSender for WatchedSender {
         let control = control.and_then(|control| {
             control.map_or(Ok(()), |control| self.controls.check(control)).map(|()| control)
         });
+        self.tell.heard(&control);
         self.tell.check(control)
     }
 
@@ -427,6 +507,7 @@ impl AroundReceiver for WatchedReceiver {
         let frame = frame.and_then(|frame| {
             frame.as_ref().map_or(Ok(()), |frame| self.frames.check(frame)).map(|()| frame)
         });
+        self.tell.heard(&frame);
         self.tell.check(frame)
     }
 
@@ -435,3 +516,6 @@ impl AroundReceiver for WatchedReceiver {
         self.tell.check(sent)
     }
 }
+
+#[cfg(test)]
+mod tests;

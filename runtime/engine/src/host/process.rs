@@ -213,6 +213,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         (beginning.peers.clone(), beginning.identities.clone()),
         graph.channels.len(),
         Arc::clone(&met),
+        Arc::clone(&shared_clock) as Arc<dyn Clock>,
         event_sender.clone(),
     );
     let keeps = beginning.is_durable && patience > Duration::ZERO;
