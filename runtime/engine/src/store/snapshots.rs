@@ -4,9 +4,12 @@ use arrow_array::RecordBatch;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tidemill_operators::api::{OperatorError, WriteSnapshot};
 use tidemill_operators::record::{EventTime, batch_bytes};
+
+/// So many bytes of calls may come to a stage while its snapshot is written, however small its state is.
+const ROOM: usize = 16 << 20;
 
 /// What changes the state of a stateful operator.
 #[derive(Debug, Clone)]
@@ -49,6 +52,8 @@ struct History {
     begun: u64,
     /// Why the last one could not be written.
     failure: Option<OperatorError>,
+    /// Its stage waits for the snapshot that is being written.
+    is_waiting: bool,
 }
 
 /// A snapshot that is being written while its stage goes on.
@@ -126,6 +131,15 @@ impl History {
         Some(StageDelta { snapshot, calls, from })
     }
 
+    /// More has come while a snapshot is written than the state had when that was begun: what comes faster than it can be written would
+    /// be kept without a bound.
+    fn is_behind(&self) -> bool {
+        self.writing.is_some_and(|writing| {
+            let state = self.snapshots.back().map_or(0, |newest| newest.bytes.len()) + writing.since;
+            self.since.saturating_sub(writing.since) >= state.max(ROOM)
+        })
+    }
+
     /// As many bytes of calls as the newest snapshot has: the next one is worth its cost.
     fn is_snapshot_due(&self) -> bool {
         self.writing.is_none() && self.snapshots.back().is_none_or(|newest| self.since >= newest.bytes.len())
@@ -146,12 +160,28 @@ pub(crate) struct StageDelta {
 /// A snapshot copies the whole state, so one at every checkpoint would cost the square of a state that grows. One is
 /// taken when the calls since the last one have as many bytes as it has; a restart repeats the calls after it. So
 /// snapshots cost as much as what goes through the stage, and take at most a few times the memory of the state.
+///
+/// Who writes one is not waited for, unless it is slower than what comes: a stage to which as much has come meanwhile as its state had
+/// goes on when it is there, as if it had written it itself.
 #[derive(Debug)]
 pub(crate) struct SnapshotStore {
-    /// Each with a lock of its own: what a checkpoint reads of one keeps no other stage waiting.
-    stages: Mutex<HashMap<String, Arc<Mutex<History>>>>,
+    stages: Mutex<HashMap<String, Arc<StageHistory>>>,
     /// What a checkpoint still needs: nothing from here on is forgotten.
     kept: AtomicU64,
+}
+
+/// Each has a lock of its own: what a checkpoint reads of one keeps no other stage waiting.
+#[derive(Debug, Default)]
+struct StageHistory {
+    history: Mutex<History>,
+    /// A snapshot is there, or will not be.
+    written: Condvar,
+}
+
+impl StageHistory {
+    fn lock(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Default for SnapshotStore {
@@ -161,14 +191,16 @@ impl Default for SnapshotStore {
 }
 
 impl SnapshotStore {
-    fn with<R>(&self, stage: &str, act: impl FnOnce(&mut History) -> R) -> R {
+    fn stage(&self, stage: &str) -> Arc<StageHistory> {
         let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
-        let history = match stages.get(stage) {
-            Some(history) => Arc::clone(history),
+        match stages.get(stage) {
+            Some(known) => Arc::clone(known),
             None => Arc::clone(stages.entry(stage.to_owned()).or_default()),
-        };
-        drop(stages);
-        act(&mut history.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+    }
+
+    fn with<R>(&self, stage: &str, act: impl FnOnce(&mut History) -> R) -> R {
+        act(&mut self.stage(stage).lock())
     }
 
     /// Adds the state "all of the epochs before `epoch`".
@@ -185,7 +217,9 @@ impl SnapshotStore {
             let written = catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| {
                 Err(OperatorError::new("a snapshot of the state could not be written: it panicked"))
             });
-            store.with(&name, |history| history.complete(writing, written));
+            let stage = store.stage(&name);
+            stage.lock().complete(writing, written);
+            stage.written.notify_all();
         };
         if std::thread::Builder::new().name("tm-snapshot".into()).spawn(work).is_err() {
             // There may be one later: a snapshot is still due then.
@@ -193,15 +227,21 @@ impl SnapshotStore {
         }
     }
 
-    /// Adds the calls of an epoch, later than all before; tells whether a snapshot is due.
+    /// Adds the calls of an epoch, later than all before; tells whether a snapshot is due. Waits for one that is being written, where too much
+    /// has come meanwhile.
     ///
     /// # Errors
     /// The last snapshot could not be written.
     pub(crate) fn record(&self, stage: &str, epoch: Epoch, calls: Vec<Call>) -> Result<bool, OperatorError> {
-        self.with(stage, |history| {
-            history.add(epoch, calls);
-            history.failure.take().map_or_else(|| Ok(history.is_snapshot_due()), Err)
-        })
+        let stage = self.stage(stage);
+        let mut history = stage.lock();
+        while history.is_behind() {
+            history.is_waiting = true;
+            history = stage.written.wait(history).unwrap_or_else(PoisonError::into_inner);
+        }
+        history.is_waiting = false;
+        history.add(epoch, calls);
+        history.failure.take().map_or_else(|| Ok(history.is_snapshot_due()), Err)
     }
 
     /// For a next incarnation that begins with the state "all of the epochs before `epoch`": a snapshot and the calls that lead
@@ -364,6 +404,40 @@ mod tests {
         assert_eq!(resumed(&store, 2), Some(("none".into(), vec![0, 1])));
         store.with("s", |history| history.complete(writing, Ok(b"six".to_vec())));
         assert_eq!(resumed(&store, 6), Some(("none".into(), vec![0, 1])));
+    }
+
+    /// What comes while a snapshot is written is kept; faster than it is written, it would be kept without a bound.
+    #[test]
+    fn a_stage_waits_for_a_snapshot_that_is_slower_than_what_comes() {
+        const CALLS: usize = 10_000;
+        let call = Call::Advance(0).bytes();
+        let store = Arc::new(SnapshotStore::default());
+        store.put("s", 0, b"none".to_vec());
+        let (go_on, held) = std::sync::mpsc::channel::<()>();
+        let write = move || {
+            held.recv().unwrap();
+            Ok(b"one".to_vec())
+        };
+        store.write("s", 0, Box::new(write));
+        // Three times as much as there is room for.
+        let epochs = 3 * ROOM.div_ceil(CALLS * call) as u64;
+        let of_stage = Arc::clone(&store);
+        let stage = std::thread::spawn(move || {
+            (0..epochs).for_each(|epoch| {
+                of_stage.record("s", epoch, vec![Call::Advance(0); CALLS]).unwrap();
+            });
+        });
+        while !store.with("s", |history| history.is_waiting) && !stage.is_finished() {
+            std::thread::yield_now();
+        }
+        let (came, is_writing) = store.with("s", |history| (history.since, history.writing.is_some()));
+        // The fault: it is still being written, and much has come.
+        assert!(is_writing && came >= ROOM, "{came} bytes");
+        assert!(came < ROOM + CALLS * call, "{came} bytes have come, and there is room for {ROOM}");
+        go_on.send(()).unwrap();
+        stage.join().unwrap();
+        let (snapshots, calls) = store.with("s", |history| (history.snapshots.len(), history.calls.len()));
+        assert_eq!((snapshots, calls), (2, epochs as usize * CALLS), "nothing is lost, and it goes on");
     }
 
     #[test]
