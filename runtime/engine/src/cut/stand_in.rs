@@ -6,6 +6,7 @@ use crate::executor::Notifier;
 use crate::frame::Epoch;
 use crate::graph::ChannelId;
 use crate::metrics::EdgeMetrics;
+use arrow_array::RecordBatch;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +39,17 @@ pub(crate) struct StandIn {
     /// Channels there and back that are not connected, and since when.
     missing: Mutex<BTreeMap<ChannelId, Nanoseconds>>,
     notifier: Mutex<Option<Notifier>>,
+    let_go: Mutex<LetGo>,
+}
+
+/// What has left the stand-in, as long as a slot of this process may begin again in front of it: that one may not ask the other side,
+/// which may be away, nor answer once more itself what others have the answers of.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LetGo {
+    /// All epochs before this one have left.
+    pub(crate) until: Epoch,
+    /// The answers of the other side, to the epochs that were its.
+    pub(crate) answers: BTreeMap<Epoch, Vec<RecordBatch>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,6 +72,7 @@ impl StandIn {
             changes: AtomicU64::new(0),
             missing: Mutex::default(),
             notifier: Mutex::default(),
+            let_go: Mutex::default(),
         })
     }
 
@@ -111,8 +124,24 @@ impl StandIn {
         })
     }
 
+    /// All epochs before `until` have left, these with answers of the other side.
+    pub(crate) fn let_go(&self, until: Epoch, answers: BTreeMap<Epoch, Vec<RecordBatch>>) {
+        let mut let_go = locked(&self.let_go);
+        let_go.until = let_go.until.max(until);
+        let_go.answers.extend(answers);
+    }
+
+    /// What has left that is of this epoch or later.
+    pub(crate) fn has_let_go(&self, from: Epoch) -> LetGo {
+        let let_go = locked(&self.let_go);
+        let answers = let_go.answers.range(from..);
+        LetGo { until: let_go.until, answers: answers.map(|(epoch, of)| (*epoch, of.clone())).collect() }
+    }
+
     /// Forgets epochs that nobody asks for again.
     pub(crate) fn prune(&self, before: Epoch) {
         locked(&self.own).prune(before);
+        let mut let_go = locked(&self.let_go);
+        let_go.answers = let_go.answers.split_off(&before);
     }
 }

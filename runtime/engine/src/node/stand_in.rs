@@ -8,7 +8,7 @@ use super::inference::InferenceNode;
 use super::{Emit, Node, Processing};
 use crate::clock::Nanoseconds;
 use crate::context::SlotContext;
-use crate::cut::{EpochRanges, StandIn};
+use crate::cut::{EpochRanges, LetGo, StandIn};
 use crate::frame::{CLOSED, Epoch};
 use crate::metrics::count;
 use arrow_array::RecordBatch;
@@ -32,6 +32,9 @@ pub(crate) struct StandInNode {
     frontiers: [Epoch; 2],
     /// The first epoch that has not left as a whole, or been given to the model.
     next: Epoch,
+    /// Before it, all epochs have left an incarnation before this one: what was the other side's is in `answers`, and stays the other
+    /// side's.
+    let_go: Epoch,
     /// Records of epochs of which it is not known who answers them.
     records: BTreeMap<Epoch, Vec<RecordBatch>>,
     /// Answers of the other side to epochs of which not all has come.
@@ -62,15 +65,17 @@ impl StandInNode {
         start: Epoch,
         index: usize,
     ) -> Self {
+        let LetGo { until, answers } = shared.has_let_go(start);
         Self {
             slot,
             model,
             shared,
             elsewhere,
-            frontiers: [start; 2],
+            frontiers: [start, start.max(until)],
             next: start,
+            let_go: until,
             records: BTreeMap::new(),
-            answers: BTreeMap::new(),
+            answers,
             seen: start,
             answering: None,
             answered: 0,
@@ -125,7 +130,8 @@ impl StandInNode {
     /// here once more.
     fn take_what_came(&self) {
         if let Some((_, from)) = self.answering {
-            self.shared.take(from.max(self.next), self.seen.max(self.frontiers[RECORDS]));
+            let from = from.max(self.next).max(self.let_go);
+            self.shared.take(from, self.seen.max(self.frontiers[RECORDS]));
         }
     }
 
@@ -159,15 +165,18 @@ impl StandInNode {
             if to <= self.next {
                 return;
             }
+            let mut gone = BTreeMap::new();
             if !is_own {
                 let later = self.answers.split_off(&to);
-                for (epoch, batches) in std::mem::replace(&mut self.answers, later) {
+                gone = std::mem::replace(&mut self.answers, later);
+                for (epoch, batches) in &gone {
                     for batch in batches {
                         count(&self.shared.metrics.answered_there, batch.num_rows() as u64);
-                        out.give(epoch, batch);
+                        out.give(*epoch, batch.clone());
                     }
                 }
             }
+            self.shared.let_go(to, gone);
             self.records = self.records.split_off(&to);
             self.next = to;
         }
@@ -186,7 +195,8 @@ impl Node for StandInNode {
             (RECORDS, false) if epoch < self.next => {}
             (RECORDS, false) => self.records.entry(epoch).or_default().push(batch),
             (_, true) => {}
-            (_, false) if epoch < self.next => {}
+            // It has left, or came from memory.
+            (_, false) if epoch < self.next.max(self.let_go) => {}
             (_, false) => self.answers.entry(epoch).or_default().push(batch),
         }
     }

@@ -45,6 +45,8 @@ struct World {
     checkpoint: Epoch,
     taken_over: u64,
     deaths: u64,
+    /// What those behind have of epochs that were complete when the slot began again within its process.
+    passed: BTreeMap<Epoch, Vec<u64>>,
 }
 
 fn new_node(
@@ -91,6 +93,7 @@ impl World {
             checkpoint: 0,
             taken_over: 0,
             deaths: 0,
+            passed: BTreeMap::new(),
         }
     }
 
@@ -211,8 +214,24 @@ impl World {
     /// what it had, and answers again.
     fn die(&mut self) {
         self.deaths += 1;
+        self.shared = shared();
         let start = self.checkpoint;
-        (self.shared, self.elsewhere) = (shared(), Rc::default());
+        self.passed.retain(|epoch, _| *epoch < start);
+        self.go_on_from(start);
+    }
+
+    /// The slot at the edge begins again within its process, where those behind it go on with what they have.
+    fn begin_again(&mut self) {
+        self.deaths += 1;
+        for (epoch, rows) in self.left.range(..self.hold) {
+            self.passed.insert(*epoch, rows.clone());
+        }
+        self.shared.connected(CHANNEL, None);
+        self.go_on_from(self.checkpoint);
+    }
+
+    fn go_on_from(&mut self, start: Epoch) {
+        self.elsewhere = Rc::default();
         let (executor, node) = new_node(&self.clock, &self.shared, &self.elsewhere, start);
         (self.executor, self.node) = (executor, node);
         self.left.retain(|epoch, _| *epoch < start);
@@ -252,10 +271,16 @@ impl World {
     fn check(&self, epochs: Epoch) {
         let mut sides = BTreeSet::new();
         for epoch in 0..epochs {
-            let mut found = self.left.get(&epoch).cloned().unwrap_or_default();
+            let sorted = |mut rows: Vec<u64>| {
+                rows.sort_unstable();
+                rows
+            };
+            let found = sorted(self.left.get(&epoch).cloned().unwrap_or_default());
+            if let Some(passed) = self.passed.get(&epoch) {
+                assert_eq!(found, sorted(passed.clone()), "epoch {epoch} was answered otherwise before");
+            }
             let is_there = found.first().is_some_and(|first| *first >= THERE);
             sides.insert(is_there);
-            found.sort_unstable();
             let offset = if is_there { THERE } else { 0 };
             let of = if epoch % 7 == 3 { 0..0 } else { epoch * ROWS..(epoch + 1) * ROWS };
             let expected: Vec<u64> = of.map(|row| row + offset).collect();
@@ -341,11 +366,72 @@ fn what_a_process_gave_away_before_it_died_is_answered_by_the_next() {
     world.check(3);
 }
 
+/// A slot that begins again while the link is cut gives what it had given: others have the answers of the other side, and have not to get
+/// those of this one beside them.
+#[test]
+fn what_has_left_is_not_answered_otherwise_by_a_slot_that_begins_again() {
+    let mut world = World::new();
+    for _ in 0..5 {
+        world.give();
+        world.send(false);
+    }
+    world.send(false);
+    world.answer(true);
+    world.give();
+    world.cut(true);
+    world.clock.advance(2 * SECOND);
+    world.run();
+    world.compute();
+    assert_eq!((world.hold, world.taken_over), (6, 1));
+    world.begin_again();
+    // The fault: the way is cut, and nothing of it comes again.
+    assert!(world.passed.len() == 5 && world.is_cut, "{:?}", world.passed);
+    world.run();
+    assert_eq!(world.hold, 5, "what the other side had answered is there at once");
+    world.clock.advance(2 * SECOND);
+    world.run();
+    for _ in 0..8 {
+        world.give();
+        world.compute();
+    }
+    assert_eq!((world.hold, world.taken_over), (8, 2), "the edge goes on");
+    world.finish(10);
+    let here: Vec<Epoch> =
+        world.left.iter().filter(|(_, rows)| rows[0] < THERE).map(|(epoch, _)| *epoch).collect();
+    assert_eq!(here, [5, 6, 7]);
+    world.check(10);
+}
+
+/// Also where epochs of both sides had left, and not all of it has come again when the way is back.
+#[test]
+fn a_slot_that_begins_again_takes_no_answer_twice() {
+    let mut world = World::new();
+    world.cut(true);
+    world.clock.advance(2 * SECOND);
+    world.give();
+    world.give();
+    world.compute();
+    world.cut(false);
+    for _ in 0..3 {
+        world.give();
+        world.send(false);
+    }
+    world.send(false);
+    world.answer(true);
+    assert_eq!(world.hold, 5);
+    world.begin_again();
+    // The other side answers again before the records that this one answers have come again.
+    world.answer(true);
+    assert_eq!(world.hold, 0);
+    world.finish(6);
+    world.check(6);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// Whenever the link is cut, and the process at the edge dies.
+    /// Whenever the link is cut, the process at the edge dies, or its slot begins again within it.
     #[test]
-    fn each_record_is_answered_once(steps in prop::collection::vec(0u8..20, 0..300)) {
+    fn each_record_is_answered_once(steps in prop::collection::vec(0u8..22, 0..300)) {
         let mut world = World::new();
         for step in steps {
             match step {
@@ -362,8 +448,10 @@ proptest! {
                 _ if world.hold > world.checkpoint + 3 => {
                     // The other side has come as far.
                     world.checkpoint = world.checkpoint.max((world.hold - 2).min(world.back));
+                    world.shared.prune(world.checkpoint);
                 }
-                _ => world.die(),
+                19 => world.die(),
+                _ => world.begin_again(),
             }
         }
         let epochs = world.given.max(world.far) + 5;
