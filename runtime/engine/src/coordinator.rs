@@ -79,6 +79,10 @@ pub(crate) type Orders = Arc<dyn Fn(Order) + Send + Sync>;
 /// without progress are a defect of something else.
 const RESTARTS_WITHOUT_PROGRESS: u32 = 64;
 
+/// A slot that comes to its end so often and is needed again, although nothing was lost meanwhile and no checkpoint was written, begins
+/// again in turn with those that it feeds: it would do so for ever.
+const STARTS_IN_TURN: u32 = 32;
+
 /// Losses of an executor without progress that are no accident any more.
 const LOSSES_WITHOUT_PROGRESS: u32 = 3;
 
@@ -106,6 +110,8 @@ pub(crate) struct Coordinator {
     kept_from: (Epoch, Epoch),
     /// Counts what happened to slots.
     moment: u64,
+    /// Slots and hosts that were lost by themselves: not because what another one had was lost.
+    lost: u64,
     /// Hosts whose sinks are closed.
     closed: BTreeMap<usize, Result<(), RunError>>,
     /// Hosts that are processes of their own, and what they are told first.
@@ -154,6 +160,7 @@ impl Coordinator {
             begin_at: 0,
             kept_from: (0, 0),
             moment: 0,
+            lost: 0,
             closed: BTreeMap::new(),
             remote: None,
             graph: graph.digest(),
@@ -438,7 +445,7 @@ impl Coordinator {
         let incarnation = self.slots[slot].number;
         tracing::debug!(slot, incarnation, ?end, durable = ?self.slots[slot].durable, "a slot has ended");
         match end {
-            End::Finished if self.is_needed_again(slot) => self.start_with_those_in_front(slot),
+            End::Finished if self.is_needed_again(slot) => self.needed_again(slot),
             End::Finished => {
                 self.slots[slot].alive = false;
                 // A sender in a new incarnation may have asked this slot, which did not look any more.
@@ -507,6 +514,7 @@ impl Coordinator {
         if resume_at != life.durable {
             // What it had acknowledged beyond that is gone, and those that came to their end by it are needed again.
             self.moment += 1;
+            self.lost += 1;
             self.slots[slot].lost_at = self.moment;
             let again = self.finished_in_front_of(vec![slot]);
             self.start_from_checkpoint(again);
@@ -539,3 +547,6 @@ impl Coordinator {
         std::mem::take(&mut self.closed).into_values().collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -254,7 +254,10 @@ impl Slot {
             }
             let may_be_ahead = self.advance_holds();
             let progressed = self.advance_durable()?;
-            if self.durable.iter().all(|durable| durable.get() == CLOSED) {
+            let is_waited_for = |egress: &Rc<RefCell<Egress>>| egress.borrow().is_waited_for();
+            if self.durable.iter().all(|durable| durable.get() == CLOSED)
+                && !self.egresses.values().any(is_waited_for)
+            {
                 self.context.reach(Point::Finished);
                 return Ok(SlotEnd::Finished);
             }

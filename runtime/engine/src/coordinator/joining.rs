@@ -4,7 +4,7 @@
 //! then, and drop what they have already, so nothing but the lost slots is started again.
 use super::lives::{HostLife, Phase};
 use super::remote::Joined;
-use super::{Checkpoints, Coordinator, Event, stepped_down};
+use super::{Checkpoints, Coordinator, Event, STARTS_IN_TURN, stepped_down};
 use crate::checkpoint::{Past, StagePast};
 use crate::failure::RunError;
 use crate::frame::{CLOSED, Epoch};
@@ -315,6 +315,7 @@ impl Coordinator {
         }
         tracing::warn!("{text}; it is started again from the last checkpoint");
         self.moment += 1;
+        self.lost += 1;
         for slot in self.slots.iter_mut().filter(|slot| slot.host == host) {
             slot.alive = true;
             slot.durable.fill(epoch);
@@ -344,8 +345,24 @@ impl Coordinator {
             })
     }
 
-    /// Starts a slot again from the last checkpoint, and those in front of it that have come to their end.
-    pub(super) fn start_with_those_in_front(&mut self, slot: usize) {
+    /// Starts a slot again from the last checkpoint, and those in front of it that have come to their end. Each of them is a loss for those
+    /// that feed it: where two feed each other and what they say crosses, one would be started for the other for ever.
+    pub(super) fn needed_again(&mut self, slot: usize) {
+        let epoch = self.checkpoints.as_ref().map_or(self.begin_at, Checkpoints::epoch);
+        let (lost, life) = (self.lost, &mut self.slots[slot]);
+        if (life.needed.0, life.needed.1) != (lost, epoch) {
+            life.needed = (lost, epoch, 0);
+        }
+        life.needed.2 += 1;
+        if life.needed.2 > STARTS_IN_TURN {
+            life.alive = false;
+            let name = self.facts.slots[slot].name();
+            let text = format!(
+                "slot '{name}' and those that it feeds begin again in turn: {STARTS_IN_TURN} times it came to its end and was needed once \
+                 more, and no checkpoint was written meanwhile; the same command goes on from the last one"
+            );
+            return self.fail(RunError::System(text));
+        }
         let mut again = self.finished_in_front_of(vec![slot]);
         again.push(slot);
         self.start_from_checkpoint(again);

@@ -19,6 +19,8 @@ pub(super) struct SlotLife {
     /// When this incarnation began, and when what the last one had acknowledged was lost: moments of the coordinator.
     pub(super) begun_at: u64,
     pub(super) lost_at: u64,
+    /// How often it had come to its end and was needed again, since so many losses and the checkpoint of this epoch.
+    pub(super) needed: (u64, Epoch, u32),
 }
 
 impl SlotLife {
@@ -32,6 +34,7 @@ impl SlotLife {
             durable_at_restart: 0,
             begun_at: 0,
             lost_at: 0,
+            needed: (0, 0, 0),
         }
     }
 

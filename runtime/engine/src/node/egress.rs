@@ -58,6 +58,9 @@ pub(crate) struct Egress {
     /// Frontier that the receiver was announced; none yet: nothing.
     announced: Option<Epoch>,
     durable: Epoch,
+    /// What the receiver at the other end of this link has said to be durable: one that has begun again may have less than the one before
+    /// it had.
+    heard: Epoch,
     /// Records in the queue, and how many of them were told.
     waiting: (i64, i64),
     /// Epochs of which the receiver gets no more records: somebody else answers them.
@@ -144,6 +147,7 @@ impl Egress {
             frontier: start,
             announced: None,
             durable: start,
+            heard: 0,
             waiting: (0, 0),
             elsewhere,
         }
@@ -155,6 +159,7 @@ impl Egress {
         self.resumed = false;
         self.has_finished = false;
         self.sequence = 0;
+        self.heard = 0;
     }
 
     pub(crate) fn link(&self) -> Option<&dyn LinkSender> {
@@ -165,6 +170,13 @@ impl Egress {
     /// sent may be durable while the dead letters it had with that are lost with its process.
     pub(crate) fn durable(&self) -> Epoch {
         if self.durable == CLOSED { CLOSED } else { self.durable.min(self.frontier) }
+    }
+
+    /// A receiver is there that has not said that it has everything: it may have begun again from an earlier epoch than the one before it
+    /// had come to. What it lacks is kept here and nowhere else, so a slot that ended now would have to begin again for it. One that is
+    /// not there is not waited for: whether it comes back is not known here.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.link.is_some() && self.heard != CLOSED
     }
 
     /// The receiver has ended well. What still waits for it would stop the producers for ever.
@@ -334,6 +346,7 @@ impl Egress {
             Control::Ahead(bytes) => self.told = Hold::of_ahead(bytes),
             Control::Delivers(bytes) => self.told = Hold::Delivers(bytes),
             Control::Durable(epoch) => {
+                self.heard = self.heard.max(epoch);
                 self.durable = self.durable.max(epoch);
                 let forgotten = self.forgotten();
                 self.kept.forget_before(forgotten);
@@ -428,3 +441,6 @@ impl Node for EgressNode {
         egress.pump();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use super::*;
+use crate::clock::ManualClock;
+use crate::cut::Role;
+use crate::graph::{ChannelSpec, InstanceSpec, MetricsTable, Port, Program, SlotSpec};
+use crate::letters::Letters;
+use crate::report::SlotFacts;
+use arrow_schema::Schema;
+use crossbeam_channel::unbounded;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use tidemill_spec::plan::{Freshness, Plan, PlanWorkflow};
+
+/// Two slots that feed each other.
+fn graph() -> Graph {
+    let instance = |channel| InstanceSpec {
+        stage: "s".into(),
+        instance: "s".into(),
+        operator: "s".into(),
+        ports: vec![Port { local: Vec::new(), remote: vec![(channel, Freshness::Block)] }],
+        outputs: Vec::new(),
+    };
+    let slot = |name: &str, channel| SlotSpec {
+        name: name.into(),
+        worker: "w".into(),
+        instances: vec![instance(channel)],
+        byte_budget: 1,
+    };
+    let channel = |from_slot, to_slot| ChannelSpec {
+        name: format!("{from_slot}->{to_slot}"),
+        from_slot,
+        to_slot,
+        schema: Arc::new(Schema::empty()),
+        edge: 0,
+        role: Role::None,
+    };
+    Graph { slots: vec![slot("w/a", 1), slot("w/b", 0)], channels: vec![channel(0, 1), channel(1, 0)] }
+}
+
+fn facts(graph: &Graph) -> RunFacts {
+    let program = Program {
+        plan: Plan::new(PlanWorkflow { name: "test".into(), digest: None }),
+        sources: BTreeMap::new(),
+        operators: BTreeMap::new(),
+        sinks: BTreeMap::new(),
+        on_panic: BTreeMap::new(),
+        when_cut: BTreeMap::new(),
+    };
+    RunFacts {
+        metrics: MetricsTable::default(),
+        letters: Arc::new(Letters::new(None)),
+        sampler: None,
+        tracer: None,
+        clock: Arc::new(ManualClock::new()),
+        started: AtomicI64::new(0),
+        elapsed_before: AtomicI64::new(0),
+        ended: Mutex::new(None),
+        program,
+        slots: graph.slots.iter().map(|slot| SlotFacts::of(slot, Arc::default())).collect(),
+        restarts: AtomicU64::new(0),
+        emulated: None,
+        hosts: Vec::new(),
+        opened: Vec::new(),
+        clocks: Mutex::default(),
+        promises: BTreeMap::new(),
+    }
+}
+
+/// A coordinator whose slots run, and what it orders.
+fn coordinator() -> (Coordinator, Receiver<Order>) {
+    let (graph, (sender, orders)) = (graph(), unbounded());
+    let facts = Arc::new(facts(&graph));
+    let hands = Hands::Here(Arc::new(move |order| drop(sender.send(order))));
+    let (_, events) = unbounded();
+    let mut coordinator = Coordinator::new(&graph, facts, Arc::default(), hands, events);
+    coordinator.is_running = true;
+    coordinator.start_all();
+    (coordinator, orders)
+}
+
+impl Coordinator {
+    /// A slot tells that it has come to its end.
+    fn finishes(&mut self, slot: usize) {
+        let (incarnation, durable) = (self.slots[slot].number, vec![CLOSED]);
+        self.noticed(0, Notice::Ended { slot, incarnation, durable, end: End::Finished });
+    }
+
+    /// What it had is gone, and it is started again.
+    fn loses(&mut self, slot: usize) {
+        self.moment += 1;
+        self.lost += 1;
+        self.slots[slot].lost_at = self.moment;
+        self.start(slot, vec![0], None);
+    }
+}
+
+#[test]
+fn slots_that_begin_again_in_turn_end_the_run() {
+    let (mut coordinator, orders) = coordinator();
+    coordinator.loses(1);
+    let mut ends = 0;
+    // Each comes to its end by what a former incarnation of the other had said, before the present one is as far.
+    while coordinator.failure.is_none() && ends < 1000 {
+        coordinator.finishes(ends % 2);
+        ends += 1;
+    }
+    let numbers: Vec<u32> = coordinator.slots.iter().map(|slot| slot.number).collect();
+    // The fault: both were started again and again, each for the other.
+    assert!(numbers.iter().all(|number| *number > STARTS_IN_TURN), "{numbers:?}");
+    let failure = coordinator.failure.take().expect("it does not go on for ever").to_string();
+    assert!(failure.contains("'w/a'") && failure.contains("begin again in turn"), "{failure}");
+    assert_eq!(ends, 2 * STARTS_IN_TURN as usize + 1);
+    assert!(orders.try_iter().any(|order| matches!(order, Order::Abort)));
+}
+
+/// Whose receiver is lost again and again is started each time: who loses it has a bound of its own.
+#[test]
+fn a_slot_is_needed_again_after_each_loss_of_its_receiver() {
+    let (mut coordinator, _orders) = coordinator();
+    for _ in 0..3 * STARTS_IN_TURN {
+        coordinator.loses(1);
+        coordinator.finishes(0);
+    }
+    assert_eq!(coordinator.failure, None);
+    assert_eq!(coordinator.slots[0].number, 3 * STARTS_IN_TURN + 1);
+}
+
+/// One that has told that it has everything is no reason to begin again.
+#[test]
+fn a_receiver_that_has_everything_needs_nobody_again() {
+    let (mut coordinator, _orders) = coordinator();
+    coordinator.loses(1);
+    let incarnation = coordinator.slots[1].number;
+    coordinator.noticed(0, Notice::Durable { slot: 1, incarnation, epochs: vec![CLOSED] });
+    coordinator.finishes(0);
+    coordinator.finishes(1);
+    assert!(coordinator.slots.iter().all(SlotLife::has_finished));
+    assert_eq!(coordinator.slots[0].number, 1);
+}
