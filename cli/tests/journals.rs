@@ -1,5 +1,6 @@
 //! Runs that keep their state and read streams: killed, and continued from their journals; through the built binary.
 use crate::command::{Place, command, tidemill};
+use crate::journals_of_workers::PLAN;
 use crate::states::parquet_rows;
 use rustix::fs::{CWD, FileType, OFlags, mknodat};
 use serde_json::Value;

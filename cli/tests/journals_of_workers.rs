@@ -8,7 +8,7 @@ use rustix::fs::{CWD, FileType, OFlags, mknodat};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 
-const PLAN: &str = "version: 1
+pub(crate) const PLAN: &str = "version: 1
 workflow: {name: streamed}
 tick: 10ms
 checkpoint_every: 1
