@@ -157,7 +157,7 @@ pub(crate) enum Verb {
         verb: StateVerb,
     },
     /// Take workflows and run them on the workers that have joined.
-    Controller(ControllerArguments),
+    Controller(Box<ControllerArguments>),
     /// Join a cluster and run stages of its workflows on this machine.
     Worker(WorkerArguments),
     /// Keep the address of a controller and an access token for the verbs that ask it.

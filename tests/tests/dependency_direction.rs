@@ -93,6 +93,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "tidemill-cluster",
         &[
             "tidemill-app",
+            "tidemill-bucket",
             "tidemill-elastic",
             "tidemill-engine",
             "tidemill-identity",

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use tidemill_cluster::controller::StoreAddress;
 use tidemill_identity::JoinAddress;
+use tidemill_spec::bucket_address::Address;
 use tidemill_spec::units::{HourlyPrice, UnitError};
 
 /// Which controller is asked, and by whom.
@@ -46,6 +47,8 @@ on, and the next one on the same folder takes their runs over.
   tidemill controller --state a --name a.example --store-file store
   tidemill controller --state b --name b.example --store-file store    on another machine, with a copy of a/identities/authority.pem
 
+  AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... tidemill controller --state cluster --files s3://models/tidemill
+
 With `--store` several controllers share a PostgreSQL database: one leads, the others stand by and say who does, and one of them takes
 over when it dies. The key of the authority never goes there: copy `identities/authority.pem` from the folder of the first one into
 the folder of each other one (mode 600). Workers and people are given all addresses: tidemill://a.example:7420,b.example:7420/FINGERPRINT.")]
@@ -60,6 +63,10 @@ pub(crate) struct ControllerArguments {
     /// A file with that address.
     #[arg(long, value_name = "FILE", conflicts_with = "store")]
     pub(crate) store_file: Option<PathBuf>,
+    /// An S3-compatible object store in which files of workflows (models, mostly) are kept, too, `s3://BUCKET/PREFIX`: workers have them
+    /// from there. Credentials are those of states (AWS_ACCESS_KEY_ID and so on), and workers need none: they get signed links.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEMILL_FILES")]
+    pub(crate) files: Option<Address>,
     /// Where it answers people and workers (HTTPS).
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:7420")]
     pub(crate) listen: String,

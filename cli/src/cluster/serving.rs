@@ -14,9 +14,10 @@ use tidemill_app::listener::Listener;
 use tidemill_app::metrics::MetricsPort;
 use tidemill_cluster::agent::{self, AgentError, AgentOptions};
 use tidemill_cluster::controller::{
-    Controller, ControllerError, ControllerOptions, Keeping, StoreAddress, Traced,
+    Controller, ControllerError, ControllerOptions, Keeping, StoreAddress, StoreSettings, StoredFiles, Traced,
 };
 use tidemill_identity::JoinAddress;
+use tidemill_spec::bucket_address::Address;
 
 /// How often a signal is looked for.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
@@ -49,6 +50,7 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
         keeping: Keeping { time: arguments.keep_ended, bytes: arguments.keep_bytes },
         detection: arguments.detection.given(),
         replan_pace: arguments.replan_pace,
+        files: arguments.files.as_ref().map(stored).transpose()?,
     };
     if let Some(store) = store(arguments)? {
         return super::leading::serve(&store, options, &arguments.state, &interrupt, terminal);
@@ -62,6 +64,12 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
     terminal.note("the controller ends; workers go on, and the next controller takes their runs over");
     controller.end();
     Ok(Exit::Interrupted)
+}
+
+/// The object store for files of workflows. That it answers is found out by the controller that uses it.
+fn stored(address: &Address) -> Result<StoredFiles, Failure> {
+    StoredFiles::open(address, &StoreSettings::of_environment())
+        .map_err(|error| Failure::new(Kind::Configuration, format!("`{address}`: {error}")))
 }
 
 /// The database that several controllers share, where one is named.

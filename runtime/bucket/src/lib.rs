@@ -19,6 +19,10 @@
 //! it replaces. So a process that was away for too long, and comes back, cannot write over what another one
 //! has written since: its write fails with [`tidemill_state::StoreError::TakenOver`], and so do all that follow.
 //!
+//! # Files
+//!
+//! [`Files`] is another use of a bucket: files called by their digests, which others read by links that are signed.
+//!
 //! # When the service fails
 //!
 //! Requests that the service could not serve (5xx, 429, no connection, no answer) are repeated for [`PATIENCE`] with growing
@@ -48,6 +52,7 @@ use idna_adapter as _;
 mod bucket;
 mod document;
 mod failure;
+mod files;
 #[doc(hidden)]
 pub mod heard;
 mod keeper;
@@ -56,6 +61,7 @@ mod service;
 mod settings;
 
 pub use bucket::Bucket;
+pub use files::{Files, StoredFile, read_link};
 pub use lease::TERM;
 pub use service::PATIENCE;
 pub use settings::Settings;

@@ -89,7 +89,12 @@ impl Service {
         &self.place
     }
 
-    fn path(&self, parts: &[&str]) -> Path {
+    /// For what may be large.
+    pub(crate) fn objects(&self) -> &AmazonS3 {
+        &self.objects
+    }
+
+    pub(crate) fn path(&self, parts: &[&str]) -> Path {
         let prefix = self.prefix.split('/').filter(|part| !part.is_empty());
         prefix.chain(parts.iter().copied()).collect()
     }

@@ -46,7 +46,7 @@ mod planning;
 mod samples;
 
 pub use cuts::{CutStage, CutView, StandInView};
-pub use files::{FilePart, FilePartRefused, RemovedView, ResultView, RunFolder, Source, SourceRequest};
+pub use files::*;
 pub use health::{
     ControllerView, Health, LinkView, Probe, ProbeView, Probed, SharedView, StandByView, WorkerHealth,
 };

@@ -12,6 +12,7 @@ mod launcher;
 mod logs;
 mod metrics;
 mod notices;
+mod object_store;
 mod openapi;
 mod page;
 mod parts;
@@ -90,6 +91,34 @@ pub struct ControllerOptions {
     pub replan_pace: f64,
     /// Some records of every run are traced.
     pub traced: Option<Traced>,
+    /// An object store that files of workflows are kept in, too, and that workers have them from.
+    pub files: Option<StoredFiles>,
+}
+
+/// How an object store is reached, and as whom.
+pub use tidemill_bucket::Settings as StoreSettings;
+
+/// See [`ControllerOptions::files`].
+#[derive(Clone)]
+pub struct StoredFiles(Arc<tidemill_bucket::Files>);
+
+impl StoredFiles {
+    /// Those at this address. Nothing is asked of the service yet.
+    ///
+    /// # Errors
+    /// The settings do not fit.
+    pub fn open(
+        address: &tidemill_spec::bucket_address::Address,
+        settings: &StoreSettings,
+    ) -> std::io::Result<Self> {
+        Ok(Self(Arc::new(tidemill_bucket::Files::open(address, settings)?)))
+    }
+}
+
+impl std::fmt::Debug for StoredFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("StoredFiles").field(&self.0.place()).finish()
+    }
 }
 
 /// How records of runs are traced.
@@ -155,6 +184,9 @@ pub enum ControllerError {
     /// A name of the controller.
     #[error("{0}")]
     Name(String),
+    /// The object store for files.
+    #[error("files of workflows: {0}")]
+    ObjectStore(std::io::Error),
 }
 
 /// What the threads of a controller share.
@@ -282,9 +314,20 @@ impl Controller {
             Some(lead) => {
                 // What lies there is of the time when this one led before.
                 remove(&runs_folder)?;
-                (Facts::shared(lead)?, blobs.beyond(Box::new(sharing::SharedFiles::open(lead)?)))
+                let blobs = match &options.files {
+                    Some(_) => blobs,
+                    None => blobs.beyond(Box::new(sharing::SharedFiles::open(lead)?)),
+                };
+                (Facts::shared(lead)?, blobs)
             }
             None => (Facts::open(&folder)?, blobs),
+        };
+        let blobs = match &options.files {
+            Some(StoredFiles(files)) => {
+                let store = object_store::ObjectStore::open(files).map_err(ControllerError::ObjectStore)?;
+                blobs.beyond(Box::new(store))
+            }
+            None => blobs,
         };
         let logs = logs::Logs::new(&runs_folder, lead.as_ref());
         let shared = Arc::new(Shared {

@@ -99,7 +99,7 @@ impl OlderManifest {
         let bytes = encode(manifest)?;
         let checksum = Digest::of(&bytes);
         let (checkpoint, epoch) = (manifest.checkpoint, manifest.epoch);
-        let name = format!("{checkpoint:08}-manifest-{epoch}-{checksum}{OBJECT_SUFFIX}");
+        let name = format!("{checkpoint:08}-manifest-{checksum}{OBJECT_SUFFIX}");
         let written_at = manifest.written_at.clone();
         Ok((Self { checkpoint, written_at, epoch, name, bytes: bytes.len() as u64, checksum }, bytes))
     }

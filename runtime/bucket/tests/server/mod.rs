@@ -35,6 +35,8 @@ struct Inside {
     mood: Mood,
     /// Method and path of every request.
     requests: Vec<String>,
+    /// Parts of files that are not whole yet, by the name of the upload.
+    parts: BTreeMap<String, BTreeMap<u64, Vec<u8>>>,
 }
 
 /// The server; it serves as long as the process lives.
@@ -169,9 +171,12 @@ impl Inside {
         if name.is_empty() && request.method == "GET" {
             return self.list(request);
         }
+        if let Some(answer) = self.in_parts(name, request) {
+            return answer;
+        }
         let there = self.objects.get(name);
         match request.method.as_str() {
-            "GET" => match there {
+            "GET" | "HEAD" => match there {
                 Some((bytes, tag)) => {
                     Answer { status: "200 OK", tag: Some(tag.clone()), body: bytes.clone() }
                 }
@@ -197,12 +202,37 @@ impl Inside {
         }
     }
 
+    /// What belongs to a file that comes in parts.
+    fn in_parts(&mut self, name: &str, request: &Request) -> Option<Answer> {
+        let said = |body: String| Some(Answer { status: "200 OK", tag: None, body: body.into_bytes() });
+        let upload = request.field("uploadId");
+        match request.method.as_str() {
+            "POST" if request.query.split('&').any(|field| field.starts_with("uploads")) => {
+                let upload = format!("upload-{}", self.parts.len());
+                self.parts.insert(upload.clone(), BTreeMap::new());
+                said(format!(
+                    "<InitiateMultipartUploadResult><Bucket>abc</Bucket><Key>{name}</Key><UploadId>{upload}</UploadId>\
+                     </InitiateMultipartUploadResult>"
+                ))
+            }
+            "PUT" if !upload.is_empty() => {
+                let number = request.field("partNumber").parse().unwrap();
+                self.parts.get_mut(&upload).unwrap().insert(number, request.body.clone());
+                Some(Answer { status: "200 OK", tag: Some(format!("\"{number}\"")), body: Vec::new() })
+            }
+            "POST" if !upload.is_empty() => {
+                let parts = self.parts.get_mut(&upload).map(std::mem::take).unwrap();
+                let tag = self.put(name, parts.into_values().flatten().collect());
+                said(format!(
+                    "<CompleteMultipartUploadResult><Key>{name}</Key><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
+                ))
+            }
+            _ => None,
+        }
+    }
+
     fn list(&self, request: &Request) -> Answer {
-        let field = |name: &str| {
-            let mut fields = request.query.split('&').filter_map(|field| field.split_once('='));
-            fields.find(|(field, _)| *field == name).map_or(String::new(), |(_, value)| decoded(value))
-        };
-        let (prefix, delimiter) = (field("prefix"), field("delimiter"));
+        let (prefix, delimiter) = (request.field("prefix"), request.field("delimiter"));
         let mut text = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_owned();
         let mut folders = std::collections::BTreeSet::new();
         for (name, (bytes, tag)) in self.objects.iter().filter(|(name, _)| name.starts_with(&prefix)) {
@@ -228,6 +258,12 @@ impl Inside {
 }
 
 impl Request {
+    /// A field of the query; empty: it is not there.
+    fn field(&self, name: &str) -> String {
+        let mut fields = self.query.split('&').filter_map(|field| field.split_once('='));
+        fields.find(|(field, _)| *field == name).map_or(String::new(), |(_, value)| decoded(value))
+    }
+
     fn read(input: &mut BufReader<TcpStream>) -> Option<Self> {
         let mut line = String::new();
         input.read_line(&mut line).ok()?;

@@ -1,10 +1,12 @@
-//! Fetches files: from another worker that has them, or from the controller, which says whom to ask.
-use crate::api::{Bundle, BundleFile, Source, SourceRequest};
+//! Fetches files: from another worker that has them, from an object store, or from the controller, which says whom to ask.
+use crate::api::{Bundle, BundleFile, OBJECT_STORE, Source, SourceRequest};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+use tidemill_bucket::read_link;
 use tidemill_link::remote::Credentials;
 
 /// Tries with other workers before the controller must give the file.
@@ -84,6 +86,16 @@ impl Fetcher {
                     let Err(reason) = given else { return Ok(()) };
                     tracing::info!("`{}` is not had from {place}: {reason}", file.path);
                     request.failed.push(place);
+                }
+                Source::Store { link } => {
+                    let given = read_link(&link).map_err(|error| error.to_string()).and_then(|from| {
+                        // One byte more is enough to see that it is another file.
+                        let from = from.take(file.bytes.saturating_add(1));
+                        self.blobs.put(&file.digest, from).map_err(|error| error.to_string())
+                    });
+                    let Err(reason) = given else { return Ok(()) };
+                    tracing::warn!("`{}` is not had from the object store: {reason}", file.path);
+                    request.failed.push(OBJECT_STORE.to_owned());
                 }
                 Source::Worker { .. } | Source::Controller => match self.take(&self.client, file) {
                     Ok(()) => return Ok(()),

@@ -24,6 +24,9 @@ pub struct SourceRequest {
     pub failed: Vec<String>,
 }
 
+/// What is said of the object store, should it not give a file, as the place of one that failed.
+pub const OBJECT_STORE: &str = "object-store";
+
 /// Whom a worker may have a file from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "from", rename_all = "snake_case")]
@@ -34,6 +37,11 @@ pub enum Source {
     Worker {
         /// Host and port.
         place: String,
+    },
+    /// An object store.
+    Store {
+        /// Where it can be read for some time. It is signed: a secret.
+        link: String,
     },
     /// Everybody who has it is busy: ask again.
     Wait {

@@ -13,6 +13,10 @@ pub(crate) trait Beyond: Send + Sync {
     fn put(&self, digest: &str, path: &Path) -> io::Result<()>;
     /// The bytes of a blob; none: it has it not.
     fn get(&self, digest: &str) -> io::Result<Option<Box<dyn Read>>>;
+    /// A link by which a worker can read a blob there, for some minutes; none: it cannot.
+    fn link(&self, _digest: &str) -> Option<String> {
+        None
+    }
     /// Removes blobs that are none of these and were put before that time.
     fn sweep(&self, wanted: &BTreeSet<String>, age: Duration) -> io::Result<()>;
 }
@@ -21,6 +25,11 @@ impl Blobs {
     /// The same, with what is put kept there, too, and what is missing had from there.
     pub(crate) fn beyond(self, beyond: Box<dyn Beyond>) -> Self {
         Self { beyond: Some(beyond), ..self }
+    }
+
+    /// See [`Beyond::link`].
+    pub(crate) fn link(&self, digest: &str) -> Option<String> {
+        self.beyond.as_ref()?.link(digest)
     }
 
     /// Keeps a blob of the folder beyond it.

@@ -240,6 +240,7 @@ mod tests {
             keeping: Keeping::default(),
             metrics: None,
             traced: None,
+            files: None,
             detection: Default::default(),
             replan_pace: Default::default(),
         };

@@ -3,7 +3,7 @@
 use super::server::{Answer, No, blocking, worker};
 use super::tls::Peer;
 use super::{Shared, locked};
-use crate::api::{Source, SourceRequest};
+use crate::api::{OBJECT_STORE, Source, SourceRequest};
 use axum::Json;
 use axum::extract::{ConnectInfo, Path, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,7 +120,16 @@ impl Shared {
         let mut takers = locked(&self.takers);
         takers.forget(|worker, digest| workers.get(worker).is_some_and(|live| live.held.contains(digest)));
         drop(workers);
-        takers.choose(digest, name, &holders, &done, &alive, instant())
+        let chosen = takers.choose(digest, name, &holders, &done, &alive, instant());
+        drop(takers);
+        // It serves many at once, and over other ways than the controller's.
+        let is_open = !failed.iter().any(|place| place == OBJECT_STORE);
+        match &chosen {
+            Source::Controller | Source::Wait { .. } if is_open => {
+                self.blobs.link(digest).map_or(chosen, |link| Source::Store { link })
+            }
+            _ => chosen,
+        }
     }
 
     /// A worker still fetches a file from here.

@@ -532,6 +532,7 @@ mod assignment_tests {
             listen_hosts: "127.0.0.1:0".into(),
             names: vec!["localhost".into()],
             traced: None,
+            files: None,
             keeping: Keeping::default(),
             metrics: None,
         };

@@ -5,4 +5,6 @@ mod heartbeats;
 mod place;
 mod roll_out;
 mod routes;
+#[path = "../../../bucket/tests/server/mod.rs"]
+mod server;
 mod silent;

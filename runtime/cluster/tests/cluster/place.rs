@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tidemill_cluster::agent::{self, AgentError, AgentOptions};
 use tidemill_cluster::api::{TokenAnswer, TokenRequest};
 use tidemill_cluster::client::Client;
-use tidemill_cluster::controller::{Controller, ControllerOptions, Keeping};
+use tidemill_cluster::controller::{Controller, ControllerOptions, Keeping, StoredFiles};
 use tidemill_identity::{AccessToken, JoinAddress};
 
 pub(crate) struct Place {
@@ -22,6 +22,11 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// With an object store for files.
+    pub(crate) fn with(files: Option<StoredFiles>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = ControllerOptions {
             detection: Default::default(),
@@ -32,6 +37,7 @@ impl Place {
             listen_hosts: "127.0.0.1:0".to_owned(),
             names: vec!["127.0.0.1".to_owned()],
             traced: None,
+            files,
             keeping: Keeping::default(),
         };
         let controller = Controller::start(&options).unwrap();

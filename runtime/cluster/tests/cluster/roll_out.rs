@@ -1,11 +1,13 @@
 //! A workflow goes to twenty workers at once.
 use crate::place::{Place, until};
+use crate::server::{Mood, Server};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use tidemill_cluster::api::{
     Bundle, BundleFile, ControllerView, Quota, Replan, RunView, Submission, WorkerView,
 };
 use tidemill_cluster::blobs::digest;
+use tidemill_cluster::controller::StoredFiles;
 use tidemill_spec::plan::PlanFile;
 
 const WORKERS: usize = 20;
@@ -51,9 +53,9 @@ fn chain() -> (String, String) {
     (workflow, plan)
 }
 
-#[test]
-fn twenty_workers_have_a_model_of_which_the_controller_sends_three_copies_at_most() {
-    let mut place = Place::new();
+/// Rolls a workflow with a model out; how many copies of all its files the controller has sent. `before`: what happens when it has the
+/// files and no worker has any.
+fn rolled_out(mut place: Place, before: impl FnOnce()) -> f64 {
     let token = place.join_token(WORKERS as u32);
     for number in 0..WORKERS {
         // Their processes end at once: here it is about files.
@@ -91,6 +93,7 @@ fn twenty_workers_have_a_model_of_which_the_controller_sends_three_copies_at_mos
         records: None,
         sent_from: None,
     };
+    before();
     let run: RunView = place.admin.post("/v1/runs", &submission).unwrap();
     assert_eq!(run.placement.len(), WORKERS);
 
@@ -99,11 +102,56 @@ fn twenty_workers_have_a_model_of_which_the_controller_sends_three_copies_at_mos
     until("all have the model", || (0..WORKERS).all(has));
     let controller: ControllerView = place.admin.get("/v1/controller").unwrap();
     let copies = controller.files_sent_bytes as f64 / all as f64;
-    println!("{WORKERS} workers have {all} bytes; the controller sent {copies:.2} copies");
-    assert!((1.0..=3.0).contains(&copies), "{copies} copies");
     // Each of them is the file that was sent.
     let found: BTreeSet<Vec<u8>> = (0..WORKERS)
         .map(|number| std::fs::read(folder.join(format!("w{number:02}/files/{of_model}"))).unwrap())
         .collect();
     assert!(found.len() == 1 && found.contains(&model));
+    println!("{WORKERS} workers have {all} bytes; the controller sent {copies:.2} copies");
+    copies
+}
+
+#[test]
+fn twenty_workers_have_a_model_of_which_the_controller_sends_three_copies_at_most() {
+    let copies = rolled_out(Place::new(), || {});
+    assert!((1.0..=3.0).contains(&copies), "{copies} copies");
+}
+
+fn stored(server: &Server) -> StoredFiles {
+    let settings = server.variables().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    StoredFiles::open(&"s3://abc/of/models".parse().unwrap(), &settings).unwrap()
+}
+
+#[test]
+fn workers_have_a_model_from_an_object_store_and_the_controller_sends_none() {
+    let server = Server::start();
+    let copies = rolled_out(Place::with(Some(stored(&server))), || {});
+    assert!(copies < 0.01, "{copies} copies");
+    let requests = server.requests();
+    let of = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
+    // Three files, and those who have not got them from other workers.
+    assert!(of("PUT /abc/of/models/") == 3 && of("GET /abc/of/models/") >= 3, "{requests:?}");
+}
+
+#[test]
+fn an_object_store_that_gives_nothing_holds_nobody_up() {
+    let server = Server::start();
+    let copies = rolled_out(Place::with(Some(stored(&server))), || server.set(Mood::Denies));
+    assert!((1.0..=3.0).contains(&copies), "{copies} copies");
+    assert!(
+        server.requests().iter().any(|request| request.starts_with("GET /abc/of/models/")),
+        "it was tried"
+    );
+}
+
+/// What an object store has need not be sent by anybody again, also where another controller has put it there.
+#[test]
+fn a_controller_finds_what_lies_in_its_object_store() {
+    let server = Server::start();
+    let model = b"a model".as_slice();
+    server.put(&format!("of/models/{}", digest(model)), model);
+    let place = Place::with(Some(stored(&server)));
+    let missing: Vec<String> =
+        place.admin.post("/v1/blobs/missing", &[digest(model), digest(b"another")]).unwrap();
+    assert_eq!(missing, [digest(b"another")]);
 }

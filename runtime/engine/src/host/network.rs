@@ -114,8 +114,7 @@ impl Network {
         is_reachable: bool,
         (peers, identities): (BTreeMap<String, Address>, BTreeMap<String, String>),
         channels: usize,
-        met: Met,
-        clock: Arc<dyn Clock>,
+        (met, clock): (Met, Arc<dyn Clock>),
         events: Sender<HostEvent>,
     ) -> Self {
         let (ends, finished, waiting) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());

@@ -212,8 +212,7 @@ pub fn serve(program: &Program, options: HostOptions) -> Result<(), RunError> {
         is_reachable,
         (beginning.peers.clone(), beginning.identities.clone()),
         graph.channels.len(),
-        Arc::clone(&met),
-        Arc::clone(&shared_clock) as Arc<dyn Clock>,
+        (Arc::clone(&met), Arc::clone(&shared_clock) as Arc<dyn Clock>),
         event_sender.clone(),
     );
     let keeps = beginning.is_durable && patience > Duration::ZERO;

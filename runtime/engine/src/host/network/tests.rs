@@ -40,8 +40,7 @@ impl Case {
             false,
             ([("hub".to_owned(), peer)].into(), BTreeMap::new()),
             1,
-            Met::default(),
-            Arc::clone(&clock) as Arc<dyn Clock>,
+            (Met::default(), Arc::clone(&clock) as Arc<dyn Clock>),
             events_of_host,
         );
         let (refused, asked, works) =

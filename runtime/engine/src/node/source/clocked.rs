@@ -174,7 +174,7 @@ mod tests {
     const TICK: Nanoseconds = 50;
 
     fn notifier() -> Notifier {
-        Notifier { flag: Arc::default(), waker: Arc::new(crate::wake::Waker::new().unwrap()) }
+        Notifier { flag: Arc::default(), waker: Arc::new(crate::wake::Waker::new().expect("works")) }
     }
 
     fn clocked(begun: &[(Epoch, u64)], is_first: bool) -> Clocked {
@@ -223,10 +223,10 @@ mod tests {
 
     #[test]
     fn an_end_counts_when_it_is_on_the_disk() {
-        let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::open(folder.path(), 1, LEAST_SIZE).unwrap();
+        let folder = tempfile::tempdir().expect("works");
+        let journal = Journal::open(folder.path(), 1, LEAST_SIZE).expect("works");
         let mut first = clocked(&[], true);
-        first.keep_in(Marks::of(Arc::clone(&journal), "stage").unwrap());
+        first.keep_in(Marks::of(Arc::clone(&journal), "stage").expect("works"));
         assert_eq!(first.asked(), Ok(None));
         assert!(!first.ask(5, 33, 0));
         let begun = loop {
@@ -236,22 +236,22 @@ mod tests {
             }
         };
         assert_eq!((begun, first.asked()), (Ok(Some(5)), Ok(None)));
-        assert_eq!(journal.marks("stage").unwrap(), [(5, 33)].into());
+        assert_eq!(journal.marks("stage").expect("works"), [(5, 33)].into());
         drop((first, journal));
-        let journal = Journal::open(folder.path(), 1, LEAST_SIZE).unwrap();
+        let journal = Journal::open(folder.path(), 1, LEAST_SIZE).expect("works");
         let mut second = clocked(&[], true);
-        second.keep_in(Marks::of(journal, "stage").unwrap());
+        second.keep_in(Marks::of(journal, "stage").expect("works"));
         assert_eq!(second.begun_with(33, 4), Some((5, None)));
     }
 
     #[test]
     fn an_end_that_cannot_be_kept_is_told() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("works");
         let path = folder.path().join("journal");
-        let journal = Journal::open(&path, 1, LEAST_SIZE).unwrap();
+        let journal = Journal::open(&path, 1, LEAST_SIZE).expect("works");
         let mut clocked = clocked(&[], true);
-        clocked.keep_in(Marks::of(journal, "stage").unwrap());
-        std::fs::remove_dir_all(&path).unwrap();
+        clocked.keep_in(Marks::of(journal, "stage").expect("works"));
+        std::fs::remove_dir_all(&path).expect("works");
         clocked.ask(1, 1, 0);
         let told = loop {
             match clocked.asked() {
@@ -259,6 +259,6 @@ mod tests {
                 other => break other,
             }
         };
-        assert!(told.unwrap_err().is_some_and(|text| text.contains("marks-stage")));
+        assert!(told.expect_err("it cannot").is_some_and(|text| text.contains("marks-stage")));
     }
 }
