@@ -9,8 +9,11 @@ in a simpler way, because building nextest takes longer than building Tidemill: 
 programs, asks these for their tests, and starts one process a test. A test function whose name starts
 with `alone_` measures time or memory and runs while no other test does.
 
+A test of processes, hosts and clusters that fails is tried once more: what the machine does beside it can make one fail. It counts as
+passed if it passes then, and the table names it: one that is named again and again has a fault.
+
 Exits 0 when all tests passed, 1 when one failed, 2 when none ran. Results are JSON: a list of
-{"package", "name", "seconds", "passed", "skipped"}. A test that finds that the machine lacks what it needs prints a line
+{"package", "name", "seconds", "passed", "skipped", "again"}. A test that finds that the machine lacks what it needs prints a line
 `skipped: WHY` and ends well; it counts neither as passed nor as failed.
 """
 
@@ -30,6 +33,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = os.environ.get("CARGO", "cargo")
 ALONE = re.compile(r"(^|::)alone_")
 SKIPPED = re.compile(r"^skipped: (.*)$", re.MULTILINE)
+# Packages whose tests are tried once more (.config/nextest.toml has the same).
+TRIED_AGAIN = {"tidemill", "tidemill-engine", "tidemill-cluster"}
 RUNNING = set()  # the test processes of the moment, to be killed when the user interrupts
 
 
@@ -70,6 +75,7 @@ def run_nextest(pattern, limit):
                 "seconds": float(case.get("time", 0)),
                 "passed": not failed,
                 "skipped": None if failed else why_skipped(case.findtext("system-err") or ""),
+                "again": case.find("flakyFailure") is not None or case.find("flakyError") is not None,
             })
     return results
 
@@ -144,7 +150,15 @@ def run_one(package, program, folder, name, limit):
     if not passed:
         print(f"FAIL  {package} {name} ({seconds:.1f} s)\n{output.decode(errors='replace')}", flush=True)
     skipped = why_skipped(output.decode(errors="replace")) if passed else None
-    return {"package": package, "name": name, "seconds": seconds, "passed": passed, "skipped": skipped}
+    return {"package": package, "name": name, "seconds": seconds, "passed": passed, "skipped": skipped, "again": False}
+
+
+def run_once_or_twice(package, program, folder, name, limit):
+    """Runs a test, once more if it fails and others may be to blame for that."""
+    result = run_one(package, program, folder, name, limit)
+    if result["passed"] or package.split("::")[0] not in TRIED_AGAIN:
+        return result
+    return dict(run_one(package, program, folder, name, limit), again=True)
 
 
 def run_plain(pattern, limit):
@@ -159,8 +173,8 @@ def run_plain(pattern, limit):
     alone = [test for test in work if ALONE.search(test[3])]
     print(f"{len(work)} tests", flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=at_a_time())  # no `with`: that waits at an interrupt
-    results = list(pool.map(lambda test: run_one(*test), together))
-    return results + [run_one(*test) for test in alone]
+    results = list(pool.map(lambda test: run_once_or_twice(*test), together))
+    return results + [run_once_or_twice(*test) for test in alone]
 
 
 def table(results):
@@ -172,6 +186,9 @@ def table(results):
     for why in sorted({test["skipped"] for test in results if test.get("skipped")}):
         count = sum(test.get("skipped") == why for test in results)
         print(f"{count:8} skipped: {why}", file=sys.stderr)
+    for test in results:
+        if test.get("again") and test["passed"]:
+            print(f"         passed only when it was tried once more: {test['package']}  {test['name']}", file=sys.stderr)
     total = sum(test["seconds"] for test in results)
     print(f"{total:8.2f} s  sum over all {len(results)} tests", file=sys.stderr)
 
