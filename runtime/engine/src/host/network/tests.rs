@@ -143,6 +143,7 @@ fn peer(say: impl Fn(&mut dyn LinkSender) + Send + Sync + 'static) -> Serving {
 fn until_it_is_cut(mut link: Box<dyn LinkReceiver>) -> bool {
     let mut came = false;
     loop {
+        link.clear();
         link.look();
         match link.receive() {
             Ok(Some(_)) => came = true,
