@@ -342,10 +342,10 @@ impl Coordinator {
                     slot.durable = epochs;
                 }
             }
-            Notice::Ended { slot, incarnation, durable, end } => {
+            Notice::Ended { slot, incarnation, durable, end, heard } => {
                 if self.slots.get(slot).is_some_and(|slot| slot.number == incarnation) {
                     self.slots[slot].durable = durable;
-                    self.slot_ended(slot, end);
+                    self.slot_ended(slot, end, &heard);
                 }
             }
             Notice::Part { number, part } => self.part(host, number, part),
@@ -441,11 +441,12 @@ impl Coordinator {
         self.abort();
     }
 
-    fn slot_ended(&mut self, slot: usize, end: End) {
+    /// `heard`: as in [`Notice::Ended`].
+    fn slot_ended(&mut self, slot: usize, end: End, heard: &BTreeMap<usize, u32>) {
         let incarnation = self.slots[slot].number;
         tracing::debug!(slot, incarnation, ?end, durable = ?self.slots[slot].durable, "a slot has ended");
         match end {
-            End::Finished if self.is_needed_again(slot) => self.needed_again(slot),
+            End::Finished if self.is_needed_again(slot, heard) => self.needed_again(slot),
             End::Finished => {
                 self.slots[slot].alive = false;
                 // A sender in a new incarnation may have asked this slot, which did not look any more.

@@ -1,9 +1,10 @@
 //! What can go wrong in a run, and which records are suspected of it.
 use crate::frame::Epoch;
+use crate::graph::ChannelId;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_select::filter::filter_record_batch;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tidemill_operators::api::OperatorError;
@@ -193,7 +194,10 @@ impl Suspects {
 #[derive(Debug)]
 pub(crate) enum SlotEnd {
     /// All its output is durable.
-    Finished,
+    Finished {
+        /// By channel: the incarnation of the receiver that had said that everything is durable behind it.
+        heard: BTreeMap<ChannelId, u32>,
+    },
     /// As commanded.
     Aborted,
     /// As a test wanted; is restarted.

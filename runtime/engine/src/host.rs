@@ -223,7 +223,13 @@ impl Host {
                         current.alive = false;
                     }
                     let end = End::Failed(error);
-                    (self.notices)(Notice::Ended { slot, incarnation, durable: resume_at, end });
+                    (self.notices)(Notice::Ended {
+                        slot,
+                        incarnation,
+                        durable: resume_at,
+                        end,
+                        heard: BTreeMap::new(),
+                    });
                 }
             }
             Order::Started { at, elapsed_before } => {
@@ -387,7 +393,7 @@ impl Host {
             .link
             .connect(Arc::clone(&channel.schema))
             .map_err(|error| RunError::System(format!("channel {}: {error}", channel.name)))?;
-        from.command(Command::AttachSender(id, sender));
+        from.command(Command::AttachSender(id, sender, to.number));
         to.command(Command::AttachReceiver(id, receiver, from.number));
         Ok(())
     }
@@ -403,8 +409,12 @@ impl Host {
     }
 
     fn slot_ended(&mut self, slot: usize, end: SlotEnd) {
+        let mut heard = BTreeMap::new();
         let end = match end {
-            SlotEnd::Finished => End::Finished,
+            SlotEnd::Finished { heard: by_channel } => {
+                heard = by_channel;
+                End::Finished
+            }
             SlotEnd::Aborted => End::Aborted,
             SlotEnd::Failed(error) => End::Failed(error),
             SlotEnd::Killed => End::Killed,
@@ -426,7 +436,7 @@ impl Host {
             End::Finished => vec![CLOSED; incarnation.durable.len()],
             _ => incarnation.durable(),
         };
-        (self.notices)(Notice::Ended { slot, incarnation: incarnation.number, durable, end });
+        (self.notices)(Notice::Ended { slot, incarnation: incarnation.number, durable, end, heard });
     }
 
     fn panicked(

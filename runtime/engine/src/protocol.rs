@@ -140,8 +140,16 @@ pub(crate) enum Notice {
     Opened(Result<(), RunError>),
     /// By instance of the slot: everything before is durable behind it.
     Durable { slot: usize, incarnation: u32, epochs: Vec<Epoch> },
-    /// A slot has ended; `durable` as above.
-    Ended { slot: usize, incarnation: u32, durable: Vec<Epoch>, end: End },
+    /// A slot has ended; `durable` as above. `heard`: by channel out of it, the incarnation of the receiver that had said that everything
+    /// is durable behind it: what it tells the coordinator of that may come later.
+    Ended {
+        slot: usize,
+        incarnation: u32,
+        durable: Vec<Epoch>,
+        end: End,
+        #[serde(default)]
+        heard: BTreeMap<usize, u32>,
+    },
     /// A dead letter of an operator; only from other processes.
     Letter { operator: String, epoch: Epoch, letter: DeadLetter },
     /// An epoch of a source begins; only from other processes.

@@ -39,8 +39,8 @@ use timely::worker::{Config, Worker};
 
 /// What the run tells a slot.
 pub(crate) enum Command {
-    /// The sending end of a channel has a new link.
-    AttachSender(ChannelId, Box<dyn LinkSender>),
+    /// The sending end of a channel has a new link, to a receiver in this incarnation.
+    AttachSender(ChannelId, Box<dyn LinkSender>, u32),
     /// The receiving end of a channel has a new link, from a sender in this incarnation.
     AttachReceiver(ChannelId, Box<dyn LinkReceiver>, u32),
     /// The receiver of a channel has ended well: everything is durable there.
@@ -259,7 +259,10 @@ impl Slot {
                 && !self.egresses.values().any(is_waited_for)
             {
                 self.context.reach(Point::Finished);
-                return Ok(SlotEnd::Finished);
+                let complete = |(id, egress): (&ChannelId, &Rc<RefCell<Egress>>)| {
+                    Some((*id, egress.borrow().complete_at()?))
+                };
+                return Ok(SlotEnd::Finished { heard: self.egresses.iter().filter_map(complete).collect() });
             }
             self.context.reach(Point::Turn);
             if self.wake_producers(progressed) || may_be_ahead {
@@ -373,12 +376,12 @@ impl Slot {
             false => epoll::EventFlags::IN | epoll::EventFlags::ET,
         };
         match command {
-            Command::AttachSender(id, link) => {
+            Command::AttachSender(id, link, incarnation) => {
                 let token = epoll::EventData::new_u64(id as u64 * 2);
                 epoll::add(&self.epoll, link.descriptor(), token, flags(link.wants_writable()))
                     .map_err(system)?;
                 if let Some(egress) = self.egresses.get(&id) {
-                    egress.borrow_mut().attach(link);
+                    egress.borrow_mut().attach(link, incarnation);
                 }
             }
             Command::AttachReceiver(id, link, incarnation) => {

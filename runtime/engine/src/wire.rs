@@ -81,7 +81,13 @@ mod tests {
         again(&Notice::Part { number: 1, part: Ok(Some(part)) });
         again(&Notice::Part { number: 1, part: Ok(None) });
         let end = End::Failed(RunError::Operator { operator: "a".into(), text: "no".into() });
-        again(&Notice::Ended { slot: 1, incarnation: 2, durable: vec![3, u64::MAX], end });
+        again(&Notice::Ended {
+            slot: 1,
+            incarnation: 2,
+            durable: vec![3, u64::MAX],
+            end,
+            heard: [(4, 2)].into(),
+        });
         let mut past = Past { epoch: 3, ..Past::default() };
         past.stages.insert(
             "join".into(),

@@ -333,14 +333,18 @@ impl Coordinator {
     }
 
     /// Whether a slot that has come to its end had a receiver that was lost since it began: what that one had acknowledged is gone
-    /// with it. Not where the present receiver has all that came from it: two slots that give to each other would else begin again
-    /// in turn for ever.
-    pub(super) fn is_needed_again(&self, slot: usize) -> bool {
+    /// with it. Not where the present receiver has all that came from it, as it says here or has said to the slot: two slots that give to each
+    /// other would else begin again in turn for ever.
+    pub(super) fn is_needed_again(&self, slot: usize, heard: &BTreeMap<usize, u32>) -> bool {
         let begun_at = self.slots[slot].begun_at;
         !self.aborting
-            && self.channels.iter().zip(&self.takers).any(|((from, to), taker)| {
+            && self.channels.iter().zip(&self.takers).enumerate().any(|(channel, ((from, to), taker))| {
                 let receiver = &self.slots[*to];
-                let misses = || receiver.durable.get(*taker).is_none_or(|durable| *durable != CLOSED);
+                // Until one that was lost is started again, its number is that of the one that is gone.
+                let is_there = receiver.begun_at > receiver.lost_at;
+                let has_said = || is_there && heard.get(&channel) == Some(&receiver.number);
+                let misses =
+                    || receiver.durable.get(*taker).is_none_or(|durable| *durable != CLOSED) && !has_said();
                 *from == slot && receiver.alive && receiver.lost_at > begun_at && misses()
             })
     }

@@ -33,7 +33,11 @@ impl Workers {
     pub(crate) fn check(&self, host: usize, notice: &Notice) -> Result<(), String> {
         match notice {
             Notice::Durable { slot, epochs, .. } => self.check_slot(host, *slot, epochs),
-            Notice::Ended { slot, durable, .. } => self.check_slot(host, *slot, durable),
+            Notice::Ended { slot, durable, heard, .. } => match heard.keys().find(|id| **id >= self.channels)
+            {
+                Some(id) => Err(format!("it says something of channel {id}, which the plan does not have")),
+                None => self.check_slot(host, *slot, durable),
+            },
             Notice::Part { part: Ok(Some(part)), .. } => self.check_part(host, part),
             Notice::Epoch { source, .. } => self.check_names(host, [source]),
             Notice::Figures(figures) => match figures.is_sound() {
@@ -136,13 +140,18 @@ mod tests {
             change(&mut part);
             Notice::Part { number: 1, part: Ok(Some(part)) }
         };
+        let ended = |slot, channel| {
+            let heard = [(channel, 1)].into();
+            Notice::Ended { slot, incarnation: 1, durable: vec![0, 0], end: End::Finished, heard }
+        };
         let log = || EpochLog::default();
         let slot = |incarnation, durable| StandingSlot { incarnation, durable, end: None };
         for (notice, word) in [
             (durable(1, vec![0, 0]), "slot 1, which it does not have"),
             (durable(9, vec![0, 0]), "slot 9"),
             (durable(0, vec![0]), "1 epochs of slot 0"),
-            (Notice::Ended { slot: 1, incarnation: 1, durable: vec![0, 0], end: End::Finished }, "slot 1"),
+            (ended(1, 0), "slot 1"),
+            (ended(0, 1), "channel 1"),
             (part(&|part| drop(part.sources.insert("out".into(), log()))), "'out'"),
             (part(&|part| drop(part.sinks.insert("out".into(), Default::default()))), "sink 'out'"),
             (Notice::Epoch { source: "j".into(), entry: EpochEntry::Emitted(9) }, "'j'"),

@@ -5,6 +5,7 @@ use super::{Coordinator, stepped_down};
 use crate::cut::{Alone, FENCE};
 use crate::failure::RunError;
 use crate::protocol::{End, Order, Standing};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ impl Coordinator {
     pub(super) fn stand(&mut self) {
         let addresses = self.hosts.iter().filter(|life| life.standing.is_some());
         let addresses = addresses.filter_map(|life| Some((life.name.clone(), life.address.clone()?)));
-        let known: std::collections::BTreeMap<_, _> = addresses.collect();
+        let known: BTreeMap<_, _> = addresses.collect();
         for host in 0..self.hosts.len() {
             let Some(standing) = &self.hosts[host].standing else { continue };
             for (slot, of) in &standing.slots {
@@ -121,7 +122,7 @@ impl Coordinator {
     fn ended_unheard(&mut self, slot: usize, end: End) {
         match end {
             End::Aborted if !self.aborting => self.restart(slot, None),
-            end => self.slot_ended(slot, end),
+            end => self.slot_ended(slot, end, &BTreeMap::new()),
         }
     }
 

@@ -78,17 +78,27 @@ fn coordinator() -> (Coordinator, Receiver<Order>) {
 }
 
 impl Coordinator {
-    /// A slot tells that it has come to its end.
-    fn finishes(&mut self, slot: usize) {
+    /// A slot tells that it has come to its end, by what these incarnations of its receivers had said.
+    fn finishes_by(&mut self, slot: usize, heard: BTreeMap<usize, u32>) {
         let (incarnation, durable) = (self.slots[slot].number, vec![CLOSED]);
-        self.noticed(0, Notice::Ended { slot, incarnation, durable, end: End::Finished });
+        self.noticed(0, Notice::Ended { slot, incarnation, durable, end: End::Finished, heard });
     }
 
-    /// What it had is gone, and it is started again.
-    fn loses(&mut self, slot: usize) {
+    /// By what one said that is gone.
+    fn finishes(&mut self, slot: usize) {
+        self.finishes_by(slot, BTreeMap::from([(slot, 0)]));
+    }
+
+    /// What it had is gone with its host.
+    fn loses_host_of(&mut self, slot: usize) {
         self.moment += 1;
         self.lost += 1;
         self.slots[slot].lost_at = self.moment;
+    }
+
+    /// The same, and it is started again.
+    fn loses(&mut self, slot: usize) {
+        self.loses_host_of(slot);
         self.start(slot, vec![0], None);
     }
 }
@@ -135,4 +145,28 @@ fn a_receiver_that_has_everything_needs_nobody_again() {
     coordinator.finishes(1);
     assert!(coordinator.slots.iter().all(SlotLife::has_finished));
     assert_eq!(coordinator.slots[0].number, 1);
+}
+
+/// What it tells the slot in front may be known before what it tells here.
+#[test]
+fn a_receiver_that_has_told_the_slot_in_front_needs_nobody_again() {
+    let (mut coordinator, _orders) = coordinator();
+    coordinator.loses(1);
+    let second = coordinator.slots[1].number;
+    coordinator.finishes_by(0, [(0, second)].into());
+    assert!(coordinator.slots[0].has_finished());
+    // The fault: nothing of the receiver's is known here to be durable.
+    assert_eq!((coordinator.slots[1].durable(), coordinator.slots[0].number), (0, 1));
+    coordinator.finishes(1);
+    assert!(coordinator.slots.iter().all(SlotLife::has_finished));
+}
+
+/// Not where it is gone since: the next one has not said so.
+#[test]
+fn a_receiver_that_is_gone_needs_the_slot_in_front_whatever_it_had_said() {
+    let (mut coordinator, _orders) = coordinator();
+    let first = coordinator.slots[1].number;
+    coordinator.loses_host_of(1);
+    coordinator.finishes_by(0, [(0, first)].into());
+    assert_eq!((coordinator.slots[0].number, coordinator.slots[0].alive), (2, true));
 }

@@ -334,7 +334,7 @@ impl Network {
             Role::Sender => connection
                 .into_sender(schema)
                 .map(|inner| WatchedSender { inner, tell, controls: Controls::default() })
-                .map(|sender| Command::AttachSender(channel, Box::new(sender))),
+                .map(|sender| Command::AttachSender(channel, Box::new(sender), of_peer)),
             Role::Receiver => connection.into_receiver(schema).map(|inner| {
                 let inner = match &end.wire {
                     Some(wire) => wire.held_back(inner),

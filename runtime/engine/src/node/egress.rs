@@ -61,6 +61,9 @@ pub(crate) struct Egress {
     /// What the receiver at the other end of this link has said to be durable: one that has begun again may have less than the one before
     /// it had.
     heard: Epoch,
+    /// The incarnation of that receiver, and the one that has said last that all is.
+    receiver: u32,
+    complete_at: Option<u32>,
     /// Records in the queue, and how many of them were told.
     waiting: (i64, i64),
     /// Epochs of which the receiver gets no more records: somebody else answers them.
@@ -148,18 +151,20 @@ impl Egress {
             announced: None,
             durable: start,
             heard: 0,
+            receiver: 0,
+            complete_at: None,
             waiting: (0, 0),
             elsewhere,
         }
     }
 
     /// Uses a new link, to a new or restarted receiver.
-    pub(crate) fn attach(&mut self, link: Box<dyn LinkSender>) {
+    pub(crate) fn attach(&mut self, link: Box<dyn LinkSender>, receiver: u32) {
         self.link = Some(link);
         self.resumed = false;
         self.has_finished = false;
         self.sequence = 0;
-        self.heard = 0;
+        (self.heard, self.receiver) = (0, receiver);
     }
 
     pub(crate) fn link(&self) -> Option<&dyn LinkSender> {
@@ -177,6 +182,11 @@ impl Egress {
     /// not there is not waited for: whether it comes back is not known here.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.link.is_some() && self.heard != CLOSED
+    }
+
+    /// The incarnation of the receiver that has said last that everything is durable behind it.
+    pub(crate) fn complete_at(&self) -> Option<u32> {
+        self.complete_at
     }
 
     /// The receiver has ended well. What still waits for it would stop the producers for ever.
@@ -347,6 +357,9 @@ impl Egress {
             Control::Delivers(bytes) => self.told = Hold::Delivers(bytes),
             Control::Durable(epoch) => {
                 self.heard = self.heard.max(epoch);
+                if epoch == CLOSED && self.link.is_some() {
+                    self.complete_at = Some(self.receiver);
+                }
                 self.durable = self.durable.max(epoch);
                 let forgotten = self.forgotten();
                 self.kept.forget_before(forgotten);

@@ -53,7 +53,7 @@ pub(crate) fn notices() -> Vec<Notice> {
         Notice::Hello(Hello { graph: 7, address, standing: Some(Box::new(standing)) }),
         Notice::Ping(3),
         Notice::Durable { slot: 1, incarnation: 2, epochs: vec![3, 4] },
-        Notice::Ended { slot: 1, incarnation: 2, durable: vec![3], end },
+        Notice::Ended { slot: 1, incarnation: 2, durable: vec![3], end, heard: [(0, 2)].into() },
         Notice::Epoch { source: "s".into(), entry: EpochEntry::Cut { epoch: 3, cut: cut() } },
         Notice::Part { number: 1, part: Ok(Some(part)) },
         Notice::Figures(Box::default()),

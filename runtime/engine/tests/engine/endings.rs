@@ -331,3 +331,57 @@ fn a_restart_while_a_checkpoint_is_written_loses_nothing() {
         (0..3).map(|window| format!("w{window:06}={}", 2000 * 1_000_000_000 + sum(window))).collect();
     assert_eq!(lines(&collected), expected);
 }
+
+/// All was durable behind a receiver that was lost since, and begins again: who feeds it stays until it is as far again. A slot that came to
+/// its end meanwhile would begin again for it.
+#[test]
+fn a_slot_does_not_end_before_a_receiver_that_has_begun_again() {
+    let (slow_gate, again_gate) = (Gate::closed(), Gate::closed());
+    let is_again = Arc::new(AtomicBool::new(false));
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ending = Arc::clone(&has_ended);
+    let (quick, quick_rows) =
+        sink_with("quick", false, move |epoch| ending.store(epoch == u64::MAX, Ordering::SeqCst));
+    let (slow, slow_rows) = sink("slow");
+    b.source(rows_source("src", numbered(1000), None, Some(0), 40), "s");
+    let (again, held_again) = (Arc::clone(&is_again), Arc::clone(&again_gate));
+    let hold_again = pass("p", move |_| {
+        if again.load(Ordering::SeqCst) {
+            held_again.pass();
+        }
+    });
+    let held = Arc::clone(&slow_gate);
+    b.operator("p", hold_again, "b", &[]).edge("src", "p", 0);
+    b.operator("q", pass("q", move |_| held.pass()), "c", &[]).edge("src", "q", 0);
+    b.sink(quick, "b").edge("p", "quick", 0);
+    b.sink(slow, "c").edge("q", "slow", 0);
+    let program = on_workers(b.program);
+    let mut machines = machines(&program, "b");
+    machines.delay = Duration::ZERO;
+    let relaunched = Arc::clone(&is_again);
+    machines.relaunched = Arc::new(move || relaunched.store(true, Ordering::SeqCst));
+    let (control, launched) = (Arc::clone(&machines.control), Arc::clone(&machines.launched));
+    let run = Run::start(program.clone(), options(machines, 20, Arc::new(|_, _| ()))).expect("starts");
+    let wait = |is_so: &dyn Fn() -> bool| {
+        assert!((0..3000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            is_so()
+        }));
+    };
+    wait(&|| has_ended.load(Ordering::SeqCst) && slow_gate.holds());
+    // Its slot ends.
+    std::thread::sleep(Duration::from_millis(500));
+    control.cut();
+    // It is connected, and has not taken all that it lacks.
+    wait(&|| again_gate.holds());
+    slow_gate.open();
+    wait(&|| lines(&slow_rows).len() == 1000);
+    // Time to come to an end, for a slot that would.
+    std::thread::sleep(Duration::from_millis(500));
+    again_gate.open();
+    let report = run.wait_for(Duration::from_secs(30)).expect("it ends").expect("well");
+    assert_eq!(launched.lock().expect("not poisoned")["b"], 2, "nothing was lost");
+    assert_eq!((report.complete, report.restarts), (true, 1), "only what was lost began again");
+    assert_eq!((lines(&quick_rows).len(), lines(&slow_rows).len()), (1000, 1000));
+}

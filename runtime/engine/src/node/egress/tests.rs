@@ -28,9 +28,9 @@ fn egress() -> Egress {
 }
 
 /// A receiver that goes on from an epoch, before which everything is durable behind it.
-fn receiver(egress: &mut Egress, epoch: Epoch) -> Box<dyn LinkReceiver> {
+fn receiver(egress: &mut Egress, incarnation: u32, epoch: Epoch) -> Box<dyn LinkReceiver> {
     let (sender, mut receiver) = InProcess.connect(rows(0, 0).schema()).unwrap();
-    egress.attach(sender);
+    egress.attach(sender, incarnation);
     receiver.send_control(Control::Resume(epoch)).unwrap();
     receiver.send_control(Control::Durable(epoch)).unwrap();
     egress.pump();
@@ -50,7 +50,7 @@ fn epochs(receiver: &mut dyn LinkReceiver) -> Vec<Epoch> {
 /// An egress whose input has ended, and whose receiver has all of it durable.
 fn complete() -> (Egress, Box<dyn LinkReceiver>) {
     let mut egress = egress();
-    let mut first = receiver(&mut egress, 0);
+    let mut first = receiver(&mut egress, 1, 0);
     for epoch in 0..5 {
         egress.push(epoch, rows(epoch * 2, epoch * 2 + 2));
     }
@@ -61,6 +61,7 @@ fn complete() -> (Egress, Box<dyn LinkReceiver>) {
     first.send_control(Control::Durable(CLOSED)).unwrap();
     egress.pump();
     assert!(egress.durable() == CLOSED && !egress.is_waited_for());
+    assert_eq!(egress.complete_at(), Some(1));
     (egress, first)
 }
 
@@ -71,30 +72,31 @@ fn a_receiver_that_has_begun_again_from_an_earlier_epoch_is_waited_for() {
     drop(first);
     egress.pump();
     assert!(!egress.is_waited_for(), "nobody is there");
-    let mut second = receiver(&mut egress, CHECKPOINT);
+    let mut second = receiver(&mut egress, 2, CHECKPOINT);
     // The fault: it lacks what the one before it had.
     assert_eq!(epochs(&mut *second), [2, 3, 4], "all that was kept for the checkpoint comes again");
     assert_eq!(egress.durable(), CLOSED, "those in front have been told so");
     assert!(egress.is_waited_for());
     second.send_control(Control::Durable(4)).unwrap();
     egress.pump();
-    assert!(egress.is_waited_for());
+    assert!(egress.is_waited_for() && egress.complete_at() == Some(1));
     second.send_control(Control::Durable(CLOSED)).unwrap();
     egress.pump();
-    assert!(!egress.is_waited_for());
+    assert!(!egress.is_waited_for() && egress.complete_at() == Some(2));
 }
 
 /// Its host may be gone for good.
 #[test]
 fn a_receiver_that_is_lost_or_has_finished_is_not_waited_for() {
     let (mut egress, _first) = complete();
-    let second = receiver(&mut egress, CHECKPOINT);
+    let second = receiver(&mut egress, 2, CHECKPOINT);
     assert!(egress.is_waited_for());
     drop(second);
     egress.pump();
     assert!(!egress.is_waited_for());
-    let _third = receiver(&mut egress, CHECKPOINT);
+    let _third = receiver(&mut egress, 3, CHECKPOINT);
     assert!(egress.is_waited_for());
     egress.receiver_finished();
     assert!(!egress.is_waited_for());
+    assert_eq!(egress.complete_at(), Some(1), "neither of the others has said so itself");
 }
