@@ -2,7 +2,6 @@
 use crate::service::{PATIENCE_AT_FIRST, Service};
 use crate::settings::Settings;
 use bytes::Bytes;
-use futures_util::TryStreamExt;
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Name;
 use object_store::signer::Signer;
@@ -94,20 +93,19 @@ impl Files {
         io::Error::other(format!("`{}` cannot be {doing}: {error}", self.place()))
     }
 
-    /// All that lie there.
+    /// All that lie there, and nothing of what lies in folders below.
     ///
     /// # Errors
     /// Those of the service.
     pub fn list(&self) -> io::Result<Vec<StoredFile>> {
         let folder = self.service.path(&[]);
-        let listed =
-            self.runtime.block_on(async { self.store().list(Some(&folder)).try_collect::<Vec<_>>().await });
+        let listed = self.runtime.block_on(async { self.store().list_with_delimiter(Some(&folder)).await });
         let listed = listed.map_err(|error| self.failed("listed", error))?;
         let file = |found: object_store::ObjectMeta| {
             let since = u64::try_from(found.last_modified.timestamp()).unwrap_or(0);
             Some(StoredFile { name: found.location.filename()?.to_owned(), bytes: found.size, since })
         };
-        Ok(listed.into_iter().filter_map(file).collect())
+        Ok(listed.objects.into_iter().filter_map(file).collect())
     }
 
     /// Puts a file there.
@@ -155,11 +153,9 @@ impl Files {
     /// # Errors
     /// Those of the service.
     pub fn get(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
-        let name = self.service.path(&[name]);
-        match self.runtime.block_on(async { self.store().head(&name).await }) {
-            Err(Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.failed("read", error)),
-            Ok(_) => read_link(&self.signed(&name, SILENCE * 10)?).map(Some),
+        match read_link(&self.link(name, SILENCE)?) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(|error| self.failed("read", error)),
         }
     }
 
@@ -180,11 +176,9 @@ impl Files {
     /// # Errors
     /// The settings have no credentials.
     pub fn link(&self, name: &str, lasts: Duration) -> io::Result<String> {
-        self.signed(&self.service.path(&[name]), lasts)
-    }
-
-    fn signed(&self, name: &Name, lasts: Duration) -> io::Result<String> {
-        let signed = self.runtime.block_on(async { self.store().signed_url(Method::GET, name, lasts).await });
+        let name = self.service.path(&[name]);
+        let signed =
+            self.runtime.block_on(async { self.store().signed_url(Method::GET, &name, lasts).await });
         signed.map(String::from).map_err(|error| self.failed("signed for", error))
     }
 }

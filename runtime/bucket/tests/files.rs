@@ -41,6 +41,9 @@ fn what_is_put_is_listed_and_read_by_a_link() {
     let mut listed: Vec<_> = files.list().unwrap().into_iter().map(|file| (file.name, file.bytes)).collect();
     listed.sort();
     assert_eq!(listed, [("large".to_owned(), (33 << 20) + 7), ("small".to_owned(), 1000)]);
+    server.put("of/models/below/other", b"of somebody else");
+    assert_eq!(files.list().unwrap().len(), 2);
+    server.remove("of/models/below/other");
     files.remove("large").unwrap();
     files.remove("large").unwrap();
     assert_eq!(server.names(), ["of/models/small"]);

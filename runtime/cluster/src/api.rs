@@ -286,28 +286,6 @@ pub struct Assignment {
     pub quota: Quota,
 }
 
-/// Files of a workflow, by digest.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Bundle {
-    /// Path of the workflow's file among them.
-    pub workflow: String,
-    /// All files: paths with `/`, without `..`.
-    pub files: Vec<BundleFile>,
-}
-
-/// A file of a bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BundleFile {
-    /// Where it lies.
-    pub path: String,
-    /// SHA-256 of its bytes, hexadecimal.
-    pub digest: String,
-    /// Its size.
-    pub bytes: u64,
-}
-
 /// A workflow to run.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -456,7 +456,7 @@ fn copy(from: &mut impl Read, to: &mut File) -> io::Result<(String, u64)> {
     }
 }
 
-fn is_digest(text: &str) -> bool {
+pub(crate) fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

@@ -310,24 +310,21 @@ impl Controller {
             authority.join_address(first, port).map_err(|error| ControllerError::Name(error.to_string()))?;
         let runs_folder = folder.join("runs");
         let blobs = Blobs::open(&folder.join("blobs"))?;
-        let (facts, blobs) = match &lead {
+        let facts = match &lead {
             Some(lead) => {
                 // What lies there is of the time when this one led before.
                 remove(&runs_folder)?;
-                let blobs = match &options.files {
-                    Some(_) => blobs,
-                    None => blobs.beyond(Box::new(sharing::SharedFiles::open(lead)?)),
-                };
-                (Facts::shared(lead)?, blobs)
+                Facts::shared(lead)?
             }
-            None => (Facts::open(&folder)?, blobs),
+            None => Facts::open(&folder)?,
         };
-        let blobs = match &options.files {
-            Some(StoredFiles(files)) => {
+        let blobs = match (&options.files, &lead) {
+            (Some(StoredFiles(files)), _) => {
                 let store = object_store::ObjectStore::open(files).map_err(ControllerError::ObjectStore)?;
                 blobs.beyond(Box::new(store))
             }
-            None => blobs,
+            (None, Some(lead)) => blobs.beyond(Box::new(sharing::SharedFiles::open(lead)?)),
+            (None, None) => blobs,
         };
         let logs = logs::Logs::new(&runs_folder, lead.as_ref());
         let shared = Arc::new(Shared {

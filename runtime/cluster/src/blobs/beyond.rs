@@ -13,7 +13,7 @@ pub(crate) trait Beyond: Send + Sync {
     fn put(&self, digest: &str, path: &Path) -> io::Result<()>;
     /// The bytes of a blob; none: it has it not.
     fn get(&self, digest: &str) -> io::Result<Option<Box<dyn Read>>>;
-    /// A link by which a worker can read a blob there, for some minutes; none: it cannot.
+    /// A link by which a worker can read a blob there, for some time; none: it cannot.
     fn link(&self, _digest: &str) -> Option<String> {
         None
     }

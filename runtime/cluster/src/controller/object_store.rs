@@ -1,11 +1,11 @@
 //! Files of workflows in an object store: workers have them from there, by links that the controller signs.
-use crate::blobs::Beyond;
+use crate::blobs::{Beyond, is_digest};
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidemill_bucket::Files;
+use tidemill_bucket::{Files, StoredFile};
 use tidemill_identity::Timestamp;
 
 /// How long a link can be used: for a file of some GiB over a slow way, and not for ever.
@@ -21,13 +21,20 @@ pub(super) struct ObjectStore {
 impl ObjectStore {
     /// With what lies there.
     pub(super) fn open(files: &Arc<Files>) -> io::Result<Self> {
-        let known = files.list()?.into_iter().map(|file| file.name).collect();
+        let known = ours(files)?.into_iter().map(|file| file.name).collect();
         Ok(Self { files: Arc::clone(files), known: Mutex::new(known) })
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is called by a digest: other files may lie beside, and are left alone.
+fn ours(files: &Files) -> io::Result<Vec<StoredFile>> {
+    let mut found = files.list()?;
+    found.retain(|file| is_digest(&file.name));
+    Ok(found)
 }
 
 impl Beyond for ObjectStore {
@@ -62,7 +69,7 @@ impl Beyond for ObjectStore {
 
     fn sweep(&self, wanted: &BTreeSet<String>, age: Duration) -> io::Result<()> {
         let now = Timestamp::now().as_unix();
-        for file in self.files.list()? {
+        for file in ours(&self.files)? {
             if !wanted.contains(&file.name) && now.saturating_sub(file.since) >= age.as_secs() {
                 self.known().remove(&file.name);
                 self.files.remove(&file.name)?;

@@ -150,6 +150,9 @@ fn a_controller_finds_what_lies_in_its_object_store() {
     let server = Server::start();
     let model = b"a model".as_slice();
     server.put(&format!("of/models/{}", digest(model)), model);
+    // Of somebody else: they are not taken for files of workflows.
+    let others = ["of/models/README.md".to_owned(), format!("of/models/below/{}", digest(b"another"))];
+    others.iter().for_each(|name| server.put(name, b"of somebody else"));
     let place = Place::with(Some(stored(&server)));
     let missing: Vec<String> =
         place.admin.post("/v1/blobs/missing", &[digest(model), digest(b"another")]).unwrap();

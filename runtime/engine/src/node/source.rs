@@ -1,5 +1,5 @@
 //! Emits the records of a source: by an open-loop schedule or as fast as the slot takes them, cut into epochs
-//! that depend on the records alone and are logged, so that a replay repeats them.
+//! that depend on the records, and of streams on the clock, and are logged, so that a replay repeats them.
 mod clocked;
 mod pool;
 mod reader;
@@ -228,19 +228,11 @@ impl SourceNode {
     /// Ends the current epoch if it has lasted long enough; whether something is to be emitted now.
     fn end_by_clock(&mut self) -> bool {
         let Some(clocked) = &mut self.clocked else { return true };
-        let asked = match clocked.asked() {
-            Ok(None) if clocked.look(self.slot.now()) == Clock::Ended => {
-                // With what this record begins nobody has seen anything of it.
-                let next = self.epoch + 1;
-                let kept = self.slot.epochs.kept().min(self.durable.get());
-                clocked.ask(next, self.sequence, kept).then_some(next).ok_or(None)
-            }
-            Ok(None) => return true,
-            Ok(Some(epoch)) => Ok(epoch),
-            Err(why) => Err(why),
-        };
-        match asked {
-            Ok(epoch) => {
+        let (epochs, durable) = (&self.slot.epochs, self.durable.get());
+        let kept = || epochs.kept().min(durable);
+        match clocked.turn(self.slot.now(), (self.epoch, self.sequence), kept) {
+            Ok(None) => true,
+            Ok(Some(epoch)) => {
                 self.begin_epoch(epoch, self.watermark_after(self.newest));
                 true
             }

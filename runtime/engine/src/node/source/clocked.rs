@@ -134,9 +134,26 @@ impl Clocked {
         }
     }
 
+    /// The epoch that begins with the record `sequence` because the clock has ended `current`: `Ok(None)`, none does; an error as
+    /// that of [`Clocked::asked`].
+    pub(super) fn turn(
+        &mut self,
+        now: Nanoseconds,
+        (current, sequence): (Epoch, u64),
+        kept: impl FnOnce() -> Epoch,
+    ) -> Result<Option<Epoch>, Option<String>> {
+        match self.asked()? {
+            None if self.look(now) == Clock::Ended => {
+                let next = current + 1;
+                self.ask(next, sequence, kept()).then_some(Some(next)).ok_or(None)
+            }
+            begun => Ok(begun),
+        }
+    }
+
     /// Has `epoch` begin with the record `sequence`; whether it may at once. Else [`Clocked::asked`] says when. Epochs before `kept` are
     /// not read again.
-    pub(super) fn ask(&mut self, epoch: Epoch, sequence: u64, kept: Epoch) -> bool {
+    fn ask(&mut self, epoch: Epoch, sequence: u64, kept: Epoch) -> bool {
         let Some((marks, pool)) = &self.keeper else { return true };
         let answer = Answer::default();
         let (journal, reader) = (Arc::clone(&marks.journal), marks.reader.clone());
@@ -146,13 +163,14 @@ impl Clocked {
         if let Err(error) = pool.submit(Box::new(marking)) {
             let text = format!("no thread to write to the journal with: {error}");
             *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(text));
+            self.notifier.notify();
         }
         self.asked = Some((epoch, answer));
         false
     }
 
     /// The epoch that was asked for: `Ok(None)`, it was none; `Err(None)`, it has to be waited for; `Err(Some(_))`, it cannot begin.
-    pub(super) fn asked(&mut self) -> Result<Option<Epoch>, Option<String>> {
+    fn asked(&mut self) -> Result<Option<Epoch>, Option<String>> {
         let Some((epoch, answer)) = &self.asked else { return Ok(None) };
         let epoch = *epoch;
         let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
