@@ -82,6 +82,20 @@ def schedule(load, seconds, rate, seed):
     return due
 
 
+def free_ports(count):
+    """Ports that the system gives to nobody by itself: a service that begins again finds its own free."""
+    found, port = [], 20_000
+    while len(found) < count:
+        port += 1
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+    return found
+
+
 class Chain:
     """Six services, each in a group, and what comes out of the last of them."""
 
@@ -89,14 +103,8 @@ class Chain:
         self.groups = [Group(name) for name in NAMES]
         self.out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.out.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self.out.bind(("127.0.0.1", 0))
-        self.ports = []
-        for _ in NAMES:
-            probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            probe.bind(("127.0.0.1", 0))
-            self.ports.append(probe.getsockname()[1])
-            probe.close()
-        self.ports.append(self.out.getsockname()[1])
+        self.ports = free_ports(len(NAMES) + 1)
+        self.out.bind(("127.0.0.1", self.ports[-1]))
         self.services = [self.start(index) for index in range(len(NAMES))]
         self.latencies, self.over = [], threading.Event()
         self.begun = time.monotonic()

@@ -1,5 +1,6 @@
 //! Do plans keep what they promise? Four plans of the example over three sites, predicted, simulated, and run on machines in
 //! network namespaces whose links have a real rate and a real delay; nothing else is enforced.
+use crate::machine::processor_time;
 use crate::network::Network;
 use crate::placed::{Place, run as run_placed};
 use crate::result::{Answer, Measurement};
@@ -111,12 +112,12 @@ fn measure(
     let planned = PlanFile::load(&plan)?.plan;
 
     let records = (rate * options.truth_seconds) as u64;
-    let before = network.bytes_of_links()?;
+    let (before, time_before) = (network.bytes_of_links()?, processor_time());
     let report = {
         let place = Place::Machines(network, machines(&planned)?);
         run_placed(&workflow, &plan, records, binary, &place)?
     };
-    let after = network.bytes_of_links()?;
+    let (after, time_after) = (network.bytes_of_links()?, processor_time());
     let carried: BTreeMap<String, f64> = after
         .iter()
         .map(|(link, bytes)| {
@@ -124,7 +125,17 @@ fn measure(
             (link.clone(), since as f64 / report.seconds)
         })
         .collect();
-    compare(name, &planned, &simulated, &report, &carried)
+    let mut all = compare(name, &planned, &simulated, &report, &carried)?;
+    // All machines of the plan are this one: where that is too little for them, nothing is said about the plan.
+    if let (Some(before), Some(after)) = (time_before, time_after) {
+        let busy = 100.0 * (after.0 - before.0) / (after.1 - before.1).max(1.0);
+        all.push(Measurement::new(
+            format!("{name}: processors of this machine in use, measured"),
+            "%",
+            vec![busy],
+        ));
+    }
+    Ok(all)
 }
 
 /// The example with sources that begin again: a few hundred records say little about p99.

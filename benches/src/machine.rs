@@ -14,6 +14,17 @@ pub(crate) struct Machine {
     version: &'static str,
 }
 
+/// Processor time of all processors since the machine was started, in ticks of the system: in use, and in all. None: it is not told here.
+pub(crate) fn processor_time() -> Option<(f64, f64)> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let first = text.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<f64> = first.split_whitespace().take(8).map_while(|part| part.parse().ok()).collect();
+    // User, nice, system, idle, waiting for disks, interrupts (two kinds), taken by other guests of the host.
+    let [user, nice, system, idle, waiting, hard, soft, stolen] = ticks.try_into().ok()?;
+    let used = user + nice + system + hard + soft + stolen;
+    Some((used, used + idle + waiting))
+}
+
 pub(crate) fn machine() -> Machine {
     let bytes = tidemill_machine::memory().map_or(0, |memory| memory.total) as f64;
     let governor = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";

@@ -42,14 +42,14 @@ pub(crate) fn run(
     let _ = levels::settle(&mut prepared, None, &Silent);
     let mut options = run_options(&prepared, None, None)?;
     options.records = Some(records);
-    options.hosts = hosts(workflow, &prepared, binary, place)?;
+    options.hosts = hosts((workflow, plan), &prepared, binary, place)?;
     let report = Run::start(prepared.program, options)?.wait()?;
     ensure!(report.complete, "the run of {} is not complete", workflow.display());
     Ok(report)
 }
 
 fn hosts(
-    workflow: &Path,
+    (workflow, plan): (&Path, &Path),
     prepared: &Prepared,
     binary: &Path,
     place: &Place<'_>,
@@ -79,7 +79,8 @@ fn hosts(
             }
             let address = Address::Tcp(format!("{}:0", network.here()?));
             let security = Security::mutual(&made)?;
-            launcher.worker = Worker::Placed { commands, certificates: texts(&made) };
+            let kept = std::path::absolute(plan.with_extension("kept"))?;
+            launcher.worker = Worker::Placed { commands, certificates: texts(&made), kept };
             Listen::At(address, security)
         }
     };
@@ -102,6 +103,8 @@ enum Worker {
     Placed {
         commands: BTreeMap<String, (Command, String)>,
         certificates: Value,
+        /// Where they keep what a cluster keeps of a run: beside the plan.
+        kept: PathBuf,
     },
 }
 
@@ -124,11 +127,12 @@ impl Launcher {
                 local.arg("worker-process");
                 &mut local
             }
-            Worker::Placed { commands, certificates } => {
+            Worker::Placed { commands, certificates, kept } => {
                 let (command, listen) = commands.get_mut(worker).context("it has no machine")?;
                 let listen = Address::Tcp(listen.clone());
-                task["cluster"] =
-                    json!({"certificates": certificates, "listen": listen, "patience_seconds": 0});
+                task["cluster"] = json!({
+                    "certificates": certificates, "listen": listen, "patience_seconds": 0, "kept": kept,
+                });
                 command
             }
         };

@@ -1,7 +1,11 @@
 //! Streams that give a row now and then: it is seen before the next one comes; through the built binary.
 use crate::command::{Place, command};
+use rustix::fs::{CWD, FileType, OFlags, mknodat};
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 const WORKFLOW: &str = "version: 1
 name: slow
@@ -53,4 +57,59 @@ fn so_it_is_where_the_stream_is_slower_than_its_rate() {
 #[test]
 fn so_it_is_where_the_stream_has_a_journal() {
     each_row_is_answered("", true);
+}
+
+/// Rows that were seen are seen again though no other comes: who goes on from a checkpoint before them reads them in the journal, and
+/// what ended their epoch is written there.
+#[test]
+fn rows_that_were_seen_are_seen_again_though_no_other_comes() {
+    let place = Place::empty("silent");
+    place.write(
+        "workflow.yaml",
+        WORKFLOW
+            .replace("RATE", "journal: {},")
+            .replace("'-'", "events.pipe")
+            .replace("kind: stdout, input: odd", "kind: jsonl, input: odd, options: {path: out.jsonl}"),
+    );
+    let pipe = place.path("events.pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    // Held open, so that what is in it stays.
+    let mut rows = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&pipe).unwrap();
+    let (workflow, state) = (place.argument("workflow.yaml"), place.argument("state"));
+    let start = || command(&["run", &workflow, "--state", &state, "--quiet"]).spawn().unwrap();
+    let seen = |expected: &str| {
+        let found = || std::fs::read_to_string(place.path("out.jsonl")).unwrap_or_default();
+        for _ in 0..3000 {
+            if found() == expected {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{:?} instead of {expected:?}", found());
+    };
+    let mut all = String::new();
+    for kill in 0..4 {
+        let mut child = start();
+        // Nothing new comes before what was seen is there again.
+        seen(&all);
+        for n in [1, 3, 5] {
+            writeln!(rows, "{{\"n\": {}}}", 6 * kill + n).unwrap();
+            all += &format!("{{\"n\":{}}}\n", 6 * kill + n);
+            seen(&all);
+        }
+        child.kill().unwrap();
+        assert!(!child.wait().unwrap().success());
+        // Shows that the next process has cut the file back.
+        OpenOptions::new()
+            .append(true)
+            .open(place.path("out.jsonl"))
+            .unwrap()
+            .write_all(b"not ours")
+            .unwrap();
+    }
+    let mut last = start();
+    seen(&all);
+    last.kill().unwrap();
+    last.wait().unwrap();
 }

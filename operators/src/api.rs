@@ -349,6 +349,9 @@ pub struct JournalledReading {
     pub make: Arc<dyn Fn(Arc<Journal>) -> MakeSource + Send + Sync>,
     /// The place in the journal where a position is; none: it is no position of this source.
     pub place: fn(&SourcePosition) -> Option<u64>,
+    /// Whether what others have sent is gone with the process while it is not in the journal: of connections, whose senders have
+    /// been told that it came. What is in a pipe stays there.
+    pub unread_is_lost: bool,
 }
 
 /// Gives the names of the files of a folder in the order in which they are read.

@@ -11,6 +11,7 @@ pub(super) struct Watch {
     /// When the file became longer than ever before.
     growths: Arc<Mutex<Vec<Instant>>>,
     count: Arc<AtomicU64>,
+    longest: Arc<AtomicU64>,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -18,26 +19,31 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn of(path: PathBuf) -> Self {
         let (growths, count) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
-        let ended = Arc::new(AtomicBool::new(false));
+        let (longest, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (seen, counted, until) = (Arc::clone(&growths), Arc::clone(&count), Arc::clone(&ended));
+        let known = Arc::clone(&longest);
         let look = move || {
-            let mut longest = 0;
             while !until.load(Ordering::Acquire) {
                 let length = std::fs::metadata(&path).map_or(0, |file| file.len());
-                if length > longest {
-                    longest = length;
+                if length > known.load(Ordering::Relaxed) {
+                    known.store(length, Ordering::Release);
                     seen.lock().unwrap().push(now());
                     counted.fetch_add(1, Ordering::Release);
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        Self { growths, count, ended, thread: Some(std::thread::spawn(look)) }
+        Self { growths, count, longest, ended, thread: Some(std::thread::spawn(look)) }
     }
 
     /// How often the file has grown.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
+    }
+
+    /// The most bytes that it had.
+    pub(super) fn longest(&self) -> u64 {
+        self.longest.load(Ordering::Acquire)
     }
 
     /// From `begin` to the first new row after the longest pause in this time, milliseconds; none if no row came. The pause may

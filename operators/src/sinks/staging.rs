@@ -6,19 +6,24 @@
 //! can.
 //!
 //! A commit does not wait for the disk: [`Staging::flush`] does, on any thread, and [`Staging::close`]. Another process
-//! continues the file with a token, which says how long it was after a commit and is recorded after a flush: what stands
-//! behind that length is cut off. It may be rows whose token was not recorded before the process ended, or a part of them.
+//! continues the file with a token, which says how long it was after a commit and what it ended with, and is recorded after a
+//! flush: what stands behind that length is cut off. It may be rows whose token was not recorded before the process ended, or a
+//! part of them. A file that has other bytes there was written by somebody else meanwhile, and is refused.
 use super::lock::{check_free, lock};
 use crate::api::{Flush, OperatorError};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Staged bytes that stay in memory.
 const MEMORY_LIMIT: usize = 8 << 20;
+/// Bytes of the end of a file by which it is known again.
+const ENDING: usize = 4 << 10;
 
 /// The file; see the module.
 pub(crate) struct Staging {
@@ -28,6 +33,8 @@ pub(crate) struct Staging {
     is_file: bool,
     /// Length of the target that is committed.
     committed: u64,
+    /// The last [`ENDING`] of these bytes.
+    ending: Vec<u8>,
     memory: Vec<u8>,
     spill_path: PathBuf,
     spill: Option<File>,
@@ -70,6 +77,43 @@ impl Disk {
 struct Token {
     /// Committed bytes.
     length: u64,
+    /// Digest of the last [`ENDING`] of them, hexadecimal. None: written before there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ending: Option<String>,
+}
+
+impl Token {
+    /// Refuses a file that has other bytes in front of the end of what is committed.
+    fn compare(&self, path: &Path, found: &[u8]) -> Result<(), OperatorError> {
+        match &self.ending {
+            Some(ending) if *ending != digest(found) => Err(lost(
+                path,
+                self.length,
+                "what the file has there is not what this run wrote: another one has written it meanwhile",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn digest(ending: &[u8]) -> String {
+    format!("{:016x}", xxh3_64(ending))
+}
+
+/// The last [`ENDING`] of the first `length` bytes of a file.
+pub(super) fn ending_of(file: &File, length: u64) -> io::Result<Vec<u8>> {
+    let kept = length.min(ENDING as u64);
+    let mut ending = vec![0; kept as usize];
+    file.read_exact_at(&mut ending, length - kept)?;
+    Ok(ending)
+}
+
+/// Moves an ending on by what was appended.
+fn move_on(ending: &mut Vec<u8>, appended: &[u8]) {
+    let appended = &appended[appended.len().saturating_sub(ENDING)..];
+    let forgotten = (ending.len() + appended.len()).saturating_sub(ENDING);
+    ending.drain(..forgotten);
+    ending.extend_from_slice(appended);
 }
 
 impl Staging {
@@ -93,23 +137,34 @@ impl Staging {
         if is_file {
             target.set_len(0).map_err(failed)?;
         }
-        Ok(Self::of(path, target, is_file, 0))
+        Ok(Self::of(path, target, is_file, (0, Vec::new())))
     }
 
-    /// An open file with so many bytes that stay.
-    pub(super) fn of(path: &Path, target: File, is_file: bool, committed: u64) -> Self {
+    /// An open file with so many bytes that stay, and what they [end](ending_of) with.
+    pub(super) fn of(path: &Path, target: File, is_file: bool, (committed, ending): (u64, Vec<u8>)) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let spill_path = path.with_file_name(format!(".{name}.staged"));
         let (target, memory, path) = (Arc::new(target), Vec::new(), path.into());
-        Self { path, target, is_file, committed, memory, spill_path, spill: None, disk: Arc::default() }
+        Self {
+            path,
+            target,
+            is_file,
+            committed,
+            ending,
+            memory,
+            spill_path,
+            spill: None,
+            disk: Arc::default(),
+        }
     }
 
     /// Continues the file of another process behind what `token` says is committed.
     ///
     /// # Errors
-    /// The file is not there or is shorter, or another run is writing it; the text names it and says what to do.
+    /// The file is not there, is shorter or another one, or another run is writing it; the text names it and says what to do.
     pub(crate) fn resume(path: &Path, token: &[u8]) -> Result<Self, OperatorError> {
-        Self::resume_at(path, read_token::<Token>(path, token)?.length)
+        let token = read_token::<Token>(path, token)?;
+        Self::open(path, token.length, |ending| token.compare(path, ending))
     }
 
     /// Whether [`Staging::resume`] would find what it needs; nothing is touched.
@@ -117,31 +172,50 @@ impl Staging {
     /// # Errors
     /// As [`Staging::resume`].
     pub(crate) fn check(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
-        let committed = read_token::<Token>(path, token)?.length;
-        let found = length_of_continued(path, committed)?;
+        let token = read_token::<Token>(path, token)?;
+        let found = length_of_continued(path, token.length)?;
         check_free(path, path)?;
-        if found < committed { Err(too_short(path, committed, found)) } else { Ok(()) }
+        if found < token.length {
+            return Err(too_short(path, token.length, found));
+        }
+        let ending = File::open(path).and_then(|file| ending_of(&file, token.length));
+        token.compare(path, &ending.map_err(|e| write_error(path, &e))?)
     }
 
-    /// The same with the number of committed bytes.
+    /// As [`Staging::resume`] where only the number of committed bytes is known.
     pub(crate) fn resume_at(path: &Path, committed: u64) -> Result<Self, OperatorError> {
+        Self::open(path, committed, |_| Ok(()))
+    }
+
+    /// Continues a file behind so many bytes; nothing of it is changed unless `is_it` takes what these end with.
+    fn open(
+        path: &Path,
+        committed: u64,
+        is_it: impl FnOnce(&[u8]) -> Result<(), OperatorError>,
+    ) -> Result<Self, OperatorError> {
         // Before it is opened: that would wait for whoever reads a pipe.
         length_of_continued(path, committed)?;
         let failed = |e: io::Error| write_error(path, &e);
-        let target = OpenOptions::new().write(true).open(path).map_err(failed)?;
+        let target = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         lock(&target, path)?;
-        match target.metadata().map_err(failed)?.len() {
-            found if found < committed => return Err(too_short(path, committed, found)),
-            found if found > committed => target.set_len(committed).map_err(failed)?,
-            _ => {}
+        let found = target.metadata().map_err(failed)?.len();
+        if found < committed {
+            return Err(too_short(path, committed, found));
         }
-        Ok(Self::of(path, target, true, committed))
+        let ending = ending_of(&target, committed).map_err(failed)?;
+        is_it(&ending)?;
+        if found > committed {
+            target.set_len(committed).map_err(failed)?;
+        }
+        Ok(Self::of(path, target, true, (committed, ending)))
     }
 
     /// What [`Staging::resume`] needs to continue behind the last commit, once a flush is done. None where it is no file.
     pub(crate) fn token(&self) -> Result<Option<Vec<u8>>, OperatorError> {
         match self.is_file {
-            true => write_token(&Token { length: self.committed }).map(Some),
+            true => {
+                write_token(&Token { length: self.committed, ending: Some(digest(&self.ending)) }).map(Some)
+            }
             false => Ok(None),
         }
     }
@@ -206,7 +280,7 @@ impl Staging {
             return Ok(());
         }
         match self.append() {
-            Ok(committed) => self.committed = committed,
+            Ok((committed, ending)) => (self.committed, self.ending) = (committed, ending),
             Err(error) => {
                 let failure = write_error(&self.path, &error);
                 // Best effort: the failure itself is what has to be told.
@@ -218,9 +292,10 @@ impl Staging {
         Ok(())
     }
 
-    /// Gives the new length of the target.
-    fn append(&mut self) -> io::Result<u64> {
+    /// Gives the new length of the target, and what it ends with.
+    fn append(&mut self) -> io::Result<(u64, Vec<u8>)> {
         let mut target = &*self.target;
+        let mut ending = self.ending.clone();
         if self.is_file {
             target.seek(SeekFrom::Start(self.committed))?;
         }
@@ -233,13 +308,15 @@ impl Staging {
                     break;
                 }
                 target.write_all(&chunk[..read])?;
+                move_on(&mut ending, &chunk[..read]);
             }
         }
         target.write_all(&self.memory)?;
         if !self.is_file {
-            return Ok(0);
+            return Ok((0, Vec::new()));
         }
-        target.stream_position()
+        move_on(&mut ending, &self.memory);
+        Ok((target.stream_position()?, ending))
     }
 
     /// Forgets everything staged.
@@ -393,6 +470,7 @@ mod tests {
                     }
                 }
                 prop_assert!(std::fs::read(&path).unwrap() == committed);
+                prop_assert!(staging.ending == committed[committed.len().saturating_sub(ENDING)..]);
             }
             staging.close().unwrap();
             prop_assert!(std::fs::read(&path).unwrap() == committed);
@@ -478,6 +556,36 @@ mod tests {
         drop(staging);
         Staging::resume(&path, &token).unwrap().close().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"one");
+    }
+
+    /// Another run has written the file meanwhile, as long as it was or longer.
+    #[test]
+    fn a_file_with_other_rows_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.txt");
+        for rows in [3_usize, 3000] {
+            let mut staging = Staging::create(&path, true).unwrap();
+            staging.buffer().extend_from_slice(&b"row\n".repeat(rows));
+            staging.commit().unwrap();
+            let token = staging.token().unwrap().unwrap();
+            staging.close().unwrap();
+            drop(staging);
+            Staging::check(&path, &token).unwrap();
+            Staging::resume(&path, &token).unwrap().close().unwrap();
+
+            let others = b"ROW\n".repeat(rows + 1);
+            std::fs::write(&path, &others).unwrap();
+            let told = Staging::check(&path, &token).unwrap_err().message;
+            assert!(
+                told.contains("another one has written it meanwhile") && told.ends_with(LOST_HELP),
+                "{told}"
+            );
+            assert_eq!(Staging::resume(&path, &token).err().unwrap().message, told);
+            assert!(std::fs::read(&path).unwrap() == others, "it is left alone");
+
+            let of_before = serde_json::to_vec(&serde_json::json!({"length": rows * 4})).unwrap();
+            Staging::check(&path, &of_before).unwrap();
+        }
     }
 
     #[test]

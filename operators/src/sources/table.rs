@@ -210,6 +210,7 @@ pub(super) fn bind_origin<F: Format + 'static>(
     let written: Arc<str> = options.path.value.as_str().into();
     let format = Arc::new(format);
     let journalled = stream.is_some().then(|| {
+        let unread_is_lost = table.origin.has_connections();
         let (table, schema, written, format) =
             (Arc::clone(&table), Arc::clone(&schema), Arc::clone(&written), Arc::clone(&format));
         let make = move |journal| {
@@ -223,7 +224,7 @@ pub(super) fn bind_origin<F: Format + 'static>(
             make
         };
         let place = |position: &SourcePosition| Some(parse_position(&position.0)?.0.offset);
-        JournalledReading { make: Arc::new(make), place }
+        JournalledReading { make: Arc::new(make), place, unread_is_lost }
     });
     let make = move || Reader::open(&table, &schema, &written, format());
     // A stream can be looked at only once, by the run.

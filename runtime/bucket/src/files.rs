@@ -18,6 +18,8 @@ use tokio::runtime::Runtime;
 const PART: usize = 16 << 20;
 /// A link gives up a service that does not answer, or says nothing more, for so long.
 const SILENCE: Duration = Duration::from_secs(30);
+/// How long a service may take to be reached.
+const CONNECTING: Duration = Duration::from_secs(5);
 
 /// See the module.
 ///
@@ -126,6 +128,16 @@ impl Files {
         sent.map_err(|error| self.failed("written", error))
     }
 
+    /// Puts these bytes there.
+    ///
+    /// # Errors
+    /// Those of the service.
+    pub fn put_bytes(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
+        let name = self.service.path(&[name]);
+        let sent = self.runtime.block_on(async { self.store().put(&name, PutPayload::from(bytes)).await });
+        sent.map(drop).map_err(|error| self.failed("written", error))
+    }
+
     fn put_in_parts(&self, name: &Name, first: Bytes, mut file: File) -> io::Result<()> {
         let failed = |error: Error| self.failed("written", error);
         let mut upload =
@@ -199,7 +211,7 @@ pub fn read_link(link: &str) -> io::Result<Box<dyn Read + Send>> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let failed = |error: reqwest::Error| io::Error::other(chain(&error.without_url()));
     let runtime = Waiting::new()?;
-    let client = reqwest::Client::builder().connect_timeout(SILENCE).read_timeout(SILENCE);
+    let client = reqwest::Client::builder().connect_timeout(CONNECTING).read_timeout(SILENCE);
     let client = client.redirect(reqwest::redirect::Policy::none()).build().map_err(failed)?;
     let answer = runtime.block_on(async { client.get(link).send().await }).map_err(failed)?;
     if !answer.status().is_success() {

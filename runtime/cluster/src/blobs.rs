@@ -214,6 +214,8 @@ impl Blobs {
                 removed += 1;
             }
         }
+        // That may take as long as a network does.
+        drop(kept);
         if let Some(Err(error)) = self.beyond.as_ref().map(|beyond| beyond.sweep(wanted, age)) {
             tracing::warn!("files that no run needs are left: {error}");
         }
@@ -272,7 +274,8 @@ impl Blobs {
             false => kept.remove(digest), // somebody else removed it
         }
         match &self.beyond {
-            Some(beyond) => beyond.has(digest),
+            Some(beyond) if beyond.is_relied_on() => beyond.has(digest),
+            Some(beyond) => beyond.has(digest) || is_there,
             None => is_there,
         }
     }

@@ -35,7 +35,7 @@ mod ways;
 mod workers;
 
 use crate::api::{Event, LogLine};
-use crate::blobs::{BlobError, Blobs};
+use crate::blobs::{Beyond, BlobError, Blobs};
 use crate::facts::{Document, Facts, FactsError};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -318,9 +318,15 @@ impl Controller {
             }
             None => Facts::open(&folder)?,
         };
+        let fingerprint = address.fingerprint().to_string();
         let blobs = match (&options.files, &lead) {
             (Some(StoredFiles(files)), _) => {
-                let store = object_store::ObjectStore::open(files).map_err(ControllerError::ObjectStore)?;
+                let shared = match &lead {
+                    Some(lead) => Some(Box::new(sharing::SharedFiles::open(lead)?) as Box<dyn Beyond>),
+                    None => None,
+                };
+                let store = object_store::ObjectStore::open(files, &fingerprint, shared);
+                let store = store.map_err(ControllerError::ObjectStore)?;
                 blobs.beyond(Box::new(store))
             }
             (None, Some(lead)) => blobs.beyond(Box::new(sharing::SharedFiles::open(lead)?)),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 const HEAD: &[u8; 8] = b"TMJM\x01\0\0\0";
 const MARK: usize = 20;
-/// A file that has so many bytes is written again, with what is still wanted.
+/// A file that has so many bytes, and twice as many as when it was written the last time, is written again with what is still wanted.
 const LONG: u64 = 64 << 10;
 
 /// The marks of one reader.
@@ -23,7 +23,15 @@ pub(crate) struct Marks {
     /// Where each number is.
     pub(crate) known: BTreeMap<u64, u64>,
     /// Written to; none: nothing was since it was opened, or the last write failed.
-    file: Option<(File, u64)>,
+    file: Option<Written>,
+}
+
+/// A file that marks are written behind.
+struct Written {
+    file: File,
+    length: u64,
+    /// It is written again when it is longer.
+    most: u64,
 }
 
 fn path_of(folder: &Path, reader: &str) -> PathBuf {
@@ -78,24 +86,27 @@ impl Marks {
     /// Adds a mark, durably. Numbers before `from` are not wanted any more.
     pub(crate) fn add(&mut self, folder: &Path, number: u64, at: u64, from: u64) -> Result<(), JournalError> {
         self.known = self.known.split_off(&from);
-        self.known.insert(number, at);
         let written = match self.file.take() {
-            Some((file, length)) if length < LONG => {
+            Some(Written { file, length, most }) if length < most => {
                 let appended = file
                     .write_all_at(&bytes_of((&number, &at)), length)
                     .and_then(|()| tidemill_disk::sync_data(&file));
                 appended.map_err(|error| JournalError::io("written", &self.path, error))?;
-                (file, length + MARK as u64)
+                Written { file, length: length + MARK as u64, most }
             }
             // The first one, so that nothing is written behind half a mark, or one too many.
             _ => {
-                let all = written(&self.known);
+                let mut all = written(&self.known);
+                all.extend(bytes_of((&number, &at)));
                 let file = segments::place(folder, &self.path, segments::NEW_MARKS, |file| {
                     file.write_all_at(&all, 0)
                 })?;
-                (file, all.len() as u64)
+                let length = all.len() as u64;
+                Written { file, length, most: LONG.max(2 * length) }
             }
         };
+        // Only now does anybody hear of it.
+        self.known.insert(number, at);
         self.file = Some(written);
         Ok(())
     }
@@ -166,6 +177,23 @@ mod tests {
         }
         assert!(longest > LONG && longest < LONG + 100, "{longest}");
         assert!(marks.known.len() == 11);
+    }
+
+    /// While no checkpoint can be written all marks are wanted: the file grows, and is not written again for each of them.
+    #[test]
+    fn many_marks_that_are_wanted_are_not_written_again_and_again() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mut marks = Marks::open(folder.path(), "s").unwrap();
+        let mut files = std::collections::BTreeSet::new();
+        for number in 1..20_000u64 {
+            marks.add(folder.path(), number, number, 0).unwrap();
+            files.insert(std::fs::metadata(path_of(folder.path(), "s")).unwrap().ino());
+        }
+        let written = marks.file.as_ref().unwrap();
+        assert_eq!(written.length, HEAD.len() as u64 + 19_999 * MARK as u64);
+        assert!(files.len() < 8, "{} files", files.len());
+        assert_eq!(Marks::open(folder.path(), "s").unwrap().known.len(), 19_999);
     }
 
     #[test]

@@ -13,8 +13,10 @@ use crate::input::InputState;
 use crate::limits::Limits;
 
 /// The version of what lies in the folder. It grows when an older program could not read a state any more, or
-/// would read it wrongly.
-pub const FORMAT: u32 = 1;
+/// would read it wrongly. 2: epochs of streams end by marks beside the journal, and files of sinks are known by what they end with.
+pub const FORMAT: u32 = 2;
+/// The oldest version that this program reads; it writes [`FORMAT`] with the next checkpoint.
+const OLDEST: u32 = 1;
 
 /// The version of this program, as it stands in the manifests that it writes.
 pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -247,7 +249,7 @@ pub(crate) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> 
 pub(crate) fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, StateError> {
     let damaged = |reason: String| StateError::Manifest { place: place.to_owned(), reason };
     let version: Version = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
-    if version.format != FORMAT {
+    if !(OLDEST..=FORMAT).contains(&version.format) {
         let written_by = version.manifest["written_by"].as_str().unwrap_or("of unknown version");
         return Err(StateError::Format {
             place: place.to_owned(),
@@ -266,6 +268,28 @@ pub(crate) fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, StateError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A state of a program before this one is gone on with, one of a program after it is not.
+    #[test]
+    fn earlier_formats_are_read_and_later_ones_refused() {
+        let identity = Identity {
+            workflow_name: "shop".to_owned(),
+            operators: BTreeMap::new(),
+            plan: Digest::of(b"one copy"),
+        };
+        let manifest = Manifest { checkpoint: 2, epoch: 40, ..Manifest::new(identity) };
+        let text = String::from_utf8(encode(&manifest).unwrap()).unwrap();
+        for format in 0..5 {
+            let other = text.replacen(&format!("\"format\":{FORMAT}"), &format!("\"format\":{format}"), 1);
+            match decode("here", other.as_bytes()) {
+                Ok(read) => assert!(read == manifest && (1..=FORMAT).contains(&format)),
+                Err(StateError::Format { found, .. }) => {
+                    assert!(found == format && !(1..=FORMAT).contains(&format))
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
 
     #[test]
     fn any_stage_has_an_object_name() {

@@ -5,7 +5,7 @@ use crate::client::{Client, ClientError};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_bucket::read_link;
 use tidemill_link::remote::Credentials;
 
@@ -13,6 +13,8 @@ use tidemill_link::remote::Credentials;
 const MOST_WORKERS: usize = 8;
 /// Questions in a row that nobody answers.
 const MOST_FAILURES: u32 = 5;
+/// How long nothing is asked of an object store that gave nothing: not that each file of a run waits for it anew.
+const AWAY: Duration = Duration::from_secs(60);
 /// Between such questions.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -24,6 +26,13 @@ pub(super) struct Fetcher {
     /// Digests that are being fetched: a second thread that wants one waits for it.
     open: Mutex<BTreeSet<String>>,
     done: Condvar,
+    /// When the object store gave nothing.
+    away: Mutex<Option<Instant>>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "silence is measured in real time")]
+fn instant() -> Instant {
+    Instant::now()
 }
 
 impl Fetcher {
@@ -34,6 +43,7 @@ impl Fetcher {
             credentials: credentials.clone(),
             open: Mutex::default(),
             done: Condvar::new(),
+            away: Mutex::default(),
         })
     }
 
@@ -61,6 +71,14 @@ impl Fetcher {
     fn one(&self, file: &BundleFile) -> Result<(), String> {
         let path = format!("/v1/blobs/{}/source", file.digest);
         let mut request = SourceRequest::default();
+        if self
+            .away
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|since| since.elapsed() < AWAY)
+        {
+            request.failed.push(OBJECT_STORE.to_owned());
+        }
         let mut failures = 0;
         loop {
             let source = match self.client.post_again::<Source>(&path, &request) {
@@ -95,6 +113,7 @@ impl Fetcher {
                     });
                     let Err(reason) = given else { return Ok(()) };
                     tracing::warn!("`{}` is not had from the object store: {reason}", file.path);
+                    *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(instant());
                     request.failed.push(OBJECT_STORE.to_owned());
                 }
                 Source::Worker { .. } | Source::Controller => match self.take(&self.client, file) {

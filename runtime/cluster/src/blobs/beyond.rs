@@ -11,6 +11,10 @@ pub(crate) trait Beyond: Send + Sync {
     fn has(&self, digest: &str) -> bool;
     /// Keeps the blob in this file; one that it has stays.
     fn put(&self, digest: &str, path: &Path) -> io::Result<()>;
+    /// Whether somebody needs what is put there though it is here, so that a blob that cannot be put there is none.
+    fn is_relied_on(&self) -> bool {
+        true
+    }
     /// The bytes of a blob; none: it has it not.
     fn get(&self, digest: &str) -> io::Result<Option<Box<dyn Read>>>;
     /// A link by which a worker can read a blob there, for some time; none: it cannot.
@@ -36,7 +40,14 @@ impl Blobs {
     pub(super) fn share(&self, digest: &str) -> Result<(), BlobError> {
         let Some(beyond) = &self.beyond else { return Ok(()) };
         let path = self.path(digest)?;
-        beyond.put(digest, &path).map_err(|source| BlobError::System { path, source })
+        match beyond.put(digest, &path) {
+            Err(source) if beyond.is_relied_on() => Err(BlobError::System { path, source }),
+            Err(error) => {
+                tracing::warn!("{digest} is kept here alone: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Has a blob in the folder that is only beyond it.

@@ -6,6 +6,7 @@ use super::launcher::Launcher;
 use super::runs::{Job, figures};
 use super::{Shared, locked, placing, sharing};
 use crate::api::{Bundle, BundleFile, PromiseView, RunState};
+use crate::blobs::BlobError;
 use crate::facts::{LastFigures, Output, Role};
 use crate::run_id::run_id;
 use retries::{MOST_TRIES, Retries};
@@ -142,7 +143,11 @@ pub(super) fn prepared(
     plan: Option<Plan>,
 ) -> anyhow::Result<Prepared> {
     let folder = shared.run_folder(name).join("files");
-    shared.blobs.lay_out(bundle, &folder)?;
+    shared.blobs.lay_out(bundle, &folder).map_err(|error| match error {
+        // A disk or a store that does not answer now: nothing is wrong with the run.
+        error @ BlobError::System { .. } => Failure::new(Kind::Unavailable, error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
     let workflow = folder.join(&bundle.workflow);
     prepare_elsewhere(&workflow, plan, &Silent)
 }

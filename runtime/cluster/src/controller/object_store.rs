@@ -1,33 +1,168 @@
 //! Files of workflows in an object store: workers have them from there, by links that the controller signs.
+//!
+//! A store that is away holds nobody up: what lies there is looked for beside, again and again, and until that is known files are taken as
+//! if nothing did. A prefix belongs to one cluster, whose fingerprint lies there: another one would remove what this one needs.
+use super::ways::instant;
 use crate::blobs::{Beyond, is_digest};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use tidemill_bucket::{Files, StoredFile};
 use tidemill_identity::Timestamp;
 
 /// How long a link can be used: for a file of some GiB over a slow way, and not for ever.
 const LINK: Duration = Duration::from_secs(3600);
+/// Where it says whose files these are.
+const OWNER: &str = "cluster";
+/// Bytes of that, at most.
+const OWNER_BYTES: u64 = 1 << 10;
+/// How long who asks for a file waits until it is known what lies there.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// Between two looks at a store that does not answer.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Tries of a file, and the pause between them: the run that needs it would begin anew.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// See the module.
 pub(super) struct ObjectStore {
     files: Arc<Files>,
+    /// What controllers share without it, where there are several: they rely on what is put here, and what was put there before they had
+    /// this store is had from there.
+    shared: Option<Box<dyn Beyond>>,
+    begun: Instant,
+    looked: Arc<Looked>,
+}
+
+#[derive(Default)]
+struct Looked {
+    known: Mutex<Known>,
+    changed: Condvar,
+}
+
+/// What is known of what lies there.
+#[derive(Default)]
+struct Known {
+    state: State,
     /// Only the controller that leads adds any.
-    known: Mutex<BTreeSet<String>>,
+    digests: BTreeSet<String>,
+    /// When somebody was last told that a file is there: it stays for a while, also if no run needs it yet.
+    told: BTreeMap<String, Instant>,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    NotYet,
+    /// It did not answer.
+    Away,
+    /// They belong to another cluster, which this says.
+    Foreign(String),
+    Found,
+}
+
+impl Looked {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ObjectStore {
-    /// With what lies there.
-    pub(super) fn open(files: &Arc<Files>) -> io::Result<Self> {
-        let known = ours(files)?.into_iter().map(|file| file.name).collect();
-        Ok(Self { files: Arc::clone(files), known: Mutex::new(known) })
+    /// For the cluster of this fingerprint. What lies there is looked for on a thread of its own.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(super) fn open(
+        files: &Arc<Files>,
+        cluster: &str,
+        shared: Option<Box<dyn Beyond>>,
+    ) -> io::Result<Self> {
+        let looked = Arc::<Looked>::default();
+        let (kept, told, cluster) = (Arc::clone(files), Arc::downgrade(&looked), cluster.to_owned());
+        let look = move || look_until_it_answers(&kept, &told, &cluster);
+        std::thread::Builder::new().name("tm-object-store".into()).spawn(look)?;
+        Ok(Self { files: Arc::clone(files), shared, begun: instant(), looked })
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether a file lies there.
+    fn lies_there(&self, digest: &str) -> bool {
+        let mut known = self.known();
+        let has = known.digests.contains(digest);
+        if has {
+            known.told.insert(digest.to_owned(), instant());
+        }
+        has
     }
+
+    /// What lies there, when it is known, or has not been for too long.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        let known = self.looked.known();
+        let left = (self.begun + FIRST_LOOK).saturating_duration_since(instant());
+        let waits = |known: &mut Known| known.state == State::NotYet;
+        let waited = self.looked.changed.wait_timeout_while(known, left, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Looks for what lies there until that is known or nobody asks any more.
+fn look_until_it_answers(files: &Files, looked: &Weak<Looked>, cluster: &str) {
+    let mut is_told = false;
+    loop {
+        let found = owner(files, cluster).and_then(|other| Ok((other, ours(files)?)));
+        let Some(looked) = looked.upgrade() else { return };
+        let mut known = looked.known();
+        let is_done = match found {
+            Ok((None, found)) => {
+                known.digests.extend(found.into_iter().map(|file| file.name));
+                known.state = State::Found;
+                true
+            }
+            Ok((Some(other), _)) => {
+                tracing::warn!("{}: workers have files from the controller", foreign(files, &other));
+                known.state = State::Foreign(other);
+                true
+            }
+            Err(error) => {
+                if !is_told {
+                    tracing::warn!("{error}; workers have files from the controller until it answers");
+                }
+                is_told = true;
+                known.state = State::Away;
+                false
+            }
+        };
+        drop(known);
+        looked.changed.notify_all();
+        drop(looked);
+        if is_done {
+            return;
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Whose files they are, if another cluster's; whoever comes first has them.
+fn owner(files: &Files, cluster: &str) -> io::Result<Option<String>> {
+    let mut text = String::new();
+    match files.get(OWNER)? {
+        Some(found) => found.take(OWNER_BYTES).read_to_string(&mut text)?,
+        None => {
+            files.put_bytes(OWNER, cluster.as_bytes().to_vec())?;
+            return Ok(None);
+        }
+    };
+    let found = text.trim();
+    Ok((found != cluster).then(|| found.to_owned()))
+}
+
+fn foreign(files: &Files, other: &str) -> String {
+    format!(
+        "`{}` has the files of another cluster, with the fingerprint {other}: give each cluster a prefix of its own with `--files`, or \
+         remove `{OWNER}` there if that one is gone",
+        files.place()
+    )
 }
 
 /// What is called by a digest: other files may lie beside, and are left alone.
@@ -39,28 +174,48 @@ fn ours(files: &Files) -> io::Result<Vec<StoredFile>> {
 
 impl Beyond for ObjectStore {
     fn has(&self, digest: &str) -> bool {
-        self.known().contains(digest)
+        self.lies_there(digest) || self.shared.as_ref().is_some_and(|shared| shared.has(digest))
     }
 
     fn put(&self, digest: &str, path: &Path) -> io::Result<()> {
-        if !self.has(digest) {
-            self.files.put(digest, path)?;
-            self.known().insert(digest.to_owned());
+        if self.lies_there(digest) {
+            return Ok(());
         }
+        if let State::Foreign(other) = &self.known().state {
+            return Err(io::Error::other(foreign(&self.files, other)));
+        }
+        self.files.put(digest, path)?;
+        let mut known = self.known();
+        known.digests.insert(digest.to_owned());
+        known.told.insert(digest.to_owned(), instant());
         Ok(())
     }
 
+    fn is_relied_on(&self) -> bool {
+        self.shared.is_some()
+    }
+
     fn get(&self, digest: &str) -> io::Result<Option<Box<dyn Read>>> {
-        let found = self.files.get(digest)?;
+        let mut tries = 1;
+        let found = loop {
+            match self.files.get(digest) {
+                Err(_) if tries < TRIES => std::thread::sleep(PAUSE),
+                found => break found?,
+            }
+            tries += 1;
+        };
         if found.is_none() {
             // Somebody else has removed it.
-            self.known().remove(digest);
+            self.known().digests.remove(digest);
         }
-        Ok(found.map(|file| -> Box<dyn Read> { file }))
+        match (found, &self.shared) {
+            (None, Some(shared)) => shared.get(digest),
+            (found, _) => Ok(found.map(|file| -> Box<dyn Read> { file })),
+        }
     }
 
     fn link(&self, digest: &str) -> Option<String> {
-        if !self.has(digest) {
+        if !self.lies_there(digest) {
             return None;
         }
         let link = self.files.link(digest, LINK);
@@ -68,12 +223,26 @@ impl Beyond for ObjectStore {
     }
 
     fn sweep(&self, wanted: &BTreeSet<String>, age: Duration) -> io::Result<()> {
+        if let Some(shared) = &self.shared {
+            shared.sweep(wanted, age)?;
+        }
+        if self.known().state != State::Found {
+            return Ok(());
+        }
         let now = Timestamp::now().as_unix();
         for file in ours(&self.files)? {
-            if !wanted.contains(&file.name) && now.saturating_sub(file.since) >= age.as_secs() {
-                self.known().remove(&file.name);
-                self.files.remove(&file.name)?;
+            if wanted.contains(&file.name) || now.saturating_sub(file.since) < age.as_secs() {
+                continue;
             }
+            {
+                let mut known = self.known();
+                if known.told.get(&file.name).is_some_and(|told| told.elapsed() < age) {
+                    continue;
+                }
+                known.told.remove(&file.name);
+                known.digests.remove(&file.name);
+            }
+            self.files.remove(&file.name)?;
         }
         Ok(())
     }

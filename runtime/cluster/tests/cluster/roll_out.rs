@@ -129,8 +129,8 @@ fn workers_have_a_model_from_an_object_store_and_the_controller_sends_none() {
     assert!(copies < 0.01, "{copies} copies");
     let requests = server.requests();
     let of = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
-    // Three files, and those who have not got them from other workers.
-    assert!(of("PUT /abc/of/models/") == 3 && of("GET /abc/of/models/") >= 3, "{requests:?}");
+    // Three files and whose they are, and those who have not got them from other workers.
+    assert!(of("PUT /abc/of/models/") == 4 && of("GET /abc/of/models/") >= 3, "{requests:?}");
 }
 
 #[test]
@@ -157,4 +157,28 @@ fn a_controller_finds_what_lies_in_its_object_store() {
     let missing: Vec<String> =
         place.admin.post("/v1/blobs/missing", &[digest(model), digest(b"another")]).unwrap();
     assert_eq!(missing, [digest(b"another")]);
+}
+
+/// A store that does not answer when the controller begins: files are kept by the controller, and workers have them from there.
+#[test]
+fn an_object_store_that_is_away_from_the_beginning_holds_nobody_up() {
+    let server = Server::start();
+    let store = stored(&server);
+    server.set(Mood::Denies);
+    let copies = rolled_out(Place::with(Some(store)), || {});
+    assert!((1.0..=3.0).contains(&copies), "{copies} copies");
+    assert!(!server.requests().is_empty(), "it was tried");
+}
+
+/// Each would remove what the other one needs.
+#[test]
+fn a_prefix_that_has_the_files_of_another_cluster_is_left_alone() {
+    let server = Server::start();
+    let model = b"a model".as_slice();
+    server.put(&format!("of/models/{}", digest(model)), model);
+    server.put("of/models/cluster", b"f00d of another one");
+    let copies = rolled_out(Place::with(Some(stored(&server))), || {});
+    assert!((1.0..=3.0).contains(&copies), "{copies} copies");
+    let changed = |request: &&String| request.starts_with("PUT ") || request.starts_with("DELETE ");
+    assert_eq!(server.requests().iter().filter(changed).count(), 0, "nothing of it is changed");
 }

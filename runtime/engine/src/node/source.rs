@@ -201,14 +201,30 @@ impl SourceNode {
             }
             return;
         }
+        self.begin_as_before();
+        let next = self.epoch_of(self.sequence, self.in_epoch);
+        if next > self.epoch {
+            self.begin_epoch(next, self.own_watermark());
+        }
+    }
+
+    /// Begins an epoch again that the clock has begun with the next record, or before it. What is read again ends there, and the record
+    /// need not be there yet.
+    fn begin_as_before(&mut self) {
         let begun = self.clocked.as_mut().and_then(|clocked| clocked.begun_with(self.sequence, self.epoch));
         if let Some((epoch, watermark)) = begun {
             self.begin_epoch(epoch, watermark.unwrap_or_else(|| self.watermark_after(self.newest)));
         }
-        let next = self.settings.schedule.epoch(self.sequence, self.epoch, self.in_epoch);
-        if next > self.epoch {
-            self.begin_epoch(next, self.own_watermark());
+    }
+
+    /// The epoch of a record, where the current one holds so many records and bytes before it.
+    fn epoch_of(&self, sequence: u64, in_epoch: (u64, usize)) -> Epoch {
+        let scheduled = self.settings.schedule.epoch(sequence, self.epoch, in_epoch);
+        if self.clocked.is_none() || scheduled >= self.epoch {
+            return scheduled;
         }
+        // The clock has led it beyond its schedule, which its rate did not keep: epochs end as those of a stream without a rate.
+        self.epoch + u64::from(in_epoch.0 >= RECORDS_PER_EPOCH || in_epoch.1 >= BYTES_PER_EPOCH)
     }
 
     fn begin_epoch(&mut self, epoch: Epoch, watermark: EventTime) {
@@ -227,6 +243,10 @@ impl SourceNode {
 
     /// Ends the current epoch if it has lasted long enough; whether something is to be emitted now.
     fn end_by_clock(&mut self) -> bool {
+        // Before that, nothing is known of what is read: not even whether it has times.
+        if self.behind.is_some() && self.chunk.is_none() {
+            self.begin_as_before();
+        }
         let Some(clocked) = &mut self.clocked else { return true };
         let (epochs, durable) = (&self.slot.epochs, self.durable.get());
         let kept = || epochs.kept().min(durable);
@@ -372,8 +392,12 @@ impl SourceNode {
                         Some(end) => self.slot.wake_at(end, self.index),
                         None => {}
                     }
-                    if let Some(Clock::EndsAt(end)) = self.clocked.as_ref().map(|c| c.look(self.slot.now())) {
-                        self.slot.wake_at(end, self.index);
+                    let now = self.slot.now();
+                    match self.clocked.as_ref().map(|clocked| clocked.look(now)) {
+                        Some(Clock::EndsAt(end)) => self.slot.wake_at(end, self.index),
+                        // Since it was looked at above.
+                        Some(Clock::Ended) => self.slot.wake_at(now, self.index),
+                        Some(Clock::Open) | None => {}
                     }
                     return Err(());
                 }
@@ -446,7 +470,7 @@ impl SourceNode {
                 Some(limit) => sequence < limit,
                 None if self.settings.seat.is_some() => sequence < self.known,
                 None if sequence >= next_begun => false,
-                None => self.settings.schedule.epoch(sequence, self.epoch, in_epoch) == self.epoch,
+                None => self.epoch_of(sequence, in_epoch) == self.epoch,
             };
             if last > first
                 && (!belongs

@@ -29,12 +29,18 @@ fn source(id: &str) -> BoundSource {
 
 fn stream(id: &str) -> BoundSource {
     let make = |_| -> MakeSource { Arc::new(|| Err(OperatorError::new("nothing is read here"))) };
-    let journalled = Some(JournalledReading { make: Arc::new(make), place: |_| None });
+    let journalled = Some(JournalledReading { make: Arc::new(make), place: |_| None, unread_is_lost: false });
     BoundSource { stream: Some("standard input".into()), journalled, ..source(id) }
 }
 
 fn journalled(id: &str) -> BoundSource {
     BoundSource { journal: Some(Journal::default()), ..stream(id) }
+}
+
+fn connections(id: &str) -> BoundSource {
+    let source = journalled(id);
+    let reading = source.journalled.map(|reading| JournalledReading { unread_is_lost: true, ..reading });
+    BoundSource { stream: Some("connections to `:4100`".into()), journalled: reading, ..source }
 }
 
 fn live(id: &str) -> BoundSource {
@@ -83,6 +89,7 @@ const LINE: &[(&str, &str)] = &[("s", "f"), ("f", "out")];
 fn one_source_one_sink() {
     let stdin = "at most once: source `s` reads standard input without a journal";
     let stdout = "at least once: sink `out` writes to standard output, which takes nothing back";
+    let unread = "source `s` hears connections to `:4100`: what has been sent and is not in its journal is gone with the process";
     let is_live = "source `s` is live: what nobody reads in time is gone";
     let here = "exactly once within this process";
     let table: &[(BoundSource, bool, &str, &str)] = &[
@@ -91,6 +98,7 @@ fn one_source_one_sink() {
         (stream("s"), true, stdin, here),
         (journalled("s"), true, "exactly once", here),
         (journalled("s"), false, stdout, here),
+        (connections("s"), true, &format!("at most once: {unread}"), here),
         (
             live("s"),
             true,

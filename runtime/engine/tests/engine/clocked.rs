@@ -1,5 +1,7 @@
 //! Streams whose rows come when they come: the clock ends their epochs, and where it did does not change afterwards.
 use crate::parts::*;
+use arrow_array::RecordBatch;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use tidemill_engine::clock::ManualClock;
 use tidemill_engine::{Program, Run, RunOptions};
@@ -134,6 +136,41 @@ fn a_row_is_seen_a_tick_later_though_no_other_comes() {
 #[test]
 fn a_stream_that_is_slower_than_its_rate_does_not_wait_for_the_schedule() {
     a_row_is_seen_a_tick_later(Some(1000.0));
+}
+
+/// The clock leads it beyond its schedule, and then many come at once: they go on together, and their epochs have a bound.
+#[test]
+fn what_comes_late_for_its_rate_comes_in_large_batches_and_bounded_epochs() {
+    const ROWS: usize = 5_000;
+    let (source, feed) = fed("src", Some(50_000.0), ROWS, None);
+    let (batches, largest) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, seen_largest) = (Arc::clone(&batches), Arc::clone(&largest));
+    let mut b = Builder::new(LinkKind::InProcess, &[1.0]);
+    let (out, collected) = sink("out");
+    b.source(source, "a");
+    let count = move |batch: &RecordBatch| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        seen_largest.fetch_max(batch.num_rows(), Ordering::Relaxed);
+    };
+    b.operator("w", pass("w", count), "b", &[]).edge("src", "w", 0);
+    b.sink(out, "c").edge("w", "out", 0);
+    let clock = Arc::new(ManualClock::new());
+    let options = RunOptions { clock: clock.clone(), ..RunOptions::default() };
+    let run = Run::start(b.program, options).expect("starts");
+    let seen = || collected.lock().expect("not poisoned").len();
+    const SINGLE: usize = 6;
+    for row in 1..=SINGLE {
+        feed.give(1);
+        passes(&clock, 25 * MILLISECOND, || seen() == row);
+    }
+    assert_eq!(batches.load(Ordering::Relaxed), SINGLE, "each had an epoch of its own");
+    feed.give(ROWS - SINGLE);
+    feed.end();
+    drive(&run, &clock);
+    assert_eq!(seen(), ROWS);
+    let (batches, largest) = (batches.load(Ordering::Relaxed), largest.load(Ordering::Relaxed));
+    assert!(batches < 60, "{batches} batches");
+    assert!(largest <= 1024, "{largest} rows of one epoch");
 }
 
 /// Rows come by chance, and the slots die by chance, the one that reads among them.

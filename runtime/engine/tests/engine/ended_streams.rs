@@ -92,8 +92,11 @@ fn streamed(rows: usize, commits: &Arc<Commits>) -> (Program, [Collected; 2]) {
     let make = Arc::clone(&source.make);
     source.stream = Some("standard input".into());
     source.journal = Some(Journal::default());
-    source.journalled =
-        Some(JournalledReading { make: Arc::new(move |_| Arc::clone(&make)), place: |_| None });
+    source.journalled = Some(JournalledReading {
+        make: Arc::new(move |_| Arc::clone(&make)),
+        place: |_| None,
+        unread_is_lost: false,
+    });
     let ((out, of_out), (table, of_table)) = (sink("out"), sink("table"));
     let (fresh, continued) = (Arc::clone(commits), Arc::clone(commits));
     let make: MakeSink = Arc::new(move || Ok(Box::new(Waiting(Arc::clone(&fresh)))));

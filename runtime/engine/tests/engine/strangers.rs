@@ -243,6 +243,44 @@ fn a_worker_that_dials_as_another_one_is_refused() {
     check(&run, &collected);
 }
 
+/// A worker of the run that still has the plan before: neither the coordinator nor a host mixes with it.
+#[test]
+fn another_plan_of_the_same_run_is_refused_on_both_sides() {
+    let authority = Authority::new();
+    let (told, addresses) = channel();
+    let told = Mutex::new(told);
+    let change = move |options: &mut HostOptions| {
+        if options.name == "a" {
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+            let address = Address::Tcp(free.expect("a port").to_string());
+            options.listen = Some(address.clone());
+            let _ = told.lock().expect("not poisoned").send(address);
+        }
+    };
+    let (run, collected, exchange) = start(&authority, Some(1000.0), Box::new(change));
+    let own = authority.security(&worker("a"));
+    let greeting = |purpose| Greeting { run: RUN, plan_version: 1, purpose };
+    let as_host = greeting(Purpose::Control { host: "a".to_owned() });
+    let error = dial(exchange.address(), &own, &as_host, PATIENCE).expect_err("it has another plan");
+    assert!(matches!(&error, RemoteError::Refused(_)), "{error}");
+    let address = addresses.recv_timeout(PATIENCE).expect("it is launched");
+    let purpose = Purpose::Channel { channel: 0, role: Role::Receiver, incarnation: 1, schema: 0 };
+    let as_peer = greeting(purpose);
+    let reason = (0..300).find_map(|_| {
+        match dial(&address, &authority.security(&worker("b")), &as_peer, Duration::from_millis(100)) {
+            Ok(_) => panic!("plans mix"),
+            Err(RemoteError::Refused(reason)) => Some(reason),
+            // Before the host listens.
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(10));
+                None
+            }
+        }
+    });
+    assert_eq!(reason.as_deref(), Some("this host works for another run or plan"));
+    check(&run, &collected);
+}
+
 /// A host that is given the address of somebody who is not its coordinator.
 #[test]
 fn a_host_greets_no_coordinator_with_the_certificate_of_a_worker() {
