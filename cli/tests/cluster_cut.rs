@@ -26,7 +26,7 @@ fn found(script: &str, seconds: &str, more: &[&str]) -> Option<Value> {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(NOT_PERMITTED) {
-        println!("NOT TESTED: sites that are cut off. There are no network namespaces here: {said}");
+        println!("skipped: sites that are cut off. There are no network namespaces here: {said}");
         return None;
     }
     let told = String::from_utf8_lossy(&output.stdout);

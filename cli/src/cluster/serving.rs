@@ -38,6 +38,7 @@ pub(crate) fn controller(arguments: &ControllerArguments, terminal: &Terminal) -
         names.push(tidemill_app::machine::Machine::look().name);
     }
     let options = ControllerOptions {
+        lifetimes: Default::default(),
         folder: arguments.state.clone(),
         listen: arguments.listen.clone(),
         listen_hosts: arguments.listen_hosts.clone(),

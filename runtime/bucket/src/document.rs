@@ -3,7 +3,7 @@ use crate::lease::Lease;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use tidemill_state::FORMAT;
+use tidemill_state::{FORMAT, is_readable};
 
 /// One that was read, or is to be written. No two that were written have the same bytes, so an ETag stands for just one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,7 +30,9 @@ impl Document {
 
     /// None: it is damaged, or of another version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok().filter(|document: &Self| document.format == FORMAT)
+        let found = serde_json::from_slice(bytes).ok().filter(|document: &Self| is_readable(document.format));
+        // What is written is of this version.
+        found.map(|document| Self { format: FORMAT, ..document })
     }
 
     pub(crate) fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {

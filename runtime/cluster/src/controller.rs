@@ -21,6 +21,7 @@ mod placing;
 mod planning;
 mod receiving;
 mod removal;
+mod renewal;
 mod replanning;
 mod results;
 mod runs;
@@ -91,6 +92,8 @@ pub struct ControllerOptions {
     pub replan_pace: f64,
     /// Some records of every run are traced.
     pub traced: Option<Traced>,
+    /// How long the certificates are valid that it issues, to itself too.
+    pub lifetimes: Lifetimes,
     /// An object store that files of workflows are kept in, too, and that workers have them from.
     pub files: Option<StoredFiles>,
 }
@@ -194,6 +197,8 @@ pub(crate) struct Shared {
     pub(crate) folder: PathBuf,
     pub(crate) authority: Authority,
     pub(crate) credentials: Credentials,
+    /// Names and addresses in its certificate.
+    pub(crate) names: Vec<String>,
     pub(crate) address: JoinAddress,
     pub(crate) facts: Facts,
     /// What it leads with, where there are several controllers.
@@ -285,7 +290,7 @@ impl Controller {
         }
         let lock = take(&folder)?;
         let now = Timestamp::now();
-        let (identities, lifetimes) = (folder.join("identities"), Lifetimes::default());
+        let (identities, lifetimes) = (folder.join("identities"), options.lifetimes);
         let authority = match &lead {
             Some(lead) => {
                 let register = Box::new(sharing::SharedRegister(Arc::clone(lead)));
@@ -340,6 +345,7 @@ impl Controller {
             folder,
             authority,
             credentials,
+            names: options.names.clone(),
             address,
             exchange: Arc::new(exchange),
             exchange_port,
@@ -386,6 +392,7 @@ impl Controller {
         let watchers = vec![
             watching("tm-workers", workers::watch)?,
             watching("tm-keep", removal::watch)?,
+            watching("tm-renewal", renewal::watch)?,
             watching("tm-notices", notices::watch)?,
             watching("tm-replanning", replanning::watch)?,
             watching("tm-figures", figures::watch)?,

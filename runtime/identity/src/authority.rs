@@ -38,7 +38,7 @@ const REGISTER: &str = "register.json";
 pub struct Lifetimes {
     /// Of workers: they ask for a new one after two thirds of it. 30 days if nothing else is said.
     pub worker: Duration,
-    /// Of the controller, which issues itself a new one: 30 days.
+    /// Of the controller, which issues itself a new one after two thirds of it: 30 days.
     pub controller: Duration,
     /// Of the authority itself, when it is made: 20 years. No certificate outlives it.
     pub authority: Duration,

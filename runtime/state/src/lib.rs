@@ -81,6 +81,6 @@ pub use limits::Limits;
 pub use lock::Holder;
 pub use manifest::{
     Content, FORMAT, Manifest, ObjectReference, OlderManifest, PROGRAM, SinkState, StageState, Totals,
-    is_object_name,
+    is_object_name, is_readable,
 };
 pub use state::State;

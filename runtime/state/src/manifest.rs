@@ -18,6 +18,11 @@ pub const FORMAT: u32 = 2;
 /// The oldest version that this program reads; it writes [`FORMAT`] with the next checkpoint.
 const OLDEST: u32 = 1;
 
+/// Whether this program reads a state of that version.
+pub fn is_readable(format: u32) -> bool {
+    (OLDEST..=FORMAT).contains(&format)
+}
+
 /// The version of this program, as it stands in the manifests that it writes.
 pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
@@ -249,7 +254,7 @@ pub(crate) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> 
 pub(crate) fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, StateError> {
     let damaged = |reason: String| StateError::Manifest { place: place.to_owned(), reason };
     let version: Version = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
-    if !(OLDEST..=FORMAT).contains(&version.format) {
+    if !is_readable(version.format) {
         let written_by = version.manifest["written_by"].as_str().unwrap_or("of unknown version");
         return Err(StateError::Format {
             place: place.to_owned(),

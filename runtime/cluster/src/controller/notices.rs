@@ -205,6 +205,7 @@ mod tests {
         );
         let folder = tempfile::tempdir().unwrap();
         let options = ControllerOptions {
+            lifetimes: Default::default(),
             detection: Default::default(),
             replan_pace: 1.0,
             folder: folder.path().join("controller"),

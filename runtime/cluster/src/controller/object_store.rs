@@ -181,8 +181,14 @@ impl Beyond for ObjectStore {
         if self.lies_there(digest) {
             return Ok(());
         }
-        if let State::Foreign(other) = &self.known().state {
-            return Err(io::Error::other(foreign(&self.files, other)));
+        // Nobody waits for a store that does not answer, and nothing is put among the files of another cluster.
+        let why = match &self.known().state {
+            State::Found => None,
+            State::Foreign(other) => Some(foreign(&self.files, other)),
+            State::NotYet | State::Away => Some(format!("`{}` does not answer", self.files.place())),
+        };
+        if let Some(why) = why {
+            return Err(io::Error::other(why));
         }
         self.files.put(digest, path)?;
         let mut known = self.known();
@@ -200,17 +206,19 @@ impl Beyond for ObjectStore {
         let found = loop {
             match self.files.get(digest) {
                 Err(_) if tries < TRIES => std::thread::sleep(PAUSE),
-                found => break found?,
+                found => break found,
             }
             tries += 1;
         };
-        if found.is_none() {
+        if matches!(found, Ok(None)) {
             // Somebody else has removed it.
             self.known().digests.remove(digest);
         }
-        match (found, &self.shared) {
-            (None, Some(shared)) => shared.get(digest),
-            (found, _) => Ok(found.map(|file| -> Box<dyn Read> { file })),
+        let of_before = || self.shared.as_ref().map_or(Ok(None), |shared| shared.get(digest));
+        match found {
+            Ok(Some(file)) => Ok(Some(file)),
+            Ok(None) => of_before(),
+            Err(error) => Ok(Some(of_before()?.ok_or(error)?)),
         }
     }
 

@@ -233,6 +233,7 @@ mod tests {
     fn a_run_whose_roles_nobody_can_have_waits_for_them() {
         let folder = tempfile::tempdir().unwrap();
         let options = ControllerOptions {
+            lifetimes: Default::default(),
             folder: folder.path().join("controller"),
             listen: "127.0.0.1:0".into(),
             listen_hosts: "127.0.0.1:0".into(),

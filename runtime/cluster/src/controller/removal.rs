@@ -299,6 +299,7 @@ mod tests {
         use tidemill_spec::plan::{Plan, PlanWorkflow};
         let folder = tempfile::tempdir().unwrap();
         let options = ControllerOptions {
+            lifetimes: Default::default(),
             detection: Default::default(),
             replan_pace: 1.0,
             folder: folder.path().join("controller"),

@@ -525,6 +525,7 @@ mod assignment_tests {
     fn assignments_are_told_when_they_are_new() {
         let folder = tempfile::tempdir().unwrap();
         let options = ControllerOptions {
+            lifetimes: Default::default(),
             detection: Detection::default(),
             replan_pace: 1.0,
             folder: folder.path().join("controller"),

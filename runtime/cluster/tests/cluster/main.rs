@@ -3,6 +3,7 @@
 mod cache;
 mod heartbeats;
 mod place;
+mod renewal;
 mod roll_out;
 mod routes;
 #[path = "../../../bucket/tests/server/mod.rs"]

@@ -8,7 +8,7 @@ use tidemill_cluster::agent::{self, AgentError, AgentOptions};
 use tidemill_cluster::api::{TokenAnswer, TokenRequest};
 use tidemill_cluster::client::Client;
 use tidemill_cluster::controller::{Controller, ControllerOptions, Keeping, StoredFiles};
-use tidemill_identity::{AccessToken, JoinAddress};
+use tidemill_identity::{AccessToken, JoinAddress, Lifetimes};
 
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
@@ -27,8 +27,18 @@ impl Place {
 
     /// With an object store for files.
     pub(crate) fn with(files: Option<StoredFiles>) -> Self {
+        Self::made(files, Lifetimes::default())
+    }
+
+    /// With certificates that live for so long.
+    pub(crate) fn that_lives(lifetimes: Lifetimes) -> Self {
+        Self::made(None, lifetimes)
+    }
+
+    fn made(files: Option<StoredFiles>, lifetimes: Lifetimes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = ControllerOptions {
+            lifetimes,
             detection: Default::default(),
             replan_pace: 1.0,
             metrics: None,

@@ -169,7 +169,7 @@ fn what_comes_late_for_its_rate_comes_in_large_batches_and_bounded_epochs() {
     drive(&run, &clock);
     assert_eq!(seen(), ROWS);
     let (batches, largest) = (batches.load(Ordering::Relaxed), largest.load(Ordering::Relaxed));
-    assert!(batches < 60, "{batches} batches");
+    assert!(batches < 100, "{batches} batches");
     assert!(largest <= 1024, "{largest} rows of one epoch");
 }
 

@@ -1,0 +1,22 @@
+//! Certificates that end while a cluster runs.
+use crate::place::{Place, until};
+use std::time::Duration;
+use tidemill_cluster::api::ControllerView;
+use tidemill_cluster::client::Client;
+use tidemill_identity::Lifetimes;
+
+/// New connections are made with it when the first one has ended, and those that were there go on.
+#[test]
+fn a_controller_renews_its_certificate_before_it_ends() {
+    let lifetimes = Lifetimes { controller: Duration::from_secs(12), ..Lifetimes::default() };
+    let mut place = Place::that_lives(lifetimes);
+    let token = place.join_token(1);
+    place.agent("w00", &token, &["true"]);
+    let ends = |client: &Client| client.get::<ControllerView>("/v1/controller").unwrap().certificate_ends;
+    let first = ends(&place.admin);
+    until("it is renewed", || ends(&place.admin) > first);
+    until("the first one has ended", || ends(&place.admin) > first + 12);
+    let secret: String = place.token.reveal().to_string();
+    let another = Client::new(&place.address, Some(secret.parse().unwrap())).unwrap();
+    assert!(ends(&another) > first + 12);
+}
