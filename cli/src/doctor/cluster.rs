@@ -115,7 +115,7 @@ fn of_controller(controller: &ControllerView, own: &Own) -> Vec<Finding> {
         version("your version", own.version, controller),
         clock("your clock", own.clock_offset),
         ends("controller: certificate", controller.certificate_ends, own.now).unwrap_or_else(|finding| {
-            finding.fix("start the controller again: it makes a new one when it starts")
+            finding.fix("it renews it ten days before, and its log says why it has not: start it again, it makes a new one then")
         }),
         disk("controller: disk", controller.disk_free_bytes),
         hosts_port,
