@@ -10,20 +10,18 @@
 //! ```
 //! Columns that the manifest reads as image, sound or tensor are consumed unless `keep` names them; text stays. A record that cannot
 //! be used becomes a dead letter (`image_truncated`, `audio_empty`, ...) and the others of its batch go on.
+mod columns;
+
+use self::columns::{CellReader, array};
 use crate::blueprint::Blueprint;
 use crate::choice;
 use crate::error::ModelError;
 use crate::model::Model;
 use crate::prepared::PreparedRows;
 use crate::preprocess::Rejected;
-use crate::steps::{Cell, OutputColumn, column_shape};
-use crate::tensor::TensorData;
-use arrow_array::{
-    Array, ArrayRef, BinaryArray, FixedSizeListArray, Float16Array, Float32Array, Int64Array, RecordBatch,
-    StringArray, UInt8Array, UInt32Array,
-};
-use arrow_schema::{DataType, SchemaRef};
-use half::f16;
+use crate::steps::{OutputColumn, column_shape};
+use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array};
+use arrow_schema::SchemaRef;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -536,72 +534,4 @@ fn arrow(error: arrow_schema::ArrowError) -> OperatorError {
 /// A row that cannot be used.
 fn dead(batch: &RecordBatch, row: usize, rejected: Rejected, output: &mut Output) {
     output.dead_letters.push(DeadLetter::of_row(batch, row, rejected.reason, rejected.detail));
-}
-
-/// An output column as an Arrow array of this type.
-fn array(column: OutputColumn, data_type: &DataType) -> Result<ArrayRef, arrow_schema::ArrowError> {
-    let values: ArrayRef = match column {
-        OutputColumn::Text(texts) => return Ok(Arc::new(StringArray::from(texts))),
-        OutputColumn::Tensor(TensorData::Float32(values)) => Arc::new(Float32Array::from(values)),
-        OutputColumn::Tensor(TensorData::Float16(values)) => Arc::new(Float16Array::from(values)),
-        OutputColumn::Tensor(TensorData::Int64(values)) => Arc::new(Int64Array::from(values)),
-        OutputColumn::Tensor(TensorData::Uint8(values)) => Arc::new(UInt8Array::from(values)),
-    };
-    let DataType::FixedSizeList(field, size) = data_type else {
-        return Err(arrow_schema::ArrowError::SchemaError(format!("{data_type} is no tensor column")));
-    };
-    Ok(Arc::new(FixedSizeListArray::try_new(field.clone(), *size, values, None)?))
-}
-
-/// Reads the cells of one column.
-enum CellReader<'a> {
-    Bytes(&'a BinaryArray),
-    Text(&'a StringArray),
-    Float32(&'a FixedSizeListArray, &'a [f32]),
-    Float16(&'a FixedSizeListArray, &'a [f16]),
-    Int64(&'a FixedSizeListArray, &'a [i64]),
-    Uint8(&'a FixedSizeListArray, &'a [u8]),
-}
-
-impl<'a> CellReader<'a> {
-    fn new(array: &'a ArrayRef) -> Option<Self> {
-        let any = array.as_any();
-        if let Some(bytes) = any.downcast_ref() {
-            return Some(CellReader::Bytes(bytes));
-        }
-        if let Some(text) = any.downcast_ref() {
-            return Some(CellReader::Text(text));
-        }
-        let list: &FixedSizeListArray = any.downcast_ref()?;
-        let values = list.values().as_any();
-        if let Some(values) = values.downcast_ref::<Float32Array>() {
-            return Some(CellReader::Float32(list, values.values()));
-        }
-        if let Some(values) = values.downcast_ref::<Float16Array>() {
-            return Some(CellReader::Float16(list, values.values()));
-        }
-        if let Some(values) = values.downcast_ref::<UInt8Array>() {
-            return Some(CellReader::Uint8(list, values.values()));
-        }
-        Some(CellReader::Int64(list, values.downcast_ref::<Int64Array>()?.values()))
-    }
-
-    /// The value of a row; `None` if it is empty.
-    fn cell(&self, row: usize) -> Option<Cell<'a>> {
-        fn part<'a, T>(list: &FixedSizeListArray, values: &'a [T], row: usize) -> Option<&'a [T]> {
-            if list.is_null(row) {
-                return None;
-            }
-            let start = list.value_offset_at(row);
-            values.get(start..start + usize::try_from(list.value_length()).ok()?)
-        }
-        match self {
-            CellReader::Bytes(array) => array.is_valid(row).then(|| Cell::Bytes(array.value(row))),
-            CellReader::Text(array) => array.is_valid(row).then(|| Cell::Text(array.value(row))),
-            CellReader::Float32(list, values) => part(list, values, row).map(Cell::Float32),
-            CellReader::Float16(list, values) => part(list, values, row).map(Cell::Float16),
-            CellReader::Int64(list, values) => part(list, values, row).map(Cell::Int64),
-            CellReader::Uint8(list, values) => part(list, values, row).map(Cell::Uint8),
-        }
-    }
 }

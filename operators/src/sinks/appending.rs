@@ -3,8 +3,9 @@
 //! How long the file was before a run stands in a hidden file beside it, `.NAME.appending`, from before the first row until
 //! the run has closed its file. So what a run wrote that did not come to its end is known: the next one cuts it off and
 //! writes it again, unless it goes on from a state.
+use super::ending::Ending;
 use super::lock::lock;
-use super::staging::{Staging, ending_of, sync_name, write_error};
+use super::staging::{Staging, sync_name, write_error};
 use crate::api::OperatorError;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -66,7 +67,7 @@ pub(super) fn open(
         }
     }
     write_mark(path, &Begun { length, device, inode })?;
-    let ending = ending_of(&target, length).map_err(failed)?;
+    let ending = Ending::of(&target, length).map_err(failed)?;
     let mut staging = Staging::of(path, target, true, (length, ending));
     if length == 0 {
         // Not staged: a rollback must not take the header away.

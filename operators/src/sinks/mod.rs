@@ -2,6 +2,7 @@
 mod appending;
 pub mod checking;
 pub mod csv;
+mod ending;
 mod journal;
 pub mod jsonl;
 pub(crate) mod lock;

@@ -9,21 +9,18 @@
 //! continues the file with a token, which says how long it was after a commit and what it ended with, and is recorded after a
 //! flush: what stands behind that length is cut off. It may be rows whose token was not recorded before the process ended, or a
 //! part of them. A file that has other bytes there was written by somebody else meanwhile, and is refused.
+use super::ending::Ending;
 use super::lock::{check_free, lock};
 use crate::api::{Flush, OperatorError};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Staged bytes that stay in memory.
 const MEMORY_LIMIT: usize = 8 << 20;
-/// Bytes of the end of a file by which it is known again.
-const ENDING: usize = 4 << 10;
 
 /// The file; see the module.
 pub(crate) struct Staging {
@@ -33,8 +30,8 @@ pub(crate) struct Staging {
     is_file: bool,
     /// Length of the target that is committed.
     committed: u64,
-    /// The last [`ENDING`] of these bytes.
-    ending: Vec<u8>,
+    /// That of these bytes.
+    ending: Ending,
     memory: Vec<u8>,
     spill_path: PathBuf,
     spill: Option<File>,
@@ -77,16 +74,16 @@ impl Disk {
 struct Token {
     /// Committed bytes.
     length: u64,
-    /// Digest of the last [`ENDING`] of them, hexadecimal. None: written before there was one.
+    /// Digest of their [ending](Ending). None: written before there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ending: Option<String>,
 }
 
 impl Token {
     /// Refuses a file that has other bytes in front of the end of what is committed.
-    fn compare(&self, path: &Path, found: &[u8]) -> Result<(), OperatorError> {
+    fn compare(&self, path: &Path, found: &Ending) -> Result<(), OperatorError> {
         match &self.ending {
-            Some(ending) if *ending != digest(found) => Err(lost(
+            Some(ending) if *ending != found.digest() => Err(lost(
                 path,
                 self.length,
                 "what the file has there is not what this run wrote: another one has written it meanwhile",
@@ -94,26 +91,6 @@ impl Token {
             _ => Ok(()),
         }
     }
-}
-
-fn digest(ending: &[u8]) -> String {
-    format!("{:016x}", xxh3_64(ending))
-}
-
-/// The last [`ENDING`] of the first `length` bytes of a file.
-pub(super) fn ending_of(file: &File, length: u64) -> io::Result<Vec<u8>> {
-    let kept = length.min(ENDING as u64);
-    let mut ending = vec![0; kept as usize];
-    file.read_exact_at(&mut ending, length - kept)?;
-    Ok(ending)
-}
-
-/// Moves an ending on by what was appended.
-fn move_on(ending: &mut Vec<u8>, appended: &[u8]) {
-    let appended = &appended[appended.len().saturating_sub(ENDING)..];
-    let forgotten = (ending.len() + appended.len()).saturating_sub(ENDING);
-    ending.drain(..forgotten);
-    ending.extend_from_slice(appended);
 }
 
 impl Staging {
@@ -137,11 +114,11 @@ impl Staging {
         if is_file {
             target.set_len(0).map_err(failed)?;
         }
-        Ok(Self::of(path, target, is_file, (0, Vec::new())))
+        Ok(Self::of(path, target, is_file, (0, Ending::default())))
     }
 
-    /// An open file with so many bytes that stay, and what they [end](ending_of) with.
-    pub(super) fn of(path: &Path, target: File, is_file: bool, (committed, ending): (u64, Vec<u8>)) -> Self {
+    /// An open file with so many bytes that stay, and their ending.
+    pub(super) fn of(path: &Path, target: File, is_file: bool, (committed, ending): (u64, Ending)) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let spill_path = path.with_file_name(format!(".{name}.staged"));
         let (target, memory, path) = (Arc::new(target), Vec::new(), path.into());
@@ -178,7 +155,7 @@ impl Staging {
         if found < token.length {
             return Err(too_short(path, token.length, found));
         }
-        let ending = File::open(path).and_then(|file| ending_of(&file, token.length));
+        let ending = File::open(path).and_then(|file| Ending::of(&file, token.length));
         token.compare(path, &ending.map_err(|e| write_error(path, &e))?)
     }
 
@@ -191,7 +168,7 @@ impl Staging {
     fn open(
         path: &Path,
         committed: u64,
-        is_it: impl FnOnce(&[u8]) -> Result<(), OperatorError>,
+        is_it: impl FnOnce(&Ending) -> Result<(), OperatorError>,
     ) -> Result<Self, OperatorError> {
         // Before it is opened: that would wait for whoever reads a pipe.
         length_of_continued(path, committed)?;
@@ -202,7 +179,7 @@ impl Staging {
         if found < committed {
             return Err(too_short(path, committed, found));
         }
-        let ending = ending_of(&target, committed).map_err(failed)?;
+        let ending = Ending::of(&target, committed).map_err(failed)?;
         is_it(&ending)?;
         if found > committed {
             target.set_len(committed).map_err(failed)?;
@@ -214,7 +191,7 @@ impl Staging {
     pub(crate) fn token(&self) -> Result<Option<Vec<u8>>, OperatorError> {
         match self.is_file {
             true => {
-                write_token(&Token { length: self.committed, ending: Some(digest(&self.ending)) }).map(Some)
+                write_token(&Token { length: self.committed, ending: Some(self.ending.digest()) }).map(Some)
             }
             false => Ok(None),
         }
@@ -293,7 +270,7 @@ impl Staging {
     }
 
     /// Gives the new length of the target, and what it ends with.
-    fn append(&mut self) -> io::Result<(u64, Vec<u8>)> {
+    fn append(&mut self) -> io::Result<(u64, Ending)> {
         let mut target = &*self.target;
         let mut ending = self.ending.clone();
         if self.is_file {
@@ -308,14 +285,14 @@ impl Staging {
                     break;
                 }
                 target.write_all(&chunk[..read])?;
-                move_on(&mut ending, &chunk[..read]);
+                ending.append(&chunk[..read]);
             }
         }
         target.write_all(&self.memory)?;
         if !self.is_file {
-            return Ok((0, Vec::new()));
+            return Ok((0, Ending::default()));
         }
-        move_on(&mut ending, &self.memory);
+        ending.append(&self.memory);
         Ok((target.stream_position()?, ending))
     }
 
@@ -470,7 +447,8 @@ mod tests {
                     }
                 }
                 prop_assert!(std::fs::read(&path).unwrap() == committed);
-                prop_assert!(staging.ending == committed[committed.len().saturating_sub(ENDING)..]);
+                let found = File::open(&path).and_then(|file| Ending::of(&file, committed.len() as u64)).unwrap();
+                prop_assert!(staging.ending == found);
             }
             staging.close().unwrap();
             prop_assert!(std::fs::read(&path).unwrap() == committed);

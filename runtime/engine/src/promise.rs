@@ -110,8 +110,8 @@ fn losses(program: &Program, sink: &str, keeps_state: bool) -> Vec<(Guarantee, S
             (keeps_state, source.promise(), &source.stream)
         {
             lost.push(format!("source `{id}` reads {stream} without a journal"));
-        } else if let (true, Some(stream), Some(true)) =
-            (keeps_state, &source.stream, source.journalled.as_ref().map(|reading| reading.unread_is_lost))
+        } else if let (true, Some(stream), Some(reading)) = (keeps_state, &source.stream, &source.journalled)
+            && reading.unread_is_lost
         {
             lost.push(format!(
                 "source `{id}` hears {stream}: what has been sent and is not in its journal is gone with the process"

@@ -1,10 +1,11 @@
 //! Fetches files: from another worker that has them, from an object store, or from the controller, which says whom to ask.
+use super::hosts::instant;
 use crate::api::{Bundle, BundleFile, OBJECT_STORE, Source, SourceRequest};
 use crate::blobs::{BlobError, Blobs};
 use crate::client::{Client, ClientError};
 use std::collections::BTreeSet;
 use std::io::Read;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_bucket::read_link;
 use tidemill_link::remote::Credentials;
@@ -13,10 +14,10 @@ use tidemill_link::remote::Credentials;
 const MOST_WORKERS: usize = 8;
 /// Questions in a row that nobody answers.
 const MOST_FAILURES: u32 = 5;
-/// How long nothing is asked of an object store that gave nothing: not that each file of a run waits for it anew.
-const AWAY: Duration = Duration::from_secs(60);
 /// Between such questions.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long nothing is asked of an object store that gave nothing: not that each file of a run waits for it anew.
+const AWAY: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct Fetcher {
@@ -30,11 +31,6 @@ pub(super) struct Fetcher {
     away: Mutex<Option<Instant>>,
 }
 
-#[expect(clippy::disallowed_methods, reason = "silence is measured in real time")]
-fn instant() -> Instant {
-    Instant::now()
-}
-
 impl Fetcher {
     pub(super) fn new(client: &Arc<Client>, blobs: &Arc<Blobs>, credentials: &Credentials) -> Arc<Self> {
         Arc::new(Self {
@@ -45,6 +41,10 @@ impl Fetcher {
             done: Condvar::new(),
             away: Mutex::default(),
         })
+    }
+
+    fn away(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has all files of a bundle here.
@@ -71,12 +71,7 @@ impl Fetcher {
     fn one(&self, file: &BundleFile) -> Result<(), String> {
         let path = format!("/v1/blobs/{}/source", file.digest);
         let mut request = SourceRequest::default();
-        if self
-            .away
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some_and(|since| since.elapsed() < AWAY)
-        {
+        if self.away().is_some_and(|since| since.elapsed() < AWAY) {
             request.failed.push(OBJECT_STORE.to_owned());
         }
         let mut failures = 0;
@@ -113,7 +108,7 @@ impl Fetcher {
                     });
                     let Err(reason) = given else { return Ok(()) };
                     tracing::warn!("`{}` is not had from the object store: {reason}", file.path);
-                    *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(instant());
+                    *self.away() = Some(instant());
                     request.failed.push(OBJECT_STORE.to_owned());
                 }
                 Source::Worker { .. } | Source::Controller => match self.take(&self.client, file) {

@@ -76,7 +76,7 @@ fn key_of(assignment: &Assignment) -> Key {
 }
 
 #[expect(clippy::disallowed_methods, reason = "patience is real time")]
-fn instant() -> Instant {
+pub(super) fn instant() -> Instant {
     Instant::now()
 }
 

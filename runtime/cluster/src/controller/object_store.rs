@@ -52,6 +52,19 @@ struct Known {
     told: BTreeMap<String, Instant>,
 }
 
+impl Known {
+    /// It lies there, and somebody hears of that.
+    fn tell(&mut self, digest: &str) {
+        self.digests.insert(digest.to_owned());
+        self.told.insert(digest.to_owned(), instant());
+    }
+
+    fn forget(&mut self, digest: &str) {
+        self.digests.remove(digest);
+        self.told.remove(digest);
+    }
+}
+
 #[derive(Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -91,7 +104,7 @@ impl ObjectStore {
         let mut known = self.known();
         let has = known.digests.contains(digest);
         if has {
-            known.told.insert(digest.to_owned(), instant());
+            known.tell(digest);
         }
         has
     }
@@ -191,9 +204,7 @@ impl Beyond for ObjectStore {
             return Err(io::Error::other(why));
         }
         self.files.put(digest, path)?;
-        let mut known = self.known();
-        known.digests.insert(digest.to_owned());
-        known.told.insert(digest.to_owned(), instant());
+        self.known().tell(digest);
         Ok(())
     }
 
@@ -212,7 +223,7 @@ impl Beyond for ObjectStore {
         };
         if matches!(found, Ok(None)) {
             // Somebody else has removed it.
-            self.known().digests.remove(digest);
+            self.known().forget(digest);
         }
         let of_before = || self.shared.as_ref().map_or(Ok(None), |shared| shared.get(digest));
         match found {
@@ -247,8 +258,7 @@ impl Beyond for ObjectStore {
                 if known.told.get(&file.name).is_some_and(|told| told.elapsed() < age) {
                     continue;
                 }
-                known.told.remove(&file.name);
-                known.digests.remove(&file.name);
+                known.forget(&file.name);
             }
             self.files.remove(&file.name)?;
         }

@@ -1,6 +1,7 @@
 //! Emits the records of a source: by an open-loop schedule or as fast as the slot takes them, cut into epochs
 //! that depend on the records, and of streams on the clock, and are logged, so that a replay repeats them.
 mod clocked;
+mod columns;
 mod pool;
 mod reader;
 mod schedule;
@@ -18,12 +19,10 @@ use crate::cut::{Cuts, Hold};
 use crate::executor::Notifier;
 use crate::frame::{CLOSED, Epoch, WatermarkStep};
 use crate::metrics::count;
-use crate::routing::{Selector, column_positions};
+use crate::routing::Selector;
 use crate::store::{Cut, End, EpochLog};
 use crate::watermark::Track;
-use arrow_array::{
-    ArrayRef, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array, UInt64Array,
-};
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -31,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_operators::api::{BoundSource, SourcePosition};
 use tidemill_operators::record::{EventTime, batch_bytes, record_schema, source_id};
-use tidemill_spec::routing::{ClassTable, number_position};
+use tidemill_spec::routing::ClassTable;
 
 /// What a source stage is told.
 pub(crate) struct SourceSettings {
@@ -530,61 +529,6 @@ impl SourceNode {
             false => self.behind = Some((chunk.position, chunk.records)),
         }
         bytes.max(1)
-    }
-
-    fn with_metadata(
-        &mut self,
-        chunk: &Chunk,
-        rows: std::ops::Range<usize>,
-        first: u64,
-        now: i64,
-    ) -> RecordBatch {
-        let n = rows.len();
-        let payload = chunk.payload.slice(rows.start, n);
-        let number = self.settings.number;
-        let sequences: Vec<u64> =
-            rows.clone().map(|row| self.sequence + (chunk.record_of(row) - first)).collect();
-        let mut ids = Vec::with_capacity(n * 16);
-        for sequence in &sequences {
-            ids.extend_from_slice(&source_id(number, *sequence));
-        }
-        let times: Vec<EventTime> = match &chunk.times {
-            Some(times) => times[rows.clone()].to_vec(),
-            None => sequences.iter().map(|sequence| self.synthetic_time(*sequence)).collect(),
-        };
-        if let Some(newest) = times.iter().max() {
-            self.newest = self.newest.max(*newest);
-        }
-        let intended: Vec<i64> = sequences
-            .iter()
-            .map(|sequence| match self.settings.schedule.is_open_loop() {
-                true => self.settings.schedule.due(*sequence),
-                false => now,
-            })
-            .collect();
-        let key = self.settings.bound.key.as_ref().and_then(|key| self.settings.bound.output.index_of(key));
-        let classes: Vec<u32> = match key {
-            Some(key) => column_positions(payload.column(key))
-                .into_iter()
-                .map(|position| self.settings.classes.value_at(position))
-                .collect(),
-            None => sequences
-                .iter()
-                .map(|sequence| self.settings.classes.value_at(number_position(i128::from(*sequence))))
-                .collect(),
-        };
-        let mut columns: Vec<ArrayRef> = vec![
-            Arc::new(FixedSizeBinaryArray::new(16, ids.into(), None)),
-            Arc::new(UInt32Array::from(vec![number; n])),
-            Arc::new(UInt64Array::from(sequences)),
-            Arc::new(Int64Array::from(times)),
-            Arc::new(Int64Array::from(intended)),
-            Arc::new(UInt32Array::from(classes)),
-            Arc::new(Int8Array::from(vec![1i8; n])),
-        ];
-        columns.extend(payload.columns().iter().cloned());
-        RecordBatch::try_new(Arc::clone(&self.schema), columns)
-            .expect("a source gives the columns that it declared")
     }
 }
 

@@ -192,32 +192,33 @@ fn a_worker_that_answers_in_the_place_of_another_one_is_not_greeted() {
     assert!(heard.try_recv().is_err(), "somebody greeted the impostor");
 }
 
-/// A worker that knows the number of the run dials as another one: neither the coordinator nor a host takes it in.
-#[test]
-fn a_worker_that_dials_as_another_one_is_refused() {
-    let authority = Authority::new();
+/// Host `a` listens where this tells.
+fn with_a_port_of_its_own() -> (Change, Receiver<Address>) {
     let (told, addresses) = channel();
     let told = Mutex::new(told);
     let change = move |options: &mut HostOptions| {
         if options.name == "a" {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-            options.listen = Some(Address::Tcp(free.expect("a port").to_string()));
+            let address = Address::Tcp(free.expect("a port").to_string());
+            options.listen = Some(address.clone());
+            let _ = told.lock().expect("not poisoned").send(address);
         }
-        let address = options.listen.clone().expect("it listens");
-        let _ = told.lock().expect("not poisoned").send((options.name.clone(), address));
     };
-    let (run, collected, exchange) = start(&authority, Some(1000.0), Box::new(change));
+    (Box::new(change), addresses)
+}
+
+/// A worker that knows the number of the run dials as another one: neither the coordinator nor a host takes it in.
+#[test]
+fn a_worker_that_dials_as_another_one_is_refused() {
+    let authority = Authority::new();
+    let (change, addresses) = with_a_port_of_its_own();
+    let (run, collected, exchange) = start(&authority, Some(1000.0), change);
     let evil = authority.security(&worker("evil"));
     let greeting = |purpose| Greeting { run: RUN, plan_version: 0, purpose };
     let as_host = greeting(Purpose::Control { host: "a".to_owned() });
     let error = dial(exchange.address(), &evil, &as_host, PATIENCE).expect_err("it is another one");
     assert!(matches!(&error, RemoteError::Refused(reason) if reason.contains("is not a")), "{error}");
-    let address = loop {
-        let (name, address) = addresses.recv_timeout(PATIENCE).expect("all are launched");
-        if name == "a" {
-            break address;
-        }
-    };
+    let address = addresses.recv_timeout(PATIENCE).expect("it is launched");
     // Every channel that may end there, in both directions, while the run goes on: it is taken in for none.
     let mut refused = 0;
     for _ in 0..300 {
@@ -247,17 +248,8 @@ fn a_worker_that_dials_as_another_one_is_refused() {
 #[test]
 fn another_plan_of_the_same_run_is_refused_on_both_sides() {
     let authority = Authority::new();
-    let (told, addresses) = channel();
-    let told = Mutex::new(told);
-    let change = move |options: &mut HostOptions| {
-        if options.name == "a" {
-            let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-            let address = Address::Tcp(free.expect("a port").to_string());
-            options.listen = Some(address.clone());
-            let _ = told.lock().expect("not poisoned").send(address);
-        }
-    };
-    let (run, collected, exchange) = start(&authority, Some(1000.0), Box::new(change));
+    let (change, addresses) = with_a_port_of_its_own();
+    let (run, collected, exchange) = start(&authority, Some(1000.0), change);
     let own = authority.security(&worker("a"));
     let greeting = |purpose| Greeting { run: RUN, plan_version: 1, purpose };
     let as_host = greeting(Purpose::Control { host: "a".to_owned() });
