@@ -13,6 +13,8 @@ use clap::Args;
 use day::{Day, Kind, State};
 use search::Plans;
 use std::path::{Path, PathBuf};
+use tidemill_app::service_level::LevelSetting;
+use tidemill_spec::units::Percent;
 use ways::{Auto, Lived, Scaling, Way, best};
 use world::{Workload, World, workers};
 
@@ -37,6 +39,8 @@ pub(crate) struct Options {
     replanning_root: PathBuf,
 }
 
+/// Percentage points that the level on accuracy may give way by (`--degrade`).
+const GIVES_WAY: f64 = 5.0;
 /// Between two loads for which a plan for the peak is tried.
 const LESS: f64 = 0.95;
 
@@ -112,11 +116,13 @@ fn contest(workload: &Workload, day: &Day) -> anyhow::Result<Found> {
     let assembly = world.case(State::default(), day.mean()).assemble().map_err(crate::setups::written)?;
     let chosen = oracle::plans_of(&world, &plans);
     let first = chosen.first().map_or_else(|| mean.clone(), |chosen| chosen.plan.clone());
+    let degrade = vec![LevelSetting::Accuracy(Some(Percent(workload.accuracy - GIVES_WAY)))];
     let ways = [
         ("fixed plan, peak", Way::Fixed, &peak),
         ("fixed plan, mean", Way::Fixed, &mean),
         ("accuracy scaling", Way::Scaling(Box::new(Scaling::of(&mean, &assembly))), &mean),
-        ("replan: auto", Way::Auto(Box::new(Auto::new(&plans))), &mean),
+        ("replan: auto", Way::Auto(Box::new(Auto::new(&plans, Vec::new()))), &mean),
+        ("auto, degrading", Way::Auto(Box::new(Auto::new(&plans, degrade))), &mean),
         ("oracle", Way::Oracle(chosen), &first),
     ];
     let mut found = Vec::new();

@@ -6,6 +6,7 @@ use super::world::{Served, World, workers};
 use crate::setups::written;
 use std::collections::{BTreeMap, BTreeSet};
 use tidemill_app::planning::{Case, failed};
+use tidemill_app::service_level::LevelSetting;
 use tidemill_cluster::replanning::assessment::mark_of;
 use tidemill_cluster::replanning::decision::Decision;
 use tidemill_cluster::replanning::load::{Load, Loads};
@@ -38,6 +39,8 @@ pub(super) enum Way<'a> {
 /// The controller.
 pub(super) struct Auto<'a> {
     pub(super) replanner: Replanner,
+    /// Which levels give way, in which order.
+    degrade: Vec<LevelSetting>,
     /// Counts the plans that it had.
     changes: u64,
     pub(super) plans: &'a Plans,
@@ -48,9 +51,10 @@ pub(super) struct Auto<'a> {
 }
 
 impl<'a> Auto<'a> {
-    pub(super) fn new(plans: &'a Plans) -> Self {
+    pub(super) fn new(plans: &'a Plans, degrade: Vec<LevelSetting>) -> Self {
         Self {
             replanner: Replanner::default(),
+            degrade,
             changes: 0,
             plans,
             since: 0.0,
@@ -81,7 +85,7 @@ impl<'a> Auto<'a> {
         case.infrastructure = world.infrastructure(state);
         let bound = Bound::default();
         let late = &served.late_figures;
-        let situation = Situation { case: &mut case, plan, late, bound: &bound, degrade: &[] };
+        let situation = Situation { case: &mut case, plan, late, bound: &bound, degrade: &self.degrade };
         let mut planner = Planner { plans: self.plans, state };
         self.replanner.sees_plan(self.changes, 0, at);
         let found = self.replanner.look(situation, false, &mut planner, at).map_err(anyhow::Error::msg)?;

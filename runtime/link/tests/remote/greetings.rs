@@ -274,7 +274,7 @@ fn processes_of_other_users_are_turned_away() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        eprintln!("NOT TESTED: who is not root cannot be somebody else");
+        eprintln!("skipped: who is not root cannot be somebody else");
         return;
     }
     let (serving, incoming) = serve(&named());
@@ -285,7 +285,7 @@ fn processes_of_other_users_are_turned_away() {
     );
     match std::process::Command::new("python3").args(["-c", &connect]).status() {
         Ok(status) => assert!(status.success(), "another user was heard"),
-        Err(error) => eprintln!("NOT TESTED that it is turned away: python3: {error}"),
+        Err(error) => eprintln!("skipped: python3 to be turned away: {error}"),
     }
     let own = std::env::current_exe().unwrap();
     let status = std::process::Command::new(own)
@@ -296,7 +296,7 @@ fn processes_of_other_users_are_turned_away() {
     match status {
         Ok(status) => assert!(status.success()),
         // Others may not read the folder that the test lies in.
-        Err(error) => eprintln!("NOT TESTED that another user is not believed: {error}"),
+        Err(error) => eprintln!("skipped: that another user is not believed: {error}"),
     }
     assert!(incoming.try_recv().is_err(), "a stranger got through");
 }
@@ -324,7 +324,7 @@ fn users_without_a_number_are_not_taken_for_one() {
         command
     };
     if !in_namespace("true".as_ref()).status().is_ok_and(|status| status.success()) {
-        eprintln!("NOT TESTED: this system makes no user namespace");
+        eprintln!("skipped: this system makes no user namespace");
         return;
     }
     let (serving, incoming) = serve(&named());
