@@ -47,6 +47,10 @@ begin=$SECONDS
 [ -n "${TIDEMILL_PROGRAM:-}" ] || cargo build --locked --package tidemill --bin tidemill
 built=$((SECONDS - begin))
 begin=$SECONDS
+# One that was killed has left its containers, and the folder is what they can be removed with.
+if [ -f "$deployment/deployment.json" ]; then
+  "$tidemill" down "$deployment" --quiet || stop "what an earlier demo left cannot be removed" "docker ps; then $tidemill down $deployment"
+fi
 rm -rf "$folder"
 mkdir -p "$folder"
 

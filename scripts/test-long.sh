@@ -99,7 +99,7 @@ for test in sorted(json.load(open(sys.argv[1])), key=lambda test: (test["package
     print(f"| `{test['package']}` {test['name']} | {result} | {test['seconds']:.1f} |")
 PYTHON
   echo "| \`tidemill-inference::sequence\` the ignored ones, with fetched models | $heard | $fetched_took |"
-  echo "| \`tidemill::cli\` the ignored ones of storage, buckets, cluster_changes, cluster_cut | $minutes | $minutes_took |"
+  echo "| \`tidemill::cli\` the ignored ones of storage, buckets, cluster_random_plans, cluster_cut | $minutes | $minutes_took |"
   echo "| \`tidemill::cli\` examples::receipts_are_read_with_few_errors, with fetched models | $read | $read_took |"
   echo "| \`tidemill-bucket::signatures\` against a server that verifies signatures | $signed | $signed_took |"
 } >"$report"

@@ -78,6 +78,12 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
             tidemill_deploy::RESULTS_FOLDER
         ));
     }
+    for (source, address) in tidemill_deploy::unheard(&request) {
+        terminal.note(&format!(
+            "source `{source}` listens at {address}, which nobody outside of its container reaches: write the address 0.0.0.0, and its \
+             port is published"
+        ));
+    }
     let files = tidemill_deploy::deploy(&request).map_err(failed)?;
     is_free(arguments, &files)?;
     for (path, text) in files.iter() {

@@ -34,6 +34,12 @@ pub enum DeployError {
         /// What is to be added to `hosts` of the infrastructure.
         entry: String,
     },
+    /// Containers of several machines were to be in one network of an engine.
+    #[error("`--network bridge` is a network of one machine, and the locations are on {machines}")]
+    OneBridge {
+        /// How many.
+        machines: usize,
+    },
     /// Ports that follow the first one would be none.
     #[error("the deployment takes {wanted} ports from {first} on, and the last port is 65535")]
     TooFewPorts {
@@ -58,6 +64,9 @@ impl DeployError {
             DeployError::NoAddress { entry, .. } => Some(format!(
                 "add `{entry}` to `hosts:` of the infrastructure, or choose another `--controller`"
             )),
+            DeployError::OneBridge { .. } => {
+                Some("leave `--network` out: containers are in the networks of their machines then".to_owned())
+            }
             DeployError::TooFewPorts { wanted, .. } => {
                 Some(format!("begin at {} or lower", usize::from(u16::MAX).saturating_sub(wanted - 1)))
             }

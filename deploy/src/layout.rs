@@ -4,6 +4,7 @@ mod document;
 mod elastic;
 mod fitting;
 mod ports;
+mod streams;
 
 use crate::WORKER_METRICS_PORT;
 use crate::error::DeployError;
@@ -11,7 +12,8 @@ use crate::names::{Names, of_worker, plain};
 use crate::request::{NetworkMode, Request, Target};
 pub(crate) use elastic::{Elastic, wanted as elastic_wanted};
 pub(crate) use ports::Ports;
-use std::collections::BTreeMap;
+pub(crate) use streams::{Streams, unheard};
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::infrastructure::{Architecture, Infrastructure};
 use tidemill_spec::plan::{PlanWorker, SOURCE_DEVICE};
 use tidemill_spec::units::{Bytes, HourlyPrice};
@@ -84,6 +86,8 @@ pub(crate) struct Unit {
     pub(crate) metrics_port: u16,
     /// Absolute paths that its sources read.
     pub(crate) reads: Vec<String>,
+    /// Ports of its sources.
+    pub(crate) streams: Streams,
     /// Whether it has a sink.
     pub(crate) writes: bool,
     /// Whose limits follow the load have a label with this value.
@@ -119,24 +123,33 @@ impl Unit {
     }
 }
 
+/// How containers reach each other.
+pub(crate) fn network(request: &Request<'_>) -> NetworkMode {
+    match (request.target, request.network) {
+        // Pods have a network of their own, in which each has its address.
+        (Target::Kubernetes, _) => NetworkMode::Bridge,
+        (_, Some(network)) => network,
+        (Target::Systemd, None) => NetworkMode::Host,
+        (Target::Compose, None) => {
+            let is_far = request.infrastructure.is_some_and(|(known, _)| !known.hosts.is_empty());
+            if is_far { NetworkMode::Host } else { NetworkMode::Bridge }
+        }
+    }
+}
+
 impl Layout {
     pub(crate) fn of(request: &Request<'_>) -> Result<Self, DeployError> {
         let infrastructure = request.infrastructure.map(|(infrastructure, _)| infrastructure);
         if let Some(infrastructure) = infrastructure {
             fitting::check(request.plan, infrastructure)?;
         }
-        let network = match (request.target, request.network) {
-            // Pods have a network of their own, in which each has its address.
-            (Target::Kubernetes, _) => NetworkMode::Bridge,
-            (_, Some(network)) => network,
-            (Target::Systemd, None) => NetworkMode::Host,
-            (Target::Compose, None) => {
-                let is_far = infrastructure.is_some_and(|infrastructure| !infrastructure.hosts.is_empty());
-                if is_far { NetworkMode::Host } else { NetworkMode::Bridge }
-            }
-        };
+        let network = network(request);
         let mut sites = sites(request, infrastructure);
         let controller = controller::choose(request, infrastructure, &mut sites)?;
+        let machines: BTreeSet<Option<&String>> = sites.iter().map(|site| site.host.as_ref()).collect();
+        if (request.target, network) == (Target::Compose, NetworkMode::Bridge) && machines.len() > 1 {
+            return Err(DeployError::OneBridge { machines: machines.len() });
+        }
         name_sites(&mut sites);
         let address = controller::address(request.target, network, &sites, controller)?;
         let ports = Ports::number(request.first_port, network, &mut sites)?;
@@ -248,6 +261,7 @@ fn unit(
         plan.stages.iter().any(|stage| stage.worker == worker.id && stage.operator == operator)
     };
     let reads = request.workflow.map(|workflow| paths(workflow, has)).unwrap_or_default();
+    let streams = request.workflow.map(|workflow| streams::of(workflow, has)).unwrap_or_default();
     let writes = match request.workflow {
         Some(workflow) => workflow.sinks.iter().any(|sink| has(sink.id.as_str())),
         // What leads nowhere is a sink.
@@ -266,6 +280,7 @@ fn unit(
         accelerators: machine.map_or(0, |machine| machine.accelerators.iter().map(|of| of.count.value).sum()),
         metrics_port: WORKER_METRICS_PORT,
         reads,
+        streams,
         writes,
         elastic: None,
     }

@@ -41,6 +41,7 @@ pub use files::Files;
 pub use request::{NetworkMode, Request, Target};
 
 use layout::Layout;
+use tidemill_spec::units::Bytes;
 use tidemill_spec::workflow::{Sink, Workflow};
 
 /// Folder of a controller and of a worker in containers; images have it, and it belongs to [`USER`].
@@ -73,6 +74,9 @@ const GRACE_SECONDS: u32 = 30;
 /// Most processes and threads of a container.
 const MOST_PROCESSES: u32 = 2048;
 
+/// What a controller may take at most: a cluster of 5,000 sources takes a quarter of it.
+const CONTROLLER_MEMORY: Bytes = Bytes(2 << 30);
+
 /// Sinks that write where a deployed worker cannot, with the path: everything but its own folder and [`RESULTS_FOLDER`] is read-only.
 pub fn unwritable(workflow: &Workflow) -> Vec<(String, String)> {
     let is_out = |path: &str| {
@@ -87,6 +91,14 @@ pub fn unwritable(workflow: &Workflow) -> Vec<(String, String)> {
         is_out(&path).then(|| (sink.id.as_str().to_owned(), path))
     };
     workflow.sinks.iter().filter_map(of).collect()
+}
+
+/// Sources that listen where nobody reaches them once they are deployed, with the address: in a container that is its own machine.
+pub fn unheard(request: &Request<'_>) -> Vec<(String, String)> {
+    match layout::network(request) {
+        NetworkMode::Bridge => request.workflow.map(layout::unheard).unwrap_or_default(),
+        NetworkMode::Host => Vec::new(),
+    }
 }
 
 /// What becomes of `resources: {mode: elastic}` where no container moves limits between workers; none: nothing is to be said.

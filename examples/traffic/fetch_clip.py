@@ -47,8 +47,8 @@ def sha256(data):
 
 def ffmpeg():
     """The program that Tidemill uses too, or the one in the package imageio-ffmpeg."""
-    local = HERE.parent.parent / ".tidemill" / "lib" / "ffmpeg"
-    for found in (os.environ.get("TIDEMILL_FFMPEG"), str(local) if local.exists() else None, shutil.which("ffmpeg")):
+    fetched = sorted((HERE.parent.parent / ".tidemill" / "lib").glob("ffmpeg*"))
+    for found in (os.environ.get("TIDEMILL_FFMPEG"), str(fetched[-1]) if fetched else None, shutil.which("ffmpeg")):
         if found:
             return found
     try:

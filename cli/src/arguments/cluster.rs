@@ -226,12 +226,13 @@ pub(crate) struct TokenArguments {
   tidemill submit workflow.yaml --profiles profile.yaml --replan auto --degrade accuracy=70,rate=10/s
   tidemill submit workflow.yaml --profiles profile.yaml --infra infrastructure.yaml
   tidemill submit workflow.yaml --plan plan.yaml
+  tidemill submit workflow.yaml --plan plan.yaml --profiles profile.yaml --replan auto
   tidemill submit workflow.yaml --one-worker --as night-shift --follow
   tidemill submit workflow.yaml --plan plan.yaml --again   of that name one has ended: in its place
 
 Sends the workflow with the files that it names beneath it (an absolute path means a file of the worker), and begins a run. The
 same submission again is the same run, and begins nothing; one that was cancelled or has failed is begun anew with `--again`. With `--profiles` the controller plans it for the workers that have joined, with what
-other runs leave of them, as `tidemill plan` would; with `--plan` it runs as it says. A worker of the plan goes to the worker of
+other runs leave of them, as `tidemill plan` would; with `--plan` it runs as it says, and with both it begins as it says. A worker of the plan goes to the worker of
 the cluster with its name, else to another.")]
 pub(crate) struct SubmitArguments {
     #[command(flatten)]
@@ -239,8 +240,8 @@ pub(crate) struct SubmitArguments {
     /// The workflow.
     #[arg(value_name = "WORKFLOW")]
     pub(crate) workflow: PathBuf,
-    /// Run this plan.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["profiles", "one_worker"])]
+    /// Run this plan; with `--profiles` another one may follow it (`--replan`).
+    #[arg(long, value_name = "FILE", conflicts_with = "one_worker")]
     pub(crate) plan: Option<PathBuf>,
     /// Run all of it on one worker, without a plan.
     #[arg(long, conflicts_with = "profiles")]
@@ -309,6 +310,16 @@ pub(crate) enum ReplanChoice {
     Ask,
     /// Nobody looks for one.
     Off,
+}
+
+impl std::fmt::Display for ReplanChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Ask => "ask",
+            Self::Off => "off",
+        })
+    }
 }
 
 /// A level is sent as it was written, if it is one.

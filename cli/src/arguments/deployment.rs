@@ -1,5 +1,5 @@
 //! Arguments of the verbs that operate a deployment.
-use super::OutputForm;
+use super::{OutputForm, ReplanChoice};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +30,7 @@ pub(crate) enum DeploymentVerb {
 #[command(after_help = "Examples:
   tidemill up deployment
   tidemill up deployment --as night-shift
+  tidemill up deployment --replan auto         the plan follows load, links and machines by itself
   tidemill up deployment --no-submit           only the containers
   tidemill up deployment --output json
 
@@ -46,6 +47,9 @@ pub(crate) struct UpArguments {
     /// Sources end after so many records.
     #[arg(long, value_name = "N", conflicts_with = "no_submit")]
     pub(crate) records: Option<u64>,
+    /// What becomes of a better plan while it runs, where the deployment was written with `--profiles`; default: ask.
+    #[arg(long, value_name = "WHAT", conflicts_with = "no_submit")]
+    pub(crate) replan: Option<ReplanChoice>,
     /// Start the containers and submit nothing.
     #[arg(long)]
     pub(crate) no_submit: bool,
@@ -83,7 +87,7 @@ pub(crate) struct DownArguments {
   tidemill ps deployment
   tidemill ps deployment --output json
 
-Exit code 1 if a container is not well.")]
+Exit code 1 if a container is not well, the controller does not answer, or a worker is not part of the cluster.")]
 pub(crate) struct PsArguments {
     /// The folder that `tidemill deploy` wrote.
     #[arg(value_name = "DIR")]

@@ -36,7 +36,7 @@ pub(crate) fn ps(arguments: &PsArguments, terminal: &Terminal) -> anyhow::Result
 }
 
 fn show(view: &View, cluster: Option<&Cluster>, arguments: &PsArguments) -> anyhow::Result<Exit> {
-    let is_well = view.is_well();
+    let is_well = view.is_well() && cluster.is_some_and(|cluster| has_all(view, cluster));
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {
         let document = serde_json::json!({
@@ -90,6 +90,12 @@ fn show(view: &View, cluster: Option<&Cluster>, arguments: &PsArguments) -> anyh
         None => writeln!(out, "the controller does not answer")?,
     }
     Ok(if is_well { Exit::Success } else { Exit::No })
+}
+
+/// Whether all workers of a deployment are parts of the cluster.
+fn has_all(view: &View, cluster: &Cluster) -> bool {
+    let is_there = |name: &String| cluster.workers.iter().any(|worker| worker.name == *name && worker.is_alive);
+    view.services.iter().filter_map(|one| one.worker.as_ref()).all(is_there)
 }
 
 /// Prints what containers write.

@@ -1,7 +1,7 @@
 //! `tidemill up`: the containers, then the run.
 use super::operate;
 use crate::answer;
-use crate::arguments::{Arguments, OutputForm, SubmitArguments, UpArguments, Verb};
+use crate::arguments::{Arguments, OutputForm, ReplanChoice, SubmitArguments, UpArguments, Verb};
 use crate::cluster;
 use crate::exit::Exit;
 use crate::table::{Side, Table};
@@ -16,6 +16,7 @@ use tidemill_deploy_operate::{self as operating, Connection, Control, Patience, 
 
 /// Starts a deployment and submits its plan.
 pub(crate) fn up(arguments: &UpArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
+    can_replan(arguments)?;
     let directory = arguments.directory.display();
     let left =
         format!("`tidemill up {directory}` goes on, `tidemill down {directory}` removes what is there");
@@ -38,6 +39,24 @@ struct Started {
     run: Option<RunView>,
     rows: Vec<[String; 4]>,
     project: String,
+}
+
+/// Whether there is what other plans are made with, where these are asked for: told before anything is started.
+fn can_replan(arguments: &UpArguments) -> anyhow::Result<()> {
+    let Some(choice) = arguments.replan.filter(|choice| *choice != ReplanChoice::Off) else { return Ok(()) };
+    let Ok(site) = Site::load(&arguments.directory) else { return Ok(()) }; // what is wrong with it is told below
+    if site.deployment().files.profiles.is_empty() {
+        let text = format!("--replan {choice}: the deployment names no profiles that another plan could be made with");
+        let plan = site.path(&site.deployment().files.plan);
+        return Err(Failure::new(Kind::Usage, text)
+            .with_help(format!(
+                "write it with them: `tidemill deploy {} --profiles FILE --infra FILE --out {}`",
+                plan.display(),
+                arguments.directory.display()
+            ))
+            .into());
+    }
+    Ok(())
 }
 
 /// Sends workflow and plan; none: nothing is to be submitted.
@@ -63,6 +82,16 @@ fn submit(
         ["tidemill", "submit", "--controller", &up.address].map(OsString::from).into();
     words.extend(["--token-file".into(), up.token_file.clone().into()]);
     words.extend(["--plan".into(), site.path(&files.plan).into()]);
+    if !files.profiles.is_empty() {
+        words.push("--profiles".into());
+        words.extend(files.profiles.iter().map(|path| site.path(path).into_os_string()));
+        if let Some(infrastructure) = &files.infrastructure {
+            words.extend(["--infra".into(), site.path(infrastructure).into()]);
+        }
+    }
+    if let Some(choice) = arguments.replan {
+        words.extend(["--replan".into(), choice.to_string().into()]);
+    }
     if let Some(name) = &arguments.name {
         words.extend(["--as".into(), name.into()]);
     }

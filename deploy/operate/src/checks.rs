@@ -4,11 +4,12 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::equipment::{Equipment, Found, causes};
 use crate::images;
+use crate::listeners;
 use crate::machine::{Call, Machine};
 use crate::sending;
 use crate::site::Place;
 use std::collections::BTreeSet;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::time::Duration;
 
 /// Less space than this, besides what images take that are missing, is told before it is too late.
@@ -88,9 +89,25 @@ fn lacking<'a>(
     for (place, has) in equipment.machines() {
         let of_machine = missing.iter().filter(|one| one.place.machine == place.machine);
         let bytes: u64 = of_machine.map(|one| one.bytes).sum();
+        // What goes on as it is takes no more than it has.
+        if bytes == 0 && all_run(equipment, &place.machine)? {
+            continue;
+        }
         causes(disk(equipment, place, has, bytes), found)?;
     }
     Ok(missing)
+}
+
+/// Whether all containers that a machine is to have run there.
+fn all_run(equipment: &Equipment<'_>, machine: &Machine) -> Result<bool, OperateError> {
+    for place in equipment.site.places().iter().filter(|place| place.machine == *machine) {
+        let running = equipment.engine(place).containers(&place.location.project)?;
+        let runs = |name: &str| running.iter().any(|one| one.service == name && one.pid > 0);
+        if !place.location.services.iter().all(|one| runs(&one.service)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn send(equipment: &Equipment<'_>, missing: &[Lacking<'_>]) -> Result<(), OperateError> {
@@ -180,10 +197,18 @@ fn offset(before: Duration, after: Duration, there: u64) -> i64 {
     if there < before { there - before } else { (there - after).max(0) }
 }
 
-/// The ports that containers are to have on this machine are free, or their own already.
+/// The ports that containers are to have on their machines are free, or their own already.
 fn ports(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     let mut taken = Vec::new();
-    for place in equipment.site.places().iter().filter(|place| place.machine.is_here()) {
+    for place in equipment.site.places() {
+        let there = match place.machine.is_here() {
+            true => None,
+            false => Some(listening(equipment, place)?),
+        };
+        let is_taken = |address: &str, port: u16| match &there {
+            Some(there) => listeners::take(there, address, port),
+            None => is_taken_here(address, port),
+        };
         let engine = equipment.engine(place);
         let running = engine.containers(&place.location.project)?;
         for service in &place.location.services {
@@ -201,8 +226,15 @@ fn ports(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     if taken.is_empty() { Ok(()) } else { Err(OperateError::of(taken)) }
 }
 
+/// Who listens on another machine; nobody, where it does not say.
+fn listening(equipment: &Equipment<'_>, place: &Place) -> Result<Vec<(IpAddr, u16)>, OperateError> {
+    let [first, second] = listeners::FILES;
+    let told = place.machine.run(&Call::look(&["cat", first, second]), equipment.control)?;
+    Ok(listeners::read(&told.text()))
+}
+
 /// Somebody listens there. An address that this machine does not have is a matter of the container.
-fn is_taken(address: &str, port: u16) -> bool {
+fn is_taken_here(address: &str, port: u16) -> bool {
     let bound = TcpListener::bind((address.trim_matches(['[', ']']), port));
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
@@ -260,9 +292,9 @@ mod tests {
             all.iter().map(|(_, port)| *port).collect::<Vec<_>>(),
             [port(0), port(1), port(2), port(3)]
         );
-        assert!(all.iter().all(|(address, port)| is_taken(address, *port)), "{all:?}");
+        assert!(all.iter().all(|(address, port)| is_taken_here(address, *port)), "{all:?}");
         drop(listeners);
-        assert!(!all.iter().any(|(address, port)| is_taken(address, *port)), "{all:?}");
+        assert!(!all.iter().any(|(address, port)| is_taken_here(address, *port)), "{all:?}");
         // On a bridge only one is the machine's.
         written(folder.path(), None);
         let site = Site::load(folder.path()).unwrap();
@@ -272,8 +304,8 @@ mod tests {
         assert!(site.wanted_ports(place, &services[1]).is_empty());
     }
 
-    /// `up` on another machine whose clock and disk are what its `date` and `df` say.
-    fn up_with(date: &str, df: &str) -> (OperateError, String) {
+    /// `up` on another machine whose clock, disk and sockets are what its `date`, `df` and `cat` say.
+    fn up_with(date: &str, df: &str, cat: &str) -> (OperateError, String) {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path(), None);
         let info = r#"{"ServerVersion": "28", "Architecture": "x86_64", "DockerRootDir": "/var/lib/docker"}"#;
@@ -282,7 +314,7 @@ mod tests {
             "echo \"$*\" >>calls\ncase \"$1\" in\n info) echo '{info}' ;;\n image) echo '{image}' ;;\n \
              compose) case \"$*\" in *' up '*) echo 'not today' >&2; exit 1 ;; *) echo 2.26.1 ;; esac ;;\nesac"
         );
-        let programs = [("docker", docker.as_str()), ("date", date), ("df", df)];
+        let programs = [("docker", docker.as_str()), ("date", date), ("df", df), ("cat", cat)];
         let machine = crate::machine::tests::scripted(folder.path(), &programs);
         let site = Site::load(folder.path()).unwrap().on("hub", &machine).on("edge", &machine);
         let nobody = crate::machine::tests::NOBODY;
@@ -294,7 +326,8 @@ mod tests {
     fn a_wrong_clock_and_a_full_disk_of_a_machine_are_told_together_and_nothing_is_started() {
         let enough = "echo Filesystem; echo /dev/vda 9 1 90000000 1% /";
         let late = "echo $(( $(/bin/date +%s) - 90 ))";
-        let (error, calls) = up_with(late, "echo Filesystem; echo /dev/vda 9 9 102400 99% /");
+        let full = "echo Filesystem; echo /dev/vda 9 9 102400 99% /";
+        let (error, calls) = up_with(late, full, "");
         let OperateError::Causes(causes) = &error else { panic!("{error}") };
         let codes: Vec<&str> = causes.iter().map(Cause::code).collect();
         assert_eq!(codes, ["no_disk", "clock_off"], "{error}");
@@ -303,11 +336,21 @@ mod tests {
         assert!((-91..=-85).contains(seconds), "{error}");
         assert!(!calls.contains(" up ") && !calls.contains("network create"), "{calls}");
         // One of them alone.
-        let (error, calls) = up_with(late, enough);
+        let (error, calls) = up_with(late, enough, "");
         assert!(
             matches!(&error, OperateError::Causes(all) if all.len() == 1 && all[0].code() == "clock_off"),
             "{error}"
         );
+        assert!(!calls.contains(" up "), "{calls}");
+    }
+
+    #[test]
+    fn a_port_that_somebody_has_on_another_machine_is_told_and_nothing_is_started() {
+        let enough = "echo Filesystem; echo /dev/vda 9 1 90000000 1% /";
+        let taken = "echo ' 0: 0100007F:1CFC 00000000:0000 0A'";
+        let (error, calls) = up_with("exec /bin/date +%s", enough, taken);
+        let OperateError::Causes(causes) = &error else { panic!("{error}") };
+        assert!(matches!(&causes[..], [Cause::PortTaken { port: 7420, .. }]), "{error}");
         assert!(!calls.contains(" up "), "{calls}");
     }
 }

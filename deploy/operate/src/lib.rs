@@ -16,6 +16,7 @@ mod equipment;
 mod images;
 mod joining;
 mod leftovers;
+mod listeners;
 mod logs;
 mod machine;
 mod process;

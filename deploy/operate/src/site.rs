@@ -42,6 +42,19 @@ fn remote(deployment: &str, location: &str) -> String {
     format!("{REMOTE}/{deployment}/{location}")
 }
 
+/// What a file `.env` says of a variable, as Compose reads it: of several lines the last counts, and what follows ` #` is a remark.
+fn variable_in(text: &str, name: &str) -> Option<String> {
+    let value = |line: &str| {
+        let line = line.trim();
+        let line = line.strip_prefix("export ").map_or(line, str::trim_start);
+        let value = line.strip_prefix(name)?.trim_start().strip_prefix('=')?.trim();
+        let quoted = |quote: char| value.strip_prefix(quote)?.split(quote).next();
+        let plain = || value.find(" #").map_or(value, |at| &value[..at]).trim_end();
+        Some(quoted('"').or_else(|| quoted('\'')).unwrap_or_else(plain).to_owned())
+    };
+    text.lines().rev().find_map(value)
+}
+
 /// A location and its machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -57,13 +70,7 @@ impl Place {
     /// A variable as Compose finds it: in the environment where it runs here, else in the file `.env` of the location.
     fn variable(&self, name: &str) -> Option<String> {
         let own = std::env::var(name).ok().filter(|_| self.machine.is_here());
-        let in_file = || {
-            let text = fs::read_to_string(self.own_folder.join(".env")).ok()?;
-            let found = text
-                .lines()
-                .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('=').map(str::to_owned));
-            found.map(|value| value.trim_matches(['"', '\'']).to_owned())
-        };
+        let in_file = || variable_in(&fs::read_to_string(self.own_folder.join(".env")).ok()?, name);
         own.or_else(in_file).filter(|value| !value.is_empty())
     }
 
@@ -262,6 +269,16 @@ impl Site {
 pub(crate) mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn variables_are_read_as_compose_reads_them() {
+        let port = |text: &str| variable_in(text, "TIDEMILL_PORT");
+        assert_eq!(port("TIDEMILL_PORT=7500  # mine").as_deref(), Some("7500"));
+        assert_eq!(port("TIDEMILL_PORT=1\n export TIDEMILL_PORT = \"75 #00\" # x\nOTHER=2").as_deref(), Some("75 #00"));
+        assert_eq!(port("TIDEMILL_PORT='a' b").as_deref(), Some("a"));
+        assert_eq!(port("#TIDEMILL_PORT=1\nTIDEMILL_PORTS=2"), None);
+        assert_eq!(port("TIDEMILL_PORT=t:1#2").as_deref(), Some("t:1#2"));
+    }
 
     /// A deployment of a controller at the hub and a worker at the edge.
     pub(crate) fn written(folder: &Path, edge: Option<&str>) {

@@ -6,7 +6,7 @@ use super::document::{
 use crate::deployment::ID_LABEL;
 use crate::layout::{ELASTIC, Elastic, Layout, SERVICE, Site, Unit};
 use crate::request::NetworkMode;
-use crate::{GRACE_SECONDS, MOST_PROCESSES, RESULTS_FOLDER, STATE_FOLDER, USER};
+use crate::{CONTROLLER_MEMORY, GRACE_SECONDS, MOST_PROCESSES, RESULTS_FOLDER, STATE_FOLDER, USER};
 use std::collections::BTreeMap;
 use tidemill_spec::infrastructure::Architecture;
 use tidemill_spec::units::Bytes;
@@ -98,6 +98,7 @@ pub(super) fn controller(layout: &Layout, site: &Site) -> Service {
     }
     command.extend(["--metrics", &metrics]);
     let mut service = service(layout, site, (SERVICE.to_owned(), STATE_FOLDER), &["health", &metrics]);
+    service.mem_limit = Some(size(CONTROLLER_MEMORY));
     service.command = literals(command);
     // On the machine's own network its ports are the machine's; on a bridge only the one that is published is.
     let port = |variable: &str, port: u16| match layout.network {
@@ -139,6 +140,8 @@ pub(super) fn worker(layout: &Layout, site: &Site, unit: &Unit) -> Service {
     }
     if layout.network == NetworkMode::Bridge {
         service.hostname = Some(unit.short.clone());
+        // Who sends records is outside.
+        service.ports = unit.streams.listens.iter().map(|port| format!("{port}:{port}")).collect();
     }
     if unit.writes {
         let source = results(unit);

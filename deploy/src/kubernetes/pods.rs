@@ -2,7 +2,7 @@
 use super::{LOCATION_LABEL, TIER_LABEL};
 use crate::layout::{Layout, SERVICE, Site, Unit};
 use crate::{
-    CONTROLLER_METRICS_PORT, GRACE_SECONDS, HOSTS_PORT, PORT, RESULTS_FOLDER, STATE_FOLDER, USER,
+    CONTROLLER_MEMORY, CONTROLLER_METRICS_PORT, GRACE_SECONDS, HOSTS_PORT, PORT, RESULTS_FOLDER, STATE_FOLDER, USER,
     WORKER_METRICS_PORT,
 };
 use serde_json::{Map, Value, json};
@@ -110,7 +110,7 @@ pub(super) fn controller(layout: &Layout) -> Value {
             {"name": "processes", "containerPort": HOSTS_PORT},
         ]),
         asked: asked.clone(),
-        resources: json!({"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}}),
+        resources: json!({"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": CONTROLLER_MEMORY.0.to_string()}}),
         mounts: Vec::new(),
         volumes: Vec::new(),
         nodes: nodes(layout.controller_site()),

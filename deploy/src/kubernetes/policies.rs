@@ -1,6 +1,6 @@
 //! Who speaks with whom: pods of the deployment with each other, people with the controller, Prometheus with the ports of metrics.
 use super::{metadata, selector};
-use crate::layout::{Layout, SERVICE};
+use crate::layout::{Layout, SERVICE, Streams, Unit};
 use crate::{PORT, WORKER_METRICS_PORT};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(super) fn all(layout: &Layout) -> Vec<Value> {
     let from_monitoring = json!([{
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
     }]);
-    vec![
+    let mut policies = vec![
         policy(layout, "nobody", &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})),
         policy(
             layout,
@@ -65,5 +65,29 @@ pub(super) fn all(layout: &Layout) -> Vec<Value> {
                 }],
             }),
         ),
-    ]
+    ];
+    policies.extend(layout.units().filter_map(|(_, unit)| streams(layout, unit)));
+    policies
+}
+
+/// Who sends records to the sources of a worker, and to whom these connect; none: they are asked by nobody and ask nobody.
+fn streams(layout: &Layout, unit: &Unit) -> Option<Value> {
+    let Streams { listens, connects } = &unit.streams;
+    let rules = |ports: &[u16]| {
+        let ports: Vec<Value> = ports.iter().map(|port| json!({"protocol": "TCP", "port": port})).collect();
+        json!([{"ports": ports}])
+    };
+    let mut spec = json!({"podSelector": {"matchLabels": selector(layout, &unit.service())}});
+    let mut types = Vec::new();
+    for (kind, key, ports) in [("Ingress", "ingress", listens), ("Egress", "egress", connects)] {
+        if !ports.is_empty() {
+            types.push(kind);
+            spec[key] = rules(ports);
+        }
+    }
+    if types.is_empty() {
+        return None;
+    }
+    spec["policyTypes"] = json!(types);
+    Some(policy(layout, &format!("streams-of-{}", unit.short), &spec))
 }

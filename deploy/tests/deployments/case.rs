@@ -84,6 +84,12 @@ impl Loaded {
         self
     }
 
+    pub(crate) fn with_workflow(mut self, text: &str) -> Self {
+        let parsed = Workflow::parse(text, "workflow.yaml");
+        self.workflow = Some(parsed.unwrap_or_else(|errors| panic!("{errors}")));
+        self
+    }
+
     pub(crate) fn deploy(&self, change: impl Fn(&mut Request<'_>)) -> Result<Files, DeployError> {
         let mut request = Request::new(&self.plan, &self.plan_text);
         // The version changes, what is written does not.

@@ -34,6 +34,43 @@ fn what_watches_is_what_it_was() {
     }
 }
 
+/// Who sends records to a source comes from outside, and so does who it asks.
+#[test]
+fn a_source_that_listens_is_reached_and_one_that_connects_reaches_somebody() {
+    let loaded = |address: &str| {
+        let workflow = format!(
+            "version: 1\nname: copy\nsources:\n- {{id: rows, kind: tcp, options: {{{address}, columns: {{n: int64}}}}}}\n\
+             sinks:\n- {{id: lines, kind: discard, input: rows}}\n"
+        );
+        case::find("one-machine").loaded().with_workflow(&workflow)
+    };
+    let listens = loaded("listen: '0.0.0.0:4100'");
+    let compose = listens.deploy(|_| ()).unwrap();
+    let compose: String = compose.iter().map(|(_, text)| text).collect();
+    assert!(compose.contains("4100:4100"), "{compose}");
+    let on_host = listens.deploy(|request| request.network = Some(NetworkMode::Host)).unwrap();
+    assert!(!on_host.iter().any(|(_, text)| text.contains("4100:4100")));
+    let pods = |loaded: &case::Loaded| {
+        let files = loaded.deploy(|request| request.target = Target::Kubernetes).unwrap();
+        files.iter().map(|(_, text)| text).collect::<String>()
+    };
+    let policies = pods(&listens);
+    assert!(policies.contains("streams-of-local") && policies.contains("port: 4100"), "{policies}");
+    let policies = pods(&loaded("connect: 'gate.example:4102'"));
+    assert!(policies.contains("streams-of-local") && policies.contains("port: 4102"), "{policies}");
+    let inside = pods(&loaded("listen: '127.0.0.1:4100'"));
+    assert!(!inside.contains("streams-of-local"), "{inside}");
+}
+
+/// On two machines an engine's network is two networks.
+#[test]
+fn a_bridge_is_of_one_machine() {
+    let loaded = case::find("three-tiers").loaded();
+    let refused = loaded.deploy(|request| request.network = Some(NetworkMode::Bridge)).unwrap_err();
+    assert!(refused.to_string().contains("a network of one machine"), "{refused}");
+    assert!(refused.help().unwrap().contains("leave `--network` out"));
+}
+
 /// All files one after the other, but for those that are the same for every plan.
 fn text(case: &Case, target: Target) -> String {
     let files = case.files(target);

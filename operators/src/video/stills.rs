@@ -31,24 +31,37 @@ pub fn stills(
         };
         let mut decoder = Decoder::start(program, video, &index, place, &format)?;
         let mut next = Some(first);
-        while let (Some(number), Some(time)) = (next, decoder.next_time()) {
+        while let (Some(wanted), Some(time)) = (next, decoder.next_time()) {
             pixels.clear();
             decoder.read(&mut pixels, MOST)?;
             let Ok(at) = index.frames.binary_search_by_key(&time, |frame| frame.time) else { continue };
             let at = at as u64;
-            if at == number {
-                each(number, &pixels);
+            let is_wanted;
+            (is_wanted, next) = after(wanted, at, &mut rest);
+            if is_wanted {
+                each(at, &pixels);
             }
-            if at < number {
-                continue;
-            }
-            // What is far away is decoded from its own place.
-            let near = rest.first().copied().filter(|later| *later < at + NEAR);
-            next = near;
-            rest.retain(|later| Some(*later) != near);
         }
     }
     Ok(())
+}
+
+/// Whether the frame `at` is wanted, which came when `wanted` was waited for, and for which of the rest is to be waited then: what lies
+/// between could not be decoded, and what is far away is decoded from its own place (none).
+fn after(wanted: u64, at: u64, rest: &mut BTreeSet<u64>) -> (bool, Option<u64>) {
+    let mut near = || {
+        let later = rest.first().copied().filter(|later| *later < at + NEAR)?;
+        rest.remove(&later);
+        Some(later)
+    };
+    let mut next = Some(wanted);
+    while next.is_some_and(|frame| frame < at) {
+        next = near();
+    }
+    match next == Some(at) {
+        true => (true, near()),
+        false => (false, next),
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +70,16 @@ mod tests {
     use crate::raw_image::RawImage;
     use crate::video::program;
     use std::process::Command;
+
+    #[test]
+    fn a_frame_that_cannot_be_decoded_costs_no_other() {
+        let rest = |frames: &[u64]| frames.iter().copied().collect::<BTreeSet<u64>>();
+        let mut few = rest(&[6, 7, 300]);
+        assert_eq!((after(5, 4, &mut few), few.len()), ((false, Some(5)), 3), "before it");
+        assert_eq!((after(5, 6, &mut few), few.clone()), ((true, Some(7)), rest(&[300])), "5 could not");
+        assert_eq!((after(7, 9, &mut few), few.clone()), ((false, None), rest(&[300])), "7 could not");
+        assert_eq!((after(300, 300, &mut few), few.len()), ((true, None), 1));
+    }
 
     #[test]
     fn the_frames_that_were_asked_for_come() {

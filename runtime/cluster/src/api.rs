@@ -297,7 +297,7 @@ pub struct Submission {
     /// The plan; none: it is planned, or every stage runs on one worker.
     #[serde(default)]
     pub plan: Option<Plan>,
-    /// What it is planned with; none: it is not planned.
+    /// What it is planned with, where there is no plan, and what plans that may follow are made with; none: it is not planned.
     #[serde(default)]
     pub planning: Option<Planning>,
     /// What becomes of a better plan while it runs.

@@ -18,6 +18,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Most bytes of a frame.
 const MOST: usize = 256 << 20;
+/// So often ffmpeg is started again where it ends in the middle of a video, as at sources.
+const TRIES: u32 = 3;
 
 /// How the videos are made.
 pub(super) struct Render {
@@ -222,27 +225,59 @@ impl Render {
                 return Ok(());
             }
         };
+        for tries in 1u32.. {
+            match self.drawn(video, file, &index, labels)? {
+                None => return Ok(()),
+                Some(words) if tries <= TRIES => {
+                    tracing::warn!(video = %video.display(), "ffmpeg ended early and is started again: {words}");
+                }
+                Some(words) => {
+                    return Err(failed(&format!("ffmpeg ended {tries} times before the last frame: {words}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws a video from its beginning to its end; what ffmpeg said, if it ended before that: then there is no file.
+    fn drawn(
+        &self,
+        video: &Path,
+        file: &Path,
+        index: &Index,
+        labels: &Labels,
+    ) -> Result<Option<String>, OperatorError> {
+        let failed = |error: &dyn std::fmt::Display| {
+            OperatorError::new(format!("`{}` cannot be made: {error}", file.display()))
+        };
         let whole = WholeFile::create(file, true)?;
         let content = whole.content().map_err(|error| failed(&error))?;
         // The file has no name yet; ffmpeg reaches it through this process.
         let reached = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), content.as_raw_fd()));
         let format = Format { size: self.size, jpeg: false, every: self.every, threads: 1 };
         let mut decoder =
-            Decoder::start(&self.program, video, &index, 0, &format).map_err(|error| failed(&error))?;
-        let rate = frame_rate(&index, self.every);
+            Decoder::start(&self.program, video, index, 0, &format).map_err(|error| failed(&error))?;
+        let every = self.every.max(1) as usize;
+        let rate = frame_rate(index, self.every);
         let mut encoder: Option<(Encoder, (u32, u32))> = None;
         let mut pixels = Vec::new();
-        let mut next = 0;
+        // The frame that was decoded, and the one that is to be written.
+        let (mut next, mut due) = (0, 0);
+        let mut is_whole = true;
         while let Some(time) = decoder.next_time() {
             pixels.clear();
-            if let Err(error) = decoder.read(&mut pixels, MOST) {
-                tracing::warn!(video = %video.display(), "it ends early: {error}");
-                break;
+            match decoder.read(&mut pixels, MOST) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    is_whole = false;
+                    break;
+                }
+                Err(error) => return Err(failed(&error)),
             }
             while index.frames.get(next).is_some_and(|frame| frame.time < time) {
                 next += 1;
             }
-            if next % self.every.max(1) as usize != 0 {
+            if next % every != 0 {
                 continue;
             }
             let picture = RawImage::parse(&pixels).map_err(|error| failed(&error))?;
@@ -268,15 +303,24 @@ impl Render {
                     canvas.label(&label.scaled(wide, high));
                 }
             }
-            encoder.write(&pixels[start..]).map_err(|error| failed(&error))?;
+            // Where frames could not be decoded this one is shown for as long: what follows stays in time.
+            while due <= next {
+                encoder.write(&pixels[start..]).map_err(|error| failed(&error))?;
+                due += every;
+            }
+        }
+        let (is_well, words) = decoder.finish();
+        if !(is_whole && is_well) {
+            return Ok(Some(words.unwrap_or_else(|| "it said nothing".to_owned())));
         }
         match encoder {
             Some((encoder, _)) => encoder.finish().map_err(|error| failed(&error))?,
             // No frame could be decoded, of which the source has told.
-            None => return Ok(()),
+            None => return Ok(None),
         }
         drop(content);
-        whole.finish()
+        whole.finish()?;
+        Ok(None)
     }
 }
 

@@ -219,12 +219,12 @@ impl Shared {
         let Some(planning) = planning else {
             return Ok((drive::judge(self, name, bundle, plan.clone())?, PlannedFacts::default()));
         };
-        if plan.is_some() {
-            return Err("there is a plan and what to plan with: submit one of them".to_owned());
-        }
         drive::arrived(self, bundle.files.iter().chain(&planning.profiles).chain(&planning.infrastructure))?;
         let wish = Wish { name, bundle, planning, quota: *quota, pins: &BTreeMap::new() };
-        let found = self.planned_run(&wish)?;
+        let found = match plan {
+            Some(plan) => self.given_run(&wish, plan)?,
+            None => self.planned_run(&wish)?,
+        };
         let judged = drive::judge(self, name, bundle, Some(found.plan))?;
         let uses = vec![(mark_of(&judged.plan), found.uses)];
         let (explanation, models) = (found.explanation, found.models);

@@ -9,7 +9,7 @@ use tidemill_app::figures::wilson_percent;
 use tidemill_app::planned::Planned;
 use tidemill_app::planning::Case;
 use tidemill_app::waits::{is_of_latency, violations, with_least_waits};
-use tidemill_optimizer::assemble::{Level, Options, assemble};
+use tidemill_optimizer::assemble::{Assembly, Level, Options, assemble};
 use tidemill_optimizer::check::Violation;
 use tidemill_optimizer::physical::solution_of;
 use tidemill_spec::infrastructure::{Infrastructure, Link, SourcePlace, WorkerType};
@@ -251,21 +251,45 @@ pub fn busy(infrastructure: &Infrastructure) -> BTreeMap<String, f64> {
 /// # Errors
 /// It is outside of what can be planned with, in words.
 pub fn assessed(case: &Case, plan: &Plan, simulates: bool) -> Result<Assessment, String> {
+    read(case, plan).map(|read| read.assessment(case, plan, simulates))
+}
+
+/// A plan that is there, as the planner would have made it.
+pub(crate) struct ReadPlan {
+    pub(crate) assembly: Assembly,
+    pub(crate) planned: Planned,
+}
+
+/// Reads a plan that is there.
+///
+/// # Errors
+/// As [`assessed`].
+pub(crate) fn read(case: &Case, plan: &Plan) -> Result<ReadPlan, String> {
     let options = Options { checkpoint_every: Some(plan.checkpoint_every), ..case.options.clone() };
     let assembly = assemble(&case.inputs(), &options).map_err(|found| found.to_string())?;
     let solution = solution_of(&case.inputs(), &assembly, plan).map_err(|error| error.to_string())?;
     let solution = with_least_waits(&assembly.problem, &solution);
     let planned = Planned::new(case, &assembly, &solution).map_err(|failure| failure.to_string())?;
-    let mut found = violations(&assembly.problem, &planned);
-    let basis = plan.predicted.as_ref().map_or(LatencyBasis::Guaranteed, |predicted| predicted.latency_basis);
-    if !basis.is_guaranteed() {
-        found.retain(|violation| !is_of_latency(violation));
+    Ok(ReadPlan { assembly, planned })
+}
+
+impl ReadPlan {
+    /// What it comes to; `plan` as it was read.
+    pub(crate) fn assessment(&self, case: &Case, plan: &Plan, simulates: bool) -> Assessment {
+        let Self { assembly, planned } = self;
+        let mut found = violations(&assembly.problem, planned);
+        let basis =
+            plan.predicted.as_ref().map_or(LatencyBasis::Guaranteed, |predicted| predicted.latency_basis);
+        if !basis.is_guaranteed() {
+            found.retain(|violation| !is_of_latency(violation));
+        }
+        let mut misses: Vec<Miss> = found.iter().map(|violation| miss(violation, planned)).collect();
+        if simulates {
+            let expected = expectation(case, assembly, &planned.solution, &planned.plan, FIRST_SEED);
+            misses.extend(denied(&expected));
+        }
+        Assessment { cost: planned.summary.cost.total(), misses }
     }
-    let mut misses: Vec<Miss> = found.iter().map(|violation| miss(violation, &planned)).collect();
-    if simulates {
-        misses.extend(denied(&expectation(case, &assembly, &solution, &planned.plan, FIRST_SEED)));
-    }
-    Ok(Assessment { cost: planned.summary.cost.total(), misses })
 }
 
 /// What a simulation denies of a plan.

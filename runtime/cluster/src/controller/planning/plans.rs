@@ -3,6 +3,7 @@
 use super::explanation::{explained, refused};
 use super::{Shared, Taken};
 use crate::api::{Bundle, ModelView, Planning, Quota};
+use crate::replanning::assessment::{as_placed, read};
 use crate::replanning::{Use, degradation};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -163,11 +164,38 @@ impl Shared {
     /// # Errors
     /// What is wrong or missing, in words: for a plan that keeps the levels, what has to give way and who has what.
     pub(crate) fn planned_run(&self, wish: &Wish<'_>) -> Result<PlannedRun, String> {
+        let (case, notes) = self.checked_case(wish)?;
+        self.planned_case(wish, &case, notes, true).map(|(run, ..)| run)
+    }
+
+    /// Takes the plan that was submitted; what is planned with is for the plans that may follow it. Where the plan is outside of what can
+    /// be planned with, what it takes is what it says itself.
+    ///
+    /// # Errors
+    /// What is wrong or missing, in words: with files, levels or the quota, not with what the plan keeps.
+    pub(crate) fn given_run(&self, wish: &Wish<'_>, plan: &Plan) -> Result<PlannedRun, String> {
+        let (case, notes) = self.checked_case(wish)?;
+        let placed = as_placed(plan, &BTreeMap::new(), &case.infrastructure);
+        let (uses, text) = match read(&case, &placed) {
+            Ok(read) => {
+                let uses = uses(&read.assembly, &read.planned);
+                self.keeps_quota("the plan", wish.quota, &uses, &self.taken(Some(wish.name)))?;
+                (uses, read.assessment(&case, &placed, true).text())
+            }
+            Err(why) => (BTreeMap::new(), format!("what it comes to is not known: {why}")),
+        };
+        let text = format!("the plan is the one that was submitted: {text}");
+        let explanation = std::iter::once(text).chain(notes).collect();
+        Ok(PlannedRun { plan: plan.clone(), uses, explanation, models: models(&case) })
+    }
+
+    /// [`Shared::case`], with an order in which levels may give way.
+    fn checked_case(&self, wish: &Wish<'_>) -> Result<(Case, Vec<String>), String> {
         let (case, notes) = self.case(wish)?;
         let degrade: Result<Vec<LevelSetting>, LevelError> =
             wish.planning.degrade.iter().map(|text| text.parse()).collect();
         degradation::check(&case, &degrade.map_err(|error| error.to_string())?)?;
-        self.planned_case(wish, &case, notes, true).map(|(run, ..)| run)
+        Ok((case, notes))
     }
 
     /// Plans a case. `explains`: where there is no plan it is looked what would have to give way, which takes a while.
@@ -196,17 +224,17 @@ impl Shared {
         notes.extend(heard.take());
         notes.extend(assembly.notes.iter().cloned());
         let uses = uses(&assembly, &planned);
-        self.keeps_quota(wish.quota, &uses, &taken)?;
+        self.keeps_quota("the cheapest plan", wish.quota, &uses, &taken)?;
         let explanation = explained(case, &assembly, &outcome, &planned, &expectation, &notes);
         let plan = pinned(planned.plan.clone(), wish.pins);
-        let models = case.profile.accuracy.iter().flat_map(|accuracy| &accuracy.models);
-        let models = models.map(ModelView::from).collect();
+        let models = models(case);
         Ok((PlannedRun { plan, uses, explanation, models }, planned, expectation, assembly))
     }
 
-    /// Whether a plan takes no more than it may.
+    /// Whether a plan takes no more than it may; `what` it is, in words.
     fn keeps_quota(
         &self,
+        what: &str,
         quota: Quota,
         uses: &BTreeMap<String, Use>,
         taken: &BTreeMap<String, Taken>,
@@ -220,14 +248,14 @@ impl Shared {
         let others = others(taken);
         if let Some(most) = quota.processors.filter(|most| processors > *most + 1e-9) {
             return Err(format!(
-                "the cheapest plan takes {processors:.2} processors, and the quota of this submission is {most}: raise it \
+                "{what} takes {processors:.2} processors, and the quota of this submission is {most}: raise it \
                  (`--processors`), or lower a service level (`--slo`){others}"
             ));
         }
         if let Some(most) = quota.memory_bytes.filter(|most| memory > *most) {
             let bytes = tidemill_app::figures::bytes;
             return Err(format!(
-                "the cheapest plan takes {} of memory, and the quota of this submission is {}: raise it (`--memory`), or lower a \
+                "{what} takes {} of memory, and the quota of this submission is {}: raise it (`--memory`), or lower a \
                  service level (`--slo`){others}",
                 bytes(memory),
                 bytes(most)
@@ -235,6 +263,12 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// The candidate models of a profile.
+fn models(case: &Case) -> Vec<ModelView> {
+    let models = case.profile.accuracy.iter().flat_map(|accuracy| &accuracy.models);
+    models.map(ModelView::from).collect()
 }
 
 /// What other runs have, in words.

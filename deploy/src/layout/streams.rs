@@ -1,0 +1,70 @@
+//! Ports of sources of kind `tcp`: one that listens has to be reached from outside, and one that connects has to reach somebody.
+use tidemill_spec::workflow::{Source, Workflow};
+
+/// Ports of the sources of a worker, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Streams {
+    /// They listen there, for others than themselves.
+    pub(crate) listens: Vec<u16>,
+    /// They connect to these, somewhere.
+    pub(crate) connects: Vec<u16>,
+}
+
+/// Host and port of an option of a source of kind `tcp`.
+fn address<'a>(source: &'a Source, option: &str) -> Option<(&'a str, u16)> {
+    if source.kind.as_str() != "tcp" {
+        return None;
+    }
+    let (host, port) = source.options.get(option)?.as_str()?.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+/// Whether only processes in the same container reach who listens there.
+fn is_inside(host: &str) -> bool {
+    host == "localhost" || host == "[::1]" || host.starts_with("127.")
+}
+
+/// Of the sources that a worker has.
+pub(super) fn of(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Streams {
+    let mut found = Streams::default();
+    for source in workflow.sources.iter().filter(|source| has(source.id.as_str())) {
+        found
+            .listens
+            .extend(address(source, "listen").filter(|(host, _)| !is_inside(host)).map(|(_, port)| port));
+        found.connects.extend(address(source, "connect").map(|(_, port)| port));
+    }
+    for ports in [&mut found.listens, &mut found.connects] {
+        ports.sort_unstable();
+        ports.dedup();
+    }
+    found
+}
+
+/// Sources that listen where only their own container reaches them, with the address.
+pub(crate) fn unheard(workflow: &Workflow) -> Vec<(String, String)> {
+    let of = |source: &Source| {
+        let (host, port) = address(source, "listen").filter(|(host, _)| is_inside(host))?;
+        Some((source.id.as_str().to_owned(), format!("{host}:{port}")))
+    };
+    workflow.sources.iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_those_of_the_sources_that_a_worker_has() {
+        let workflow = "version: 1\nname: doors\nsources:\n\
+             - {id: a, kind: tcp, options: {listen: '0.0.0.0:4100', columns: {n: int64}}}\n\
+             - {id: b, kind: tcp, options: {listen: '127.0.0.1:4101', columns: {n: int64}}}\n\
+             - {id: c, kind: tcp, options: {connect: 'gate.example:4102', columns: {n: int64}}}\n\
+             - {id: d, kind: tcp, options: {listen: '0.0.0.0:4103', columns: {n: int64}}}\n\
+             sinks:\n- {id: out, kind: discard, input: a}\n- {id: out2, kind: discard, input: b}\n\
+             - {id: out3, kind: discard, input: c}\n- {id: out4, kind: discard, input: d}\n";
+        let workflow = Workflow::parse(workflow, "workflow.yaml").unwrap_or_else(|found| panic!("{found}"));
+        let streams = of(&workflow, |source| source != "d");
+        assert_eq!(streams, Streams { listens: vec![4100], connects: vec![4102] });
+        assert_eq!(unheard(&workflow), [("b".to_owned(), "127.0.0.1:4101".to_owned())]);
+    }
+}
