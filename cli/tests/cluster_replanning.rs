@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Seconds of patience pass so much faster.
-const FAST: [&str; 2] = ["--replan-pace", "30"];
+pub(crate) const FAST: [&str; 2] = ["--replan-pace", "30"];
 
 const HEAR: &str = "version: 1
 name: hear
@@ -43,7 +43,7 @@ fn profile(services: &[(&str, &str, f64)]) -> String {
             - {variants: {speech: speech-small}, accuracy: 75%}\n    - {variants: {speech: speech-large}, accuracy: 90%}\n"
 }
 
-fn hear(services: &[(&str, &str, f64)]) -> Place {
+pub(crate) fn hear(services: &[(&str, &str, f64)]) -> Place {
     let place = Place::example("vqa");
     place.write("workflow.yaml", HEAR);
     place.write("hear-profile.yaml", profile(services));
@@ -51,7 +51,7 @@ fn hear(services: &[(&str, &str, f64)]) -> Place {
 }
 
 /// A gateway at the edge, and a dearer server in the cloud.
-fn cluster(place: Place) -> Cluster {
+pub(crate) fn cluster(place: Place) -> Cluster {
     let mut cluster = Cluster::without_workers(place, &FAST);
     cluster.start_worker_with("north", &["--tier", "edge", "--type", "gateway", "--price", "0.03 $/h"]);
     cluster.start_worker_with("rack", &["--tier", "cloud", "--type", "server", "--price", "0.4 $/h"]);
@@ -59,7 +59,7 @@ fn cluster(place: Place) -> Cluster {
     cluster
 }
 
-fn submit(cluster: &Cluster, name: &str, replan: &str, more: &[&str]) {
+pub(crate) fn submit(cluster: &Cluster, name: &str, replan: &str, more: &[&str]) {
     let (workflow, profile) =
         (cluster.place.argument("workflow.yaml"), cluster.place.argument("hear-profile.yaml"));
     let own = ["submit", &workflow, "--profiles", &profile, "--as", name, "--replan", replan];
@@ -67,24 +67,24 @@ fn submit(cluster: &Cluster, name: &str, replan: &str, more: &[&str]) {
     assert!(told.stderr.contains("planned hear"), "{}", told.stderr);
 }
 
-fn view(cluster: &Cluster, run: &str) -> Value {
+pub(crate) fn view(cluster: &Cluster, run: &str) -> Value {
     cluster.ask(&["replan", run, "--show", "--output", "json"]).expect(0).json()["replan"].clone()
 }
 
 /// Where the stages of an operator are, and with which model.
-fn stages(plan: &Value, operator: &str) -> Vec<(String, Option<String>)> {
+pub(crate) fn stages(plan: &Value, operator: &str) -> Vec<(String, Option<String>)> {
     let stages = plan["stages"].as_array().unwrap().iter().filter(|stage| stage["operator"] == operator);
     let text = |value: &Value| value.as_str().map(str::to_owned);
     stages.map(|stage| (text(&stage["worker"]).unwrap(), text(&stage["variant"]))).collect()
 }
 
 /// The workers of an operator's stages. A plan of the same cost may leave a part of them where they were.
-fn workers(plan: &Value, operator: &str) -> Vec<String> {
+pub(crate) fn workers(plan: &Value, operator: &str) -> Vec<String> {
     stages(plan, operator).into_iter().map(|stage| stage.0).collect()
 }
 
 /// The texts of all events of a kind, the oldest first.
-fn events(cluster: &Cluster, kind: &str) -> Vec<String> {
+pub(crate) fn events(cluster: &Cluster, kind: &str) -> Vec<String> {
     let told = cluster.ask(&["events", "--output", "json"]).expect(0).stdout;
     let all = told.lines().map(|line| {
         let line: Value = serde_json::from_str(line).unwrap();
@@ -94,21 +94,21 @@ fn events(cluster: &Cluster, kind: &str) -> Vec<String> {
     of_kind.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
 }
 
-fn until_event(cluster: &Cluster, kind: &str) -> String {
+pub(crate) fn until_event(cluster: &Cluster, kind: &str) -> String {
     cluster.until(kind, |cluster| !events(cluster, kind).is_empty());
     events(cluster, kind).remove(0)
 }
 
-fn cancel(cluster: &Cluster, run: &str) {
+pub(crate) fn cancel(cluster: &Cluster, run: &str) {
     cluster.ask(&["cancel", run]).expect(0);
     cluster.until("it is over", |cluster| cluster.run_of(run)["state"] == "cancelled");
 }
 
 /// So slow in truth that the gateway is busier than it may be; the server would be quick enough, as far as anybody knows.
-const SLOW_GATEWAY: [(&str, &str, f64); 2] =
+pub(crate) const SLOW_GATEWAY: [(&str, &str, f64); 2] =
     [("speech-small", "gateway", 0.05), ("speech-small", "server", 0.4)];
 /// A worker may be busy for so small a part of its time.
-const HARDLY: [&str; 2] = ["--max-utilization", "0.02"];
+pub(crate) const HARDLY: [&str; 2] = ["--max-utilization", "0.02"];
 
 #[test]
 fn a_run_changes_its_plan_when_a_service_time_leaves_the_range() {

@@ -15,6 +15,7 @@ mod cluster_chaos;
 mod cluster_cut;
 mod cluster_elsewhere;
 mod cluster_everyday;
+mod cluster_fleet;
 mod cluster_health;
 mod cluster_hostile;
 mod cluster_logs;

@@ -1,0 +1,58 @@
+//! Plans that follow the workers that there are, and a plan that was given to begin with; through the built binary.
+use crate::cluster::Cluster;
+use crate::cluster_replanning::{
+    FAST, HARDLY, SLOW_GATEWAY, cancel, cluster, events, hear, submit, until_event, view, workers,
+};
+
+/// The gateway misses its levels, and nobody else is there; then a server joins.
+#[test]
+fn a_plan_takes_a_worker_that_joins() {
+    let mut cluster = Cluster::without_workers(hear(&SLOW_GATEWAY), &FAST);
+    cluster.start_worker_with("north", &["--tier", "edge", "--type", "gateway", "--price", "0.03 $/h"]);
+    cluster.until_joined(1);
+    submit(&cluster, "hear", "auto", &HARDLY);
+    let why = until_event(&cluster, "replan_impossible");
+    assert!(why.contains("on gateway takes "), "{why}");
+    assert!(events(&cluster, "replan_accepted").is_empty(), "there is nothing to change to");
+    cluster.start_worker_with("rack", &["--tier", "cloud", "--type", "server", "--price", "0.4 $/h"]);
+    let why = until_event(&cluster, "replan_accepted");
+    assert!(why.contains("levels are missed") && why.contains("then 0.4"), "{why}");
+    until_event(&cluster, "plan_changed");
+    let current = view(&cluster, "hear")["current"].clone();
+    assert!(workers(&current, "speech").contains(&"rack".to_owned()), "{current}");
+    cancel(&cluster, "hear");
+}
+
+/// What is submitted with a plan and with profiles begins as the plan says, also where another one would be better, and follows it.
+#[test]
+fn a_run_begins_with_its_plan_and_another_one_follows() {
+    let cluster = cluster(hear(&SLOW_GATEWAY));
+    submit(&cluster, "probe", "off", &HARDLY);
+    let mut plan = view(&cluster, "probe")["current"].clone();
+    cancel(&cluster, "probe");
+    // All on the dearer worker, though the cheaper one would do, as far as the profile says.
+    assert_eq!(workers(&plan, "speech"), ["north"]);
+    let text = serde_json::to_string(&plan).unwrap().replace("\"north\"", "\"rack\"");
+    plan = serde_json::from_str(&text.replace("gateway", "server").replace("\"edge\"", "\"cloud\"")).unwrap();
+    cluster.place.write("given.yaml", serde_json::to_string(&plan).unwrap());
+    let (workflow, profile, given) = (
+        cluster.place.argument("workflow.yaml"),
+        cluster.place.argument("hear-profile.yaml"),
+        cluster.place.argument("given.yaml"),
+    );
+    let own = ["submit", &workflow, "--plan", &given, "--profiles", &profile, "--as", "hear", "--replan", "ask"];
+    let told = cluster.ask(&[&own[..], &HARDLY].concat()).expect(0).stderr;
+    assert!(told.contains("the plan is the one that was submitted"), "{told}");
+    cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
+    assert_eq!(workers(&view(&cluster, "hear")["current"], "speech"), ["rack"]);
+    // It can be planned anew, which a run without profiles cannot.
+    let decision = cluster.ask(&["replan", "hear", "--output", "json"]).expect(0).json();
+    let decision = decision["replan"]["decision"].as_str().unwrap().to_owned();
+    assert!(decision.contains("now 0.4"), "{decision}");
+    cancel(&cluster, "hear");
+    // The quota counts for a plan that was given, too.
+    let more = ["--as", "small", "--processors", "0.000001"];
+    let own = ["submit", &workflow, "--plan", &given, "--profiles", &profile];
+    let told = cluster.ask(&[&own[..], &more, &HARDLY].concat());
+    assert!(told.code != Some(0) && told.stderr.contains("the plan takes "), "{}", told.stderr);
+}
