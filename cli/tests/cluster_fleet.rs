@@ -40,7 +40,8 @@ fn a_run_begins_with_its_plan_and_another_one_follows() {
         cluster.place.argument("hear-profile.yaml"),
         cluster.place.argument("given.yaml"),
     );
-    let own = ["submit", &workflow, "--plan", &given, "--profiles", &profile, "--as", "hear", "--replan", "ask"];
+    let own =
+        ["submit", &workflow, "--plan", &given, "--profiles", &profile, "--as", "hear", "--replan", "ask"];
     let told = cluster.ask(&[&own[..], &HARDLY].concat()).expect(0).stderr;
     assert!(told.contains("the plan is the one that was submitted"), "{told}");
     cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
@@ -55,4 +56,55 @@ fn a_run_begins_with_its_plan_and_another_one_follows() {
     let own = ["submit", &workflow, "--plan", &given, "--profiles", &profile];
     let told = cluster.ask(&[&own[..], &more, &HARDLY].concat());
     assert!(told.code != Some(0) && told.stderr.contains("the plan takes "), "{}", told.stderr);
+}
+
+/// A price that nobody measures: somebody says it, and what was the best plan is none any more.
+#[test]
+fn a_plan_follows_prices_that_somebody_gives() {
+    let quick = [("speech-small", "gateway", 5.0), ("speech-small", "server", 5.0)];
+    let mut cluster = Cluster::without_workers(hear(&quick), &FAST);
+    cluster.start_worker_with("north", &["--tier", "edge", "--type", "gateway", "--price", "0.03 $/h"]);
+    cluster.start_worker_with("rack", &["--tier", "cloud", "--type", "server", "--price", "0.4 $/h"]);
+    cluster.until_joined(2);
+    let infrastructure = |gateway: &str, server: &str| {
+        format!(
+            "version: 1\nname: prices\ntiers:\n  - id: edge\n    workers: [{{type: gateway, names: [north], price: {gateway} $/h}}]\n  \
+             - id: cloud\n    workers: [{{type: server, names: [rack], price: {server} $/h}}]\n\
+             links:\n  - {{from: edge, to: cloud, price: 0.01 $/GB}}\n  - {{from: cloud, to: edge, price: 0.01 $/GB}}\n"
+        )
+    };
+    cluster.place.write("before.yaml", infrastructure("0.03", "0.4"));
+    cluster.place.write("after.yaml", infrastructure("5", "0.4"));
+    cluster.place.write("wrong.yaml", "version: 1\nname: prices\ntiers: []\n");
+    let [before, after, wrong] =
+        ["before.yaml", "after.yaml", "wrong.yaml"].map(|file| cluster.place.argument(file));
+    submit(&cluster, "hear", "ask", &["--infra", &before]);
+    assert_eq!(workers(&view(&cluster, "hear")["current"], "speech"), ["north"]);
+    cluster.until("it runs", |cluster| cluster.run_of("hear")["arrived"].as_u64().unwrap() > 20);
+    let decide = |more: &[&str]| {
+        let told = cluster.ask(&[&["replan", "hear", "--output", "json"], more].concat()).expect(0).json();
+        told["replan"]["decision"].as_str().unwrap().to_owned()
+    };
+    let decision = decide(&[]);
+    assert!(decision.contains("now 0.03"), "{decision}");
+    // A file that nothing can be planned with changes nothing.
+    assert_ne!(cluster.ask(&["replan", "hear", "--infra", &wrong]).code, Some(0));
+    assert!(events(&cluster, "infrastructure_changed").is_empty());
+    let decision = decide(&["--infra", &after]);
+    assert!(decision.contains("now 5"), "{decision}");
+    assert_eq!(events(&cluster, "infrastructure_changed").len(), 1);
+    // It is planned with these prices from now on.
+    let decision = decide(&[]);
+    assert!(decision.contains("now 5"), "{decision}");
+    cancel(&cluster, "hear");
+    // A run without profiles is not planned.
+    let given = cluster.place.argument("given.yaml");
+    cluster.place.write("given.yaml", serde_json::to_string(&view(&cluster, "hear")["current"]).unwrap());
+    cluster
+        .ask(&["submit", &cluster.place.argument("workflow.yaml"), "--plan", &given, "--as", "stays"])
+        .expect(0);
+    cluster.until("it runs", |cluster| cluster.run_of("stays")["state"] == "running");
+    let told = cluster.ask(&["replan", "stays", "--infra", &after]);
+    assert!(told.code != Some(0) && told.stderr.contains("without profiles"), "{}", told.stderr);
+    cancel(&cluster, "stays");
 }

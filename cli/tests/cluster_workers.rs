@@ -54,7 +54,18 @@ fn what_a_drained_worker_had_goes_elsewhere() {
 #[test]
 fn a_worker_has_what_it_is_said_to_have() {
     let mut cluster = Cluster::start(&[]);
-    let more = ["--processors", "1.5", "--memory", "3GiB", "--accelerators", "h100=2,npu", "--type", "large"];
+    let more = [
+        "--processors",
+        "1.5",
+        "--memory",
+        "3GiB",
+        "--accelerators",
+        "h100=2,npu",
+        "--type",
+        "large",
+        "--label",
+        "camera=north",
+    ];
     cluster.start_worker_with("cloud", &more);
     cluster.until_joined(1);
     let found =
@@ -66,7 +77,7 @@ fn a_worker_has_what_it_is_said_to_have() {
     );
     assert_eq!(found["accelerators"], serde_json::json!(["h100", "h100", "npu"]));
     let told = cluster.ask(&["workers"]).expect(0).stdout;
-    for part in ["1.5", "3.0 GiB", "h100 x 2, npu"] {
+    for part in ["1.5", "3.0 GiB", "h100 x 2, npu", "camera=north"] {
         assert!(told.contains(part) || told.contains(&part.replace(".0", "")), "`{part}` is not in\n{told}");
     }
     let told = cluster.ask(&["workers", "--infra"]).expect(0).stdout;

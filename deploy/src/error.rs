@@ -64,9 +64,9 @@ impl DeployError {
             DeployError::NoAddress { entry, .. } => Some(format!(
                 "add `{entry}` to `hosts:` of the infrastructure, or choose another `--controller`"
             )),
-            DeployError::OneBridge { .. } => {
-                Some("leave `--network` out: containers are in the networks of their machines then".to_owned())
-            }
+            DeployError::OneBridge { .. } => Some(
+                "leave `--network` out: containers are in the networks of their machines then".to_owned(),
+            ),
             DeployError::TooFewPorts { wanted, .. } => {
                 Some(format!("begin at {} or lower", usize::from(u16::MAX).saturating_sub(wanted - 1)))
             }

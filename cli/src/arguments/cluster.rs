@@ -340,6 +340,7 @@ pub(super) fn processors(text: &str) -> Result<f64, String> {
   tidemill replan vqa                       is another plan better now, and what would it change?
   tidemill replan vqa --apply               change to the plan that is proposed, or to the best one
   tidemill replan vqa --plan plan.yaml      what would this plan change?
+  tidemill replan vqa --infra prices.yaml   a link got dearer: what is the best plan at these prices?
   tidemill replan vqa --show                what is proposed, without looking for anything
 
 It is planned by the figures of now: service times, links and workers as they are measured. What is printed is the difference of
@@ -353,8 +354,11 @@ pub(crate) struct ReplanArguments {
     /// This plan instead of the best one.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
+    /// Machines, prices, links and places of sources from now on, for this and all later plans of the run.
+    #[arg(long = "infra", value_name = "FILE")]
+    pub(crate) infrastructure: Option<PathBuf>,
     /// Print what is proposed and look for nothing.
-    #[arg(long, conflicts_with_all = ["plan", "apply"])]
+    #[arg(long, conflicts_with_all = ["plan", "apply", "infrastructure"])]
     pub(crate) show: bool,
     /// Have the run change to it.
     #[arg(long)]

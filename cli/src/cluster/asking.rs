@@ -224,7 +224,8 @@ pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyh
         json("workers", &workers)?;
         return Ok(Exit::Success);
     }
-    let columns = [
+    let has_labels = workers.iter().any(|worker| !worker.labels.is_empty());
+    let mut columns = vec![
         ("worker", Side::Left),
         ("state", Side::Left),
         ("tier", Side::Left),
@@ -238,6 +239,9 @@ pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyh
         ("address", Side::Left),
         ("runs", Side::Left),
     ];
+    if has_labels {
+        columns.insert(4, ("labels", Side::Left));
+    }
     let mut table = Table::new(&columns);
     for worker in &workers {
         let state = match (worker.is_alive, worker.is_drained) {
@@ -246,7 +250,7 @@ pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyh
             (true, false) => "alive",
         };
         let hosts = worker.hosts.iter().map(|(run, role)| format!("{run}/{role}")).collect::<Vec<_>>();
-        table.row([
+        let mut row = vec![
             worker.name.clone(),
             state.to_owned(),
             worker.tier.clone().unwrap_or_default(),
@@ -259,7 +263,12 @@ pub(crate) fn workers(arguments: &WorkersArguments, terminal: &Terminal) -> anyh
             enforces(worker),
             worker.address.clone().unwrap_or_default(),
             hosts.join(", "),
-        ]);
+        ];
+        if has_labels {
+            let labels = worker.labels.iter().map(|(name, value)| format!("{name}={value}"));
+            row.insert(4, labels.collect::<Vec<_>>().join(", "));
+        }
+        table.row(row);
     }
     match workers.is_empty() {
         true => writeln!(answer::out(), "no workers yet: `tidemill token` makes a token for one to join")?,

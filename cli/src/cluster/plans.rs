@@ -1,6 +1,7 @@
 //! What the controller plans with, what it planned, and what another plan would change.
 use super::asking::{ask, json};
 use super::connect::client;
+use super::submitting::send;
 use crate::answer;
 use crate::arguments::{OutputForm, ReplanArguments, ReplanChoice, SubmitArguments};
 use crate::exit::Exit;
@@ -19,11 +20,12 @@ use tidemill_cluster::api::{
 };
 use tidemill_cluster::blobs::digest_of_file;
 use tidemill_cluster::client::{Client, segment};
+use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::units::Bandwidth;
 
 /// Files by digest.
-type Files = BTreeMap<String, PathBuf>;
+pub(super) type Files = BTreeMap<String, PathBuf>;
 
 /// What a submission is planned with, and its files; none: it has a plan, or all of it runs on one worker.
 pub(super) fn planning(arguments: &SubmitArguments) -> anyhow::Result<Option<(Planning, Files)>> {
@@ -151,6 +153,8 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
     let client = client(&arguments.of)?;
     let path = format!("/v1/runs/{}/replan", segment(&arguments.run));
     let plan = arguments.plan.as_ref().map(PlanFile::load).transpose()?.map(|file| file.plan);
+    let file = arguments.infrastructure.as_deref().map(|path| sent_infrastructure(&client, path, terminal));
+    let infrastructure = file.transpose()?;
     let may_ask = std::io::stdin().is_terminal() && arguments.output == OutputForm::Table;
     if arguments.apply && !arguments.yes && !may_ask {
         return Err(Failure::new(Kind::Usage, "nobody can be asked whether the run is to change its plan")
@@ -160,14 +164,14 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
     // What is applied is what was proposed and shown.
     let shown: ReplanView = match (arguments.show, arguments.apply, &plan) {
         (true, ..) => ask(client.get(&path))?,
-        (false, true, None) => {
+        (false, true, None) if infrastructure.is_none() => {
             let known: ReplanView = ask(client.get(&path))?;
             match known.proposal.is_some() {
                 true => known,
                 false => ask(client.post(&path, &ReplanRequest::default()))?,
             }
         }
-        (false, ..) => ask(client.post(&path, &ReplanRequest { plan, apply: false }))?,
+        (false, ..) => ask(client.post(&path, &ReplanRequest { plan, apply: false, infrastructure }))?,
     };
     if let (Some(file), Some(proposal)) = (&arguments.out, &shown.proposal) {
         let text = proposal.plan.to_yaml()?;
@@ -189,7 +193,7 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
         terminal.note("nothing was changed");
         return Ok(Exit::No);
     }
-    let request = ReplanRequest { plan: Some(proposal.plan.clone()), apply: true };
+    let request = ReplanRequest { plan: Some(proposal.plan.clone()), apply: true, infrastructure: None };
     let done: ReplanView = ask(client.post(&path, &request))?;
     match arguments.output {
         OutputForm::Json => json("replan", &done)?,
@@ -198,6 +202,15 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
         }
     }
     Ok(Exit::Success)
+}
+
+/// Sends an infrastructure that a run is planned with from now on. It is read here first: what is wrong in it is told with its line.
+fn sent_infrastructure(client: &Client, path: &Path, terminal: &Terminal) -> anyhow::Result<BundleFile> {
+    Infrastructure::load(path)?;
+    let (digest, bytes) =
+        digest_of_file(path).map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
+    send(client, &Files::from([(digest.clone(), path.to_owned())]), terminal)?;
+    Ok(BundleFile { path: "infrastructure.yaml".to_owned(), digest, bytes })
 }
 
 fn is_wanted(run: &str) -> anyhow::Result<bool> {

@@ -1,7 +1,7 @@
 //! Sends a workflow to a controller, and tells what becomes of it.
 use super::asking::{ask, show};
 use super::connect::{client, failure};
-use super::plans;
+use super::plans::{self, Files};
 use crate::arguments::{OutputForm, SubmitArguments};
 use crate::exit::Exit;
 use crate::terminal::Terminal;
@@ -12,7 +12,7 @@ use tidemill_app::figures::bytes;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::load;
 use tidemill_cluster::api::{Event, RemovedView, RunState, RunView, Submission};
-use tidemill_cluster::bundle::{self, Gathered};
+use tidemill_cluster::bundle;
 use tidemill_cluster::client::{Client, ClientError, segment};
 use tidemill_cluster::parcel::{PARCEL, SMALL, pack};
 use tidemill_spec::plan::PlanFile;
@@ -49,7 +49,7 @@ pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow:
         }
         before => before,
     };
-    send(&client, &gathered, terminal)?;
+    send(&client, &gathered.files, terminal)?;
     let submission = Submission {
         name: name.clone(),
         bundle: gathered.bundle,
@@ -126,12 +126,12 @@ fn run_name(workflow: &str) -> String {
 }
 
 /// Sends the files that are not there: large ones one by one, small ones many at once.
-fn send(client: &Client, gathered: &Gathered, terminal: &Terminal) -> anyhow::Result<()> {
-    let digests: Vec<&String> = gathered.files.keys().collect();
+pub(super) fn send(client: &Client, files: &Files, terminal: &Terminal) -> anyhow::Result<()> {
+    let digests: Vec<&String> = files.keys().collect();
     let missing: Vec<String> = ask(client.post("/v1/blobs/missing", &digests))?;
     let (mut sent, mut parcel) = (0, Vec::new());
     for digest in &missing {
-        let Some(path) = gathered.files.get(digest) else { continue };
+        let Some(path) = files.get(digest) else { continue };
         let unreadable =
             |error: std::io::Error| Failure::new(Kind::Configuration, format!("{}: {error}", path.display()));
         let size = fs::metadata(path).map_err(unreadable)?.len();
@@ -151,7 +151,7 @@ fn send(client: &Client, gathered: &Gathered, terminal: &Terminal) -> anyhow::Re
     }
     send_parcel(client, &mut parcel)?;
     if !missing.is_empty() {
-        terminal.note(&format!("{} of {} files sent, {}", missing.len(), gathered.files.len(), bytes(sent)));
+        terminal.note(&format!("{} of {} files sent, {}", missing.len(), files.len(), bytes(sent)));
     }
     Ok(())
 }

@@ -94,7 +94,8 @@ fn show(view: &View, cluster: Option<&Cluster>, arguments: &PsArguments) -> anyh
 
 /// Whether all workers of a deployment are parts of the cluster.
 fn has_all(view: &View, cluster: &Cluster) -> bool {
-    let is_there = |name: &String| cluster.workers.iter().any(|worker| worker.name == *name && worker.is_alive);
+    let is_there =
+        |name: &String| cluster.workers.iter().any(|worker| worker.name == *name && worker.is_alive);
     view.services.iter().filter_map(|one| one.worker.as_ref()).all(is_there)
 }
 

@@ -46,7 +46,9 @@ fn can_replan(arguments: &UpArguments) -> anyhow::Result<()> {
     let Some(choice) = arguments.replan.filter(|choice| *choice != ReplanChoice::Off) else { return Ok(()) };
     let Ok(site) = Site::load(&arguments.directory) else { return Ok(()) }; // what is wrong with it is told below
     if site.deployment().files.profiles.is_empty() {
-        let text = format!("--replan {choice}: the deployment names no profiles that another plan could be made with");
+        let text = format!(
+            "--replan {choice}: the deployment names no profiles that another plan could be made with"
+        );
         let plan = site.path(&site.deployment().files.plan);
         return Err(Failure::new(Kind::Usage, text)
             .with_help(format!(

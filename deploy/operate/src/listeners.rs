@@ -39,8 +39,7 @@ pub(crate) fn take(listeners: &[(IpAddr, u16)], address: &str, port: u16) -> boo
     let wanted: Option<IpAddr> = address.trim_matches(['[', ']']).parse().ok();
     listeners.iter().filter(|(_, taken)| *taken == port).any(|(address, _)| {
         // A name of the machine is one of its addresses: it is not known which.
-        address.is_unspecified()
-            || wanted.is_some_and(|wanted| wanted.is_unspecified() || wanted == *address)
+        address.is_unspecified() || wanted.is_some_and(|wanted| wanted.is_unspecified() || wanted == *address)
     })
 }
 

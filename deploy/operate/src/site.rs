@@ -274,7 +274,10 @@ pub(crate) mod tests {
     fn variables_are_read_as_compose_reads_them() {
         let port = |text: &str| variable_in(text, "TIDEMILL_PORT");
         assert_eq!(port("TIDEMILL_PORT=7500  # mine").as_deref(), Some("7500"));
-        assert_eq!(port("TIDEMILL_PORT=1\n export TIDEMILL_PORT = \"75 #00\" # x\nOTHER=2").as_deref(), Some("75 #00"));
+        assert_eq!(
+            port("TIDEMILL_PORT=1\n export TIDEMILL_PORT = \"75 #00\" # x\nOTHER=2").as_deref(),
+            Some("75 #00")
+        );
         assert_eq!(port("TIDEMILL_PORT='a' b").as_deref(), Some("a"));
         assert_eq!(port("#TIDEMILL_PORT=1\nTIDEMILL_PORTS=2"), None);
         assert_eq!(port("TIDEMILL_PORT=t:1#2").as_deref(), Some("t:1#2"));

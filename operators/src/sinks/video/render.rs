@@ -232,7 +232,9 @@ impl Render {
                     tracing::warn!(video = %video.display(), "ffmpeg ended early and is started again: {words}");
                 }
                 Some(words) => {
-                    return Err(failed(&format!("ffmpeg ended {tries} times before the last frame: {words}")));
+                    return Err(failed(&format!(
+                        "ffmpeg ended {tries} times before the last frame: {words}"
+                    )));
                 }
             }
         }

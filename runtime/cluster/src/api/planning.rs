@@ -222,6 +222,10 @@ pub struct ReplanRequest {
     /// Change to it.
     #[serde(default)]
     pub apply: bool,
+    /// Machines, prices, links and places of sources from now on, for this and all later plans of the run: a file that was sent. None: as
+    /// they were.
+    #[serde(default)]
+    pub infrastructure: Option<BundleFile>,
 }
 
 /// What a worker has measured of the way to another.

@@ -154,7 +154,13 @@ impl Shared {
     /// Removes files that no run needs.
     fn sweep_files(&self) {
         let wanted: BTreeSet<String> = self.facts.look(|document| {
-            let files = document.runs.values().flat_map(|run| &run.bundle.files);
+            let files = document.runs.values().flat_map(|run| {
+                let planning = run.planned.planning.iter();
+                run.bundle
+                    .files
+                    .iter()
+                    .chain(planning.flat_map(|one| one.profiles.iter().chain(&one.infrastructure)))
+            });
             files.map(|file| file.digest.clone()).collect()
         });
         self.blobs.sweep(&wanted, SUBMISSION);

@@ -1,7 +1,7 @@
 //! Somebody asks whether another plan is better, or wants one.
 use super::Now;
-use crate::api::{ReplanRequest, ReplanView};
-use crate::controller::planning::{mark_of, pinned};
+use crate::api::{BundleFile, Planning, ReplanRequest, ReplanView};
+use crate::controller::planning::{Wish, mark_of, pinned};
 use crate::controller::{Shared, drive, locked};
 use crate::facts::RunFacts;
 use crate::replanning::assessment::{as_placed, assessed, moved};
@@ -67,12 +67,18 @@ impl Shared {
                 "run `{name}` is over: its plan does not change any more"
             )));
         }
-        let ReplanRequest { plan, apply } = request;
+        let ReplanRequest { plan, apply, infrastructure } = request;
+        // What was proposed before was planned with others.
+        let is_other = infrastructure.is_some();
+        let run = match infrastructure {
+            Some(file) => self.take_infrastructure(name, run, file, by)?,
+            None => run,
+        };
         let decision = match plan {
             // What was proposed is what was seen.
             Some(plan) if run.facts.proposes(&mark_of(&plan)) => None,
             Some(plan) => Some(self.propose_own(name, &run, plan, by)?),
-            None if apply && run.facts.planned.proposal.is_some() => None,
+            None if apply && !is_other && run.facts.planned.proposal.is_some() => None,
             None => Some(self.propose_best(name, &run)?),
         };
         let has_one = self.replan_view(name).is_some_and(|view| view.proposal.is_some());
@@ -82,6 +88,46 @@ impl Shared {
         }
         let view = self.replan_view(name).ok_or_else(|| WishError::NoRun(name.to_owned()))?;
         Ok(ReplanView { decision, is_applied, ..view })
+    }
+
+    /// From now on the run is planned with these machines, prices and links, if it can be.
+    fn take_infrastructure(
+        &self,
+        name: &str,
+        run: Now,
+        file: BundleFile,
+        by: &str,
+    ) -> Result<Now, WishError> {
+        let Some(planning) = &run.facts.planned.planning else {
+            return Err(WishError::Refused(format!(
+                "run `{name}` was submitted without profiles: prices and links change nothing of its plan"
+            )));
+        };
+        drive::arrived(self, std::iter::once(&file)).map_err(WishError::Refused)?;
+        // As it is called in the folder of the run, whatever it was called elsewhere.
+        let file = BundleFile { path: "infrastructure.yaml".to_owned(), ..file };
+        let planning = Planning { infrastructure: Some(file), ..planning.clone() };
+        {
+            let _alone = locked(&self.planning);
+            let quota = run.facts.planned.quota;
+            let wish = Wish { name, bundle: &run.facts.bundle, planning: &planning, quota, pins: &run.pins };
+            let planned_with = self.case(&wish).and_then(|(case, _)| {
+                case.assemble().map(|_| ()).map_err(|found| found.to_string().trim_end().to_owned())
+            });
+            planned_with.map_err(WishError::Refused)?;
+        }
+        let facts = self.facts.change(|document| {
+            let run = document.runs.get_mut(name)?;
+            run.planned.planning = Some(planning);
+            Some(run.clone())
+        });
+        let facts = facts.map_err(|error| WishError::Refused(error.to_string()))?;
+        let facts = facts.ok_or_else(|| WishError::NoRun(name.to_owned()))?;
+        let text = format!(
+            "{by} has other machines, prices and links for run {name}: it is planned with these from now on"
+        );
+        self.tell("infrastructure_changed", Some(name), None, &text);
+        Ok(Now { facts, ..run })
     }
 
     /// Looks for the best plan by the figures of now.
