@@ -66,3 +66,46 @@ fn pages_of_others_are_told_nothing_and_wrong_tokens_cost_time() {
     let workers = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
     assert_eq!(workers["workers"][0]["is_alive"], true, "{workers}");
 }
+
+/// Somebody who found a token that another worker came in by, or one that lay around for too long, comes in no more.
+#[test]
+fn a_token_counts_once_and_for_as_long_as_it_is_said() {
+    let mut cluster = Cluster::start(&[]);
+    let join = |cluster: &Cluster, name: &str, token: &str| {
+        cluster.place.write("found.token", token);
+        let (state, file) =
+            (cluster.place.argument(&format!("w-{name}")), cluster.place.argument("found.token"));
+        let own = [
+            "worker",
+            "--join",
+            &cluster.address,
+            "--state",
+            &state,
+            "--token-file",
+            &file,
+            "--name",
+            name,
+            "--quiet",
+        ];
+        crate::command::tidemill(&own)
+    };
+    let token = cluster.ask(&["token"]).expect(0).stdout;
+    cluster.place.write("join.token", &token);
+    cluster.start_worker("edge");
+    cluster.until_joined(1);
+    let replayed = join(&cluster, "eve", &token);
+    assert!(replayed.code.is_some_and(|code| code != 0), "{replayed:?}");
+    assert!(replayed.stderr.contains("token"), "{}", replayed.stderr);
+    let token = cluster.ask(&["token", "--expires", "1s"]).expect(0).stdout;
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let expired = join(&cluster, "mallory", &token);
+    assert!(expired.code.is_some_and(|code| code != 0) && expired.stderr.contains("expired"), "{expired:?}");
+    let workers = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
+    assert_eq!(workers["workers"].as_array().unwrap().len(), 1, "{workers}");
+    // Neither has left a certificate of its own behind.
+    for name in ["eve", "mallory"] {
+        let folder = cluster.place.path(&format!("w-{name}"));
+        let has = |file: &str| folder.join(file).exists() || folder.join("identity").join(file).exists();
+        assert!(!has("certificate.pem"), "{}", folder.display());
+    }
+}

@@ -244,6 +244,8 @@ fn many_swaps_of_a_model() {
     println!("\n| MiB of memory | after {} swaps | after {most} |\n|---|--:|--:|", most.div_ceil(10));
     for ((name, before), (_, after)) in before.iter().zip(&after) {
         println!("| {name} | {before:.1} | {after:.1} |");
+        // What grew by a model each time would be larger by dozens of them.
+        assert!(*after <= before * 1.25 + 8.0, "{name} grew from {before:.1} to {after:.1} MiB");
     }
     let run: Value = cluster.run();
     assert_eq!((&run["state"], &run["restarts"]), (&Value::from("running"), &Value::from(0)), "{run}");

@@ -1,7 +1,7 @@
 //! Certificates that end while a cluster runs.
 use crate::place::{Place, until};
 use std::time::Duration;
-use tidemill_cluster::api::ControllerView;
+use tidemill_cluster::api::{ControllerView, WorkerView};
 use tidemill_cluster::client::Client;
 use tidemill_identity::Lifetimes;
 
@@ -19,4 +19,20 @@ fn a_controller_renews_its_certificate_before_it_ends() {
     let secret: String = place.token.reveal().to_string();
     let another = Client::new(&place.address, Some(secret.parse().unwrap())).unwrap();
     assert!(ends(&another) > first + 12);
+}
+
+/// It is heard, with the new one, when the first one has long ended.
+#[test]
+fn a_worker_renews_its_certificate_before_it_ends() {
+    let lifetimes = Lifetimes { worker: Duration::from_secs(12), ..Lifetimes::default() };
+    let mut place = Place::that_lives(lifetimes);
+    let token = place.join_token(1);
+    place.agent("w00", &token, &["true"]);
+    let worker = || place.admin.get::<Vec<WorkerView>>("/v1/workers").unwrap().pop();
+    let ends = || worker()?.health.map(|health| health.told.certificate_ends);
+    until("it is heard", || ends().is_some());
+    let first = ends().unwrap();
+    until("it is renewed", || ends() > Some(first));
+    until("the first one has ended, and the one after it", || ends() > Some(first + 24));
+    assert!(worker().is_some_and(|worker| worker.is_alive));
 }
