@@ -29,7 +29,7 @@ fn a_worker_renews_its_certificate_before_it_ends() {
     let token = place.join_token(1);
     place.agent("w00", &token, &["true"]);
     let worker = || place.admin.get::<Vec<WorkerView>>("/v1/workers").unwrap().pop();
-    let ends = || worker()?.health.map(|health| health.told.certificate_ends);
+    let ends = || worker()?.health.map(|health| health.certificate_ends);
     until("it is heard", || ends().is_some());
     let first = ends().unwrap();
     until("it is renewed", || ends() > Some(first));
