@@ -197,6 +197,7 @@ impl PlanApplyArguments {
             of: self.of.clone(),
             run: self.run.clone(),
             plan: self.plan.clone(),
+            infrastructure: None,
             show: false,
             apply: true,
             yes: self.yes,
