@@ -19,7 +19,7 @@ demo-aicity: setup ## build, then follow vehicles across four cameras, with vide
 demo-cluster: setup ## the same on three tiers of containers (needs Docker and Compose)
 	@scripts/demo_cluster.sh
 
-demo-cluster-aicity: setup ## vehicles across cameras on three tiers of containers (needs Docker and Compose)
+demo-cluster-aicity: setup ## demo-aicity on three tiers of containers (needs Docker and Compose)
 	@scripts/demo_cluster.sh aicity
 
 image: setup ## the container image, from a release build; IMAGE="--dev --ffmpeg" for others

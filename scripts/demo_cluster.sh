@@ -32,7 +32,7 @@ command -v docker >/dev/null || stop "docker is missing" "apt-get install docker
 docker info >/dev/null 2>&1 || stop "no container engine answers" "start it (systemctl start docker), or let this user reach its socket (group docker)"
 
 # --- whatever happens from here on, nothing is left behind
-# shellcheck disable=SC2317 # the trap calls it
+# shellcheck disable=SC2317,SC2329 # the trap calls it
 finish() {
   local code=$?
   trap - EXIT

@@ -147,7 +147,7 @@ def main():
         looked = [other["is_missed"] for figures in found for other in figures["levels"] if other["level"] == name]
         if arguments.results and name == "accuracy":
             # While a run goes on, what is still to come counts as not found.
-            looked = [other["measured"] < other["wanted"] for other in last["levels"] if other["level"] == name and other["measured"] is not None]
+            looked = [sink["accuracy_percent"] < level["wanted"] for sink in last["sinks"] if sink["accuracy_percent"] is not None]
         looked = [one for one in looked if one is not None]
         if not looked:
             print(f"{name}: nothing can be said yet")

@@ -74,7 +74,7 @@ fn videos_are_read_and_drawn_over_in_containers() {
             .status();
         assert!(made.unwrap().success());
     }
-    let [plain, image] = Image::with_ffmpeg("videos");
+    let [_plain, image] = Image::with_ffmpeg("videos");
     let deployed = Deployed::written_at(place, image, "videos", &[]);
     deployed.call(&["up"]).expect(0);
     deployed.until_complete();
@@ -92,5 +92,4 @@ fn videos_are_read_and_drawn_over_in_containers() {
     for video in [north, south] {
         assert_eq!(&video[4..8], b"ftyp", "an MP4");
     }
-    drop(plain);
 }
