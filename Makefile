@@ -2,10 +2,10 @@
 # once `make setup` has run.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-aicity demo-cluster image test test-long bench profiles lint book check-aarch64
+.PHONY: help setup demo demo-aicity demo-cluster demo-cluster-aicity image test test-long bench profiles lint book check-aarch64
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing on this machine (demo and test call it)
 	@scripts/setup.sh
@@ -19,7 +19,10 @@ demo-aicity: setup ## build, then follow vehicles across four cameras, with vide
 demo-cluster: setup ## the same on three tiers of containers (needs Docker and Compose)
 	@scripts/demo_cluster.sh
 
-image: setup ## the container image, from a release build; IMAGE="--dev --onnxruntime" for others
+demo-cluster-aicity: setup ## demo-aicity on three tiers of containers (needs Docker and Compose)
+	@scripts/demo_cluster.sh aicity
+
+image: setup ## the container image, from a release build; IMAGE="--dev --ffmpeg" for others
 	@scripts/image.sh $(IMAGE)
 
 test: setup ## format, clippy and all tests

@@ -1,6 +1,7 @@
-"""What a run of examples/aicity found: python3 scripts/aicity_summary.py REPORT.json FOLDER
+"""What a run of examples/aicity found: python3 scripts/aicity_summary.py [REPORT.json] FOLDER
 
-FOLDER has vehicles.jsonl and roads.csv of the run.
+FOLDER has vehicles.jsonl and roads.csv of the run. Without the report of the run, which runs of a cluster do not write, nothing is said of how
+good it was.
 """
 
 import collections
@@ -19,14 +20,20 @@ def standing(rows):
     return [json.loads(row) for row, count in counts.items() if count > 0]
 
 
-def main():
-    report, folder = json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2])
+def accuracy(report):
+    """Prints how good it was."""
     judged = next(sink for sink in report["sinks"] if sink.get("accuracy_percent") is not None)
     low, high = judged["accuracy_interval_percent"]
     print(f"IDF1 over all cameras: {judged['accuracy_percent']:.1f} % ({low:.1f} to {high:.1f})")
     if "tracks" in judged:
         of = judged["tracks"]
         print(f"IDP {of['idp_percent']:.1f} %, IDR {of['idr_percent']:.1f} %; the tracks themselves: MOTA {of['mota_percent']:.1f} %, HOTA {of['hota_percent']:.1f} %")
+
+
+def main():
+    *reports, folder = map(pathlib.Path, sys.argv[1:])
+    for report in reports:
+        accuracy(json.loads(report.read_text()))
 
     with open(folder / "vehicles.jsonl") as file:
         tracks = standing(json.loads(line) for line in file)

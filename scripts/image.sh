@@ -7,17 +7,19 @@
 #   scripts/image.sh --from-source      compiles it in a container (deploy/images/Dockerfile; a long while)
 #     --tag NAME                        another name; default tidemill:VERSION
 #     --onnxruntime                     also NAME-onnxruntime, with the library of ONNX Runtime in it
+#     --ffmpeg                          also NAME-ffmpeg, with the program ffmpeg in it, for videos; with both options also
+#                                       NAME-onnxruntime-ffmpeg, with both in it
 #     --sbom DIR                        where it is written what is in each of them, as CycloneDX JSON; default target/sbom
 #     --no-sbom                         nowhere
 #
-# A release that is larger than 60 MB without the library of ONNX Runtime is an error.
+# A release that is larger than 60 MB without any of these is an error.
 #
 # Where no registry can be reached the base images are made from Debian's packages (scripts/base_images.sh).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-how=release program='' tag=tidemill:$version with_library=no sbom=${CARGO_TARGET_DIR:-target}/sbom
+how=release program='' tag=tidemill:$version with_onnxruntime=no with_ffmpeg=no sbom=${CARGO_TARGET_DIR:-target}/sbom
 most=60 # MB
 while [ $# -gt 0 ]; do
   case $1 in
@@ -25,10 +27,11 @@ while [ $# -gt 0 ]; do
     --from-source) how=source ;;
     --program) how=given program=${2:?--program wants a file} && shift ;;
     --tag) tag=${2:?--tag wants a name} && shift ;;
-    --onnxruntime) with_library=yes ;;
+    --onnxruntime) with_onnxruntime=yes ;;
+    --ffmpeg) with_ffmpeg=yes ;;
     --sbom) sbom=${2:?--sbom wants a folder} && shift ;;
     --no-sbom) sbom='' ;;
-    *) stop "$1 is no option" "$(sed -n '2,16p' "$0")" ;;
+    *) stop "$1 is no option" "$(sed -n '2,18p' "$0")" ;;
   esac
   shift
 done
@@ -88,7 +91,7 @@ if [ "$(megabytes "$tag")" -gt "$most" ]; then
     *) line '--' "$tag is larger than the $most MB that a release may have" ;;
   esac
 fi
-# Writes what is in an image: `describe IMAGE [--library NAME=VERSION]`.
+# Writes what is in an image: `describe IMAGE [--library NAME=VERSION] [--ffmpeg VERSION]`.
 describe() {
   [ -n "$sbom" ] || return 0
   python3 scripts/image_sbom.py "$@" --out "$sbom/${1//[:\/]/-}.cdx.json" >"$work/sbom" || stop "what is in $1 cannot be told"
@@ -96,13 +99,42 @@ describe() {
 }
 describe "$tag"
 
-if [ $with_library = yes ]; then
-  scripts/fetch-library.sh onnxruntime
-  library=.tidemill/lib/$(scripts/fetch-library.sh onnxruntime --file)
-  deploy/images/lay_out.sh "${program:-/bin/true}" "$work/library" "$seconds" "$library"
-  build --build-arg "IMAGE=$tag" --file deploy/images/onnxruntime.Dockerfile --tag "$tag-onnxruntime" "$work/library"
-  docker run --rm --network none --read-only --cap-drop ALL "$tag-onnxruntime" version >"$work/version"
-  grep -q 'backend ort: .*[0-9]' "$work/version" || stop "the library is not found in the image" "$(cat "$work/version")"
-  line ok "$tag-onnxruntime, $(megabytes "$tag-onnxruntime") MB"
-  describe "$tag-onnxruntime" --library "onnxruntime=${library##*.so.}"
+# Makes IMAGE-NAME, which is IMAGE and what `scripts/fetch-library.sh NAME` fetches: `add NAME IMAGE`. `added` is the file.
+add() {
+  scripts/fetch-library.sh "$1"
+  added=.tidemill/lib/$(scripts/fetch-library.sh "$1" --file)
+  # Only the addition goes into the image.
+  deploy/images/lay_out.sh /bin/true "$work/$1" "$seconds" "$added"
+  build --build-arg "IMAGE=$2" --file "deploy/images/$1.Dockerfile" --tag "$2-$1" "$work/$1"
+  line ok "$2-$1, $(megabytes "$2-$1") MB"
+}
+# What the program says in an image, without a network and without rights.
+says() { docker run --rm --network none --read-only --cap-drop ALL "$@" >"$work/said" 2>&1 || true; }
+finds_onnxruntime() {
+  says "$1" version
+  grep -Eq '^backend ort: [0-9]' "$work/said" || stop "the library is not found in $1" "$(cat "$work/said")"
+}
+# `doctor` starts ffmpeg to learn its version.
+finds_ffmpeg() {
+  says "$1" doctor
+  grep -Eq '^ok +ffmpeg +[0-9].*, /usr/lib/tidemill/ffmpeg$' "$work/said" || stop "ffmpeg does not run in $1" "$(cat "$work/said")"
+}
+
+if [ $with_onnxruntime = yes ]; then
+  add onnxruntime "$tag"
+  finds_onnxruntime "$tag-onnxruntime"
+  onnxruntime=(--library "onnxruntime=${added##*.so.}")
+  describe "$tag-onnxruntime" "${onnxruntime[@]}"
+fi
+if [ $with_ffmpeg = yes ]; then
+  add ffmpeg "$tag"
+  finds_ffmpeg "$tag-ffmpeg"
+  ffmpeg=(--ffmpeg "${added##*-v}")
+  describe "$tag-ffmpeg" "${ffmpeg[@]}"
+fi
+if [ $with_onnxruntime = yes ] && [ $with_ffmpeg = yes ]; then
+  add ffmpeg "$tag-onnxruntime"
+  finds_onnxruntime "$tag-onnxruntime-ffmpeg"
+  finds_ffmpeg "$tag-onnxruntime-ffmpeg"
+  describe "$tag-onnxruntime-ffmpeg" "${onnxruntime[@]}" "${ffmpeg[@]}"
 fi

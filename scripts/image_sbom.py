@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What is in an image, as CycloneDX 1.5 JSON: the crates that the program is made of, and the Debian packages of its base.
 
-    python3 scripts/image_sbom.py IMAGE --out FILE [--library NAME=VERSION]
+    python3 scripts/image_sbom.py IMAGE --out FILE [--library NAME=VERSION] [--ffmpeg VERSION]
 
 The crates are those of Cargo.lock that `cargo metadata` resolves for this platform, without those that only tests or builds
 use. The packages are those that the image itself describes (var/lib/dpkg/status.d). The same image and lock give the same file.
@@ -108,13 +108,26 @@ def library_component(text):
     }
 
 
-def document(image, libraries):
+def ffmpeg_component(version):
+    """The program that reads and writes videos. Not linked with anything here, and under a licence of its own."""
+    return {
+        "type": "application",
+        "name": "ffmpeg",
+        "version": version,
+        "purl": f"pkg:generic/ffmpeg@{version}",
+        "bom-ref": f"program:ffmpeg@{version}",
+        "licenses": [{"license": {"id": "GPL-3.0-or-later"}}],
+    }
+
+
+def document(image, libraries, ffmpeg):
     """All of it."""
     facts = json.loads(run("docker", "image", "inspect", image))[0]
     labels = facts["Config"].get("Labels") or {}
     components = [package_component(fields) for fields in packages(image)]
     components += [crate_component(package) for package in crates(PLATFORMS.get(facts["Architecture"], PLATFORM))]
     components += [library_component(text) for text in libraries]
+    components += [ffmpeg_component(ffmpeg)] if ffmpeg else []
     layers = [{"name": f"layer {number}", "value": layer} for number, layer in enumerate(facts["RootFS"]["Layers"])]
     return {
         "bomFormat": "CycloneDX",
@@ -139,12 +152,13 @@ def main():
     parser.add_argument("image")
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--library", action="append", default=[], metavar="NAME=VERSION", help="a library besides")
+    parser.add_argument("--ffmpeg", metavar="VERSION", help="the program ffmpeg besides")
     arguments = parser.parse_args()
-    made = document(arguments.image, arguments.library)
+    made = document(arguments.image, arguments.library, arguments.ffmpeg)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     kinds = [component["bom-ref"].split(":")[0] for component in made["components"]]
-    besides = "".join(f", {text}" for text in arguments.library)
+    besides = "".join(f", {text}" for text in arguments.library) + (f", ffmpeg={arguments.ffmpeg}" if arguments.ffmpeg else "")
     print(f"{arguments.out}: {kinds.count('cargo')} crates, {kinds.count('deb')} packages{besides}")
 
 

@@ -7,3 +7,4 @@ mod engine;
 mod failures;
 mod running;
 mod ssh;
+mod videos;

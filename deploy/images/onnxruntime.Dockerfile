@@ -2,5 +2,5 @@
 # library is larger than everything else together. The context is a folder that lay_out.sh made with the library.
 ARG IMAGE=tidemill:latest
 FROM ${IMAGE}
-COPY program/usr/lib/ /usr/lib/
+COPY addition/ /
 ENV TIDEMILL_ONNXRUNTIME=/usr/lib/tidemill/libonnxruntime.so

@@ -26,7 +26,7 @@ fn both_dockerfiles_end_with_the_same_stage() {
 /// that only the newer builder knows.
 #[test]
 fn layers_can_be_the_same_each_time_and_every_builder_takes_the_files() {
-    for name in ["Dockerfile", "prebuilt.Dockerfile"] {
+    for name in ["Dockerfile", "prebuilt.Dockerfile", "onnxruntime.Dockerfile", "ffmpeg.Dockerfile"] {
         let text = dockerfile(name);
         for line in last_stage(&text).lines().filter(|line| line.starts_with("COPY ")) {
             assert!(line.ends_with(" /"), "{name}: {line}");
@@ -54,4 +54,28 @@ fn images_and_deployments_agree() {
     for folder in [tidemill_deploy::STATE_FOLDER, tidemill_deploy::RESULTS_FOLDER] {
         assert!(layout.contains(&format!("\"$folder/state{folder}\"")), "{folder} is not laid out");
     }
+}
+
+/// What a second tag adds lies where its variable says, and the program reads this variable.
+#[test]
+fn additions_are_found_in_their_images() {
+    let layout = dockerfile("lay_out.sh");
+    for (name, variable, reads, file) in [
+        ("onnxruntime", "TIDEMILL_ONNXRUNTIME", "inference/src/backend/library.rs", "libonnxruntime.so"),
+        ("ffmpeg", "TIDEMILL_FFMPEG", "operators/src/video/program.rs", "ffmpeg"),
+    ] {
+        let text = dockerfile(&format!("{name}.Dockerfile"));
+        let place = format!("/usr/lib/tidemill/{file}");
+        assert!(text.ends_with(&format!("COPY addition/ /\nENV {variable}={place}\n")), "{text}");
+        assert!(layout.contains(&format!("cp \"$addition\" \"$folder/addition{place}\"\n")), "{layout}");
+        let source = std::fs::read_to_string(root().join(reads)).expect("it is there");
+        assert!(source.contains(&format!("\"{variable}\"")), "{reads} does not read {variable}");
+    }
+}
+
+/// Who gives the image with ffmpeg to others gives them its licence with it.
+#[test]
+fn the_licence_of_ffmpeg_is_in_its_image() {
+    assert!(dockerfile("lay_out.sh").contains("cp \"$here/deploy/images/GPL-3\" \"$documents/GPL-3\"\n"));
+    assert!(dockerfile("GPL-3").contains("GNU GENERAL PUBLIC LICENSE"));
 }

@@ -49,9 +49,21 @@ impl Drop for Image {
 impl Image {
     /// The program under test.
     pub(super) fn of_program(name: &str) -> Self {
+        Self::made(name, &[])
+    }
+
+    /// The program under test, and the same with ffmpeg.
+    pub(super) fn with_ffmpeg(name: &str) -> [Self; 2] {
+        let plain = Self::made(name, &["--ffmpeg"]);
+        let with = Self(format!("{}-ffmpeg", plain.0));
+        [plain, with]
+    }
+
+    fn made(name: &str, more: &[&str]) -> Self {
         let image = Self(format!("tidemill-test:{name}-{}", std::process::id()));
         let made = Command::new(root().join("scripts/image.sh"))
             .args(["--program", env!("CARGO_BIN_EXE_tidemill"), "--tag", &image.0, "--no-sbom"])
+            .args(more)
             .output()
             .unwrap();
         assert!(
@@ -156,7 +168,8 @@ impl Deployed {
         Self::written_at(place, Image::of_program(name), name, &[])
     }
 
-    fn written_at(place: Place, image: Image, name: &str, more: &[&str]) -> Self {
+    /// In this folder, whose workflow and plan are named `spread`, and whose plan has a worker `edge`.
+    pub(super) fn written_at(place: Place, image: Image, name: &str, more: &[&str]) -> Self {
         let name = format!("{name}-{}", std::process::id());
         for file in ["workflow.yaml", "plan.yaml"] {
             place.change(file, "name: spread", &format!("name: {name}"));
@@ -252,9 +265,14 @@ impl Deployed {
 
     /// What its sinks wrote, fetched through the controller.
     pub(super) fn results(&self) -> Vec<(&'static str, Vec<u8>)> {
+        self.fetched(["pairs.jsonl", "counted.csv"]).into()
+    }
+
+    /// Files of these names that its sinks wrote.
+    pub(super) fn fetched<const N: usize>(&self, files: [&'static str; N]) -> [(&'static str, Vec<u8>); N] {
         let out = self.place.argument("results");
         self.ask(&["results", self.name(), "--out", &out]).expect(0);
-        ["pairs.jsonl", "counted.csv"].map(|file| (file, self.found(file))).into()
+        files.map(|file| (file, self.found(file)))
     }
 
     /// The only file of this name beneath the folder of results.

@@ -9,7 +9,7 @@ pub const VARIABLE: &str = "TIDEMILL_FFMPEG";
 
 /// What to do where there is none.
 pub const HELP: &str = "run `scripts/fetch-library.sh ffmpeg` (needs network and python3) or `apt-get install ffmpeg`, or set \
-                        TIDEMILL_FFMPEG to the program; version 5.1 or newer";
+                        TIDEMILL_FFMPEG to the program; version 5.1 or newer. Containers: an image of `scripts/image.sh --ffmpeg`";
 
 /// There is no ffmpeg.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
