@@ -153,6 +153,11 @@ impl Measured {
         });
         let scored = program.sinks.keys().filter_map(|sink| {
             let metrics = observer.sink(sink)?;
+            // Tracks are judged together, and against the whole truth: before the end most of that is still to come.
+            let truth = program.sinks.get(sink).and_then(|sink| sink.ground_truth.as_ref());
+            if truth.is_some_and(|truth| truth.tracks.is_some()) && metrics.tracks.get().is_none() {
+                return None;
+            }
             let all = metrics.scored.load(Ordering::Relaxed);
             (all > 0).then(|| (metrics.correct.load(Ordering::Relaxed), all))
         });

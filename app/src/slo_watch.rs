@@ -93,9 +93,19 @@ impl SloWatch {
     /// Judges a window if one is over.
     pub fn look(&mut self, observer: &Observer, program: &Program) {
         let length = observer.progress().seconds - self.last.seconds;
-        if (0.0..self.window).contains(&length) {
-            return;
+        if !(0.0..self.window).contains(&length) {
+            self.advance(observer, program, true);
         }
+    }
+
+    /// Looks once more, at the end of the run: what came since the last window is no window, and belongs to what was measured of late.
+    pub fn look_at_last(&mut self, observer: &Observer, program: &Program) {
+        let length = observer.progress().seconds - self.last.seconds;
+        self.advance(observer, program, !(0.0..self.window).contains(&length));
+    }
+
+    /// `is_whole`: a window is over.
+    fn advance(&mut self, observer: &Observer, program: &Program, is_whole: bool) {
         let now = Counters::now(observer, program);
         if now.has_begun_again(&self.last) {
             self.windows.clear();
@@ -108,7 +118,7 @@ impl SloWatch {
             .filter_map(|(sink, window)| Some((sink.clone(), window.advance(&observer.sink(sink)?.latency))))
             .collect();
         let measured = Measured::between(&self.last, &now, &arrived, &self.slo, observer, program);
-        self.judge(&measured);
+        self.judge(&measured, is_whole);
         self.windows.push_back((std::mem::replace(&mut self.last, now), arrived));
         let is_old = |begin: &Counters, last: &Counters| last.seconds - begin.seconds >= LATE;
         while self.windows.get(1).is_some_and(|(begin, _)| is_old(begin, &self.last)) {
@@ -117,9 +127,10 @@ impl SloWatch {
         self.late = self.since_a_while(observer, program);
     }
 
-    /// Counts a window.
-    fn judge(&self, measured: &Measured) {
-        for level in measured.levels(&self.slo) {
+    /// Counts a window; of a part of one only the accuracy, which is that of the whole run.
+    fn judge(&self, measured: &Measured, is_whole: bool) {
+        let levels = measured.levels(&self.slo);
+        for level in levels.iter().filter(|level| is_whole || level.level == "accuracy") {
             let Some(windows) = self.violations.get(level.level) else { continue };
             match (&self.slo.rate, level.level) {
                 (Some(wanted), "rate") => {

@@ -25,7 +25,10 @@ pub(super) struct Watchers {
 
 impl Watchers {
     pub(super) fn look(&mut self, observer: &Observer, prepared: &Prepared, is_last: bool) {
-        self.slo.look(observer, &prepared.program);
+        match is_last {
+            true => self.slo.look_at_last(observer, &prepared.program),
+            false => self.slo.look(observer, &prepared.program),
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.look(observer, is_last);
         }

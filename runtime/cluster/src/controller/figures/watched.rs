@@ -63,7 +63,7 @@ impl Watched {
 
     /// Looks once more, at the end.
     pub(super) fn look_at_last(&mut self, now: f64) {
-        self.slo.look(&self.observer, self.observer.program());
+        self.slo.look_at_last(&self.observer, self.observer.program());
         self.sample(now);
     }
 
