@@ -52,6 +52,11 @@ impl Capacities {
     }
 }
 
+/// Bytes of memory that this agent has for runs; 0: the system does not say.
+pub(super) fn memory_of(given: &GivenCapacity) -> u64 {
+    given.memory_bytes.unwrap_or_else(|| looked_up().memory_bytes)
+}
+
 /// Processors and memory as far as the control groups of this process and those above them, and its affinity, let them be used.
 fn looked_up() -> Capacity {
     let process = Process::this();

@@ -1,4 +1,5 @@
 //! The processes of runs on this machine.
+use super::capacity::memory_of;
 use super::fetching::Fetcher;
 use super::folders::Folders;
 use super::limits::{Limiter, Started};
@@ -101,7 +102,7 @@ impl Hosts {
             wanted: BTreeMap::new(),
             relay: Relay::default(),
             ready: channel(),
-            limiter: Limiter::open(&options.folder),
+            limiter: Limiter::open(&options.folder, memory_of(&options.capacity)),
         })
     }
 

@@ -1,7 +1,8 @@
 //! What the processes of runs on this machine may take: control groups, where this process may make any.
 //!
 //! Each run has a group, each of its processes one in it. Runs have equal weight in processor time; limits come from `resources` of
-//! the workflow and from the quota of the submission. In mode `elastic` the limits of the processes follow their load.
+//! the workflow and from the quota of the submission. A run without a limit of memory may have nine tenths of the machine's: what it takes
+//! without bound ends itself, and not the agent or the runs of others. In mode `elastic` the limits of the processes follow their load.
 use crate::api::{Assignment, Quota};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -77,16 +78,19 @@ pub(super) struct Started<'a> {
 /// See the module.
 pub(super) struct Limiter {
     confinement: Result<Confinement, String>,
+    /// Bytes that a run may have of which nobody says how many.
+    most: Option<u64>,
     elastic: BTreeMap<String, Elastic>,
 }
 
 impl Limiter {
-    /// For the agent with this folder.
-    pub(super) fn open(folder: &Path) -> Self {
+    /// For the agent with this folder, and so many bytes of memory (0: not known).
+    pub(super) fn open(folder: &Path, memory: u64) -> Self {
         let mark = crate::blobs::digest(folder.as_os_str().as_encoded_bytes());
         let name = format!("{PREFIX}{}", mark.chars().take(12).collect::<String>());
         let confinement = Confinement::open(Path::new(Hierarchy::ROOT), &name);
-        Self { confinement: confinement.map_err(|error| error.to_string()), elastic: BTreeMap::new() }
+        let most = Some(memory - memory / 10).filter(|most| *most > 0);
+        Self { confinement: confinement.map_err(|error| error.to_string()), most, elastic: BTreeMap::new() }
     }
 
     /// Why nothing is limited; none: it is.
@@ -109,6 +113,7 @@ impl Limiter {
         };
         let is_elastic = resources.as_ref().is_some_and(|of| of.mode.value == ResourceMode::Elastic);
         let of_run = of_resources(resources.as_ref());
+        let of_run = RunLimits { memory: of_run.memory.or(self.most), ..of_run };
         let own = if is_elastic { RunLimits::default() } else { of_quota(assignment.quota) };
         let name = name_of(&assignment.role, assignment.plan_version, assignment.generation);
         let group = match confinement.admit(&assignment.run, &name, process, (of_run, own)) {
