@@ -60,6 +60,32 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// What of it is not as it was in `earlier`, a former state of this: blocks that have changed, and all that is not in blocks. Of a
+    /// stage that goes on few blocks change between two looks, and all of them may be kilobytes.
+    pub(crate) fn changed_since(mut self, earlier: &Self) -> Self {
+        self.blocks.retain(|block, counts| earlier.blocks.get(block) != Some(counts));
+        self
+    }
+
+    /// Takes what [`Histogram::changed_since`] gave.
+    pub(crate) fn take_changed(&mut self, changed: Self) {
+        let Self { blocks, count, sum, max } = changed;
+        self.blocks.extend(blocks);
+        (self.count, self.sum, self.max) = (count, sum, max);
+    }
+
+    /// Whether it can have come from [`Histogram::changed_since`]. Whatever comes of several of these, its counts can be added up.
+    pub(crate) fn is_sound_part(&self) -> bool {
+        let last = bucket(LONGEST) / BLOCK;
+        let mut counts = self.blocks.values().flat_map(|counts| counts.iter());
+        self.blocks.keys().all(|block| *block <= last)
+            && counts.all(|n| *n <= self.count)
+            // All buckets there are, each with as much as this, are a number still.
+            && self.count <= u64::MAX >> 24
+            && self.sum.0 <= u64::MAX >> 16
+            && self.max <= LONGEST
+    }
+
     /// Whether it can have come from [`Histogram::add`]: its buckets are those of durations, and its counts are a sum.
     pub(crate) fn is_sound(&self) -> bool {
         let last = bucket(LONGEST) / BLOCK;
@@ -197,6 +223,23 @@ mod tests {
                 let value = theirs.value_at_percentile(percentile);
                 prop_assert!(near(ours.percentile(percentile) as f64, value as f64));
                 prop_assert_eq!(ours.count_to(value), theirs.count_between(0, value));
+            }
+        }
+
+        /// Told in parts it is what it is, and parts have no more than what has changed.
+        #[test]
+        fn what_has_changed_is_as_good_as_all(
+            looks in prop::collection::vec(prop::collection::vec((1u64..LONGEST, 1u64..9), 0..6), 1..8),
+        ) {
+            let (mut now, mut told, mut held) = (Histogram::default(), Histogram::default(), Histogram::default());
+            for more in &looks {
+                more.iter().for_each(|(value, n)| now.add(*value, *n));
+                let part = now.clone().changed_since(&told);
+                prop_assert!(part.is_sound_part() && part.blocks.len() <= more.len());
+                told = now.clone();
+                held.take_changed(part);
+                prop_assert_eq!(&held, &now);
+                prop_assert!(held.is_sound());
             }
         }
 

@@ -359,8 +359,7 @@ impl Shared {
 fn show(shared: &Shared, host: usize, figures: Figures) {
     let Some(facts) = shared.facts.get() else { return };
     let mut held = shared.figures[host].lock().unwrap_or_else(PoisonError::into_inner);
-    let mut told = figures.clone();
-    held.1.take(figures);
+    let mut told = held.1.take(figures);
     told.add(&held.0);
     if let (Some(emulated), Some(report)) = (&facts.emulated, told.emulation.take()) {
         emulated.show(host, report);

@@ -18,7 +18,8 @@ type Reasons = BTreeMap<String, u64>;
 /// Of all stages, edges, sinks and slots of a host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// What is not in them is as it was told before: of a host with many stages few change from one time to the next.
+    /// What is not in them is as it was told before: of a host with many stages few change from one time to the next, and of
+    /// distributions few buckets.
     #[serde(default)]
     is_part: bool,
     stages: BTreeMap<String, StageFigures>,
@@ -185,23 +186,60 @@ impl Figures {
         self.edges.retain(|(key, edge)| edges.get(key).is_none_or(|before| *before != edge));
         self.sinks.retain(|id, sink| before.sinks.get(id) != Some(sink));
         self.slots.retain(|slot, processor| before.slots.get(slot) != Some(processor));
+        let shorten = |own: &mut Histogram, before: &Histogram| {
+            *own = std::mem::take(own).changed_since(before);
+        };
+        for (id, own) in &mut self.stages {
+            let Some(before) = before.stages.get(id) else { continue };
+            shorten(&mut own.queue, &before.queue);
+            shorten(&mut own.compute, &before.compute);
+        }
+        for (key, own) in &mut self.edges {
+            let Some(before) = edges.get(&*key) else { continue };
+            shorten(&mut own.transfer, &before.transfer);
+        }
+        for (id, own) in &mut self.sinks {
+            let Some(before) = before.sinks.get(id) else { continue };
+            shorten(&mut own.latency, &before.latency);
+            shorten(&mut own.arrival, &before.arrival);
+        }
         self
     }
 
-    /// Takes what was told next.
-    pub(crate) fn take(&mut self, next: Self) {
+    /// Takes what was told next; what of all has changed, whole again.
+    pub(crate) fn take(&mut self, mut next: Self) -> Self {
         if !next.is_part {
-            *self = next;
-            return;
+            *self = next.clone();
+            return next;
         }
-        self.stages.extend(next.stages);
+        let complete = |own: &mut Histogram, held: &Histogram| {
+            let changed = std::mem::replace(own, held.clone());
+            own.take_changed(changed);
+        };
+        for (id, own) in &mut next.stages {
+            let Some(held) = self.stages.get(id) else { continue };
+            complete(&mut own.queue, &held.queue);
+            complete(&mut own.compute, &held.compute);
+        }
         let mut edges: BTreeMap<Edge, EdgeFigures> = std::mem::take(&mut self.edges).into_iter().collect();
+        for (key, own) in &mut next.edges {
+            let Some(held) = edges.get(&*key) else { continue };
+            complete(&mut own.transfer, &held.transfer);
+        }
+        for (id, own) in &mut next.sinks {
+            let Some(held) = self.sinks.get(id) else { continue };
+            complete(&mut own.latency, &held.latency);
+            complete(&mut own.arrival, &held.arrival);
+        }
+        let changed = next.clone();
+        self.stages.extend(next.stages);
         edges.extend(next.edges);
         self.edges = edges.into_iter().collect();
         self.sinks.extend(next.sinks);
         self.slots.extend(next.slots);
         (self.emulation, self.clock) =
             (next.emulation.or(self.emulation.take()), next.clock.or(self.clock.take()));
+        changed
     }
 
     /// Whether they can be what a host has counted: nothing in them leads out of what is counted with.
@@ -209,7 +247,8 @@ impl Figures {
         let stages = self.stages.values().flat_map(|stage| [&stage.queue, &stage.compute]);
         let edges = self.edges.iter().map(|(_, edge)| &edge.transfer);
         let sinks = self.sinks.values().flat_map(|sink| [&sink.latency, &sink.arrival]);
-        stages.chain(edges).chain(sinks).all(Histogram::is_sound)
+        let is_sound = if self.is_part { Histogram::is_sound_part } else { Histogram::is_sound };
+        stages.chain(edges).chain(sinks).all(is_sound)
     }
 
     /// Adds what a former process of the same host has counted; where they are a part, of what is in it.
@@ -508,9 +547,9 @@ mod tests {
                 None => now.clone(),
             };
             assert!(n == 1 || (message.stages.len() == 1 && message.sinks.is_empty()));
+            assert!(message.is_sound());
             told = Some(now.clone());
-            let mut parts = message.clone();
-            held.take(message);
+            let mut parts = held.take(message);
             assert_eq!(held, Figures { is_part: false, ..now.clone() });
             parts.add(&before);
             parts.show(&shown, &[], &own);
