@@ -6,6 +6,7 @@ use tidemill_inference::alphabet;
 use tidemill_inference::backend;
 use tidemill_inference::facts::{Dimension, ModelFacts, Port, PortElement};
 use tidemill_inference::tensor::Tensor;
+use tidemill_spec::manifest::{BLANK_COLUMN, BLANK_DESCRIPTION, BLANK_LICENCE, BLANK_ORIGIN};
 use tidemill_spec::types::ElementType;
 
 /// Size of pictures where the file takes any.
@@ -43,8 +44,8 @@ pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
     let stem = facts.path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let file = facts.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let mut text = format!(
-        "version: 1\nid: {}\ndescription: WHAT IT DOES IN ONE SENTENCE\nfile: {file}\nsha256: {}\n\
-         licence: SPDX-IDENTIFIER\norigin: {{kind: external, note: FROM WHERE}}\nparameters: {}\n\
+        "version: 1\nid: {}\ndescription: {BLANK_DESCRIPTION}\nfile: {file}\nsha256: {}\n\
+         licence: {BLANK_LICENCE}\norigin: {{kind: external, note: {BLANK_ORIGIN}}}\nparameters: {}\n\
          backends: [ort, rten]\n",
         identifier(&stem),
         facts.sha256,
@@ -72,7 +73,11 @@ pub fn manifest(facts: &ModelFacts, directory: &Path) -> String {
 
 /// The blank for a port's column; of several ports each has its own, as columns have names of their own.
 fn column(port: &Port, all: &[Port]) -> String {
-    if all.len() == 1 { "COLUMN".to_owned() } else { format!("COLUMN-{}", identifier(&port.name)) }
+    if all.len() == 1 {
+        BLANK_COLUMN.to_owned()
+    } else {
+        format!("{BLANK_COLUMN}-{}", identifier(&port.name))
+    }
 }
 
 /// As ids are written: it starts with a letter.

@@ -177,11 +177,12 @@ fn is_free(arguments: &DeployArguments, files: &Files) -> anyhow::Result<()> {
         return Ok(());
     }
     let own: BTreeSet<&str> = files.iter().filter_map(|(path, _)| path.split('/').next()).collect();
+    // Besides its files it has what `up` has left there: tokens, notes of an upgrade.
     let is_deployment = own.iter().all(|name| names.contains(*name));
     let other = names.iter().find(|name| !own.contains(name.as_str()));
     let text = match other {
+        _ if is_deployment => format!("there is a deployment in {} already", folder.display()),
         Some(other) => format!("{} has other things in it: `{other}`", folder.display()),
-        None if is_deployment => format!("there is a deployment in {} already", folder.display()),
         None => format!("{} is not empty", folder.display()),
     };
     Err(Failure::new(Kind::Configuration, text)

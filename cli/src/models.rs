@@ -166,7 +166,10 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
         }
         match verify(&file, &file.with_file_name("")) {
             Ok(report) => {
-                let usable = report.is_usable();
+                let runs = report.is_usable();
+                // Read before, or there would be no report.
+                let blanks = load_manifest(&file).map(|manifest| manifest.blanks()).unwrap_or_default();
+                let usable = runs && blanks.is_empty();
                 all_usable &= usable;
                 let texts = report.backends.iter().map(|backend| match &backend.result {
                     Ok(()) => format!("{} ok", backend.backend),
@@ -175,7 +178,11 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
                     }
                     Err(_) => format!("{} FAILED", backend.backend),
                 });
-                let verdict = if usable { "ok" } else { "FAILED" };
+                let verdict = match (usable, runs) {
+                    (true, _) => "ok",
+                    (false, true) => "to be filled in",
+                    (false, false) => "FAILED",
+                };
                 table.row([report.id.clone(), verdict.to_owned(), texts.collect::<Vec<_>>().join(", ")]);
                 let backends: Vec<Value> = report
                     .backends
@@ -184,15 +191,16 @@ fn verify_all(paths: &[PathBuf], output: OutputForm, terminal: &Terminal) -> any
                     .collect();
                 documents.push(json!({
                     "manifest": file, "id": report.id, "usable": usable, "backends": backends,
-                    "output": report.output.to_string(),
+                    "output": report.output.to_string(), "findings": &blanks,
                 }));
+                reasons.append(blanks);
                 let absent = |error: &ModelError| {
                     matches!(error, ModelError::Backend(backend::BackendError::Unavailable { .. }))
                 };
                 let (absent, failed): (Vec<_>, Vec<_>) =
                     report.backends.into_iter().filter_map(|backend| backend.result.err()).partition(absent);
                 // A backend that is not there says nothing about the model, unless there is no other.
-                if !usable {
+                if !runs {
                     reasons.append(ModelError::collect(if failed.is_empty() { absent } else { failed }));
                 }
             }

@@ -110,8 +110,9 @@ pub(crate) fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> an
 fn kind_of(file: &Path) -> Result<FileKind, Diagnostics> {
     let source = yaml::read(file)?;
     let tree = yaml::parse(&source)?;
+    // An infrastructure may have `sources` too: where they are.
     let all =
-        [FileKind::Workflow, FileKind::Plan, FileKind::Infrastructure, FileKind::Model, FileKind::Profile];
+        [FileKind::Infrastructure, FileKind::Workflow, FileKind::Plan, FileKind::Model, FileKind::Profile];
     // Without any telling key it is taken for a workflow, whose errors then say what is missing.
     let has = |kind: &FileKind| kind.keys().iter().any(|key| tree.get(key).is_some());
     Ok(all.into_iter().find(has).unwrap_or(FileKind::Workflow))

@@ -136,4 +136,14 @@ fn a_bare_model_gives_a_manifest_to_start_from() {
     place.change("m.yaml", "column: COLUMN", "column: x");
     place.change("m.yaml", "SPDX-IDENTIFIER", "Apache-2.0");
     tidemill(&["models", "inspect", &place.argument("m.yaml")]).expect(0);
+    // It runs, and who reads the manifest would still not know what it does.
+    let told = tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(1);
+    assert!(told.stdout.contains("to be filled in"), "{}", told.stdout);
+    for blank in ["WHAT IT DOES IN ONE SENTENCE", "FROM WHERE", "m.yaml:"] {
+        assert!(told.stderr.contains(blank), "{}", told.stderr);
+    }
+    assert!(!told.stderr.contains("SPDX") && !told.stderr.contains("`COLUMN"), "{}", told.stderr);
+    place.change("m.yaml", "WHAT IT DOES IN ONE SENTENCE", "It hears.");
+    place.change("m.yaml", "FROM WHERE", "a test");
+    tidemill(&["models", "verify", &place.argument("m.yaml")]).expect(0);
 }

@@ -42,6 +42,7 @@ mod decoder;
 mod dimension;
 mod load;
 
+pub use check::{BLANK_COLUMN, BLANK_DESCRIPTION, BLANK_LICENCE, BLANK_ORIGIN};
 pub use decoder::{Cache, Decoder, Encoded, Mask, Tokenizer};
 pub use dimension::Dimension;
 

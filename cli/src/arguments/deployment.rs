@@ -31,6 +31,7 @@ pub(crate) enum DeploymentVerb {
   tidemill up deployment
   tidemill up deployment --as night-shift
   tidemill up deployment --replan auto         the plan follows load, links and machines by itself
+  tidemill up deployment --again               the run has failed or was cancelled: anew
   tidemill up deployment --no-submit           only the containers
   tidemill up deployment --output json
 
@@ -50,6 +51,9 @@ pub(crate) struct UpArguments {
     /// What becomes of a better plan while it runs, where the deployment was written with `--profiles`; default: ask.
     #[arg(long, value_name = "WHAT", conflicts_with = "no_submit")]
     pub(crate) replan: Option<ReplanChoice>,
+    /// Remove the run of this name that has ended, with what its sinks wrote, and begin this one in its place.
+    #[arg(long, conflicts_with = "no_submit")]
+    pub(crate) again: bool,
     /// Start the containers and submit nothing.
     #[arg(long)]
     pub(crate) no_submit: bool,

@@ -158,7 +158,10 @@ pub(crate) fn replan(arguments: &ReplanArguments, terminal: &Terminal) -> anyhow
     let may_ask = std::io::stdin().is_terminal() && arguments.output == OutputForm::Table;
     if arguments.apply && !arguments.yes && !may_ask {
         return Err(Failure::new(Kind::Usage, "nobody can be asked whether the run is to change its plan")
-            .with_help("look at the change first (without `--apply`), then give `--apply --yes`")
+            .with_help(format!(
+                "look at the change first (`tidemill replan {}`), then say so beforehand with `--yes`",
+                arguments.run
+            ))
             .into());
     }
     // What is applied is what was proposed and shown.

@@ -94,6 +94,9 @@ fn submit(
     if let Some(choice) = arguments.replan {
         words.extend(["--replan".into(), choice.to_string().into()]);
     }
+    if arguments.again {
+        words.push("--again".into());
+    }
     if let Some(name) = &arguments.name {
         words.extend(["--as".into(), name.into()]);
     }

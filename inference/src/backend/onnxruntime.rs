@@ -20,7 +20,8 @@ pub const NAME: &str = "ort";
 /// Oldest ONNX Runtime 1.N that the bindings accept.
 const OLDEST: u32 = ort::MINOR_VERSION;
 const FIX: &str = "run `tidemill doctor --fix` (needs network and python3), or set TIDEMILL_ONNXRUNTIME to the \
-                    library file; models also run on the backend rten";
+                    library file; a container needs an image with it (`scripts/image.sh --onnxruntime`); models also run on the \
+                    backend rten";
 
 /// How it is found.
 pub const REGISTRATION: Registration = Registration {

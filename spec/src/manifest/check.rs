@@ -9,6 +9,15 @@ use std::collections::HashMap;
 
 mod steps;
 
+/// What `tidemill models inspect --manifest` writes where only the maker of a model knows.
+pub const BLANK_DESCRIPTION: &str = "WHAT IT DOES IN ONE SENTENCE";
+/// The same of the licence.
+pub const BLANK_LICENCE: &str = "SPDX-IDENTIFIER";
+/// The same of where it comes from.
+pub const BLANK_ORIGIN: &str = "FROM WHERE";
+/// How names of columns begin that are to be filled in.
+pub const BLANK_COLUMN: &str = "COLUMN";
+
 impl Manifest {
     /// Everything that is wrong with it; empty for what [`Manifest::load`] returned.
     pub fn check(&self) -> Diagnostics {
@@ -44,6 +53,41 @@ impl Manifest {
         }
         self.check_loop(&mut found);
         self.check_metric(&mut found);
+        found
+    }
+
+    /// What is still to be filled in of what `tidemill models inspect --manifest` wrote: what only the maker of the model knows.
+    pub fn blanks(&self) -> Diagnostics {
+        let mut found = Diagnostics::new();
+        let mut blank = |text: &str, span: &Span, key: &str, what: &str| {
+            found.push(
+                Diagnostic::error("E0105", format!("`{text}` is still to be filled in"))
+                    .at(span.clone())
+                    .with_help(format!("write {what} as `{key}`")),
+            );
+        };
+        if self.description == BLANK_DESCRIPTION {
+            blank(BLANK_DESCRIPTION, &self.id.span, "description", "what the model does, in one sentence,");
+        }
+        if self.licence == BLANK_LICENCE {
+            blank(
+                BLANK_LICENCE,
+                &self.id.span,
+                "licence",
+                "the SPDX identifier of its licence, such as Apache-2.0,",
+            );
+        }
+        if self.origin.note.as_deref() == Some(BLANK_ORIGIN) {
+            blank(BLANK_ORIGIN, &self.origin.span, "note", "where the model comes from");
+        }
+        let columns =
+            self.inputs.iter().map(|input| (&input.column, "the column of your records that it reads"));
+        let columns = columns.chain(
+            self.outputs.iter().map(|output| (&output.column, "the name of the column that it gives")),
+        );
+        for (column, what) in columns.filter(|(column, _)| column.starts_with(BLANK_COLUMN)) {
+            blank(column, &column.span, "column", what);
+        }
         found
     }
 

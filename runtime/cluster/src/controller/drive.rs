@@ -212,7 +212,7 @@ fn drive(shared: &Arc<Shared>, name: &str) {
                 shared.end_changes(name, state);
                 return shared.set_state(name, state, reason, last);
             }
-            End::SteppedDown => return,
+            End::SteppedDown => return shared.keep_counts(name, last),
             End::Full(reason) => {
                 retries = Retries::default();
                 let reason = format!("{reason}; it is tried again every {} s", PAUSE_WHEN_FULL.as_secs());

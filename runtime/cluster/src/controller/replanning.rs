@@ -13,7 +13,7 @@ use super::{Shared, locked};
 use crate::api::{ChangeOutcome, PlanChange, Proposal, Replan};
 use crate::facts::RunFacts;
 use crate::replanning::Late;
-use crate::replanning::assessment::{as_placed, keep_sources, paid};
+use crate::replanning::assessment::{as_placed, charge, keep_sources, paid};
 use crate::replanning::decision::{Candidate, Decision, Miss};
 use crate::replanning::replanner::{Best, Bound, Look, Replanner, Search, Situation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,12 +99,14 @@ struct Planner<'a> {
     shared: &'a Shared,
     wish: Wish<'a>,
     notes: &'a [String],
+    bound: &'a Bound,
 }
 
 impl Search for Planner<'_> {
     fn best(&mut self, case: &Case, explains: bool) -> Result<Best, String> {
-        let (run, planned, expectation, _) =
+        let (mut run, planned, expectation, _) =
             self.shared.planned_case(&self.wish, case, self.notes.to_vec(), explains)?;
+        charge(&mut run.plan, &self.bound.prices);
         let mark = mark_of(&run.plan);
         Ok(Best { plan: run.plan, mark, planned, expectation, uses: run.uses })
     }
@@ -117,7 +119,8 @@ impl Search for Planner<'_> {
 impl Problem<'_> {
     /// Uses it with a planner.
     fn with<T>(&mut self, late: &Late, ask: impl FnOnce(Situation<'_>, &mut Planner<'_>) -> T) -> T {
-        let mut planner = Planner { shared: self.shared, wish: self.wish, notes: &self.notes };
+        let mut planner =
+            Planner { shared: self.shared, wish: self.wish, notes: &self.notes, bound: &self.bound };
         let situation = Situation {
             case: &mut self.case,
             plan: &self.placed,
@@ -333,10 +336,13 @@ impl Shared {
             let placed = run.facts.roles.get(role).and_then(|of| of.worker.clone());
             let worker = placed.unwrap_or_else(|| role.clone());
             match paid(&mut case.infrastructure, &worker) {
-                Some(price) => bound.cost += price,
+                Some(price) => {
+                    bound.cost += price;
+                    bound.prices.insert(worker, price);
+                }
                 // No other plan is better as long as this is so.
                 None => bound.gone.push(Miss::other(
-                    format!("worker {worker} has files of its sinks, and is not there"),
+                    format!("worker {worker} has files of its sinks, and is not there or takes no work"),
                     GONE,
                 )),
             }

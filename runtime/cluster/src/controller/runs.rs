@@ -77,8 +77,8 @@ pub(crate) enum SubmitError {
     #[error("run `{0}` is another one: choose another name (`--as`), or cancel and remove that one")]
     Taken(String),
     #[error(
-        "run `{0}` is this submission, and it was {1}: nothing is begun. `tidemill submit --again` removes it and begins anew; `--as \
-         NAME` begins another one and keeps it"
+        "run `{0}` is this submission, and it was {1}: nothing is begun. `--again` (of `tidemill submit` and of `tidemill up`) removes it \
+         and begins anew; `--as NAME` begins another one and keeps it"
     )]
     Ended(String, RunState),
     #[error(transparent)]
@@ -268,6 +268,8 @@ impl Shared {
             if state.is_over() {
                 run.ended.get_or_insert(Timestamp::now().as_unix());
             }
+            // A try that came to nothing does not make undone what was counted before.
+            let last = last.filter(|last| last.emitted > 0 || last.arrived > 0 || run.last.is_none());
             run.last = last.map(|last| last.and(run.before)).or(run.last);
             changed
         });
@@ -278,6 +280,19 @@ impl Shared {
             }
             Ok(false) => {}
             Err(error) => tracing::error!("{error}"),
+        }
+    }
+
+    /// Keeps what was counted until this controller ends: whoever goes on may not get as far as to count again.
+    pub(crate) fn keep_counts(&self, name: &str, last: Option<LastFigures>) {
+        let Some(last) = last else { return };
+        let kept = self.facts.change(|document| {
+            if let Some(run) = document.runs.get_mut(name) {
+                run.last = Some(last.and(run.before));
+            }
+        });
+        if let Err(error) = kept {
+            tracing::error!("{error}");
         }
     }
 

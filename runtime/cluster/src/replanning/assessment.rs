@@ -239,6 +239,20 @@ pub fn paid(infrastructure: &mut Infrastructure, name: &str) -> Option<f64> {
     None
 }
 
+/// Has a plan say what it costs in all: workers that are paid for anyway, by what they cost, were planned with for nothing.
+pub fn charge(plan: &mut Plan, prices: &BTreeMap<String, f64>) {
+    for worker in &mut plan.workers {
+        if let Some(price) = prices.get(&worker.id) {
+            worker.price = Some(HourlyPrice(*price));
+        }
+    }
+    let more: f64 = prices.values().sum();
+    if let Some(cost) = plan.predicted.as_mut().and_then(|predicted| predicted.cost.as_mut()) {
+        cost.value.0 += more;
+        [&mut cost.from, &mut cost.to].into_iter().flatten().for_each(|end| end.0 += more);
+    }
+}
+
 /// Part of its time that others take, by machine.
 pub fn busy(infrastructure: &Infrastructure) -> BTreeMap<String, f64> {
     let workers = infrastructure.tiers.iter().flat_map(|tier| tier.workers.iter());

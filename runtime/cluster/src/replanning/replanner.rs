@@ -56,6 +56,8 @@ pub trait Search {
 pub struct Bound {
     /// $/h of workers that have its files.
     pub cost: f64,
+    /// The same, by worker.
+    pub prices: BTreeMap<String, f64>,
     /// Those of them that are not there.
     pub gone: Vec<Miss>,
 }
