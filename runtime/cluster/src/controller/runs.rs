@@ -77,8 +77,8 @@ pub(crate) enum SubmitError {
     #[error("run `{0}` is another one: choose another name (`--as`), or cancel and remove that one")]
     Taken(String),
     #[error(
-        "run `{0}` is this submission, and it was {1}: nothing is begun. `--again` (of `tidemill submit` and of `tidemill up`) removes it \
-         and begins anew; `--as NAME` begins another one and keeps it"
+        "run `{0}` is this submission, and it was {1}: nothing is begun. `tidemill submit --again`, or `tidemill up \
+         --again`, removes it and begins anew; `--as NAME` begins another one and keeps it"
     )]
     Ended(String, RunState),
     #[error(transparent)]
