@@ -188,7 +188,7 @@ fn unbroken(text: &str) -> impl Iterator<Item = &str> {
 
 /// Characters of a line, as for the help: those of the terminal that standard output is, else what `COLUMNS` says; none: a
 /// file or a pipe, which has no width.
-fn columns() -> Option<usize> {
+pub(crate) fn columns() -> Option<usize> {
     let of_terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
     of_terminal.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok()).filter(|columns| *columns > 0)
 }

@@ -14,6 +14,7 @@ use crate::answer;
 use crate::arguments::{OutputForm, TopArguments};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
+use crate::table::columns;
 use crate::terminal::Terminal;
 use looking::{Choice, Place, Seen};
 use screen::{Key, Screen};
@@ -107,7 +108,8 @@ fn once(arguments: &TopArguments, mut place: Place) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     let mut look = Look::new(arguments.sort);
-    for line in view::lines(Some(&seen), &mut look, view::NARROW, usize::MAX) {
+    let width = columns().map_or(view::NARROW, |columns| columns.max(view::NARROW));
+    for line in view::lines(Some(&seen), &mut look, width, usize::MAX) {
         writeln!(out, "{}", line.text.trim_end())?;
     }
     Ok(Exit::Success)
