@@ -506,6 +506,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_paid_for_anyway_is_paid_for() {
+        let mut plan = plan();
+        plan.predicted =
+            Some(serde_json::from_str(r#"{"cost": {"value": "0.09 $/h", "from": "0.09 $/h"}}"#).unwrap());
+        charge(&mut plan, &BTreeMap::from([("a".to_owned(), 0.01), ("gone".to_owned(), 0.1)]));
+        let cost = plan.predicted.unwrap().cost.unwrap();
+        assert!(
+            (cost.value.0 - 0.2).abs() < 1e-9 && cost.from.is_some_and(|from| (from.0 - 0.2).abs() < 1e-9)
+        );
+        assert!(plan.workers[0].price.is_some_and(|price| (price.0 - 0.01).abs() < 1e-9));
+    }
+
+    #[test]
     fn what_a_run_has_stays_where_it_is() {
         let text = "version: 1\nname: two\ntiers:\n\
             - {id: edge, workers: [{type: small, count: 2, price: 0.02 $/h, names: [a, b]}]}\n\
