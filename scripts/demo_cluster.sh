@@ -107,7 +107,8 @@ if [ "$example" = aicity ]; then
   title "Run: measured for $measured s, and then to the end of the clips"
   "${watch[@]}" --rate-of sources --results "$folder/results" || status=$?
   title "What came of it"
-  rows=$(find "$folder/results" -name vehicles.jsonl)
+  rows=$(find "$folder/results" -name vehicles.jsonl 2>/dev/null | head -n 1)
+  [ -n "$rows" ] || stop "the run has left no vehicles" "see above what it ended with"
   python3 scripts/aicity_summary.py "$(dirname "$rows")"
 else
   title "Run: measured for $measured s"

@@ -122,7 +122,7 @@ class Deployed:
         place = self.document["controller"]["location"]
         (self.out / place / ".env").write_text(f"TIDEMILL_PORT={self.port}\n", encoding="utf-8")
         for location, text in (override or {}).items():
-            (self.out / location / "compose.override.yaml").write_text(text, encoding="utf-8")
+            (self.out / location / "compose.override.yaml").write_text(text.replace("ID", self.document["id"]), encoding="utf-8")
         self.links = None
         self.seen = []
 
@@ -343,6 +343,7 @@ SCENARIOS = {
 SMALL_VOLUME = """volumes:
   worker-hub-1:
     driver_opts: {type: tmpfs, device: tmpfs, o: "size=96m,uid=65532,gid=65532,mode=0755"}
+    labels: {tidemill.deployment: ID}
 """
 
 

@@ -28,7 +28,8 @@ pub fn told(sink: &SinkReport, plan: &Plan, seconds: f64) -> Option<String> {
     let is_counted = wait > 2.0 * plan.tick.0 as f64 / 1e6;
     let seen = match sink.publication {
         Publication::EachEpoch if is_counted => {
-            "readers see it at the end of its epoch: where sources have no rate that is a number of records, and no tick".to_owned()
+            "readers see it at the end of its epoch, which lasts longer than a tick here: where sources have no rate it is a number of records, else \
+             operators are behind".to_owned()
         }
         _ => visible(sink, plan),
     };

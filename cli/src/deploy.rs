@@ -80,8 +80,8 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
     }
     for (source, address) in tidemill_deploy::unheard(&request) {
         terminal.note(&format!(
-            "source `{source}` listens at {address}, which nobody outside of its container reaches: write the address 0.0.0.0, and its \
-             port is published"
+            "source `{source}` listens at {address}, which nobody outside of its container reaches: write the address 0.0.0.0; with Compose its \
+             port is published then"
         ));
     }
     let files = tidemill_deploy::deploy(&request).map_err(failed)?;

@@ -49,7 +49,10 @@ fn variable_in(text: &str, name: &str) -> Option<String> {
         let line = line.strip_prefix("export ").map_or(line, str::trim_start);
         let value = line.strip_prefix(name)?.trim_start().strip_prefix('=')?.trim();
         let quoted = |quote: char| value.strip_prefix(quote)?.split(quote).next();
-        let plain = || value.find(" #").map_or(value, |at| &value[..at]).trim_end();
+        let remark = value.char_indices().zip(std::iter::once(' ').chain(value.chars()));
+        let mut remark = remark.filter(|((_, c), before)| *c == '#' && before.is_whitespace());
+        let end = remark.next().map_or(value.len(), |((at, _), _)| at);
+        let plain = || value[..end].trim_end();
         Some(quoted('"').or_else(|| quoted('\'')).unwrap_or_else(plain).to_owned())
     };
     text.lines().rev().find_map(value)
@@ -281,6 +284,8 @@ pub(crate) mod tests {
         assert_eq!(port("TIDEMILL_PORT='a' b").as_deref(), Some("a"));
         assert_eq!(port("#TIDEMILL_PORT=1\nTIDEMILL_PORTS=2"), None);
         assert_eq!(port("TIDEMILL_PORT=t:1#2").as_deref(), Some("t:1#2"));
+        assert_eq!(port("TIDEMILL_PORT= # none").as_deref(), Some(""));
+        assert_eq!(port("TIDEMILL_PORT=7\t# a tab").as_deref(), Some("7"));
     }
 
     /// A deployment of a controller at the hub and a worker at the edge.

@@ -220,6 +220,17 @@ pub(crate) struct LastFigures {
 }
 
 impl LastFigures {
+    /// The larger of each.
+    pub(crate) fn or_more(self, other: Self) -> Self {
+        Self {
+            emitted: self.emitted.max(other.emitted),
+            arrived: self.arrived.max(other.arrived),
+            dead_letters: self.dead_letters.max(other.dead_letters),
+            restarts: self.restarts.max(other.restarts),
+            seconds: self.seconds.max(other.seconds),
+        }
+    }
+
     /// And what was counted before.
     pub(crate) fn and(self, before: Self) -> Self {
         Self {

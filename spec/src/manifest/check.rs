@@ -18,6 +18,11 @@ pub const BLANK_ORIGIN: &str = "FROM WHERE";
 /// How names of columns begin that are to be filled in.
 pub const BLANK_COLUMN: &str = "COLUMN";
 
+/// Whether a column is still to be named: `COLUMN`, or `COLUMN-` and what the model calls it.
+fn is_blank(column: &str) -> bool {
+    column.strip_prefix(BLANK_COLUMN).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
 impl Manifest {
     /// Everything that is wrong with it; empty for what [`Manifest::load`] returned.
     pub fn check(&self) -> Diagnostics {
@@ -85,7 +90,7 @@ impl Manifest {
         let columns = columns.chain(
             self.outputs.iter().map(|output| (&output.column, "the name of the column that it gives")),
         );
-        for (column, what) in columns.filter(|(column, _)| column.starts_with(BLANK_COLUMN)) {
+        for (column, what) in columns.filter(|(column, _)| is_blank(column)) {
             blank(column, &column.span, "column", what);
         }
         found

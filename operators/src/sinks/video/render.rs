@@ -18,7 +18,6 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -226,28 +225,25 @@ impl Render {
             }
         };
         for tries in 1u32.. {
-            match self.drawn(video, file, &index, labels)? {
+            match self.drawn(video, file, &index, labels, tries > TRIES)? {
                 None => return Ok(()),
-                Some(words) if tries <= TRIES => {
-                    tracing::warn!(video = %video.display(), "ffmpeg ended early and is started again: {words}");
-                }
                 Some(words) => {
-                    return Err(failed(&format!(
-                        "ffmpeg ended {tries} times before the last frame: {words}"
-                    )));
+                    tracing::warn!(video = %video.display(), "ffmpeg ended early and is started again: {words}");
                 }
             }
         }
         Ok(())
     }
 
-    /// Draws a video from its beginning to its end; what ffmpeg said, if it ended before that: then there is no file.
+    /// Draws a video from its beginning to its end; what ffmpeg said, if it ended before that: then there is no file. `takes_part`: what
+    /// there is has to do, as the source has told what is missing.
     fn drawn(
         &self,
         video: &Path,
         file: &Path,
         index: &Index,
         labels: &Labels,
+        takes_part: bool,
     ) -> Result<Option<String>, OperatorError> {
         let failed = |error: &dyn std::fmt::Display| {
             OperatorError::new(format!("`{}` cannot be made: {error}", file.display()))
@@ -265,16 +261,15 @@ impl Render {
         let mut pixels = Vec::new();
         // The frame that was decoded, and the one that is to be written.
         let (mut next, mut due) = (0, 0);
-        let mut is_whole = true;
+        let mut broken = None;
         while let Some(time) = decoder.next_time() {
             pixels.clear();
             match decoder.read(&mut pixels, MOST) {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                    is_whole = false;
+                Err(error) => {
+                    broken = Some(error.to_string());
                     break;
                 }
-                Err(error) => return Err(failed(&error)),
             }
             while index.frames.get(next).is_some_and(|frame| frame.time < time) {
                 next += 1;
@@ -311,9 +306,17 @@ impl Render {
                 due += every;
             }
         }
-        let (is_well, words) = decoder.finish();
-        if !(is_whole && is_well) {
-            return Ok(Some(words.unwrap_or_else(|| "it said nothing".to_owned())));
+        // It may be in the middle of a frame that nobody takes.
+        let (is_well, words) = match broken.is_some() {
+            true => (false, None),
+            false => decoder.finish(),
+        };
+        if !is_well {
+            let words = broken.or(words).unwrap_or_else(|| "it said nothing".to_owned());
+            if !takes_part {
+                return Ok(Some(words));
+            }
+            tracing::warn!(video = %video.display(), "it ends early: {words}");
         }
         match encoder {
             Some((encoder, _)) => encoder.finish().map_err(|error| failed(&error))?,

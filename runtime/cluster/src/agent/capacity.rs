@@ -52,9 +52,13 @@ impl Capacities {
     }
 }
 
-/// Bytes of memory that this agent has for runs; 0: the system does not say.
+/// Bytes of memory that a run may have here of which nobody says how many: what is given for runs, else nine tenths of what there is. 0:
+/// the system does not say.
 pub(super) fn memory_of(given: &GivenCapacity) -> u64 {
-    given.memory_bytes.unwrap_or_else(|| looked_up().memory_bytes)
+    given.memory_bytes.unwrap_or_else(|| {
+        let all = looked_up().memory_bytes;
+        all - all / 10
+    })
 }
 
 /// Processors and memory as far as the control groups of this process and those above them, and its affinity, let them be used.

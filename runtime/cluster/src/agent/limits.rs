@@ -1,7 +1,7 @@
 //! What the processes of runs on this machine may take: control groups, where this process may make any.
 //!
 //! Each run has a group, each of its processes one in it. Runs have equal weight in processor time; limits come from `resources` of
-//! the workflow and from the quota of the submission. A run without a limit of memory may have nine tenths of the machine's: what it takes
+//! the workflow and from the quota of the submission. A run without a limit of memory may have what the worker was given, else nine tenths of the machine's: what it takes
 //! without bound ends itself, and not the agent or the runs of others. In mode `elastic` the limits of the processes follow their load.
 use crate::api::{Assignment, Quota};
 use std::collections::BTreeMap;
@@ -84,12 +84,12 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    /// For the agent with this folder, and so many bytes of memory (0: not known).
+    /// For the agent with this folder, and so many bytes for a run of which nobody says how many (0: not known).
     pub(super) fn open(folder: &Path, memory: u64) -> Self {
         let mark = crate::blobs::digest(folder.as_os_str().as_encoded_bytes());
         let name = format!("{PREFIX}{}", mark.chars().take(12).collect::<String>());
         let confinement = Confinement::open(Path::new(Hierarchy::ROOT), &name);
-        let most = Some(memory - memory / 10).filter(|most| *most > 0);
+        let most = Some(memory).filter(|most| *most > 0);
         Self { confinement: confinement.map_err(|error| error.to_string()), most, elastic: BTreeMap::new() }
     }
 

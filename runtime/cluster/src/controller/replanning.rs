@@ -338,7 +338,7 @@ impl Shared {
             match paid(&mut case.infrastructure, &worker) {
                 Some(price) => {
                     bound.cost += price;
-                    bound.prices.insert(worker, price);
+                    *bound.prices.entry(worker).or_default() += price;
                 }
                 // No other plan is better as long as this is so.
                 None => bound.gone.push(Miss::other(

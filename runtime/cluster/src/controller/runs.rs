@@ -2,7 +2,7 @@
 use super::changing::{self, Switch};
 use super::planning::{Wish, mark_of};
 use super::{Shared, drive, locked, waiting};
-use crate::api::{CutView, LevelView, OutputView, RunState, RunView, StandInView, Submission};
+use crate::api::{CutView, LevelView, OutputView, Replan, RunState, RunView, StandInView, Submission};
 use crate::blobs;
 use crate::facts::{FactsError, LastFigures, PlannedFacts, RunFacts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,8 +125,13 @@ impl Shared {
             );
             return Err(SubmitError::Wrong(text));
         }
-        // Where its files lay makes it no other one.
-        let digest = serde_json::to_vec(&Submission { sent_from: None, ..submission.clone() })
+        // Where its files lay makes it no other one, and what may follow its plan neither.
+        let own = Submission { sent_from: None, ..submission.clone() };
+        let own = match &own.plan {
+            Some(_) => Submission { planning: None, replan: Replan::default(), ..own },
+            None => own,
+        };
+        let digest = serde_json::to_vec(&own)
             .map(|bytes| blobs::digest(&bytes))
             .map_err(|error| SubmitError::Wrong(error.to_string()))?;
         let known =
@@ -288,7 +293,9 @@ impl Shared {
         let Some(last) = last else { return };
         let kept = self.facts.change(|document| {
             if let Some(run) = document.runs.get_mut(name) {
-                run.last = Some(last.and(run.before));
+                // Some hosts may not have told yet what they had counted.
+                let last = last.and(run.before);
+                run.last = Some(run.last.map_or(last, |known| last.or_more(known)));
             }
         });
         if let Err(error) = kept {

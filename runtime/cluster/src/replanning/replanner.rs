@@ -253,8 +253,7 @@ fn look_at(
         case.options.rate = Some(Rate(load.now));
     }
     let judged = |case: &mut Case, simulates: bool| {
-        let mut current = present(case, plan, simulates);
-        current.cost += bound.cost;
+        let mut current = present(case, plan, bound, simulates);
         if current.misses.iter().any(|miss| miss.found.is_none()) {
             give_way(case, plan, degrade, &mut current);
         }
@@ -320,8 +319,11 @@ fn other(
 }
 
 /// The plan of now by the figures of now; one that is outside of what can be planned with misses all.
-fn present(case: &Case, plan: &Plan, simulates: bool) -> Assessment {
-    assessed(case, plan, simulates).unwrap_or_else(|why| Assessment {
+fn present(case: &Case, plan: &Plan, bound: &Bound, simulates: bool) -> Assessment {
+    let found = assessed(case, plan, simulates);
+    let found = found.map(|of| Assessment { cost: of.cost + bound.cost, ..of });
+    found.unwrap_or_else(|why| Assessment {
+        // What it says itself has all in it.
         cost: plan.predicted.as_ref().and_then(|all| Some(all.cost.as_ref()?.value.0)).unwrap_or(0.0),
         misses: vec![Miss::other(why, 1.0)],
     })
@@ -335,7 +337,7 @@ fn give_way(case: &mut Case, plan: &Plan, degrade: &[LevelSetting], current: &mu
     });
     let Some((rate, now)) = rate.zip(case.options.rate).filter(|(rate, now)| rate.0 < now.0) else { return };
     case.options.rate = Some(rate);
-    let least = present(case, plan, false);
+    let least = present(case, plan, &Bound::default(), false);
     case.options.rate = Some(now);
     let is_of_accuracy = |miss: &Miss| miss.found.is_some_and(|(level, _)| level == Level::Accuracy);
     if least.misses.iter().all(is_of_accuracy) {

@@ -357,9 +357,10 @@ impl Shared {
 }
 
 fn show(shared: &Shared, host: usize, figures: Figures) {
-    let Some(facts) = shared.facts.get() else { return };
     let mut held = shared.figures[host].lock().unwrap_or_else(PoisonError::into_inner);
+    // Parts that follow add to it, also where nobody looks yet.
     let mut told = held.1.take(figures);
+    let Some(facts) = shared.facts.get() else { return };
     told.add(&held.0);
     if let (Some(emulated), Some(report)) = (&facts.emulated, told.emulation.take()) {
         emulated.show(host, report);

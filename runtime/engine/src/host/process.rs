@@ -325,6 +325,8 @@ struct Changes {
 const STAGES_AT_ONCE: usize = 20;
 /// So many times less often, at most.
 const SELDOM: usize = 5;
+/// All figures are told again after so many times, ten seconds: whoever has missed something is right again then.
+const WHOLE: usize = 50;
 
 impl Changes {
     fn of(stages: usize) -> Self {
@@ -340,8 +342,9 @@ impl Changes {
         }
         let (listener, now) = (listener?, now()?);
         let told = self.told.replace((listener, now.clone()));
+        let is_whole = (self.times / self.every).is_multiple_of(WHOLE);
         Some(match told {
-            Some((to, before)) if to == listener => now.since(&before),
+            Some((to, before)) if to == listener && !is_whole => now.since(&before),
             _ => now,
         })
     }

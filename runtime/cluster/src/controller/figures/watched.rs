@@ -48,6 +48,14 @@ impl Watched {
 
     pub(super) fn look(&mut self, now: f64) {
         self.slo.look(&self.observer, self.observer.program());
+        self.count_windows();
+        if self.samples.back().is_none_or(|last| now - last.at >= BETWEEN) {
+            self.sample(now);
+        }
+    }
+
+    /// Whether the window was missed that was over last, by level.
+    fn count_windows(&mut self) {
         for (level, windows) in self.slo.violations().iter() {
             let (all, missed) = windows.counts();
             let (before, is_missed) = self.windows.entry(level).or_default();
@@ -56,14 +64,12 @@ impl Watched {
                 *before = (all, missed);
             }
         }
-        if self.samples.back().is_none_or(|last| now - last.at >= BETWEEN) {
-            self.sample(now);
-        }
     }
 
     /// Looks once more, at the end.
     pub(super) fn look_at_last(&mut self, now: f64) {
         self.slo.look_at_last(&self.observer, self.observer.program());
+        self.count_windows();
         self.sample(now);
     }
 

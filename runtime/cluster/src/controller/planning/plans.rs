@@ -174,6 +174,17 @@ impl Shared {
     /// # Errors
     /// What is wrong or missing, in words: with files, levels or the quota, not with what the plan keeps.
     pub(crate) fn given_run(&self, wish: &Wish<'_>, plan: &Plan) -> Result<PlannedRun, String> {
+        if let Err(why) = self.infrastructure(None, Some(wish.name)) {
+            // Nobody has joined yet, for instance: it waits for its workers, as a plan without profiles does.
+            let text =
+                format!("the plan is the one that was submitted: what it comes to is not known: {why}");
+            return Ok(PlannedRun {
+                plan: plan.clone(),
+                uses: BTreeMap::new(),
+                explanation: vec![text],
+                models: Vec::new(),
+            });
+        }
         let (case, notes) = self.checked_case(wish)?;
         let placed = as_placed(plan, &BTreeMap::new(), &case.infrastructure);
         let (uses, text) = match read(&case, &placed) {

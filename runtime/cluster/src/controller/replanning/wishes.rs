@@ -68,18 +68,45 @@ impl Shared {
             )));
         }
         let ReplanRequest { plan, apply, infrastructure } = request;
-        // What was proposed before was planned with others.
+        let before = (run.facts.planned.planning.clone(), run.facts.planned.proposal.clone());
         let is_other = infrastructure.is_some();
         let run = match infrastructure {
-            Some(file) => self.take_infrastructure(name, run, file, by)?,
+            Some(file) => self.take_infrastructure(name, run, file)?,
             None => run,
         };
+        let answered = self.replan_with(name, &run, (plan, apply), by);
+        if answered.is_err() && is_other {
+            // What is refused changes nothing.
+            let kept = self.facts.change(|document| {
+                if let Some(run) = document.runs.get_mut(name) {
+                    (run.planned.planning, run.planned.proposal) = before;
+                }
+            });
+            if let Err(error) = kept {
+                tracing::error!("{error}");
+            }
+        } else if is_other {
+            let text = format!(
+                "{by} has other machines, prices and links for run {name}: it is planned with these from now on"
+            );
+            self.tell("infrastructure_changed", Some(name), None, &text);
+        }
+        answered
+    }
+
+    fn replan_with(
+        self: &Arc<Self>,
+        name: &str,
+        run: &Now,
+        (plan, apply): (Option<Plan>, bool),
+        by: &str,
+    ) -> Result<ReplanView, WishError> {
         let decision = match plan {
             // What was proposed is what was seen.
             Some(plan) if run.facts.proposes(&mark_of(&plan)) => None,
-            Some(plan) => Some(self.propose_own(name, &run, plan, by)?),
-            None if apply && !is_other && run.facts.planned.proposal.is_some() => None,
-            None => Some(self.propose_best(name, &run)?),
+            Some(plan) => Some(self.propose_own(name, run, plan, by)?),
+            None if apply && run.facts.planned.proposal.is_some() => None,
+            None => Some(self.propose_best(name, run)?),
         };
         let has_one = self.replan_view(name).is_some_and(|view| view.proposal.is_some());
         let is_applied = apply && has_one;
@@ -91,13 +118,7 @@ impl Shared {
     }
 
     /// From now on the run is planned with these machines, prices and links, if it can be.
-    fn take_infrastructure(
-        &self,
-        name: &str,
-        run: Now,
-        file: BundleFile,
-        by: &str,
-    ) -> Result<Now, WishError> {
+    fn take_infrastructure(&self, name: &str, run: Now, file: BundleFile) -> Result<Now, WishError> {
         let Some(planning) = &run.facts.planned.planning else {
             return Err(WishError::Refused(format!(
                 "run `{name}` was submitted without profiles: prices and links change nothing of its plan"
@@ -119,14 +140,12 @@ impl Shared {
         let facts = self.facts.change(|document| {
             let run = document.runs.get_mut(name)?;
             run.planned.planning = Some(planning);
+            // It was made with others.
+            run.planned.proposal = None;
             Some(run.clone())
         });
         let facts = facts.map_err(|error| WishError::Refused(error.to_string()))?;
         let facts = facts.ok_or_else(|| WishError::NoRun(name.to_owned()))?;
-        let text = format!(
-            "{by} has other machines, prices and links for run {name}: it is planned with these from now on"
-        );
-        self.tell("infrastructure_changed", Some(name), None, &text);
         Ok(Now { facts, ..run })
     }
 
