@@ -213,9 +213,6 @@ impl Render {
     }
 
     fn video(&self, video: &Path, file: &Path, labels: &Labels) -> Result<(), OperatorError> {
-        let failed = |error: &dyn std::fmt::Display| {
-            OperatorError::new(format!("`{}` cannot be made: {error}", file.display()))
-        };
         let index = match Index::read(&self.program, video) {
             Ok(index) => index,
             // The source has told of it; there is nothing to draw on.
