@@ -146,7 +146,7 @@ def main():
         name = level["level"]
         looked = [other["is_missed"] for figures in found for other in figures["levels"] if other["level"] == name]
         if arguments.results and name == "accuracy":
-            # While a run goes on, what is still to come counts as not found.
+            # Some sinks are judged only when the run has ended.
             looked = [sink["accuracy_percent"] < level["wanted"] for sink in last["sinks"] if sink["accuracy_percent"] is not None]
         looked = [one for one in looked if one is not None]
         if not looked:

@@ -24,23 +24,21 @@ pub fn told(sink: &SinkReport, plan: &Plan, seconds: f64) -> Option<String> {
         return None;
     }
     let [p50, p95, p99] = [p50_ms, p95_ms, p99_ms].map(milliseconds);
-    // What comes as fast as it can is cut into epochs by its records, and they last as long as these take.
-    let is_counted = wait > 2.0 * plan.tick.0 as f64 / 1e6;
-    let seen = match sink.publication {
-        Publication::EachEpoch if is_counted => {
-            "readers see it at the end of its epoch, which lasts longer than a tick here: where sources have no rate it is a number of records, else \
-             operators are behind".to_owned()
-        }
-        _ => visible(sink, plan),
-    };
-    Some(format!("{}: at the sink after p50 {p50}, p95 {p95}, p99 {p99}; {seen}", sink.sink))
+    let visible = visible(sink, plan, wait);
+    Some(format!("{}: at the sink after p50 {p50}, p95 {p95}, p99 {p99}; {visible}", sink.sink))
 }
 
-/// When records of the sink are visible, and what makes them visible sooner.
-fn visible(sink: &SinkReport, plan: &Plan) -> String {
+/// When records of the sink are visible, and what makes them visible sooner. They waited for that `wait` milliseconds.
+fn visible(sink: &SinkReport, plan: &Plan, wait: f64) -> String {
     let (tick, every) = (plan.tick, plan.checkpoint_every.max(1));
     match sink.publication {
         Publication::AtEnd => "readers see the file when the run ends".to_owned(),
+        // What comes as fast as it can is cut into epochs by its records, and they last as long as these take.
+        Publication::EachEpoch if wait > 2.0 * tick.0 as f64 / 1e6 => {
+            "readers see it at the end of its epoch, which lasts longer than a tick here: where sources have no rate it is a number of \
+             records, else operators are behind"
+                .to_owned()
+        }
         Publication::EachEpoch => format!("readers see it at the end of its tick of {tick}"),
         Publication::EachCheckpoint if every == 1 => {
             format!("readers see it with the checkpoint, every tick of {tick}")

@@ -16,11 +16,11 @@ use tidemill_deploy_operate::{self as operating, Connection, Control, Patience, 
 
 /// Starts a deployment and submits its plan.
 pub(crate) fn up(arguments: &UpArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
-    can_replan(arguments)?;
     let directory = arguments.directory.display();
     let left =
         format!("`tidemill up {directory}` goes on, `tidemill down {directory}` removes what is there");
     let started = operate(&arguments.directory, terminal, &left, |site, control| {
+        can_replan(arguments, site)?;
         let patience = Patience { container: arguments.wait, worker: arguments.wait, ..Patience::default() };
         let (up, connection) = operating::up(site, patience, control)?;
         let run = submit(arguments, site, &up, terminal)?;
@@ -42,9 +42,8 @@ struct Started {
 }
 
 /// Whether there is what other plans are made with, where these are asked for: told before anything is started.
-fn can_replan(arguments: &UpArguments) -> anyhow::Result<()> {
+fn can_replan(arguments: &UpArguments, site: &Site) -> anyhow::Result<()> {
     let Some(choice) = arguments.replan.filter(|choice| *choice != ReplanChoice::Off) else { return Ok(()) };
-    let Ok(site) = Site::load(&arguments.directory) else { return Ok(()) }; // what is wrong with it is told below
     if site.deployment().files.profiles.is_empty() {
         let text = format!(
             "--replan {choice}: the deployment names no profiles that another plan could be made with"
@@ -52,7 +51,7 @@ fn can_replan(arguments: &UpArguments) -> anyhow::Result<()> {
         let plan = site.path(&site.deployment().files.plan);
         return Err(Failure::new(Kind::Usage, text)
             .with_help(format!(
-                "write it with them: `tidemill deploy {} --profiles FILE --infra FILE --out {}`",
+                "write it with them: `tidemill deploy {} --profiles FILE --infra FILE --out {} --force`",
                 plan.display(),
                 arguments.directory.display()
             ))

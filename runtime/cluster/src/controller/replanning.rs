@@ -336,10 +336,7 @@ impl Shared {
             let placed = run.facts.roles.get(role).and_then(|of| of.worker.clone());
             let worker = placed.unwrap_or_else(|| role.clone());
             match paid(&mut case.infrastructure, &worker) {
-                Some(price) => {
-                    bound.cost += price;
-                    *bound.prices.entry(worker).or_default() += price;
-                }
+                Some(price) => *bound.prices.entry(worker).or_default() += price,
                 // No other plan is better as long as this is so.
                 None => bound.gone.push(Miss::other(
                     format!("worker {worker} has files of its sinks, and is not there or takes no work"),

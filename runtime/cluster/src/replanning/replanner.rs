@@ -54,12 +54,17 @@ pub trait Search {
 /// What a run has that it keeps.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bound {
-    /// $/h of workers that have its files.
-    pub cost: f64,
-    /// The same, by worker.
+    /// $/h of workers that have its files, by worker.
     pub prices: BTreeMap<String, f64>,
     /// Those of them that are not there.
     pub gone: Vec<Miss>,
+}
+
+impl Bound {
+    /// $/h of all these workers.
+    pub fn cost(&self) -> f64 {
+        self.prices.values().sum()
+    }
 }
 
 /// A run at one time.
@@ -280,7 +285,7 @@ fn look_at(
                 None => best.planned.summary.cost.total(),
             };
             let Best { plan: other, mark, uses, .. } = best;
-            let assessment = Assessment { cost: cost + bound.cost, misses };
+            let assessment = Assessment { cost: cost + bound.cost(), misses };
             (Some(Candidate { moved: moved(plan, &other), plan: other, mark, assessment, uses }), None)
         }
         Ok(_) => (None, None),
@@ -321,7 +326,7 @@ fn other(
 /// The plan of now by the figures of now; one that is outside of what can be planned with misses all.
 fn present(case: &Case, plan: &Plan, bound: &Bound, simulates: bool) -> Assessment {
     let found = assessed(case, plan, simulates);
-    let found = found.map(|of| Assessment { cost: of.cost + bound.cost, ..of });
+    let found = found.map(|of| Assessment { cost: of.cost + bound.cost(), ..of });
     found.unwrap_or_else(|why| Assessment {
         // What it says itself has all in it.
         cost: plan.predicted.as_ref().and_then(|all| Some(all.cost.as_ref()?.value.0)).unwrap_or(0.0),

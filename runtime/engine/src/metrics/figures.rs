@@ -186,24 +186,28 @@ impl Figures {
         self.edges.retain(|(key, edge)| edges.get(key).is_none_or(|before| *before != edge));
         self.sinks.retain(|id, sink| before.sinks.get(id) != Some(sink));
         self.slots.retain(|slot, processor| before.slots.get(slot) != Some(processor));
-        let shorten = |own: &mut Histogram, before: &Histogram| {
-            *own = std::mem::take(own).changed_since(before);
-        };
+        self.each_distribution(before, |own, before| *own = std::mem::take(own).changed_since(before));
+        self
+    }
+
+    /// Calls `act` with each distribution and the same one of `others`, where these have it.
+    fn each_distribution(&mut self, others: &Self, act: impl Fn(&mut Histogram, &Histogram)) {
         for (id, own) in &mut self.stages {
-            let Some(before) = before.stages.get(id) else { continue };
-            shorten(&mut own.queue, &before.queue);
-            shorten(&mut own.compute, &before.compute);
+            let Some(other) = others.stages.get(id) else { continue };
+            act(&mut own.queue, &other.queue);
+            act(&mut own.compute, &other.compute);
         }
+        let edges: BTreeMap<&Edge, &EdgeFigures> =
+            others.edges.iter().map(|(key, edge)| (key, edge)).collect();
         for (key, own) in &mut self.edges {
-            let Some(before) = edges.get(&*key) else { continue };
-            shorten(&mut own.transfer, &before.transfer);
+            let Some(other) = edges.get(&*key) else { continue };
+            act(&mut own.transfer, &other.transfer);
         }
         for (id, own) in &mut self.sinks {
-            let Some(before) = before.sinks.get(id) else { continue };
-            shorten(&mut own.latency, &before.latency);
-            shorten(&mut own.arrival, &before.arrival);
+            let Some(other) = others.sinks.get(id) else { continue };
+            act(&mut own.latency, &other.latency);
+            act(&mut own.arrival, &other.arrival);
         }
-        self
     }
 
     /// Takes what was told next; what of all has changed, whole again.
@@ -212,27 +216,13 @@ impl Figures {
             *self = next.clone();
             return next;
         }
-        let complete = |own: &mut Histogram, held: &Histogram| {
+        next.each_distribution(self, |own, held| {
             let changed = std::mem::replace(own, held.clone());
             own.take_changed(changed);
-        };
-        for (id, own) in &mut next.stages {
-            let Some(held) = self.stages.get(id) else { continue };
-            complete(&mut own.queue, &held.queue);
-            complete(&mut own.compute, &held.compute);
-        }
-        let mut edges: BTreeMap<Edge, EdgeFigures> = std::mem::take(&mut self.edges).into_iter().collect();
-        for (key, own) in &mut next.edges {
-            let Some(held) = edges.get(&*key) else { continue };
-            complete(&mut own.transfer, &held.transfer);
-        }
-        for (id, own) in &mut next.sinks {
-            let Some(held) = self.sinks.get(id) else { continue };
-            complete(&mut own.latency, &held.latency);
-            complete(&mut own.arrival, &held.arrival);
-        }
+        });
         let changed = next.clone();
         self.stages.extend(next.stages);
+        let mut edges: BTreeMap<Edge, EdgeFigures> = std::mem::take(&mut self.edges).into_iter().collect();
         edges.extend(next.edges);
         self.edges = edges.into_iter().collect();
         self.sinks.extend(next.sinks);

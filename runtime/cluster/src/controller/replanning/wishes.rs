@@ -227,7 +227,7 @@ impl Shared {
         let problem = self.problem(name, run)?;
         let placed = as_placed(plan, &run.workers(), &problem.case.infrastructure);
         let mut assessment = assessed(&problem.case, &placed, true)?;
-        assessment.cost += problem.bound.cost;
+        assessment.cost += problem.bound.cost();
         Ok(assessment)
     }
 }
