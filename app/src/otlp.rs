@@ -71,6 +71,7 @@ impl OtlpOptions {
 }
 
 /// What came of a request.
+#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "what is built without it is tested as well"))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Posted {
     /// The collector has it.

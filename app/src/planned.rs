@@ -4,10 +4,11 @@ use crate::expectation::{Expectation, FIRST_SEED, expectation};
 use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
 use crate::planning::{Case, failed};
+use crate::waits::with_least_waits;
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::physical::{physical, worker_names};
 use tidemill_optimizer::planner::Planner;
-use tidemill_optimizer::solution::{Outcome, Solution, Status};
+use tidemill_optimizer::solution::{Outcome, Solution};
 use tidemill_optimizer::summary::Summary;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
@@ -58,7 +59,7 @@ pub fn planned(
     listener: &dyn Listener,
 ) -> anyhow::Result<Outcome> {
     let outcome = planner.plan(&assembly.problem, &case.limits).map_err(failed)?;
-    if outcome.status != Status::Infeasible {
+    if outcome.solution.is_some() {
         return Ok(outcome);
     }
     let Some(sooner) = with_most_checkpoints(case, assembly)? else { return Ok(outcome) };
@@ -90,7 +91,9 @@ fn with_most_checkpoints(case: &Case, assembly: &Assembly) -> Result<Option<Asse
 /// A solution that is no plan is a defect.
 pub fn guaranteed(case: &Case, assembly: &Assembly, outcome: &Outcome) -> Result<Option<Found>, Failure> {
     let Some(solution) = &outcome.solution else { return Ok(None) };
-    let mut planned = Planned::new(case, assembly, solution)?;
+    // A plan file does not say which waits were chosen from; what its workers keep, it can be held to.
+    let solution = with_least_waits(&assembly.problem, solution);
+    let mut planned = Planned::new(case, assembly, &solution)?;
     let expectation = expectation(case, assembly, &planned.solution, &planned.plan, FIRST_SEED);
     expectation.write_into(&mut planned.plan);
     Ok(Some(Found { planned, expectation }))

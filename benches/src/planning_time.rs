@@ -152,6 +152,7 @@ fn with_latency(mut problems: Vec<Problem>, times: f64) -> anyhow::Result<Vec<Pr
         let fastest = fastest_path_seconds(problem).context("an operator cannot be reached")?;
         let limit = LatencyLimit { percentile: 95.0, seconds: times * fastest, sink: None };
         problem.limits.latency = vec![limit];
+        problem.limits.wait_levels = vec![0.02, 0.06, 0.2];
     }
     Ok(problems)
 }

@@ -127,6 +127,9 @@ pub struct DeployedService {
     /// Port at which it serves metrics; none: it serves none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<u16>,
+    /// Addresses of its machine at which sources of its worker are reached, as `HOST:PORT`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
 }
 
 /// What a container does.

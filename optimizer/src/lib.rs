@@ -14,6 +14,7 @@
 //! | [`planners`] | the planners |
 //! | [`summary`] | load, traffic and latency of a solution |
 //! | [`explain`] | what binds a plan, what service levels cost, what has to give way |
+//! | [`waits`] | what the workers of a plan keep at least |
 //! | [`physical`] | from a solution to a plan that can run |
 // The problems of other crates' tests, also for those in here: as a module, because a crate's own tests cannot take types
 // from a second build of it.
@@ -37,5 +38,6 @@ pub mod realise;
 mod search_time;
 pub mod solution;
 pub mod summary;
+pub mod waits;
 
 pub use search_time::SearchTime;

@@ -219,8 +219,8 @@ pub struct Limits {
     /// Seconds from the end of a path until readers of the sink see the record, at most: what a sink adds to a path. Default:
     /// 0.
     pub publication_seconds: f64,
-    /// Seconds of waiting time in front of a worker that a planner may choose from under a latency limit, rising.
-    /// Default: 0.02, 0.06, 0.2.
+    /// Seconds of waiting time in front of a worker that a planner may choose from under a latency limit, rising. Default: none
+    /// are given, and [`Limits::waits`] follow from the limit.
     pub wait_levels: Vec<f64>,
 }
 
@@ -235,12 +235,31 @@ impl Default for Limits {
             percentile: 75.0,
             tick_seconds: 0.05,
             publication_seconds: 0.0,
-            wait_levels: vec![0.02, 0.06, 0.2],
+            wait_levels: Vec::new(),
         }
     }
 }
 
+/// Waits that a planner chooses from where none are given, as parts of what a limit leaves for a path.
+const WAITS: [f64; 4] = [1.0 / 40.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0];
+
 impl Limits {
+    /// Seconds of waiting time in front of a worker that a planner may choose from, rising; none without a latency limit.
+    pub fn waits(&self) -> Vec<f64> {
+        if self.latency.is_empty() || !self.wait_levels.is_empty() {
+            return self.wait_levels.clone();
+        }
+        let mut left: Vec<f64> = self.latency.iter().map(|limit| self.path_seconds(limit)).collect();
+        left.sort_by(f64::total_cmp);
+        left.dedup();
+        // Where no time is left, nothing is kept, however short a wait is.
+        let parts = left.iter().flat_map(|seconds| WAITS.iter().map(|part| part * seconds.max(1e-6)));
+        let mut waits: Vec<f64> = parts.collect();
+        waits.sort_by(f64::total_cmp);
+        waits.dedup();
+        waits
+    }
+
     /// Seconds that a limit leaves for a path; below 0 where publication alone takes longer.
     pub fn path_seconds(&self, limit: &LatencyLimit) -> f64 {
         limit.seconds - self.publication_seconds

@@ -166,7 +166,7 @@ fn workflow() {
         (&[("id: pair", "id: ${PAIR:-pair}")], &["E0112"], "cannot stand in an id"),
         (&[("name: vqa", "name: vqa\nname: again")], &["E0107"], "given twice"),
         (&[("name: vqa\n", "")], &["E0104"], "missing key `name`"),
-        (&[("sources:", "sources: [\n")], &["E0101"], "this is not YAML"),
+        (&[("sources:", "sources: [\n")], &["E0101"], "a `[` is not closed"),
     ];
     for (changes, codes, words) in cases {
         let text = with(WORKFLOW, changes);

@@ -224,7 +224,9 @@ impl Limits<'_> {
         if self.left() < SHORT {
             return Ok(Tried::NoPlan);
         }
-        let problem = with_latency(&judge.assembly.problem, |seconds| factor * seconds);
+        let mut problem = with_latency(&judge.assembly.problem, |seconds| factor * seconds);
+        // The limit is there to get other plans, and simulated they are all: waits of their own would take the time of many.
+        problem.limits.wait_levels = problem.limits.waits();
         let outcome = self.plan(&problem, PART_OF_TIME, self.case.limits.more_accurate)?;
         self.judged(&problem, outcome, judge)
     }

@@ -247,7 +247,7 @@ fn latencies(answer: &Answer<'_>, planned: &Planned, out: &mut dyn Write) -> io:
             }
             LatencyBasis::Expected => "",
         };
-        let text = "waiting is what the plan allows before the workers, an upper bound chosen among a few, and not what is expected";
+        let text = "waiting is a bound that the workers keep at the percentile of the level, and not what is expected";
         paragraph(out, &format!("{text}{room}"))?;
     }
     writeln!(out)

@@ -49,6 +49,16 @@ pub enum Cause {
         /// Who has it, where that is known.
         by: Option<String>,
     },
+    /// Two containers of the deployment are to have one port of a machine.
+    #[error("port {port} of {machine} is to be that of {} and of {}", services[0], services[1])]
+    PortShared {
+        /// Which machine.
+        machine: String,
+        /// Which port.
+        port: u16,
+        /// The Compose services.
+        services: [String; 2],
+    },
     /// The image is not there and cannot be had.
     #[error("{machine} has no image {image}{}", if machine == crate::machine::HERE { "" } else { ", and neither has this machine" })]
     ImageMissing {
@@ -206,6 +216,7 @@ impl Cause {
             Self::NotPermitted { .. } => "not_permitted",
             Self::NoCompose { .. } => "no_compose",
             Self::PortTaken { .. } => "port_taken",
+            Self::PortShared { .. } => "port_shared",
             Self::ImageMissing { .. } => "image_missing",
             Self::ArchitectureDiffers { .. } => "architecture_differs",
             Self::NoDisk { .. } | Self::DiskFull { .. } => "no_disk",
@@ -242,8 +253,11 @@ impl Cause {
                 format!(
                     "end what has it ({tells}), or give the deployment other ports: `tidemill deploy PLAN --out DIR --force --first-port 7500` \
                      moves all of them, those of metrics too; `TIDEMILL_PORT=7500`, with hosts also `TIDEMILL_HOSTS_PORT=7501`, in the file \
-                     `.env` of the controller's location moves the controller's alone"
+                     `.env` of the controller's location moves the controller's alone. The port of a source is that of its `listen` in the workflow"
                 )
+            }
+            Self::PortShared { .. } => {
+                "give one of the sources another port (`listen` in the workflow), or plan them on workers of two machines".to_owned()
             }
             Self::ImageMissing { .. } => {
                 "build it with `make image`, or load it: `docker load --input FILE`".to_owned()

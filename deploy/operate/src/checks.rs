@@ -7,8 +7,8 @@ use crate::images;
 use crate::listeners;
 use crate::machine::{Call, Machine};
 use crate::sending;
-use crate::site::Place;
-use std::collections::BTreeSet;
+use crate::site::{Place, Site};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, TcpListener};
 use std::time::Duration;
 
@@ -199,7 +199,7 @@ fn offset(before: Duration, after: Duration, there: u64) -> i64 {
 
 /// The ports that containers are to have on their machines are free, or their own already.
 fn ports(equipment: &Equipment<'_>) -> Result<(), OperateError> {
-    let mut taken = Vec::new();
+    let mut taken = shared_ports(equipment.site);
     for place in equipment.site.places() {
         let there = match place.machine.is_here() {
             true => None,
@@ -226,6 +226,30 @@ fn ports(equipment: &Equipment<'_>) -> Result<(), OperateError> {
     if taken.is_empty() { Ok(()) } else { Err(OperateError::of(taken)) }
 }
 
+/// Ports that two containers of the deployment are to have on one machine.
+fn shared_ports(site: &Site) -> Vec<Cause> {
+    let mut wanted: BTreeMap<(String, u16), Vec<(String, &str)>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for place in site.places() {
+        for service in &place.location.services {
+            for (address, port) in site.wanted_ports(place, service) {
+                let machine = place.machine.name();
+                let before = wanted.entry((machine.clone(), port)).or_default();
+                let meets = |other: &String| {
+                    let is_any = |address: &str| matches!(address, "0.0.0.0" | "[::]" | "*");
+                    *other == address || is_any(other) || is_any(&address)
+                };
+                if let Some((_, other)) = before.iter().find(|(other, _)| meets(other)) {
+                    let services = [(*other).to_owned(), service.service.clone()];
+                    found.push(Cause::PortShared { machine, port, services });
+                }
+                before.push((address, &service.service));
+            }
+        }
+    }
+    found
+}
+
 /// Who listens on another machine; nobody, where it does not say.
 fn listening(equipment: &Equipment<'_>, place: &Place) -> Result<Vec<(IpAddr, u16)>, OperateError> {
     let [first, second] = listeners::FILES;
@@ -242,10 +266,7 @@ fn is_taken_here(address: &str, port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::{
-        Site,
-        tests::{changed, written},
-    };
+    use crate::site::tests::{changed, written};
 
     #[test]
     fn a_clock_is_off_by_what_cannot_be_the_way_there() {
@@ -302,6 +323,38 @@ mod tests {
         let services = &place.location.services;
         assert_eq!(site.wanted_ports(place, &services[0]), [("127.0.0.1".to_owned(), 7420)]);
         assert!(site.wanted_ports(place, &services[1]).is_empty());
+    }
+
+    /// Two workers of one machine whose sources would listen at one port.
+    #[test]
+    fn ports_of_sources_are_looked_at_and_no_two_containers_get_one() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), None);
+        let both = |edge: &[&str], hub: &[&str]| {
+            changed(folder.path(), |document| {
+                document["locations"][0]["services"][0]["sources"] = edge.into();
+                document["locations"][1]["services"][1]["sources"] = hub.into();
+            });
+            Site::load(folder.path()).unwrap()
+        };
+        let site = both(&["10.0.0.1:4100", "[::]:4101"], &["0.0.0.0:4102"]);
+        let edge = &site.places()[0];
+        let wanted = site.wanted_ports(edge, &edge.location.services[0]);
+        assert_eq!(wanted, [("0.0.0.0".to_owned(), 4100), ("0.0.0.0".to_owned(), 4101)], "published");
+        assert!(shared_ports(&site).is_empty());
+        let found = shared_ports(&both(&["10.0.0.1:4101"], &["10.0.0.2:4101"]));
+        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["port 4101 of this machine is to be that of worker-edge-1 and of worker-hub-1"]);
+        // On machines of their own they do not meet, nor at addresses of their own.
+        let far = crate::machine::tests::scripted(folder.path(), &[]);
+        assert!(shared_ports(&both(&["0.0.0.0:4101"], &["0.0.0.0:4101"]).on("hub", &far)).is_empty());
+        changed(folder.path(), |document| document["network"] = serde_json::json!({"mode": "host"}));
+        changed(folder.path(), |document| {
+            document["controller"].as_object_mut().unwrap().remove("published");
+            document["locations"][1]["services"][1]["metrics_port"] = 9466.into();
+        });
+        assert_eq!(shared_ports(&both(&["10.0.0.1:4101"], &["10.0.0.2:4101"])), []);
+        assert_eq!(shared_ports(&both(&["10.0.0.1:4101"], &["0.0.0.0:4101"])).len(), 1);
     }
 
     /// `up` on another machine whose clock, disk and sockets are what its `date`, `df` and `cat` say.

@@ -201,11 +201,12 @@ impl Site {
                 let metrics = service.metrics_port.filter(|_| is_host);
                 reached.chain(metrics.map(|port| (own(), port))).collect()
             }
-            (ServiceRole::Worker, true) => {
-                let address = place.variable(METRICS).unwrap_or_else(own);
-                service.metrics_port.map(|port| (address, port)).into_iter().collect()
+            (ServiceRole::Worker, _) => {
+                let metrics = service.metrics_port.filter(|_| is_host);
+                let metrics = metrics.map(|port| (place.variable(METRICS).unwrap_or_else(own), port));
+                metrics.into_iter().chain(sources(service, is_host)).collect()
             }
-            (ServiceRole::Worker, false) | (ServiceRole::Elastic, _) => Vec::new(),
+            (ServiceRole::Elastic, _) => Vec::new(),
         }
     }
 
@@ -266,6 +267,16 @@ impl Site {
             |service: &DeployedService| names.is_empty() || names.iter().any(|name| fits(service, name));
         Ok(all.into_iter().filter(|(_, service)| wanted(service)).collect())
     }
+}
+
+/// Addresses of the machine at which sources of a worker are reached: those where they listen, on a bridge all, where their ports are
+/// published.
+fn sources(service: &DeployedService, is_host: bool) -> impl Iterator<Item = (String, u16)> {
+    service.sources.iter().filter_map(move |address| {
+        let (host, port) = address.rsplit_once(':')?;
+        let host = if is_host { host } else { "0.0.0.0" };
+        Some((host.to_owned(), port.parse().ok()?))
+    })
 }
 
 #[cfg(test)]

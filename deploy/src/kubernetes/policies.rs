@@ -72,7 +72,7 @@ pub(super) fn all(layout: &Layout) -> Vec<Value> {
 
 /// Who sends records to the sources of a worker, and to whom these connect; none: they are asked by nobody and ask nobody.
 fn streams(layout: &Layout, unit: &Unit) -> Option<Value> {
-    let Streams { listens, connects } = &unit.streams;
+    let Streams { listens, connects, .. } = &unit.streams;
     let rules = |ports: &[u16]| {
         let ports: Vec<Value> = ports.iter().map(|port| json!({"protocol": "TCP", "port": port})).collect();
         json!([{"ports": ports}])

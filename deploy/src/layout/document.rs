@@ -67,6 +67,7 @@ impl Layout {
             worker: None,
             join: None,
             metrics_port: Some(self.ports.metrics),
+            sources: Vec::new(),
         });
         let elastic = site.elastic.is_some().then(|| DeployedService {
             service: ELASTIC.to_owned(),
@@ -74,6 +75,7 @@ impl Layout {
             worker: None,
             join: None,
             metrics_port: None,
+            sources: Vec::new(),
         });
         DeployedLocation {
             name: site.name.clone(),
@@ -95,5 +97,6 @@ fn service(unit: &Unit) -> DeployedService {
         worker: Some(unit.name.clone()),
         join: Some(format!("secrets/{}", unit.join())),
         metrics_port: Some(unit.metrics_port),
+        sources: unit.streams.addresses.clone(),
     }
 }

@@ -6,6 +6,8 @@ use tidemill_spec::workflow::{Source, Workflow};
 pub(crate) struct Streams {
     /// They listen there, for others than themselves.
     pub(crate) listens: Vec<u16>,
+    /// The same with the host, as `HOST:PORT`.
+    pub(crate) addresses: Vec<String>,
     /// They connect to these, somewhere.
     pub(crate) connects: Vec<u16>,
 }
@@ -28,9 +30,9 @@ fn is_inside(host: &str) -> bool {
 pub(super) fn of(workflow: &Workflow, has: impl Fn(&str) -> bool) -> Streams {
     let mut found = Streams::default();
     for source in workflow.sources.iter().filter(|source| has(source.id.as_str())) {
-        found
-            .listens
-            .extend(address(source, "listen").filter(|(host, _)| !is_inside(host)).map(|(_, port)| port));
+        let listens = address(source, "listen").filter(|(host, _)| !is_inside(host));
+        found.listens.extend(listens.map(|(_, port)| port));
+        found.addresses.extend(listens.map(|(host, port)| format!("{host}:{port}")));
         found.connects.extend(address(source, "connect").map(|(_, port)| port));
     }
     for ports in [&mut found.listens, &mut found.connects] {
@@ -64,7 +66,10 @@ mod tests {
              - {id: out3, kind: discard, input: c}\n- {id: out4, kind: discard, input: d}\n";
         let workflow = Workflow::parse(workflow, "workflow.yaml").unwrap_or_else(|found| panic!("{found}"));
         let streams = of(&workflow, |source| source != "d");
-        assert_eq!(streams, Streams { listens: vec![4100], connects: vec![4102] });
+        assert_eq!(
+            streams,
+            Streams { listens: vec![4100], addresses: vec!["0.0.0.0:4100".to_owned()], connects: vec![4102] }
+        );
         assert_eq!(unheard(&workflow), [("b".to_owned(), "127.0.0.1:4101".to_owned())]);
     }
 }

@@ -4,6 +4,7 @@ use crate::planner::{Planner, PlannerError, SearchLimits};
 use crate::problem::Problem;
 use crate::solution::{Solution, Status};
 use crate::summary::{PathLatency, paths};
+use crate::waits::with_least_waits;
 
 /// Plans that are looked for at most.
 const MOST: usize = 200;
@@ -31,10 +32,11 @@ pub fn accuracy_front(
     planner: &dyn Planner,
     limits: &SearchLimits,
 ) -> Result<Vec<FrontPoint>, PlannerError> {
+    let problem = with_few_waits(problem.clone());
     let mut points: Vec<FrontPoint> = Vec::new();
     let mut least = 0.0;
     while points.len() < MOST {
-        let outcome = planner.plan(&with_accuracy(problem, Some(least)), limits)?;
+        let outcome = planner.plan(&with_accuracy(&problem, Some(least)), limits)?;
         let (Some(solution), Some(cost)) = (outcome.solution, outcome.cost) else { break };
         let Some(accuracy) = problem.accuracy_of(&solution.variants) else { break };
         // One that is more accurate and costs no more makes the last one pointless.
@@ -110,7 +112,7 @@ pub fn latency_front(
     let mut surface = Surface { points: Vec::new(), limits: Vec::new(), plans: 0, refused: None };
     let mut limit = LOOSEST;
     while surface.limits.len() < MOST_LIMITS {
-        let bounded = with_latency(problem, |_| limit);
+        let bounded = with_few_waits(with_latency(problem, |_| limit));
         let mut largest: Option<f64> = None;
         let mut least = 0.0;
         loop {
@@ -124,6 +126,7 @@ pub fn latency_front(
                 }
                 break;
             };
+            let solution = with_least_waits(&bounded, &solution);
             let slowest = paths(&bounded, &solution).iter().map(PathLatency::total).reduce(f64::max);
             let (Some(accuracy), Some(latency)) = (bounded.accuracy_of(&solution.variants), slowest) else {
                 break;
@@ -139,6 +142,12 @@ pub fn latency_front(
     }
     surface.points = undominated(surface.points);
     Ok(surface)
+}
+
+/// The same few waits for each point: a plan with waits of its own takes many times as long.
+fn with_few_waits(mut problem: Problem) -> Problem {
+    problem.limits.wait_levels = problem.limits.waits();
+    problem
 }
 
 /// Without the points that another one beats in one of cost, accuracy and latency and equals in the rest, and of equals

@@ -17,6 +17,7 @@
 //! or by the prices of another's (`exact/screening.rs`); the few that are left are searched through with one variant of each
 //! operator (`exact/one_joint.rs`), in a flow whose times are rounded down (`exact/latency_times.rs`). Where joint variants
 //! are too many to be listed, those near the best plan are searched, and the bound is that without the limits.
+//! Which waits are chosen from follows from the limits and from plans under looser ones (`exact/waits.rs`); what is proven is proven for these.
 //! [`Status::Optimal`] says that the plan meets the bound, and [`Status::Infeasible`] is always proven.
 mod accuracy_rows;
 mod cases;
@@ -47,6 +48,7 @@ mod time_grid;
 mod tuning;
 mod under_latency;
 mod variants;
+mod waits;
 
 use super::one_worker;
 use crate::check::check;
@@ -92,6 +94,11 @@ impl Exact {
         excluded: &[Vec<usize>],
     ) -> Result<Outcome, PlannerError> {
         problem.check()?;
+        if !problem.limits.latency.is_empty() && problem.limits.wait_levels.is_empty() {
+            return waits::with_waits(problem, limits, |problem, limits| {
+                self.plan_without(problem, limits, excluded)
+            });
+        }
         if one_worker::is_asked(problem) {
             return one_worker::planned(problem, limits, NAME, |part, limits| {
                 self.plan_without(part, limits, excluded)

@@ -175,8 +175,7 @@ fn waits(problem: &Problem) -> Vec<Option<Wait>> {
     match percentiles.reduce(f64::max) {
         None => vec![None],
         Some(percentile) => {
-            let levels = problem.limits.wait_levels.iter();
-            levels.map(|&seconds| Some(Wait { seconds, percentile })).collect()
+            problem.limits.waits().into_iter().map(|seconds| Some(Wait { seconds, percentile })).collect()
         }
     }
 }

@@ -63,6 +63,7 @@ pub(super) fn explained(
     let look = Look { slip, at, lines: &lines, index, source };
     let found = look.tab().or_else(|| look.colon()).or_else(|| look.indentation());
     let found = found.or_else(|| look.no_colon()).or_else(|| look.flow()).or_else(|| look.quotes());
+    let found = found.or_else(|| look.open_above());
     found.unwrap_or_else(|| {
         Diagnostic::error("E0101", format!("this is not YAML: {message}"))
             .with_help("check indentation, quotes and brackets just before this place")
@@ -206,12 +207,14 @@ impl<'a> Look<'a> {
         let line = self.line()?;
         let unclosed = match self.slip {
             Some(Slip::UnclosedFlowCollection { .. }) => true,
+            Some(Slip::MismatchedFlowCollectionEnd { .. }) => return self.open(self.source.text().len()),
             Some(Slip::ExpectedFlowMappingSeparator | Slip::ExpectedFlowSequenceSeparator) => false,
             _ => return None,
         };
         let before = &line.text[..self.within(&line)];
         if !unclosed && line.text[self.within(&line)..].starts_with(':') && before.contains(": ") {
-            return Some(self.quote(&line, "a text with `: ` in it needs quotes"));
+            let no_comma = self.no_comma(&line, before);
+            return no_comma.or_else(|| Some(self.quote(&line, "a text with `: ` in it needs quotes")));
         }
         if let Some(at) = line.text.find("${") {
             let place = self.span(&line, at, at + 2);
@@ -221,7 +224,40 @@ impl<'a> Look<'a> {
                     .with_help("put quotes around the whole text, such as `path: \"${HOME}/answers.jsonl\"`"),
             );
         }
-        let end = if unclosed { self.source.text().len() } else { self.at };
+        self.open(if unclosed { self.source.text().len() } else { self.at })
+    }
+
+    /// `{a: 1 b: 2}`: a word and a colon where the value before it goes on.
+    fn no_comma(&self, line: &Line<'_>, before: &str) -> Option<Diagnostic> {
+        let entry = before.rsplit([',', '{', '[']).next()?;
+        let (_, value) = entry.split_once(": ")?;
+        let (value, key) = value.trim_start().rsplit_once(' ')?;
+        let is_word = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "_-./".contains(c));
+        if key.is_empty() || !is_word(key) || !is_word(value.trim()) {
+            return None;
+        }
+        let at = before.len() - key.len();
+        Some(
+            Diagnostic::error("E0101", format!("there is no comma before `{key}`"))
+                .at(self.span(line, at, before.len()))
+                .with_help(format!(
+                    "write `{}, {key}: ...`, or put quotes around a text that has `: ` in it",
+                    value.trim()
+                )),
+        )
+    }
+
+    /// A bracket of a line before, and what cannot stand in it.
+    fn open_above(&self) -> Option<Diagnostic> {
+        if !matches!(self.slip?, Slip::InvalidColonPlacement | Slip::BlockEntryInFlowCollection) {
+            return None;
+        }
+        let line = self.line()?;
+        let (at, _) = open_bracket(self.source.text().get(..self.at)?)?;
+        (at < line.start).then(|| self.open(self.at)).flatten()
+    }
+
+    fn open(&self, end: usize) -> Option<Diagnostic> {
         let (at, bracket) = open_bracket(self.source.text().get(..end)?)?;
         let closing = if bracket == '{' { '}' } else { ']' };
         let opened = Span::new(self.source, at, at + 1);
@@ -285,7 +321,8 @@ impl<'a> Look<'a> {
     }
 }
 
-/// The innermost bracket that is open at the end of the text, quotes and comments left out.
+/// The first bracket that is closed by another's end, else the innermost that is open at the end of the text, quotes and comments
+/// left out.
 fn open_bracket(text: &str) -> Option<(usize, char)> {
     let mut open: Vec<(usize, char)> = Vec::new();
     let (mut quote, mut comment, mut previous) = (None, false, '\n');
@@ -298,7 +335,12 @@ fn open_bracket(text: &str) -> Option<(usize, char)> {
             (None, '"' | '\'') if !previous.is_alphanumeric() => quote = Some(c),
             (None, '#') if previous.is_whitespace() => comment = true,
             (None, '{' | '[') => open.push((at, c)),
-            (None, '}' | ']') => drop(open.pop()),
+            (None, '}' | ']') => {
+                let last = open.pop();
+                if last.is_some_and(|(_, bracket)| (bracket == '{') != (c == '}')) {
+                    return last;
+                }
+            }
             _ => {}
         }
         previous = c;
@@ -377,6 +419,12 @@ mod tests {
             ("filter", "!a && b", (3, 11), "starts with `!` needs quotes", "write `\"!a && b\"`"),
             ("filter", "{a: ${B}/c}", (3, 15), "`${` inside `{...}` needs quotes", "around the whole text"),
             ("filter", "{a: b\n  - id: x", (3, 11), "a `{` is not closed", "write `}`"),
+            ("filter", "{a: b\n    in: x", (3, 11), "a `{` is not closed", "write `}`"),
+            ("filter", "[a\n    input: b", (3, 11), "a `[` is not closed", "write `]`"),
+            ("filter", "{a: [b}\n    in: x", (3, 15), "a `[` is not closed", "write `]`"),
+            ("filter", "{a: b c: d}", (3, 17), "no comma before `c`", "write `b, c: ...`"),
+            ("filter", "{a: b, c: d e_f: g}", (3, 23), "no comma before `e_f`", "write `d, e_f: ...`"),
+            ("filter", "{a: b ? c : d}", (3, 21), "`: ` in it needs quotes", "such as"),
             ("filter", "'a\n    input: b", (3, 5), "a quote is not closed", "second quote"),
         ] {
             assert!(list.contains(from));

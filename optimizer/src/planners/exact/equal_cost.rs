@@ -205,7 +205,7 @@ fn shortest_wait(problem: &Problem, plan: &Solution, worker: usize) -> Option<f6
         });
         parts.sum::<Option<f64>>().is_some_and(|load| load <= 1.0)
     };
-    problem.limits.wait_levels.iter().copied().find(is_kept)
+    problem.limits.waits().into_iter().find(is_kept)
 }
 
 /// Plans with given variants that cost no more than a plan that there is.

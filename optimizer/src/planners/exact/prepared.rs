@@ -509,7 +509,7 @@ fn search_classes(problem: &Problem, rules: &[MemoryRule]) -> Vec<SearchClass> {
     let waits: Vec<Option<f64>> = if problem.limits.latency.is_empty() {
         vec![None]
     } else {
-        problem.limits.wait_levels.iter().copied().map(Some).collect()
+        problem.limits.waits().into_iter().map(Some).collect()
     };
     let mut classes = Vec::new();
     for (class, facts) in problem.worker_classes.iter().enumerate().filter(|(_, facts)| facts.count > 0) {

@@ -347,6 +347,7 @@ fn batches_are_used_where_latency_allows() {
     problem.operators[0].variants[0].modes[0].push(batch);
     assert_close(optimum(&problem), 1.0);
     problem.limits.latency = vec![LatencyLimit { percentile: 95.0, seconds: 0.5, sink: None }];
+    problem.limits.wait_levels = vec![0.02, 0.06, 0.2];
     let outcome = plan(&problem);
     let solution = outcome.solution.expect("has a plan");
     assert!(solution.hostings.iter().all(|hosting| hosting.mode == 0));

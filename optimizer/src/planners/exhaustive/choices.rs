@@ -95,8 +95,8 @@ fn options_of(problem: &Problem, variants: &[usize], class: usize) -> Vec<Chosen
     if problem.limits.latency.is_empty() {
         return options_with(problem, variants, class, None);
     }
-    let waits = problem.limits.wait_levels.iter();
-    waits.flat_map(|&wait| options_with(problem, variants, class, Some(wait))).collect()
+    let waits = problem.limits.waits().into_iter();
+    waits.flat_map(|wait| options_with(problem, variants, class, Some(wait))).collect()
 }
 
 fn options_with(problem: &Problem, variants: &[usize], class: usize, wait: Option<f64>) -> Vec<ChosenWorker> {

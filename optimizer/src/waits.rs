@@ -1,0 +1,75 @@
+//! Waits in front of the workers of a plan that is there already.
+use crate::problem::Problem;
+use crate::queueing::{decay_rate, effective_seconds};
+use crate::solution::Solution;
+
+/// Seconds between which a wait is looked for.
+const WAITS: (f64, f64) = (1e-6, 1e5);
+/// Halvings of the range of their logarithms: far below a microsecond of a second.
+const HALVINGS: usize = 50;
+
+/// The plan with the least wait of each worker that is guaranteed at the percentile of the latency limits, where there are
+/// such limits. A planner chooses among a few allowances; what the workers keep is often much less. Of a worker for which
+/// nothing is guaranteed, none.
+///
+/// ```
+/// use tidemill_optimizer::planner::{Planner, SearchLimits};
+/// use tidemill_optimizer::planners::exact::Exact;
+/// use tidemill_optimizer::waits::with_least_waits;
+/// use tidemill_problems::small_problem_with_latency;
+///
+/// for problem in (1..9).map(small_problem_with_latency) {
+///     let outcome = Exact.plan(&problem, &SearchLimits::default())?;
+///     let Some(chosen) = outcome.solution else { continue };
+///     let least = with_least_waits(&problem, &chosen);
+///     for (least, chosen) in least.hostings.iter().zip(&chosen.hostings) {
+///         assert!(least.wait_seconds <= chosen.wait_seconds);
+///     }
+/// }
+/// # Ok::<(), tidemill_optimizer::planner::PlannerError>(())
+/// ```
+pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
+    let mut changed = solution.clone();
+    let percentile = problem.limits.latency.iter().map(|limit| limit.percentile).reduce(f64::max);
+    let Some(percentile) = percentile else { return changed };
+    for worker in 0..solution.workers.len() {
+        let least = least_wait(problem, solution, worker, percentile);
+        let chosen = solution.hostings.iter().find(|hosting| hosting.worker == Some(worker));
+        // One that is kept up to rounding only is not found, or a little longer.
+        let wait = match (least, chosen.and_then(|hosting| hosting.wait_seconds)) {
+            (Some(least), Some(chosen)) => Some(least.min(chosen)),
+            (least, chosen) => least.or(chosen),
+        };
+        let here = changed.hostings.iter_mut().filter(|hosting| hosting.worker == Some(worker));
+        here.for_each(|hosting| hosting.wait_seconds = wait);
+    }
+    changed
+}
+
+fn least_wait(problem: &Problem, solution: &Solution, worker: usize, percentile: f64) -> Option<f64> {
+    let problem = &*problem.at(&solution.variants);
+    let class = solution.workers[worker].class;
+    let is_kept = |wait: f64| {
+        let theta = decay_rate(wait, percentile);
+        let loads =
+            solution.hostings.iter().filter(|hosting| hosting.worker == Some(worker)).map(|hosting| {
+                let operator = &problem.operators[hosting.operator];
+                let variant = &operator.variants[solution.variants[hosting.operator]];
+                match variant.modes.get(class).and_then(|modes| modes.get(hosting.mode)) {
+                    Some(mode) if !operator.weightless => effective_seconds(mode, theta)
+                        .map_or(f64::INFINITY, |seconds| operator.rate * hosting.share * seconds),
+                    _ => 0.0,
+                }
+            });
+        loads.sum::<f64>() <= 1.0
+    };
+    let (mut low, mut high) = WAITS;
+    if !is_kept(high) {
+        return None;
+    }
+    for _ in 0..HALVINGS {
+        let middle = (low * high).sqrt();
+        if is_kept(middle) { high = middle } else { low = middle }
+    }
+    Some(high)
+}
