@@ -113,7 +113,7 @@ pub(crate) fn undisturbed(kind: &str, text: &str) -> Vec<(&'static str, Vec<u8>)
     outputs
 }
 
-fn checkpoint(place: &Place) -> u64 {
+pub(crate) fn checkpoint(place: &Place) -> u64 {
     let Ok(text) = std::fs::read_to_string(place.path("state/manifest.json")) else { return 0 };
     let manifest: Value = serde_json::from_str(&text).unwrap();
     manifest["manifest"]["checkpoint"].as_u64().unwrap()

@@ -1,7 +1,7 @@
 //! Processes of workers that read streams through journals: killed, and continued; through the built binary.
 use crate::command::command;
 use crate::journals::{
-    feed, has_open, journal_end, outputs, place, same, succeeds, text, undisturbed, until,
+    checkpoint, feed, has_open, journal_end, outputs, place, same, succeeds, text, undisturbed, until,
 };
 use crate::processes::{children, gone, kill};
 use rustix::fs::{CWD, FileType, OFlags, mknodat};
@@ -48,13 +48,14 @@ fn processes_of_workers_read_journals_too() {
         let arguments = ["run", &workflow, "--processes", "--plan", &plan, "--state", &state, "--quiet"];
         command(&[&arguments[..], &["--checkpoint-interval", "20ms"]].concat()).spawn().unwrap()
     };
-    let mut child = start();
+    let (mut begun, mut child) = (0, start());
     let (mut workers, mut runs) = (0, 0);
     for (index, part) in text.as_bytes().chunks(150_001).enumerate() {
         let had = journal_end(&place);
         feed(&place, &mut writer, part);
-        // A worker that dies while the run begins ends it.
         until(&mut child, "bytes in the journal", || journal_end(&place) > had);
+        // A worker that dies while the run begins ends it: with a checkpoint of its own, all have begun.
+        until(&mut child, "a checkpoint", || checkpoint(&place) > begun);
         match (index % 2, children(child.id()).first()) {
             (0, Some(worker)) => {
                 kill(*worker);
@@ -66,7 +67,7 @@ fn processes_of_workers_read_journals_too() {
                 child.kill().unwrap();
                 child.wait().unwrap();
                 assert!(found.into_iter().all(gone), "they end with the process that started them");
-                child = start();
+                (begun, child) = (checkpoint(&place), start());
                 runs += 1;
             }
         }
