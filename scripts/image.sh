@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the image of Tidemill, `tidemill:VERSION`: controller and worker are the same program.
 #
-#   scripts/image.sh                    packs the release build of this tree (built first, if it is not)
+#   scripts/image.sh                    packs the build of this tree for images (profile `image`; built first, if it is not)
 #   scripts/image.sh --dev              packs the development build: for the demo and for tests
 #   scripts/image.sh --program FILE     packs this program
 #   scripts/image.sh --from-source      compiles it in a container (deploy/images/Dockerfile; a long while)
@@ -70,8 +70,9 @@ else
       # gives the same layers everywhere. In a folder of its own, because these flags have everything built anew.
       crates=${CARGO_HOME:-$HOME/.cargo}
       RUSTFLAGS="--remap-path-prefix=$PWD=. --remap-path-prefix=$crates=cargo" \
-        cargo build --locked --release --package tidemill --bin tidemill --target-dir "$target/image"
-      program=$target/image/release/tidemill
+        cargo rustc --locked --profile image --package tidemill --bin tidemill --target-dir "$target/image" -- \
+        -C link-arg=-Wl,-z,pack-relative-relocs
+      program=$target/image/image/tidemill
       ;;
     dev) cargo build --locked --package tidemill --bin tidemill && program=$target/debug/tidemill ;;
   esac
