@@ -4,12 +4,12 @@ use crate::expectation::{Expectation, FIRST_SEED, expectation};
 use crate::failure::{Failure, Kind};
 use crate::listener::Listener;
 use crate::planning::{Case, failed};
-use crate::waits::with_least_waits;
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::physical::{physical, worker_names};
 use tidemill_optimizer::planner::Planner;
 use tidemill_optimizer::solution::{Outcome, Solution};
 use tidemill_optimizer::summary::Summary;
+use tidemill_optimizer::waits::with_least_waits;
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
 

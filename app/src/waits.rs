@@ -2,7 +2,6 @@
 use crate::planned::Planned;
 use tidemill_optimizer::check::{Violation, check};
 use tidemill_optimizer::problem::Problem;
-pub use tidemill_optimizer::waits::with_least_waits;
 
 /// What a plan does not keep. A wait that nothing bounds says nothing more than the load that is the reason for it.
 pub fn violations(problem: &Problem, planned: &Planned) -> Vec<Violation> {

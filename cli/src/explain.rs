@@ -14,7 +14,7 @@ use tidemill_app::expectation::{FIRST_SEED, expectation};
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::figures::milliseconds;
 use tidemill_app::planning::{Case, failed, tell};
-use tidemill_app::waits::{is_of_latency, violations, with_least_waits};
+use tidemill_app::waits::{is_of_latency, violations};
 use tidemill_app::weak_figures::{WeakFigure, weak_figures, weak_lines, weak_value};
 use tidemill_optimizer::assemble::{Assembly, Options, assemble};
 use tidemill_optimizer::explain::{
@@ -25,6 +25,7 @@ use tidemill_optimizer::planner::Planner;
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_optimizer::problem::Problem;
 use tidemill_optimizer::solution::{Hosting, Outcome, RouteClass, Solution};
+use tidemill_optimizer::waits::with_least_waits;
 use tidemill_spec::plan::PlanFile;
 use tidemill_spec::units::Percentile;
 

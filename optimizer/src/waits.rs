@@ -48,21 +48,7 @@ pub fn with_least_waits(problem: &Problem, solution: &Solution) -> Solution {
 
 fn least_wait(problem: &Problem, solution: &Solution, worker: usize, percentile: f64) -> Option<f64> {
     let problem = &*problem.at(&solution.variants);
-    let class = solution.workers[worker].class;
-    let is_kept = |wait: f64| {
-        let theta = decay_rate(wait, percentile);
-        let loads =
-            solution.hostings.iter().filter(|hosting| hosting.worker == Some(worker)).map(|hosting| {
-                let operator = &problem.operators[hosting.operator];
-                let variant = &operator.variants[solution.variants[hosting.operator]];
-                match variant.modes.get(class).and_then(|modes| modes.get(hosting.mode)) {
-                    Some(mode) if !operator.weightless => effective_seconds(mode, theta)
-                        .map_or(f64::INFINITY, |seconds| operator.rate * hosting.share * seconds),
-                    _ => 0.0,
-                }
-            });
-        loads.sum::<f64>() <= 1.0
-    };
+    let is_kept = |wait: f64| keeps(problem, solution, worker, wait, percentile);
     let (mut low, mut high) = WAITS;
     if !is_kept(high) {
         return None;
@@ -72,4 +58,28 @@ fn least_wait(problem: &Problem, solution: &Solution, worker: usize, percentile:
         if is_kept(middle) { high = middle } else { low = middle }
     }
     Some(high)
+}
+
+/// Whether what a worker does leaves the time that a wait before it is kept at a percentile. The rates of the problem are those of
+/// the variants of the plan.
+pub(crate) fn keeps(
+    problem: &Problem,
+    solution: &Solution,
+    worker: usize,
+    wait: f64,
+    percentile: f64,
+) -> bool {
+    let class = solution.workers[worker].class;
+    let theta = decay_rate(wait, percentile);
+    let here = solution.hostings.iter().filter(|hosting| hosting.worker == Some(worker));
+    let loads = here.map(|hosting| {
+        let operator = &problem.operators[hosting.operator];
+        let variant = &operator.variants[solution.variants[hosting.operator]];
+        match variant.modes.get(class).and_then(|modes| modes.get(hosting.mode)) {
+            Some(mode) if !operator.weightless => effective_seconds(mode, theta)
+                .map_or(f64::INFINITY, |seconds| operator.rate * hosting.share * seconds),
+            _ => 0.0,
+        }
+    });
+    loads.sum::<f64>() <= 1.0
 }

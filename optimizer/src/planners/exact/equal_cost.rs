@@ -20,9 +20,9 @@ use crate::check::check;
 use crate::cost::cost;
 use crate::planner::{PlannerError, SearchLimits};
 use crate::problem::{AccuracyModel, Problem, ServiceMode, Variant};
-use crate::queueing::{decay_rate, effective_seconds};
 use crate::realise::realise;
 use crate::solution::Solution;
+use crate::waits::keeps;
 
 /// Takes a more accurate plan, where one costs the same and keeps all limits.
 pub(super) fn more_accurate(
@@ -194,18 +194,7 @@ fn in_place(problem: &Problem, plan: &Solution, joint: &[usize]) -> Option<Solut
 /// The shortest wait that may be chosen for a worker and that its work keeps.
 fn shortest_wait(problem: &Problem, plan: &Solution, worker: usize) -> Option<f64> {
     let percentile = problem.limits.latency.iter().map(|limit| limit.percentile).fold(0.0, f64::max);
-    let class = plan.workers[worker].class;
-    let is_kept = |wait: &f64| {
-        let theta = decay_rate(*wait, percentile);
-        let here = plan.hostings.iter().filter(|hosting| hosting.worker == Some(worker));
-        let parts = here.map(|hosting| {
-            let operator = &problem.operators[hosting.operator];
-            let mode = &operator.variants[plan.variants[hosting.operator]].modes[class][hosting.mode];
-            Some(operator.rate * hosting.share * effective_seconds(mode, theta)?)
-        });
-        parts.sum::<Option<f64>>().is_some_and(|load| load <= 1.0)
-    };
-    problem.limits.waits().into_iter().find(is_kept)
+    problem.limits.waits().into_iter().find(|wait| keeps(problem, plan, worker, *wait, percentile))
 }
 
 /// Plans with given variants that cost no more than a plan that there is.
