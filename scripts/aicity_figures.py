@@ -1,4 +1,5 @@
-"""Draws the costs of plans for examples/aicity, beside what was published: docs/benchmarks/aicity-setups.svg and aicity-rates.svg.
+"""Draws the costs of plans for examples/aicity, beside what was published: docs/benchmarks/aicity-setups.svg, aicity-rates.svg
+and aicity-expected.svg.
 
     python3 scripts/aicity_figures.py [OUT]     from OUT.json, default docs/benchmarks/aicity-plans
 
@@ -130,12 +131,34 @@ def rates(document):
     return sheet("AI City: cost by rate", (820, 372), body)
 
 
+def expected(document):
+    """Measured rates over planned ones, with the diagonal."""
+    left, right, floor, ceiling = 52, 404, 320, 66
+    rows = [row for row in document["expected"] if "error" not in row]
+    most = 1.08 * max(max(row["rate"], row["measured"]) for row in rows)
+    body = axis(left, right, floor, ceiling, most)
+    place = lambda x, y: (left + (right - left) * x / most, floor - (floor - ceiling) * y / most)
+    for rate in steps(most):
+        body.append(text(place(rate, 0)[0], floor + 17, short(rate), anchor="middle"))
+    body.append(text((left + right) / 2, floor + 36, "frames per second, planned", "soft small", "middle"))
+    x, y = place(most, most)
+    body.append(f'<line class="grid" x1="{left}" y1="{floor}" x2="{x:.1f}" y2="{y:.1f}"/>')
+    for row in rows:
+        x, y = place(row["rate"], row["measured"])
+        body.append(f'<circle class="f0" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
+        body.append(text(x - 9, y - 7, f"IDF1 {row['accuracy']:.0f} %", anchor="end") if x > left + 80 else text(x + 9, y + 12, f"IDF1 {row['accuracy']:.0f} %"))
+    body.append(text(16, 46, "frames per second, measured; the line: as planned", "soft small"))
+    return sheet("AI City: planned and measured rates", (420, 372), body)
+
+
 def draw(out):
     document = json.loads(pathlib.Path(f"{out}.json").read_text())
     folder = pathlib.Path(out).parent
     (folder / "aicity-setups.svg").write_text(setups(document))
     if document.get("rates"):
         (folder / "aicity-rates.svg").write_text(rates(document))
+    if any("error" not in row for row in document.get("expected", [])):
+        (folder / "aicity-expected.svg").write_text(expected(document))
 
 
 if __name__ == "__main__":

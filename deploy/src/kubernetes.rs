@@ -34,7 +34,9 @@ pub(crate) fn write(layout: &Layout, files: &mut Files) -> Result<(), DeployErro
     for (site, unit) in layout.units() {
         let comment = of(&format!("Worker {} ({})", unit.name, site.name))
             + &format!("\nJoins with the secret {}; it waits until that is there.", unit.join());
-        files.add_yaml(path(&format!("40-{}", unit.service())), &comment, &[worker(layout, site, unit)])?;
+        let documents: Vec<Value> =
+            streams(layout, unit).into_iter().chain([worker(layout, site, unit)]).collect();
+        files.add_yaml(path(&format!("40-{}", unit.service())), &comment, &documents)?;
     }
     Ok(())
 }
@@ -89,6 +91,19 @@ fn service(layout: &Layout) -> Value {
             ],
         },
     })
+}
+
+/// The worker whose sources listen, for those that send them records.
+fn streams(layout: &Layout, unit: &Unit) -> Option<Value> {
+    let port = |port: &u16| json!({"name": format!("stream-{port}"), "port": port, "targetPort": port});
+    let ports: Vec<Value> = unit.streams.listens.iter().map(port).collect();
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(layout, &unit.streams_service(), "worker"),
+        "spec": {"selector": selector(layout, &unit.service()), "ports": ports},
+    });
+    (!ports.is_empty()).then_some(service)
 }
 
 /// Names of pods, which a stateful set needs.

@@ -105,6 +105,11 @@ impl Unit {
         format!("join-{}", self.short)
     }
 
+    /// Name of the Kubernetes service, and of the policy, of its sources that others send to.
+    pub(crate) fn streams_service(&self) -> String {
+        format!("streams-of-{}", self.short)
+    }
+
     /// What `tidemill worker` is told of the machine.
     pub(crate) fn facts(&self, site: &Site) -> Vec<String> {
         let mut facts = vec!["--name".to_owned(), self.name.clone(), "--tier".into(), site.tier.clone()];

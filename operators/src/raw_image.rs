@@ -53,7 +53,7 @@ impl<'a> RawImage<'a> {
     /// # Errors
     /// See [`RawImageError`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RawImageError> {
-        let (width, height, start) = read_header(bytes)?;
+        let (width, height, start) = read_header(bytes, b"P6")?;
         let expected = (u64::from(width) * u64::from(height)).saturating_mul(3);
         let rest = &bytes[start..];
         match usize::try_from(expected).ok().and_then(|length| rest.get(..length)) {
@@ -64,7 +64,7 @@ impl<'a> RawImage<'a> {
 
     /// Whether the bytes begin as such a picture does.
     pub fn is_one(bytes: &[u8]) -> bool {
-        bytes.starts_with(b"P6") && bytes.get(2).is_some_and(u8::is_ascii_whitespace)
+        begins(bytes, b"P6")
     }
 
     /// Appends the header of a picture of this size; its pixels follow.
@@ -79,12 +79,20 @@ impl<'a> RawImage<'a> {
 /// # Errors
 /// [`RawImageError::Format`], [`RawImageError::Header`].
 pub fn size(bytes: &[u8]) -> Result<(u32, u32), RawImageError> {
-    read_header(bytes).map(|(width, height, _)| (width, height))
+    read_header(bytes, b"P6").map(|(width, height, _)| (width, height))
 }
 
-/// Width, height, and where the pixels begin.
-fn read_header(bytes: &[u8]) -> Result<(u32, u32, usize), RawImageError> {
-    if !RawImage::is_one(bytes) {
+fn begins(bytes: &[u8], format: &[u8; 2]) -> bool {
+    bytes.starts_with(format) && bytes.get(2).is_some_and(u8::is_ascii_whitespace)
+}
+
+/// Width, height, and where what they describe begins, of a picture of this format of Netpbm: `P6`, or `P5`, which has one byte where
+/// `P6` has three.
+///
+/// # Errors
+/// [`RawImageError::Format`], [`RawImageError::Header`].
+pub(crate) fn read_header(bytes: &[u8], format: &[u8; 2]) -> Result<(u32, u32, usize), RawImageError> {
+    if !begins(bytes, format) {
         return Err(RawImageError::Format);
     }
     let head = &bytes[..bytes.len().min(HEADER)];

@@ -14,6 +14,7 @@ use tidemill_incremental::chains::{Item, Rules, batch};
 use tidemill_inference::steps::{Cell, OutputColumn};
 use tidemill_inference::tensor::TensorData;
 use tidemill_operators::raw_image::RawImage;
+use tidemill_operators::video::planes::{Conversion, Matrix};
 use tidemill_operators::video::program;
 use tidemill_tracking::bounding_box::BoundingBox;
 use tidemill_tracking::tracker::{Detection, Track, Tracker, TrackerSettings};
@@ -54,21 +55,26 @@ pub(crate) struct Outcome {
 /// Numbers of a box: left, top, width and height as shares of the picture, score, class.
 const NUMBERS: usize = 6;
 
-/// Frames of a video, one after the other, as pixels that are not compressed.
+/// Frames of a video, one after the other, as pixels that are not compressed: made of the planes that ffmpeg writes as Tidemill makes
+/// them, and all of one size.
 struct Frames {
     child: Child,
+    conversion: Conversion,
+    /// Header of the planes of all frames, and their width and height.
     header: Vec<u8>,
+    size: (u32, u32),
+    planes: Vec<u8>,
 }
 
 impl Frames {
     fn of(clip: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(program::find(Path::new("."))?);
         command.args(["-nostdin", "-loglevel", "error", "-threads", "1", "-i"]).arg(clip);
-        command.args(["-fps_mode", "passthrough", "-filter_threads", "1"]);
-        command.args(["-vf", "scale=flags=bilinear+accurate_rnd+bitexact,format=rgb24"]);
-        command.args(["-f", "image2pipe", "-c:v", "ppm", "-threads", "1", "pipe:1"]);
+        command.args(["-fps_mode", "passthrough"]);
+        command.args(["-f", "image2pipe", "-c:v", "pgmyuv", "-threads", "1", "pipe:1"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        Ok(Self { child, header: Vec::new() })
+        let conversion = Conversion::new(Matrix::Bt601);
+        Ok(Self { child, conversion, header: Vec::new(), size: (0, 0), planes: Vec::new() })
     }
 
     /// The next picture, its header with it; false: there is none any more.
@@ -76,24 +82,28 @@ impl Frames {
         let pipe = self.child.stdout.as_mut().context("ffmpeg has no output")?;
         picture.clear();
         if self.header.is_empty() {
-            // The first picture tells how long the header of all is.
-            let mut head = Vec::new();
-            pipe.take(15).read_to_end(&mut head)?;
-            let ends = head.iter().enumerate().filter(|(_, byte)| byte.is_ascii_whitespace());
-            let end = ends.map(|(at, _)| at + 1).nth(3).context("ffmpeg wrote no picture")?;
-            picture.extend_from_slice(&head);
-            self.header = head[..end].to_vec();
+            // `P5`, width, rows of all planes and the largest value, each with a white space behind it.
+            while self.header.iter().filter(|byte| byte.is_ascii_whitespace()).count() < 4 {
+                ensure!(pipe.take(1).read_to_end(&mut self.header)? == 1, "ffmpeg wrote no picture");
+            }
+            let text = std::str::from_utf8(&self.header)?;
+            let numbers: Vec<u32> =
+                text.split_ascii_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
+            self.size = (numbers[0], numbers[1] / 3 * 2);
         } else {
-            pipe.take(self.header.len() as u64).read_to_end(picture)?;
-            if picture.is_empty() {
+            self.planes.clear();
+            if pipe.take(self.header.len() as u64).read_to_end(&mut self.planes)? == 0 {
                 return Ok(false);
             }
         }
-        let (width, height) = tidemill_operators::raw_image::size(picture)?;
-        let whole = self.header.len() + 3 * width as usize * height as usize;
-        let missing = whole - picture.len();
-        pipe.take(missing as u64).read_to_end(picture)?;
-        ensure!(picture.len() == whole, "ffmpeg ended within a picture");
+        let (width, height) = self.size;
+        self.planes.clear();
+        let whole = width as usize * height as usize / 2 * 3;
+        ensure!(
+            pipe.take(whole as u64).read_to_end(&mut self.planes)? == whole,
+            "ffmpeg ended within a picture"
+        );
+        self.conversion.append(width, height, &self.planes, picture);
         Ok(true)
     }
 }

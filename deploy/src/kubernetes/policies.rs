@@ -89,5 +89,5 @@ fn streams(layout: &Layout, unit: &Unit) -> Option<Value> {
         return None;
     }
     spec["policyTypes"] = json!(types);
-    Some(policy(layout, &format!("streams-of-{}", unit.short), &spec))
+    Some(policy(layout, &unit.streams_service(), &spec))
 }

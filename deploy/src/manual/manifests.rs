@@ -21,6 +21,19 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
              --for-join-file > join\n{INDENT}kubectl --namespace {namespace} create secret generic {join} --from-file=join\n"
         );
     }
+    let mut streams = String::new();
+    for (_, unit) in layout.units() {
+        for port in &unit.streams.listens {
+            let service = unit.streams_service();
+            streams += &format!("{INDENT}{service}.{namespace}.svc:{port}\n");
+        }
+    }
+    if !streams.is_empty() {
+        streams = format!(
+            "\nRecords of streams are sent to these addresses of the cluster; for senders outside of it give the services the type \
+             LoadBalancer:\n\n{streams}"
+        );
+    }
     format!(
         "## By hand\n\n\
          1. The image `{}` has to be where the nodes find it.\n\
@@ -34,7 +47,7 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
          {STATE_FOLDER} > token\n\
          {INDENT}kubectl --namespace {namespace} port-forward service/{SERVICE} {PORT}\n\
          {INDENT}tidemill login tidemill://localhost:{PORT}/FINGERPRINT --token-file token\n\
-         {INDENT}{}\n",
+         {INDENT}{}\n{streams}",
         layout.image,
         submission(request)
     )

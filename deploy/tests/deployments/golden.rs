@@ -56,10 +56,12 @@ fn a_source_that_listens_is_reached_and_one_that_connects_reaches_somebody() {
     };
     let policies = pods(&listens);
     assert!(policies.contains("streams-of-local") && policies.contains("port: 4100"), "{policies}");
+    assert!(policies.contains("name: stream-4100") && policies.contains("targetPort: 4100"), "{policies}");
+    assert!(policies.contains("    streams-of-local.copy.svc:4100\n"), "{policies}");
     let policies = pods(&loaded("connect: 'gate.example:4102'"));
     assert!(policies.contains("streams-of-local") && policies.contains("port: 4102"), "{policies}");
     let inside = pods(&loaded("listen: '127.0.0.1:4100'"));
-    assert!(!inside.contains("streams-of-local"), "{inside}");
+    assert!(!inside.contains("streams-of-local") && !inside.contains("targetPort: 4100"), "{inside}");
 }
 
 /// On two machines an engine's network is two networks.

@@ -3,6 +3,7 @@
 //! ffmpeg writes pictures to its standard output, and a line with the time of each to its standard error, which has nothing
 //! else; a thread reads those. So a frame that could not be decoded is known: its time is left out.
 use super::index::{Index, command, complaint, named};
+use super::planes::{Conversion, Matrix};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
@@ -37,9 +38,17 @@ pub struct Decoder {
     child: Child,
     pictures: ChildStdout,
     heard: Receiver<Heard>,
-    jpeg: bool,
+    form: Form,
     complaints: Vec<String>,
     file: PathBuf,
+}
+
+/// What comes over the pipe.
+enum Form {
+    Jpeg,
+    Pixels,
+    /// Planes, and the last ones that came.
+    Planes(Conversion, Vec<u8>),
 }
 
 enum Heard {
@@ -72,10 +81,16 @@ impl Decoder {
         command.args(["-err_detect", "explode", "-threads", &format.threads.max(1).to_string()]);
         command.args(["-max_error_rate", "1"]);
         command.arg("-i").arg(named(file)).args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
-        command.args(["-filter_threads", "1", "-vf", &filters(index, format)]);
-        match format.jpeg {
-            true => command.args(["-f", "mpjpeg", "-c:v", "mjpeg", "-q:v", "3", "-threads", "1"]),
-            false => command.args(["-f", "image2pipe", "-c:v", "ppm", "-threads", "1"]),
+        let form = match index.matrix {
+            _ if format.jpeg => Form::Jpeg,
+            Some(matrix) if format.size.is_none() => Form::Planes(Conversion::new(matrix), Vec::new()),
+            _ => Form::Pixels,
+        };
+        command.args(["-filter_threads", "1", "-vf", &filters(index, format, &form)]);
+        match form {
+            Form::Jpeg => command.args(["-f", "mpjpeg", "-c:v", "mjpeg", "-q:v", "3", "-threads", "1"]),
+            Form::Pixels => command.args(["-f", "image2pipe", "-c:v", "ppm", "-threads", "1"]),
+            Form::Planes(..) => command.args(["-f", "image2pipe", "-c:v", "pgmyuv", "-threads", "1"]),
         };
         let mut child = command
             .arg("pipe:1")
@@ -108,7 +123,7 @@ impl Decoder {
             }
         };
         std::thread::Builder::new().name("video-times".into()).spawn(listen)?;
-        Ok(Self { child, pictures, heard, jpeg: format.jpeg, complaints: Vec::new(), file: file.to_owned() })
+        Ok(Self { child, pictures, heard, form, complaints: Vec::new(), file: file.to_owned() })
     }
 
     /// Time of the next picture, in units of the index; none: there is none any more. Then the picture has to be taken by
@@ -126,71 +141,23 @@ impl Decoder {
         }
     }
 
-    /// Appends the next picture: JPEG, or a picture as in [`crate::raw_image`], its pixels straight from the pipe. At most
-    /// `most` bytes.
+    /// Appends the next picture: JPEG, or a picture as in [`crate::raw_image`], its pixels straight from the pipe unless they are made of
+    /// planes. At most `most` bytes.
     ///
     /// # Errors
     /// The child ended, or wrote something else; then `bytes` is as before.
     pub fn read(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
         let start = bytes.len();
-        let result = if self.jpeg { self.read_jpeg(bytes, most) } else { self.read_pixels(bytes, most) };
+        let pipe = &mut self.pictures;
+        let result = match &mut self.form {
+            Form::Jpeg => read_jpeg(pipe, bytes, most),
+            Form::Pixels => read_netpbm(pipe, bytes, b"P6", most).map(|_| ()),
+            Form::Planes(conversion, planes) => read_planes(pipe, conversion, planes, bytes, most),
+        };
         if result.is_err() {
             bytes.truncate(start);
         }
         result
-    }
-
-    fn read_pixels(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
-        let start = bytes.len();
-        // The shortest header is of one pixel; the rest of a longer one comes byte by byte.
-        self.read_exactly(bytes, 11)?;
-        let length = loop {
-            match crate::raw_image::size(&bytes[start..]) {
-                Ok((width, height)) => break (width as usize * height as usize).saturating_mul(3),
-                Err(_) if bytes.len() - start < HEADER => self.read_exactly(bytes, 1)?,
-                Err(error) => return Err(std::io::Error::new(ErrorKind::InvalidData, error)),
-            }
-        };
-        if length > most {
-            return Err(std::io::Error::new(ErrorKind::FileTooLarge, format!("a frame of {length} bytes")));
-        }
-        // Pixels that came with the shortest header are there already.
-        let header = bytes.len() - start;
-        let whole = header_length(&bytes[start..]) + length;
-        self.read_exactly(bytes, whole - header)
-    }
-
-    fn read_jpeg(&mut self, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
-        let mut header = Vec::new();
-        while !header.ends_with(b"\r\n\r\n") {
-            if header.len() > HEADER {
-                return Err(std::io::Error::from(ErrorKind::InvalidData));
-            }
-            self.read_exactly(&mut header, 1)?;
-        }
-        let text = String::from_utf8_lossy(&header).to_ascii_lowercase();
-        let length =
-            text.split_once("content-length:").and_then(|(_, rest)| rest.lines().next()?.trim().parse().ok());
-        match length {
-            Some(length) if length <= most => self.read_exactly(bytes, length)?,
-            Some(length) => {
-                return Err(std::io::Error::new(
-                    ErrorKind::FileTooLarge,
-                    format!("a frame of {length} bytes"),
-                ));
-            }
-            None => return Err(std::io::Error::from(ErrorKind::InvalidData)),
-        }
-        let mut end = Vec::new();
-        self.read_exactly(&mut end, 2)
-    }
-
-    fn read_exactly(&mut self, bytes: &mut Vec<u8>, length: usize) -> std::io::Result<()> {
-        bytes.reserve(length);
-        match (&mut self.pictures).take(length as u64).read_to_end(bytes)? {
-            read if read == length => Ok(()),
-            _ => Err(std::io::Error::from(ErrorKind::UnexpectedEof)),
-        }
     }
 
     /// Waits for the end: whether it came by itself, and what ffmpeg complained of.
@@ -220,15 +187,88 @@ impl Drop for Decoder {
     }
 }
 
-/// Where the pixels begin: behind the white space after the third number.
-fn header_length(picture: &[u8]) -> usize {
-    let mut spaces = picture.iter().enumerate().filter(|(_, byte)| byte.is_ascii_whitespace());
-    // After `P6`, the width, the height, and the largest value; ffmpeg writes one each.
-    spaces.nth(3).map_or(0, |(at, _)| at + 1)
+/// Appends a picture of Netpbm with its header: its size, and where what it consists of begins. What that is of takes at most `most` bytes
+/// at three a pixel.
+fn read_netpbm(
+    pipe: &mut impl Read,
+    bytes: &mut Vec<u8>,
+    format: &[u8; 2],
+    most: usize,
+) -> std::io::Result<(u32, u32, usize)> {
+    let start = bytes.len();
+    // The shortest header is of one pixel; the rest of a longer one comes byte by byte.
+    read_exactly(pipe, bytes, 11)?;
+    let (width, height, header) = loop {
+        match crate::raw_image::read_header(&bytes[start..], format) {
+            Ok(found) => break found,
+            Err(_) if bytes.len() - start < HEADER => read_exactly(pipe, bytes, 1)?,
+            Err(error) => return Err(std::io::Error::new(ErrorKind::InvalidData, error)),
+        }
+    };
+    let each = if format == b"P6" { 3 } else { 1 };
+    let length = (width as usize * height as usize).saturating_mul(each);
+    // Planes are half of what pixels take.
+    let pixels = if format == b"P6" { length } else { length.saturating_mul(2) };
+    if pixels > most {
+        return Err(std::io::Error::new(ErrorKind::FileTooLarge, format!("a frame of {pixels} bytes")));
+    }
+    // Some of it came with the shortest header.
+    let here = bytes.len() - start;
+    read_exactly(pipe, bytes, header + length - here)?;
+    Ok((width, height, header))
+}
+
+/// Appends a picture made of planes, which come as one of three halves of its height.
+fn read_planes(
+    pipe: &mut impl Read,
+    conversion: &Conversion,
+    planes: &mut Vec<u8>,
+    bytes: &mut Vec<u8>,
+    most: usize,
+) -> std::io::Result<()> {
+    planes.clear();
+    let (width, rows, header) = read_netpbm(pipe, planes, b"P5", most)?;
+    let size = (width, rows / 3 * 2);
+    if !rows.is_multiple_of(3) || !Matrix::takes(size) {
+        let text = format!("planes of {width} x {rows}");
+        return Err(std::io::Error::new(ErrorKind::InvalidData, text));
+    }
+    conversion.append(size.0, size.1, &planes[header..], bytes);
+    Ok(())
+}
+
+fn read_jpeg(pipe: &mut impl Read, bytes: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
+    let mut header = Vec::new();
+    while !header.ends_with(b"\r\n\r\n") {
+        if header.len() > HEADER {
+            return Err(std::io::Error::from(ErrorKind::InvalidData));
+        }
+        read_exactly(pipe, &mut header, 1)?;
+    }
+    let text = String::from_utf8_lossy(&header).to_ascii_lowercase();
+    let length =
+        text.split_once("content-length:").and_then(|(_, rest)| rest.lines().next()?.trim().parse().ok());
+    match length {
+        Some(length) if length <= most => read_exactly(pipe, bytes, length)?,
+        Some(length) => {
+            return Err(std::io::Error::new(ErrorKind::FileTooLarge, format!("a frame of {length} bytes")));
+        }
+        None => return Err(std::io::Error::from(ErrorKind::InvalidData)),
+    }
+    let mut end = Vec::new();
+    read_exactly(pipe, &mut end, 2)
+}
+
+fn read_exactly(pipe: &mut impl Read, bytes: &mut Vec<u8>, length: usize) -> std::io::Result<()> {
+    bytes.reserve(length);
+    match pipe.take(length as u64).read_to_end(bytes)? {
+        read if read == length => Ok(()),
+        _ => Err(std::io::Error::from(ErrorKind::UnexpectedEof)),
+    }
 }
 
 /// Leaves frames out, scales, makes pixels or what JPEG is made of, and tells the time of each frame.
-fn filters(index: &Index, format: &Format) -> String {
+fn filters(index: &Index, format: &Format, form: &Form) -> String {
     let mut all = Vec::new();
     let first = index.frames.first().map_or(0, |first| first.time);
     if let (true, Some(step)) = (format.every > 1, index.step()) {
@@ -240,7 +280,12 @@ fn filters(index: &Index, format: &Format) -> String {
         Some((width, height)) => format!("scale={width}:{height}:{flags}"),
         None => format!("scale={flags}"),
     });
-    all.push(if format.jpeg { "format=yuvj420p" } else { "format=rgb24" }.to_owned());
+    let stored = match form {
+        Form::Jpeg => "format=yuvj420p",
+        Form::Pixels => "format=rgb24",
+        Form::Planes(..) => "format=yuv420p",
+    };
+    all.push(stored.to_owned());
     all.push("metadata=mode=add:key=tidemill:value=1".to_owned());
     all.push("metadata=mode=print:key=tidemill:file='pipe\\:2':direct=1".to_owned());
     all.join(",")
@@ -262,6 +307,27 @@ mod tests {
         assert_eq!(time_in("frame:1    pts:1024    pts_time:0.1"), Some(1024));
         assert_eq!(time_in("frame:1    pts:-5    pts_time:-0.1"), Some(-5));
         assert_eq!(time_in("[h264 @ 0x1] frame: pts"), None);
-        assert_eq!(header_length(b"P6\n480 288\n255\n\n\n"), 15);
+    }
+
+    #[test]
+    fn planes_are_read_as_a_picture() {
+        let planes = |rows: usize| [&b"P5\n2 12\n255\n"[..], &vec![128; 2 * rows]].concat();
+        let conversion = Conversion::new(Matrix::Bt601);
+        let (mut last, mut bytes) = (Vec::new(), vec![7]);
+        let mut read = |pipe: &[u8], most| {
+            let mut bytes = vec![7];
+            read_planes(&mut &pipe[..], &conversion, &mut last, &mut bytes, most).map(|()| bytes)
+        };
+        bytes.extend(b"P6\n2 8\n255\n");
+        bytes.extend([129; 3 * 2 * 8]);
+        assert_eq!(read(&planes(12), 48).unwrap(), bytes);
+        assert_eq!(read(&planes(12), 47).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(read(&planes(11), 48).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(
+            read(b"P5\n2 13\n255\n01234567890123456789012345", 99).unwrap_err().kind(),
+            ErrorKind::InvalidData
+        );
+        assert_eq!(read(&planes(12)[1..], 48).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(read(&[b'5'; 2 * HEADER], 48).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! ffmpeg writes a line for each packet (its format `framecrc`): stream, decoding time, presentation time, duration, size,
 //! checksum and, unless it is a key frame, flags. Presentation times in their order are the frames.
+use super::planes::Matrix;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Frames that are missing in one gap at most.
 const MOST_MISSING: i64 = 100_000;
+/// Levels of what ffmpeg says.
+const LEVELS: [&str; 5] = ["panic", "fatal", "error", "warning", "info"];
 
 /// What is in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub struct Index {
     pub time_base: (u64, u64),
     /// Width and height as they are stored.
     pub size: (u32, u32),
+    /// How pictures are stored, where they can be converted by [`super::planes`].
+    pub matrix: Option<Matrix>,
     /// What ffmpeg complained of while it read the container: it does not go on behind that.
     pub complaint: Option<String>,
 }
@@ -54,20 +59,21 @@ impl Index {
     /// [`IndexError`].
     pub fn read(program: &Path, file: &Path) -> Result<Self, IndexError> {
         let output = command(program)
-            .arg("-i")
+            .args(["-loglevel", "level+info", "-i"])
             .arg(named(file))
             .args(["-map", "0:v:0", "-c", "copy", "-f", "framecrc", "pipe:1"])
             .stdin(Stdio::null())
             .output()
             .map_err(|error| IndexError::Start { program: program.display().to_string(), error })?;
-        let words = complaint(&String::from_utf8_lossy(&output.stderr), file);
+        let (told, complaints) = by_level(&String::from_utf8_lossy(&output.stderr));
+        let words = complaint(&complaints, file);
         let index = Self::parse(&String::from_utf8_lossy(&output.stdout));
         match index {
             Ok(mut index) if !index.frames.is_empty() => {
                 if words.is_some() {
                     index.fill_gaps();
                 }
-                Ok(Self { complaint: words, ..index })
+                Ok(Self { matrix: matrix(&told, index.size), complaint: words, ..index })
             }
             Ok(_) => {
                 Err(IndexError::Unreadable(words.unwrap_or_else(|| "there are no frames in it".to_owned())))
@@ -78,7 +84,8 @@ impl Index {
 
     /// The index from what ffmpeg writes; an error is what is not understood.
     fn parse(text: &str) -> Result<Self, String> {
-        let mut index = Self { frames: Vec::new(), time_base: (0, 0), size: (0, 0), complaint: None };
+        let mut index =
+            Self { frames: Vec::new(), time_base: (0, 0), size: (0, 0), matrix: None, complaint: None };
         for line in text.lines() {
             let wrong = || format!("ffmpeg wrote `{line}`");
             if let Some(rest) = line.strip_prefix("#tb 0: ") {
@@ -187,6 +194,45 @@ pub(super) fn named(file: &Path) -> OsString {
     name
 }
 
+/// What ffmpeg tells and what it complains of, of lines with their level such as `[mov @ 0x1] [error] moov atom not found`. What it only
+/// warns of is neither.
+fn by_level(words: &str) -> (String, String) {
+    let (mut told, mut complaints) = (String::new(), String::new());
+    // A line without a level belongs to the one before.
+    let mut level = "error";
+    for line in words.lines() {
+        let tags =
+            line.match_indices('[').filter_map(|(at, _)| Some((at, line[at + 1..].split_once(']')?.0)));
+        let found = tags.into_iter().find(|(_, tag)| LEVELS.contains(tag));
+        let text = match found {
+            Some((at, tag)) => {
+                level = tag;
+                // Who says it is in front of the level.
+                format!("{}{}", &line[..at], line[at + tag.len() + 2..].trim_start_matches(' '))
+            }
+            None => line.to_owned(),
+        };
+        let lines = match level {
+            "info" => &mut told,
+            "warning" => continue,
+            _ => &mut complaints,
+        };
+        lines.push_str(&text);
+        lines.push('\n');
+    }
+    (told, complaints)
+}
+
+/// How the pictures of the stream that is read are stored, where it says so and their size is one that is converted here.
+fn matrix(told: &str, size: (u32, u32)) -> Option<Matrix> {
+    // Streams of the file come first, and there may be several of them.
+    let written = told
+        .lines()
+        .skip_while(|line| !line.starts_with("Output #0"))
+        .find(|line| line.starts_with("Stream #"));
+    written.and_then(Matrix::of_stream).filter(|_| Matrix::takes(size))
+}
+
 /// The first lines of what ffmpeg says, without addresses in memory and the folder of the file.
 pub(super) fn complaint(words: &str, file: &Path) -> Option<String> {
     let folder = file.parent().map(|parent| format!("{}/", parent.display())).unwrap_or_default();
@@ -230,7 +276,8 @@ mod tests {
     fn frames_that_are_not_listed_keep_their_numbers() {
         let of = |times: &[i64]| {
             let frames = times.iter().map(|time| FrameTime { time: *time, is_key: false }).collect();
-            let mut index = Index { frames, time_base: (1, 1000), size: (2, 2), complaint: None };
+            let mut index =
+                Index { frames, time_base: (1, 1000), size: (2, 2), matrix: None, complaint: None };
             index.fill_gaps();
             index.frames.iter().map(|frame| frame.time).collect::<Vec<_>>()
         };
@@ -239,6 +286,22 @@ mod tests {
         for even_enough in [&[5][..], &[0, 100], &[0, 40, 80], &[0, 10, 30, 70, 150]] {
             assert_eq!(of(even_enough), even_enough);
         }
+    }
+
+    #[test]
+    fn what_is_told_is_no_complaint() {
+        let words = "[mov,mp4 @ 0x26] [warning] STSZ atom truncated\n[info] Input #0, mov, from 'a.mp4':\n\
+                     [info]   Stream #0:0[0x1](und): Video: mjpeg, yuvj420p(pc), 8x8\n[mov,mp4 @ 0x26] [error] error reading header\n  in two lines\n\
+                     [info] Output #0, framecrc, to 'pipe:1':\n[info]   Metadata:\n[info]     title : Stream #0:0: Video: x, rgb24, 8x8\n\
+                     [info]   Stream #0:0(und): Video: h264, yuv420p(tv, bt709, progressive), 8x8, q=2-31\n";
+        let (told, complaints) = by_level(words);
+        assert_eq!(complaints, "[mov,mp4 @ 0x26] error reading header\n  in two lines\n");
+        assert_eq!(
+            complaint(&complaints, Path::new("a.mp4")).as_deref(),
+            Some("error reading header; in two lines")
+        );
+        assert_eq!(matrix(&told, (8, 8)), Some(Matrix::Bt709));
+        assert_eq!((matrix(&told, (8, 9)), matrix("", (8, 8))), (None, None));
     }
 
     #[test]

@@ -5,18 +5,20 @@
 //! | [`program`] | where ffmpeg is |
 //! | [`index`] | the frames of a file with their times, without decoding them |
 //! | [`decoder`] | their pixels, from any of them on |
+//! | [`planes`] | pixels of pictures as most videos store them |
 //! | [`pool`] | the buffers into which they come |
 //! | [`encoder`] | a file of frames |
 //! | [`drawing`] | boxes and texts on pixels |
 //! | [`stills`] | single frames |
 //!
-//! Pixels come over a pipe straight into the buffer that a record's column then has, and that is filled again when no record refers
-//! to it any more. ffmpeg ends by itself when the pipe's
-//! other end is gone, as after a process that was killed.
+//! Pixels are written once into the buffer that a record's column then has, and that is filled again when no record refers
+//! to it any more: by the pipe, or by what makes pixels of planes. ffmpeg ends by itself when the pipe's other end is gone, as after
+//! a process that was killed.
 pub mod decoder;
 pub mod drawing;
 pub mod encoder;
 pub mod index;
+pub mod planes;
 pub mod pool;
 pub mod program;
 pub mod stills;

@@ -1,0 +1,248 @@
+//! Pictures as most videos store them, made into pixels.
+//!
+//! Such a picture is three planes, of luma and at half the width and height of two chromas (`yuv420p`). Over the pipe of ffmpeg they are
+//! half as many bytes as red, green and blue, and here they become those in a third of the time that ffmpeg takes for it where it has
+//! to give the same pixels on every processor. They are the pixels that ffmpeg's exact conversion (`accurate_rnd+bitexact`)
+//! gives, bit by bit; a test compares them.
+//!
+//! The conversion is that of ITU-R BT.601 and BT.709 for luma of 16 to 235 and chroma of 16 to 240, with its coefficients in units of
+//! steps of luma: what chroma adds is rounded to whole steps, so all three colours are looked up in one table. A chroma is that of its
+//! pair of columns; of an even row it is the mean of the row of chroma and the one above.
+//!
+//! ```
+//! use tidemill_operators::video::planes::{Conversion, Matrix};
+//! // Two by eight pixels: luma, then rows of both chromas side by side.
+//! let mut planes = vec![126; 2 * 8];
+//! planes.extend([128; 2 * 4]);
+//! let mut picture = Vec::new();
+//! Conversion::new(Matrix::Bt709).append(2, 8, &planes, &mut picture);
+//! assert!(picture.starts_with(b"P6\n2 8\n255\n\x7e\x7e\x7e"));
+//! ```
+use crate::raw_image::RawImage;
+
+/// Unit of fixed-point numbers.
+const ONE: i64 = 1 << 16;
+/// Steps of luma by which the table begins before the darkest and goes on behind the brightest, because of chroma.
+const HEADROOM: i64 = 256;
+/// Entries of the table: a power of two above 256 steps of luma and both headrooms, so that masked numbers are always in it.
+const ENTRIES: usize = 1024;
+/// Fewer rows are converted by other rules in ffmpeg.
+const FEWEST_ROWS: u32 = 8;
+
+/// How luma and chroma are made of red, green and blue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matrix {
+    /// Standard definition, and what does not say.
+    Bt601,
+    /// High definition.
+    Bt709,
+}
+
+impl Matrix {
+    /// That of a video stream as ffmpeg describes it, `Stream #0:0: Video: h264 (High), yuv420p(tv, bt709, progressive), 480x288`; none
+    /// where its pictures are stored in another way.
+    pub fn of_stream(line: &str) -> Option<Self> {
+        let (_, rest) = line.split_once("Video: ")?;
+        let (_, rest) = rest.split_once(" yuv420p")?;
+        // Without parentheses nothing is told.
+        let Some(told) = rest.strip_prefix('(') else { return rest.starts_with(',').then_some(Self::Bt601) };
+        let mut matrix = Self::Bt601;
+        for word in told.split_once(')')?.0.split(", ") {
+            // The matrix, then primaries and transfer where these differ.
+            match word.split('/').next().unwrap_or(word) {
+                "bt709" => matrix = Self::Bt709,
+                "tv" | "unknown" | "bt470bg" | "smpte170m" | "progressive" => {}
+                field if field.contains("first") || field.contains("coded") => {}
+                _ => return None,
+            }
+        }
+        Some(matrix)
+    }
+
+    /// Whether pictures of this size can be converted here.
+    pub fn takes((width, height): (u32, u32)) -> bool {
+        width.is_multiple_of(2) && height.is_multiple_of(2) && width > 0 && height >= FEWEST_ROWS
+    }
+
+    /// Shares of red and blue in luma.
+    fn shares(self) -> (f64, f64) {
+        match self {
+            Self::Bt601 => (0.299, 0.114),
+            Self::Bt709 => (0.2126, 0.0722),
+        }
+    }
+}
+
+/// Tables of a matrix.
+#[derive(Debug)]
+pub struct Conversion {
+    /// Brightness by steps of luma and chroma together, from [`HEADROOM`] below.
+    levels: Box<[u8; ENTRIES]>,
+    /// Steps that chroma adds, by its value: to red by the second, to blue by the first, to green by both.
+    red: [i16; 256],
+    blue: [i16; 256],
+    green_first: [i16; 256],
+    green_second: [i16; 256],
+}
+
+impl Conversion {
+    /// The tables of this matrix.
+    pub fn new(matrix: Matrix) -> Self {
+        let (red, blue) = matrix.shares();
+        let green = 1.0 - red - blue;
+        // Levels that a step of luma, and one of chroma, stand for.
+        let luma = ONE * 255 / 219;
+        let chroma = |coefficient: f64| (coefficient * ONE as f64 * 255.0 / 224.0).round() as i64;
+        let (to_red, to_blue) = (chroma(2.0 * (1.0 - red)), chroma(2.0 * (1.0 - blue)));
+        let (first, second) =
+            (chroma(2.0 * (1.0 - blue) * blue / green), chroma(2.0 * (1.0 - red) * red / green));
+        let steps = |coefficient: i64| {
+            let unit = (coefficient * ONE + ONE / 2) / luma;
+            std::array::from_fn(|value| (((unit * value as i64) >> 16) - (unit >> 9)) as i16)
+        };
+        // Black is at 16; the table is read 58 steps below the middle of 384 that it is made around.
+        let base = 326 * luma - (384 + 16) * ONE + ONE / 2;
+        let level = |at: usize| ((luma * (at as i64 - HEADROOM) + base) >> 16).clamp(0, 255) as u8;
+        Self {
+            levels: Box::new(std::array::from_fn(level)),
+            red: steps(to_red),
+            blue: steps(to_blue),
+            green_first: steps(-first),
+            green_second: steps(-second),
+        }
+    }
+
+    /// Appends a picture as in [`crate::raw_image`] of planes as `pgmyuv` has them: rows of luma, then rows that have half a row of
+    /// each chroma side by side.
+    ///
+    /// # Panics
+    /// Without [`Matrix::takes`] of the size, or unless there are `width * height * 3 / 2` bytes of planes.
+    pub fn append(&self, width: u32, height: u32, planes: &[u8], picture: &mut Vec<u8>) {
+        assert!(Matrix::takes((width, height)), "a size that is converted here");
+        let (row, rows) = (width as usize, height as usize);
+        let (luma, chroma) = planes.split_at(row * rows);
+        assert_eq!(chroma.len(), row * rows / 2, "half as much chroma as luma");
+        RawImage::write_header(width, height, picture);
+        let start = picture.len();
+        picture.resize(start + 3 * row * rows, 0);
+        let of = |at: usize| chroma[at * row..][..row].split_at(row / 2);
+        // What chroma adds to red, green and blue of each pair of columns.
+        let mut added = vec![[0u16; 3]; row / 2];
+        let lines = luma.chunks_exact(row).zip(picture[start..].chunks_exact_mut(3 * row));
+        for (at, (luma, pixels)) in lines.enumerate() {
+            let below = of(at / 2);
+            // The last row has the mean as well.
+            let above = if at % 2 == 0 || at + 1 == rows { of((at / 2).saturating_sub(1)) } else { below };
+            let chromas = below.0.iter().zip(above.0).zip(below.1.iter().zip(above.1));
+            for (added, ((&first, &other), (&second, &another))) in added.iter_mut().zip(chromas) {
+                let (first, second) = (mean(first, other), mean(second, another));
+                let green = self.green_first[first] + self.green_second[second];
+                *added =
+                    [self.red[second], green, self.blue[first]].map(|steps| (steps + HEADROOM as i16) as u16);
+            }
+            let pairs = luma.chunks_exact(2).zip(pixels.chunks_exact_mut(6)).zip(&added);
+            for ((luma, pixels), added) in pairs {
+                for (luma, pixel) in luma.iter().zip(pixels.chunks_exact_mut(3)) {
+                    for (value, added) in pixel.iter_mut().zip(added) {
+                        *value = self.levels[(usize::from(*luma) + usize::from(*added)) & (ENTRIES - 1)];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rounded up.
+fn mean(one: u8, other: u8) -> usize {
+    (usize::from(one) + usize::from(other) + 1) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::video::program;
+    use std::io::Write;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn streams_say_how_they_are_stored() {
+        let of = |format: &str| {
+            Matrix::of_stream(&format!("Stream #0:0: Video: h264 (High), {format}480x288, 10 fps"))
+        };
+        assert_eq!(of("yuv420p, "), Some(Matrix::Bt601));
+        assert_eq!(of("yuv420p(progressive), "), Some(Matrix::Bt601));
+        assert_eq!(of("yuv420p(tv, bt709, progressive), "), Some(Matrix::Bt709));
+        assert_eq!(of("yuv420p(tv, bt709/unknown/unknown, top first), "), Some(Matrix::Bt709));
+        assert_eq!(of("yuv420p(tv, unknown/bt709/bt709), "), Some(Matrix::Bt601));
+        assert_eq!(of("yuv420p(tv, smpte170m/bt470bg/bt709), "), Some(Matrix::Bt601));
+        for other in
+            ["yuvj420p(pc), ", "yuv420p(pc), ", "yuv420p10le(tv), ", "yuv420p(tv, bt2020nc), ", "rgb24, "]
+        {
+            assert_eq!(of(other), None, "{other}");
+        }
+        assert_eq!(Matrix::of_stream("Stream #0:1: Audio: aac"), None);
+        assert!(
+            Matrix::takes((2, 8))
+                && !Matrix::takes((3, 8))
+                && !Matrix::takes((2, 6))
+                && !Matrix::takes((0, 8))
+        );
+    }
+
+    /// What ffmpeg makes of planes one behind the other.
+    fn by_ffmpeg(matrix: Matrix, width: u32, height: u32, planes: &[u8]) -> Vec<u8> {
+        let name = match matrix {
+            Matrix::Bt601 => "smpte170m",
+            Matrix::Bt709 => "bt709",
+        };
+        let mut child = Command::new(program::find(Path::new(".")).expect(program::HELP))
+            .args(["-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p"])
+            .args(["-s", &format!("{width}x{height}"), "-i", "pipe:0", "-vf"])
+            .arg(format!(
+                "setparams=colorspace={name}:range=tv,scale=flags=bilinear+accurate_rnd+bitexact,format=rgb24"
+            ))
+            .args(["-f", "rawvideo", "pipe:1"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let planes = planes.to_vec();
+        let write = std::thread::spawn(move || input.write_all(&planes));
+        let output = child.wait_with_output().unwrap();
+        write.join().unwrap().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    }
+
+    #[test]
+    fn pixels_are_those_of_ffmpeg() {
+        let mut random = tidemill_random::Random::of_seed(7);
+        for matrix in [Matrix::Bt601, Matrix::Bt709] {
+            for (width, height) in [(2, 8), (64, 48), (34, 10), (480, 288), (854, 480)] {
+                let (row, rows) = (width as usize, height as usize);
+                let planes: Vec<u8> = (0..row * rows * 3 / 2).map(|_| random.below(256) as u8).collect();
+                let (luma, chroma) = planes.split_at(row * rows);
+                let (first, second) = chroma.split_at(chroma.len() / 2);
+                let side_by_side: Vec<u8> = first
+                    .chunks_exact(row / 2)
+                    .zip(second.chunks_exact(row / 2))
+                    .flat_map(|(first, second)| [first, second].concat())
+                    .collect();
+                let mut picture = Vec::new();
+                let planes = [luma, &side_by_side].concat();
+                Conversion::new(matrix).append(width, height, &planes, &mut picture);
+                let ours = RawImage::parse(&picture).unwrap();
+                let theirs = by_ffmpeg(matrix, width, height, &[luma, first, second].concat());
+                let different =
+                    ours.pixels.iter().zip(&theirs).filter(|(ours, theirs)| ours != theirs).count();
+                assert_eq!(
+                    (ours.pixels.len(), different),
+                    (theirs.len(), 0),
+                    "{matrix:?}, {width} x {height}"
+                );
+            }
+        }
+    }
+}
