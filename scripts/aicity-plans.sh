@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Plans examples/aicity with all planners on three infrastructures, runs several plans on this machine, some of them with nothing
-# enforced, and writes docs/benchmarks/aicity-plans.{json,md}. About 12 minutes; the machine should be quiet.
-# `--only plans` or `--only runs` does a part, `--only page` writes the page anew; `--profile FILE` plans with another profile.
+# enforced, and writes docs/benchmarks/aicity-plans.{json,md}. About 17 minutes; the machine should be quiet.
+# `--only plans`, `rates`, `expected` or `runs` does a part, `--only page` writes the page anew; `--profile FILE` plans with another profile.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/evidence.sh"
 

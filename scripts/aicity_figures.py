@@ -131,10 +131,15 @@ def rates(document):
     return sheet("AI City: cost by rate", (820, 372), body)
 
 
+def judged(rows):
+    """Those whose rate and IDF1 were measured."""
+    return [row for row in rows if row.get("measured") is not None and row.get("accuracy") is not None]
+
+
 def expected(document):
     """Measured rates over planned ones, with the diagonal."""
     left, right, floor, ceiling = 52, 404, 320, 66
-    rows = [row for row in document["expected"] if "error" not in row]
+    rows = judged(document["expected"])
     most = 1.08 * max(max(row["rate"], row["measured"]) for row in rows)
     body = axis(left, right, floor, ceiling, most)
     place = lambda x, y: (left + (right - left) * x / most, floor - (floor - ceiling) * y / most)
@@ -157,7 +162,7 @@ def draw(out):
     (folder / "aicity-setups.svg").write_text(setups(document))
     if document.get("rates"):
         (folder / "aicity-rates.svg").write_text(rates(document))
-    if any("error" not in row for row in document.get("expected", [])):
+    if judged(document.get("expected", [])):
         (folder / "aicity-expected.svg").write_text(expected(document))
 
 

@@ -101,7 +101,8 @@ fn streams(layout: &Layout, unit: &Unit) -> Option<Value> {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata(layout, &unit.streams_service(), "worker"),
-        "spec": {"selector": selector(layout, &unit.service()), "ports": ports},
+        // A worker whose controller is away goes on, though it is not called ready.
+        "spec": {"publishNotReadyAddresses": true, "selector": selector(layout, &unit.service()), "ports": ports},
     });
     (!ports.is_empty()).then_some(service)
 }

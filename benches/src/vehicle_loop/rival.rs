@@ -2,10 +2,9 @@
 //! ffmpeg, detected, cut out and embedded in batches, followed by the tracker's own functions; at the end the tracks of
 //! all cameras are linked at once. Nothing is checked twice, nothing waits for anything else, nothing is kept for recovery.
 use crate::model_stage::Stage;
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +13,9 @@ use tidemill_incremental::chains::{Item, Rules, batch};
 use tidemill_inference::steps::{Cell, OutputColumn};
 use tidemill_inference::tensor::TensorData;
 use tidemill_operators::raw_image::RawImage;
-use tidemill_operators::video::planes::{Conversion, Matrix};
+use tidemill_operators::video::decoder::read_planes;
+use tidemill_operators::video::index::Index;
+use tidemill_operators::video::planes::Conversion;
 use tidemill_operators::video::program;
 use tidemill_tracking::bounding_box::BoundingBox;
 use tidemill_tracking::tracker::{Detection, Track, Tracker, TrackerSettings};
@@ -55,55 +56,37 @@ pub(crate) struct Outcome {
 /// Numbers of a box: left, top, width and height as shares of the picture, score, class.
 const NUMBERS: usize = 6;
 
-/// Frames of a video, one after the other, as pixels that are not compressed: made of the planes that ffmpeg writes as Tidemill makes
-/// them, and all of one size.
+/// Frames of a video, one after the other, as pixels that are not compressed: made of planes as Tidemill makes them.
 struct Frames {
     child: Child,
     conversion: Conversion,
-    /// Header of the planes of all frames, and their width and height.
-    header: Vec<u8>,
-    size: (u32, u32),
     planes: Vec<u8>,
+    left: usize,
 }
 
 impl Frames {
     fn of(clip: &Path) -> anyhow::Result<Self> {
-        let mut command = Command::new(program::find(Path::new("."))?);
+        let program = program::find(Path::new("."))?;
+        let index = Index::read(&program, clip)?;
+        let matrix = index.matrix.with_context(|| format!("{} has no planes", clip.display()))?;
+        let mut command = Command::new(program);
         command.args(["-nostdin", "-loglevel", "error", "-threads", "1", "-i"]).arg(clip);
         command.args(["-fps_mode", "passthrough"]);
         command.args(["-f", "image2pipe", "-c:v", "pgmyuv", "-threads", "1", "pipe:1"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let conversion = Conversion::new(Matrix::Bt601);
-        Ok(Self { child, conversion, header: Vec::new(), size: (0, 0), planes: Vec::new() })
+        let conversion = Conversion::new(matrix);
+        Ok(Self { child, conversion, planes: Vec::new(), left: index.frames.len() })
     }
 
     /// The next picture, its header with it; false: there is none any more.
     fn next(&mut self, picture: &mut Vec<u8>) -> anyhow::Result<bool> {
         let pipe = self.child.stdout.as_mut().context("ffmpeg has no output")?;
         picture.clear();
-        if self.header.is_empty() {
-            // `P5`, width, rows of all planes and the largest value, each with a white space behind it.
-            while self.header.iter().filter(|byte| byte.is_ascii_whitespace()).count() < 4 {
-                ensure!(pipe.take(1).read_to_end(&mut self.header)? == 1, "ffmpeg wrote no picture");
-            }
-            let text = std::str::from_utf8(&self.header)?;
-            let numbers: Vec<u32> =
-                text.split_ascii_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
-            self.size = (numbers[0], numbers[1] / 3 * 2);
-        } else {
-            self.planes.clear();
-            if pipe.take(self.header.len() as u64).read_to_end(&mut self.planes)? == 0 {
-                return Ok(false);
-            }
+        if self.left == 0 {
+            return Ok(false);
         }
-        let (width, height) = self.size;
-        self.planes.clear();
-        let whole = width as usize * height as usize / 2 * 3;
-        ensure!(
-            pipe.take(whole as u64).read_to_end(&mut self.planes)? == whole,
-            "ffmpeg ended within a picture"
-        );
-        self.conversion.append(width, height, &self.planes, picture);
+        self.left -= 1;
+        read_planes(pipe, &self.conversion, &mut self.planes, picture, usize::MAX)?;
         Ok(true)
     }
 }

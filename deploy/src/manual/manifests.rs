@@ -30,8 +30,8 @@ pub(super) fn text(layout: &Layout, request: &Request<'_>) -> String {
     }
     if !streams.is_empty() {
         streams = format!(
-            "\nRecords of streams are sent to these addresses of the cluster; for senders outside of it give the services the type \
-             LoadBalancer:\n\n{streams}"
+            "\nRecords of streams are sent to these addresses of the cluster. Senders outside of it want a service of yours, of the type \
+             LoadBalancer, with the same selector:\n\n{streams}"
         );
     }
     format!(

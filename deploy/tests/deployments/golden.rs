@@ -50,18 +50,28 @@ fn a_source_that_listens_is_reached_and_one_that_connects_reaches_somebody() {
     assert!(compose.contains("4100:4100"), "{compose}");
     let on_host = listens.deploy(|request| request.network = Some(NetworkMode::Host)).unwrap();
     assert!(!on_host.iter().any(|(_, text)| text.contains("4100:4100")));
-    let pods = |loaded: &case::Loaded| {
+    let manifest = |loaded: &case::Loaded, name: &str| {
         let files = loaded.deploy(|request| request.target = Target::Kubernetes).unwrap();
-        files.iter().map(|(_, text)| text).collect::<String>()
+        files.get(name).unwrap_or_else(|| panic!("{name}")).to_owned()
     };
-    let policies = pods(&listens);
-    assert!(policies.contains("streams-of-local") && policies.contains("port: 4100"), "{policies}");
-    assert!(policies.contains("name: stream-4100") && policies.contains("targetPort: 4100"), "{policies}");
-    assert!(policies.contains("    streams-of-local.copy.svc:4100\n"), "{policies}");
-    let policies = pods(&loaded("connect: 'gate.example:4102'"));
-    assert!(policies.contains("streams-of-local") && policies.contains("port: 4102"), "{policies}");
-    let inside = pods(&loaded("listen: '127.0.0.1:4100'"));
-    assert!(!inside.contains("streams-of-local") && !inside.contains("targetPort: 4100"), "{inside}");
+    let (policies, worker) = ("kubernetes/10-network-policies.yaml", "kubernetes/40-worker-local.yaml");
+    let found = manifest(&listens, policies);
+    assert!(found.contains("streams-of-local") && found.contains("port: 4100"), "{found}");
+    let found = manifest(&listens, worker);
+    for part in
+        ["kind: Service", "name: streams-of-local", "name: stream-4100", "publishNotReadyAddresses: true"]
+    {
+        assert!(found.contains(part), "{part} in {found}");
+    }
+    let found = manifest(&listens, "README.md");
+    assert!(found.contains("    streams-of-local.tidemill-copy.svc:4100\n"), "{found}");
+    let connects = loaded("connect: 'gate.example:4102'");
+    let found = manifest(&connects, policies);
+    assert!(found.contains("streams-of-local") && found.contains("port: 4102"), "{found}");
+    assert!(!manifest(&connects, worker).contains("kind: Service"));
+    let inside = loaded("listen: '127.0.0.1:4100'");
+    assert!(!manifest(&inside, policies).contains("streams-of-local"));
+    assert!(!manifest(&inside, worker).contains("kind: Service"));
 }
 
 /// On two machines an engine's network is two networks.

@@ -149,6 +149,7 @@ impl SourceKind for Video {
             jpeg: options.frames == Frames::Jpeg,
             every: options.every.value,
             threads: options.threads.value,
+            planes: true,
         };
         let start = (options.start * 1e6).round() as i64;
         let (max_pixels, written) = (options.max_pixels, options.path.value.clone());

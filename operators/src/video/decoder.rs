@@ -31,6 +31,8 @@ pub struct Format {
     pub every: u32,
     /// Threads that decode, at least 1.
     pub threads: u32,
+    /// Whether pixels may be made here of planes, where pictures are stored so and keep their size: quicker.
+    pub planes: bool,
 }
 
 /// A video that is being decoded. Dropped, it ends the child.
@@ -47,8 +49,8 @@ pub struct Decoder {
 enum Form {
     Jpeg,
     Pixels,
-    /// Planes, and the last ones that came.
-    Planes(Conversion, Vec<u8>),
+    /// Planes of this matrix, and the last ones that came.
+    Planes(Matrix, Conversion, Vec<u8>),
 }
 
 enum Heard {
@@ -83,7 +85,9 @@ impl Decoder {
         command.arg("-i").arg(named(file)).args(["-map", "0:v:0", "-fps_mode", "passthrough"]);
         let form = match index.matrix {
             _ if format.jpeg => Form::Jpeg,
-            Some(matrix) if format.size.is_none() => Form::Planes(Conversion::new(matrix), Vec::new()),
+            Some(matrix) if format.planes && format.size.is_none() => {
+                Form::Planes(matrix, Conversion::new(matrix), Vec::new())
+            }
             _ => Form::Pixels,
         };
         command.args(["-filter_threads", "1", "-vf", &filters(index, format, &form)]);
@@ -152,7 +156,7 @@ impl Decoder {
         let result = match &mut self.form {
             Form::Jpeg => read_jpeg(pipe, bytes, most),
             Form::Pixels => read_netpbm(pipe, bytes, b"P6", most).map(|_| ()),
-            Form::Planes(conversion, planes) => read_planes(pipe, conversion, planes, bytes, most),
+            Form::Planes(_, conversion, planes) => read_planes(pipe, conversion, planes, bytes, most),
         };
         if result.is_err() {
             bytes.truncate(start);
@@ -187,8 +191,8 @@ impl Drop for Decoder {
     }
 }
 
-/// Appends a picture of Netpbm with its header: its size, and where what it consists of begins. What that is of takes at most `most` bytes
-/// at three a pixel.
+/// Appends a picture of Netpbm with its header. Returns its width, its rows, and where its samples begin; a picture that would take more
+/// than `most` bytes as pixels is refused.
 fn read_netpbm(
     pipe: &mut impl Read,
     bytes: &mut Vec<u8>,
@@ -218,8 +222,11 @@ fn read_netpbm(
     Ok((width, height, header))
 }
 
-/// Appends a picture made of planes, which come as one of three halves of its height.
-fn read_planes(
+/// Appends a picture made of planes, which come as one picture that is one and a half times as high.
+///
+/// # Errors
+/// As [`Decoder::read`].
+pub fn read_planes(
     pipe: &mut impl Read,
     conversion: &Conversion,
     planes: &mut Vec<u8>,
@@ -274,8 +281,11 @@ fn filters(index: &Index, format: &Format, form: &Form) -> String {
     if let (true, Some(step)) = (format.every > 1, index.step()) {
         all.push(format!("select=not(mod(round((pts-({first}))/{step})\\,{}))", format.every));
     }
-    // The same pixels on every processor.
-    let flags = "flags=bilinear+accurate_rnd+bitexact";
+    // The same pixels on every processor; and where a stream changes how it is stored, planes as they were.
+    let mut flags = "flags=bilinear+accurate_rnd+bitexact".to_owned();
+    if let Form::Planes(matrix, ..) = form {
+        flags += &format!(":out_range=tv:out_color_matrix={}", matrix.name());
+    }
     all.push(match format.size {
         Some((width, height)) => format!("scale={width}:{height}:{flags}"),
         None => format!("scale={flags}"),
@@ -311,23 +321,23 @@ mod tests {
 
     #[test]
     fn planes_are_read_as_a_picture() {
-        let planes = |rows: usize| [&b"P5\n2 12\n255\n"[..], &vec![128; 2 * rows]].concat();
+        let planes = |rows: usize| [&b"P5\n8 12\n255\n"[..], &vec![128; 8 * rows]].concat();
         let conversion = Conversion::new(Matrix::Bt601);
         let (mut last, mut bytes) = (Vec::new(), vec![7]);
         let mut read = |pipe: &[u8], most| {
             let mut bytes = vec![7];
             read_planes(&mut &pipe[..], &conversion, &mut last, &mut bytes, most).map(|()| bytes)
         };
-        bytes.extend(b"P6\n2 8\n255\n");
-        bytes.extend([129; 3 * 2 * 8]);
-        assert_eq!(read(&planes(12), 48).unwrap(), bytes);
-        assert_eq!(read(&planes(12), 47).unwrap_err().kind(), ErrorKind::FileTooLarge);
-        assert_eq!(read(&planes(11), 48).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        bytes.extend(b"P6\n8 8\n255\n");
+        bytes.extend([129; 3 * 8 * 8]);
+        assert_eq!(read(&planes(12), 192).unwrap(), bytes);
+        assert_eq!(read(&planes(12), 191).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(read(&planes(11), 192).unwrap_err().kind(), ErrorKind::UnexpectedEof);
         assert_eq!(
             read(b"P5\n2 13\n255\n01234567890123456789012345", 99).unwrap_err().kind(),
             ErrorKind::InvalidData
         );
-        assert_eq!(read(&planes(12)[1..], 48).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-        assert_eq!(read(&[b'5'; 2 * HEADER], 48).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(read(&planes(12)[1..], 192).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(read(&[b'5'; 2 * HEADER], 192).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

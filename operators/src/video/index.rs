@@ -201,35 +201,47 @@ fn by_level(words: &str) -> (String, String) {
     // A line without a level belongs to the one before.
     let mut level = "error";
     for line in words.lines() {
-        let tags =
-            line.match_indices('[').filter_map(|(at, _)| Some((at, line[at + 1..].split_once(']')?.0)));
-        let found = tags.into_iter().find(|(_, tag)| LEVELS.contains(tag));
-        let text = match found {
-            Some((at, tag)) => {
-                level = tag;
-                // Who says it is in front of the level.
-                format!("{}{}", &line[..at], line[at + tag.len() + 2..].trim_start_matches(' '))
+        let text = match leveled(line) {
+            Some((found, text)) => {
+                level = found;
+                text
             }
-            None => line.to_owned(),
+            None => line,
         };
         let lines = match level {
             "info" => &mut told,
             "warning" => continue,
             _ => &mut complaints,
         };
-        lines.push_str(&text);
+        lines.push_str(text);
         lines.push('\n');
     }
     (told, complaints)
 }
 
+/// Level and text of a line that has one: in front, or behind who says it. What a file says of itself stands further behind.
+fn leveled(line: &str) -> Option<(&'static str, &str)> {
+    let tag = |text: &'_ str| {
+        LEVELS.into_iter().find(|level| text.strip_prefix(level).is_some_and(|rest| rest.starts_with("] ")))
+    };
+    let inside = line.strip_prefix('[')?;
+    let (level, behind) = match tag(inside) {
+        Some(level) => (level, inside),
+        None => {
+            let (who, rest) = inside.split_once("] [")?;
+            (tag(rest).filter(|_| who.contains(" @ 0x"))?, rest)
+        }
+    };
+    Some((level, &behind[level.len() + 2..]))
+}
+
 /// How the pictures of the stream that is read are stored, where it says so and their size is one that is converted here.
 fn matrix(told: &str, size: (u32, u32)) -> Option<Matrix> {
-    // Streams of the file come first, and there may be several of them.
+    // Streams of the file come first, and there may be several of them. What is further in than a stream is what the file says of itself.
     let written = told
         .lines()
         .skip_while(|line| !line.starts_with("Output #0"))
-        .find(|line| line.starts_with("Stream #"));
+        .find(|line| line.starts_with("  Stream #0:0"));
     written.and_then(Matrix::of_stream).filter(|_| Matrix::takes(size))
 }
 
@@ -291,17 +303,19 @@ mod tests {
     #[test]
     fn what_is_told_is_no_complaint() {
         let words = "[mov,mp4 @ 0x26] [warning] STSZ atom truncated\n[info] Input #0, mov, from 'a.mp4':\n\
-                     [info]   Stream #0:0[0x1](und): Video: mjpeg, yuvj420p(pc), 8x8\n[mov,mp4 @ 0x26] [error] error reading header\n  in two lines\n\
-                     [info] Output #0, framecrc, to 'pipe:1':\n[info]   Metadata:\n[info]     title : Stream #0:0: Video: x, rgb24, 8x8\n\
-                     [info]   Stream #0:0(und): Video: h264, yuv420p(tv, bt709, progressive), 8x8, q=2-31\n";
+                     [info]   Metadata:\n[info]     comment         : see\n                    : [error] moov atom not found\n\
+                     [info]   Stream #0:0[0x1](und): Video: mjpeg, yuvj420p(pc), 8x8\n\
+                     [mov,mp4 @ 0x26] [error] error reading header\n  in two lines\n[fatal] no more\n\
+                     [info] Output #0, framecrc, to 'pipe:1':\n[info]   Metadata:\n\
+                     [info]     Stream #0:0: Video: x, yuv420p, 8x8: y\n\
+                     [info]   Stream #0:0(x): Video: y, yuv420p, : Video: h264, yuv420p(tv, bt709, progressive), 8x8, q=2-31\n";
         let (told, complaints) = by_level(words);
-        assert_eq!(complaints, "[mov,mp4 @ 0x26] error reading header\n  in two lines\n");
-        assert_eq!(
-            complaint(&complaints, Path::new("a.mp4")).as_deref(),
-            Some("error reading header; in two lines")
-        );
+        assert_eq!(complaints, "error reading header\n  in two lines\nno more\n");
+        let said = complaint(&complaints, Path::new("a.mp4"));
+        assert_eq!(said.as_deref(), Some("error reading header; in two lines; no more"));
         assert_eq!(matrix(&told, (8, 8)), Some(Matrix::Bt709));
         assert_eq!((matrix(&told, (8, 9)), matrix("", (8, 8))), (None, None));
+        assert_eq!(leveled("[x] [error] y"), None, "nobody says it");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn stills(
     mut each: impl FnMut(u64, &[u8]),
 ) -> std::io::Result<()> {
     let index = Index::read(program, video).map_err(std::io::Error::other)?;
-    let format = Format { size, jpeg: false, every: 1, threads: 1 };
+    let format = Format { size, jpeg: false, every: 1, threads: 1, planes: false };
     let mut rest = wanted.clone();
     let mut pixels = Vec::new();
     while let Some(first) = rest.pop_first() {

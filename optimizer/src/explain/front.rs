@@ -187,21 +187,29 @@ mod tests {
 
     #[test]
     fn what_is_faster_or_more_accurate_costs_more() {
-        let limits = SearchLimits { wall_seconds: None, ..SearchLimits::default() };
-        let mut seen = 0;
-        let surface =
-            latency_front(&published(), &Exact, &limits, 0.6, &mut |_, _| seen += 1).expect("plans");
-        assert_eq!(seen, surface.plans);
-        assert!(surface.points.len() >= 4 && surface.limits.len() >= 2, "{surface:?}");
-        assert!(surface.refused.is_some(), "at last a limit is too tight");
-        for (at, a) in surface.points.iter().enumerate() {
-            assert!(a.latency <= a.limit);
-            for (other, b) in surface.points.iter().enumerate() {
-                let beats = a.cost <= b.cost && a.accuracy >= b.accuracy && a.latency <= b.latency;
-                assert!(at == other || !beats, "{a:?} beats {b:?}");
+        let (mut largest, mut most_limits, mut refused) = (0, 0, 0);
+        for seed in 1..=24 {
+            let problem = crate::generator::small_problem_with_latency(seed);
+            let limits = SearchLimits { wall_seconds: None, ..SearchLimits::default() };
+            let mut seen = 0;
+            let Ok(surface) = latency_front(&problem, &Exact, &limits, 0.6, &mut |_, _| seen += 1) else {
+                continue;
+            };
+            assert_eq!(seen, surface.plans, "seed {seed}");
+            for (at, a) in surface.points.iter().enumerate() {
+                assert!(a.latency <= a.limit, "seed {seed}");
+                for (other, b) in surface.points.iter().enumerate() {
+                    let beats = a.cost <= b.cost && a.accuracy >= b.accuracy && a.latency <= b.latency;
+                    assert!(at == other || !beats, "seed {seed}: {a:?} beats {b:?}");
+                }
             }
+            assert!(surface.limits.windows(2).all(|two| two[1] < two[0]), "seed {seed}");
+            largest = largest.max(surface.points.len());
+            most_limits = most_limits.max(surface.limits.len());
+            refused += u32::from(surface.refused.is_some());
         }
-        assert!(surface.limits.windows(2).all(|two| two[1] < two[0]));
+        assert!(largest >= 4 && most_limits >= 2, "{largest} points, {most_limits} limits");
+        assert!(refused > 0, "at last a limit is too tight");
     }
 
     #[test]

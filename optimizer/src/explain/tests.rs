@@ -115,6 +115,8 @@ fn a_plan_is_explained() {
 /// Each level that is named has to give way, and all of them together are enough.
 #[test]
 fn levels_that_are_wrong_at_once_give_way_together() {
+    // Whether there is a plan is asked for, not what it costs to the last cent.
+    let limits = SearchLimits { gap: 0.05, ..limits() };
     let inaccurate = |factor: f64, workflow: &str| {
         let mut problem = with_rate(&problem(workflow), factor);
         problem.limits.accuracy = Some(70.0);
@@ -124,7 +126,7 @@ fn levels_that_are_wrong_at_once_give_way_together() {
     let hasty = WORKFLOW.replace("below: 800ms", "below: 60ms");
     for (problem, count) in [(inaccurate(100.0, &without_latency()), 2), (inaccurate(100.0, &hasty), 3)] {
         assert_eq!(found(&problem), [], "no single change does");
-        let together = combination(&problem, &limits()).expect("plans");
+        let together = combination(&problem, &limits).expect("plans");
         assert_eq!(together.len(), count, "{together:?}");
         let with = |all: &[&Relaxation]| {
             let changed = all.iter().fold(problem.clone(), |problem, relaxation| match relaxation.relaxed {
@@ -133,7 +135,7 @@ fn levels_that_are_wrong_at_once_give_way_together() {
                 Relaxed::Latency { to, .. } => with_latency(&problem, |_| to),
                 _ => panic!("no service level: {relaxation:?}"),
             });
-            Exact.plan(&changed, &limits()).expect("plans").solution.is_some()
+            Exact.plan(&changed, &limits).expect("plans").solution.is_some()
         };
         let all: Vec<&Relaxation> = together.iter().collect();
         assert!(with(&all), "{together:?}");

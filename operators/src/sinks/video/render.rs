@@ -249,7 +249,7 @@ impl Render {
         let content = whole.content().map_err(|error| failed(&error))?;
         // The file has no name yet; ffmpeg reaches it through this process.
         let reached = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), content.as_raw_fd()));
-        let format = Format { size: self.size, jpeg: false, every: self.every, threads: 1 };
+        let format = Format { size: self.size, jpeg: false, every: self.every, threads: 1, planes: true };
         let mut decoder =
             Decoder::start(&self.program, video, index, 0, &format).map_err(|error| failed(&error))?;
         let every = self.every.max(1) as usize;

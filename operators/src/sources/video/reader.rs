@@ -22,6 +22,8 @@ pub(super) struct Reader {
     running: Vec<Option<Running>>,
     /// By video: the frame from which on the decoder finds none.
     ended: Vec<Option<usize>>,
+    /// By video: its planes could not be read, so it is asked for pixels.
+    plain: Vec<bool>,
     program: PathBuf,
     format: Format,
     schema: SchemaRef,
@@ -44,6 +46,8 @@ struct Running {
     at: usize,
     /// Where it was to begin, until that has been seen.
     sought: Option<usize>,
+    /// A picture has come.
+    has_given: bool,
 }
 
 /// What became of a frame.
@@ -65,6 +69,7 @@ impl Reader {
         Self {
             running: clips.clips.iter().map(|_| None).collect(),
             ended: vec![None; clips.clips.len()],
+            plain: vec![false; clips.clips.len()],
             clips,
             program: program.to_owned(),
             format: format.clone(),
@@ -100,9 +105,10 @@ impl Reader {
         loop {
             if self.running[clip].as_ref().is_none_or(|running| running.at > frame) {
                 let first = if from_the_start { 0 } else { frame };
-                self.running[clip] = Some(self.begin(of, first)?);
+                self.running[clip] = Some(self.begin(of, first, !self.plain[clip])?);
             }
             let Some(running) = &mut self.running[clip] else { continue };
+            let has_given = running.has_given;
             let time = running.pending.take().or_else(|| running.decoder.next_time());
             let is_there = match time {
                 None => {
@@ -129,11 +135,14 @@ impl Reader {
                 Some(time) if time < wanted => {
                     scratch.clear();
                     running.sought = None;
-                    running.decoder.read(&mut scratch, most).is_ok()
+                    let is_read = running.decoder.read(&mut scratch, most).is_ok();
+                    running.has_given |= is_read;
+                    is_read
                 }
                 Some(_) => {
                     (running.sought, running.at) = (None, frame + 1);
                     if running.decoder.read(bytes, most).is_ok() {
+                        running.has_given = true;
                         return Ok(Got::Picture);
                     }
                     false
@@ -141,6 +150,11 @@ impl Reader {
             };
             if !is_there {
                 self.running[clip] = None;
+                // Where it begins in a part of the stream that has an odd size, there are no planes.
+                if !has_given && !self.plain[clip] && index.matrix.is_some() {
+                    self.plain[clip] = true;
+                    continue;
+                }
                 deaths += 1;
                 if deaths > TRIES {
                     let text = format!("ffmpeg ended {deaths} times at frame {frame} of `{}`", of.camera);
@@ -150,15 +164,15 @@ impl Reader {
         }
     }
 
-    fn begin(&self, clip: &Clip, first: usize) -> Result<Running, OperatorError> {
+    fn begin(&self, clip: &Clip, first: usize, planes: bool) -> Result<Running, OperatorError> {
         let index = clip.index.as_ref().ok_or_else(|| OperatorError::new("a video without frames"))?;
         // What a damaged container gives depends on where reading begins, so it always begins at the start.
         let first = if index.complaint.is_some() { 0 } else { first };
-        let decoder =
-            Decoder::start(&self.program, &clip.file, index, first, &self.format).map_err(|error| {
-                OperatorError::new(format!("{} cannot be started: {error}", self.program.display()))
-            })?;
-        Ok(Running { decoder, pending: None, at: first, sought: Some(first) })
+        let format = Format { planes, ..self.format.clone() };
+        let decoder = Decoder::start(&self.program, &clip.file, index, first, &format).map_err(|error| {
+            OperatorError::new(format!("{} cannot be started: {error}", self.program.display()))
+        })?;
+        Ok(Running { decoder, pending: None, at: first, sought: Some(first), has_given: false })
     }
 
     fn letter(&self, entry: Entry, reason: &'static str, detail: String) -> DeadLetter {

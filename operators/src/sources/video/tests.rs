@@ -200,6 +200,42 @@ fn a_decoder_that_dies_is_started_again_at_the_frame() {
     assert!(found == expected, "{} frames of {}", found.len(), expected.len());
 }
 
+/// A stream whose second half has an odd size, for which there are no planes.
+#[test]
+fn what_begins_where_the_size_is_odd_is_read_as_pixels() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = |name: &str, size: &str| {
+        make(&folder.path().join(name), 20, &format!("-vf scale={size} -c:v libvpx -g 10"))
+    };
+    part("one.mkv", "64x48");
+    part("two.mkv", "63x47");
+    std::fs::write(folder.path().join("parts"), "file one.mkv\nfile two.mkv\n").unwrap();
+    let file = folder.path().join("road.mkv");
+    let mut command = Command::new(program::find(Path::new(".")).expect(program::HELP));
+    command.args(["-nostdin", "-loglevel", "error", "-f", "concat", "-i"]).arg(folder.path().join("parts"));
+    assert!(command.args(["-c", "copy"]).arg(&file).status().unwrap().success());
+    let index = crate::video::index::Index::read(&program::find(Path::new(".")).unwrap(), &file).unwrap();
+    assert!(index.matrix.is_some(), "it begins with planes");
+    let source = bind(&Video, folder.path(), "path: road.mkv").unwrap();
+    let (names, pictures, dead) = frames(&source);
+    assert_eq!((names.len(), pictures.len(), dead), (40, 40, vec![]));
+    let mut reader = (source.make)().unwrap();
+    reader
+        .seek(&crate::api::SourcePosition("32:road/32 of 40".into()))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let Ok(SourceRead::Rows { payload, dead_letters, .. }) = reader.read(3, usize::MAX) else {
+        panic!("rows")
+    };
+    assert!(dead_letters.is_empty(), "{dead_letters:?}");
+    let sizes: Vec<_> = binary(payload.column(2))
+        .unwrap()
+        .iter()
+        .flatten()
+        .map(|one| crate::raw_image::size(one).unwrap())
+        .collect();
+    assert_eq!(sizes, [(63, 47); 3]);
+}
+
 fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
