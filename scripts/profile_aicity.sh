@@ -4,12 +4,12 @@
 #
 #   PYTHON=python CITY=FOLDER scripts/profile_aicity.sh [OPTION OF tidemill profile ...]
 #
-# CITY holds the clips; where it does not exist they are rendered there by PYTHON, which needs numpy and Pillow (10 minutes).
+# TIDEMILL_BINARY names another program than the one that is built here. CITY holds the clips; where it does not exist they are rendered there by PYTHON, which needs numpy and Pillow (10 minutes).
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/evidence.sh"
 
-cargo build --locked -p tidemill
-target=$(realpath "${CARGO_TARGET_DIR:-target}")
+binary=$(realpath "$binary")
+target=$(realpath "$target")
 city=${CITY:-$target/profiles/city-2100}
 [ -f "$city/camera-4.txt" ] || (
   cd models/training
@@ -25,9 +25,9 @@ ln -s "$(realpath "$city")" "$tree/examples/aicity/data"
 cp examples/aicity/workflow.yaml examples/aicity/infrastructure.yaml "$tree/examples/aicity"
 (
   cd "$tree/examples/aicity"
-  "$target/debug/tidemill" profile workflow.yaml --infra infrastructure.yaml --out "$target/profiles/aicity" \
+  "$binary" profile workflow.yaml --infra infrastructure.yaml --out "$target/profiles/aicity" \
     --budget "${BUDGET:-14min}" --samples 2400 "$@"
 )
 python3 scripts/profile_city.py "$target/profiles/aicity/profile.yaml" examples/aicity/profile.yaml
 python3 scripts/aicity_machines.py
-"$target/debug/tidemill" validate examples/aicity/workflow.yaml examples/aicity/profile.yaml examples/aicity/machines.yaml
+"$binary" validate examples/aicity/workflow.yaml examples/aicity/profile.yaml examples/aicity/machines.yaml
