@@ -87,10 +87,10 @@ pub struct Conversion {
     /// Brightness by steps of luma and chroma together, from [`HEADROOM`] below.
     levels: Box<[u8; ENTRIES]>,
     /// Steps that chroma adds, by its value: to red by the second, to blue by the first, to green by both.
-    red: [i16; 256],
-    blue: [i16; 256],
-    green_first: [i16; 256],
-    green_second: [i16; 256],
+    red: Box<[i16; 256]>,
+    blue: Box<[i16; 256]>,
+    green_first: Box<[i16; 256]>,
+    green_second: Box<[i16; 256]>,
 }
 
 impl Conversion {
@@ -106,7 +106,7 @@ impl Conversion {
             (chroma(2.0 * (1.0 - blue) * blue / green), chroma(2.0 * (1.0 - red) * red / green));
         let steps = |coefficient: i64| {
             let unit = (coefficient * ONE + ONE / 2) / luma;
-            std::array::from_fn(|value| (((unit * value as i64) >> 16) - (unit >> 9)) as i16)
+            Box::new(std::array::from_fn(|value| (((unit * value as i64) >> 16) - (unit >> 9)) as i16))
         };
         // Black is at 16; the table is read 58 steps below the middle of 384 that it is made around.
         let base = 326 * luma - (384 + 16) * ONE + ONE / 2;
@@ -162,7 +162,7 @@ impl Conversion {
 
 /// Rounded up.
 fn mean(one: u8, other: u8) -> usize {
-    (usize::from(one) + usize::from(other) + 1) / 2
+    (usize::from(one) + usize::from(other)).div_ceil(2)
 }
 
 #[cfg(test)]
