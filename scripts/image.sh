@@ -88,7 +88,7 @@ megabytes() { echo $(($(docker image inspect --format '{{.Size}}' "$1") / 100000
 line ok "$tag, $(megabytes "$tag") MB"
 if [ "$(megabytes "$tag")" -gt "$most" ]; then
   case $how in
-    release | source) stop "$tag is larger than $most MB" "what has grown: docker history $tag; cargo bloat --release --crates" ;;
+    release | source) stop "$tag is larger than $most MB" "what has grown: docker history $tag; cargo bloat --profile image --crates" ;;
     *) line '--' "$tag is larger than the $most MB that a release may have" ;;
   esac
 fi

@@ -4,7 +4,8 @@
 #
 #   PYTHON=python CITY=FOLDER scripts/profile_aicity.sh [OPTION OF tidemill profile ...]
 #
-# TIDEMILL_BINARY names another program than the one that is built here. CITY holds the clips; where it does not exist they are rendered there by PYTHON, which needs numpy and Pillow (10 minutes).
+# TIDEMILL_BINARY names another program than the one that is built here. CITY holds the clips; where it does not exist they are rendered
+# there by PYTHON, which needs numpy, Pillow and imageio-ffmpeg (10 minutes).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/evidence.sh"
 

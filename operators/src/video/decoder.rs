@@ -209,10 +209,12 @@ fn read_netpbm(
             Err(error) => return Err(std::io::Error::new(ErrorKind::InvalidData, error)),
         }
     };
-    let each = if format == b"P6" { 3 } else { 1 };
-    let length = (width as usize * height as usize).saturating_mul(each);
+    let samples = width as usize * height as usize;
     // Planes are half of what pixels take.
-    let pixels = if format == b"P6" { length } else { length.saturating_mul(2) };
+    let (length, pixels) = match format {
+        b"P6" => (samples.saturating_mul(3), samples.saturating_mul(3)),
+        _ => (samples, samples.saturating_mul(2)),
+    };
     if pixels > most {
         return Err(std::io::Error::new(ErrorKind::FileTooLarge, format!("a frame of {pixels} bytes")));
     }
