@@ -25,10 +25,11 @@ fn content(outputs: &[(&str, Vec<u8>)], file: &str) -> String {
 
 #[test]
 fn results_are_what_is_committed_while_a_run_goes_on_and_all_at_its_end() {
+    // Before the run begins: it could come to its end meanwhile.
+    let expected = undisturbed();
     let mut cluster = Cluster::start(&["edge", "hub", "cloud"]);
     cluster.submit().expect(0);
     let follower = cluster.begin(&["results", "spread", "--sink", "pairs", "--follow"]);
-    let expected = undisturbed();
     let pairs = content(&expected, "out/pairs.jsonl");
     let mut seen = Vec::new();
     while cluster.run()["state"] != "complete" {

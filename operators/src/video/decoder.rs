@@ -3,11 +3,11 @@
 //! ffmpeg writes pictures to its standard output, and a line with the time of each to its standard error, which has nothing
 //! else; a thread reads those. So a frame that could not be decoded is known: its time is left out.
 use super::index::{Index, command, complaint, named};
-use super::planes::{Conversion, Matrix};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
+use tidemill_media::planes::{Conversion, Matrix};
 
 /// Times of frames that wait at most; the pipe holds ffmpeg back long before.
 const TIMES: usize = 1024;

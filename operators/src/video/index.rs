@@ -2,10 +2,10 @@
 //!
 //! ffmpeg writes a line for each packet (its format `framecrc`): stream, decoding time, presentation time, duration, size,
 //! checksum and, unless it is a key frame, flags. Presentation times in their order are the frames.
-use super::planes::Matrix;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tidemill_media::planes::Matrix;
 
 /// Frames that are missing in one gap at most.
 const MOST_MISSING: i64 = 100_000;

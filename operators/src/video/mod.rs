@@ -18,7 +18,8 @@ pub mod decoder;
 pub mod drawing;
 pub mod encoder;
 pub mod index;
-pub mod planes;
+#[cfg(test)]
+mod planes_as_ffmpeg;
 pub mod pool;
 pub mod program;
 pub mod stills;

@@ -153,7 +153,7 @@ fn bands(settings: &MelSettings) -> Vec<Band> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preprocess::signal::standardize;
+    use crate::signal::standardize;
     use std::path::Path;
 
     const SETTINGS: MelSettings = MelSettings {

@@ -5,7 +5,7 @@
 //! and its pixels are read where they are.
 //!
 //! ```
-//! use tidemill_operators::raw_image::RawImage;
+//! use tidemill_media::raw_image::RawImage;
 //! let mut bytes = Vec::new();
 //! RawImage::write_header(2, 1, &mut bytes);
 //! bytes.extend([255, 0, 0, 0, 0, 255]);
@@ -91,7 +91,7 @@ fn begins(bytes: &[u8], format: &[u8; 2]) -> bool {
 ///
 /// # Errors
 /// [`RawImageError::Format`], [`RawImageError::Header`].
-pub(crate) fn read_header(bytes: &[u8], format: &[u8; 2]) -> Result<(u32, u32, usize), RawImageError> {
+pub fn read_header(bytes: &[u8], format: &[u8; 2]) -> Result<(u32, u32, usize), RawImageError> {
     if !begins(bytes, format) {
         return Err(RawImageError::Format);
     }

@@ -1,6 +1,7 @@
 //! Images: decode, resize, normalise.
-use super::Rejected;
-use super::completeness::{jpeg_is_complete, png_is_complete};
+use crate::Rejected;
+use crate::completeness::{jpeg_is_complete, png_is_complete};
+use crate::raw_image::{self, RawImage};
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
@@ -8,7 +9,6 @@ use image::error::ImageError;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 use std::io::Cursor;
-use tidemill_operators::raw_image::{self, RawImage};
 
 /// Longest side that is decoded, pixels.
 pub const MAX_SIDE: u32 = 16_384;
@@ -17,7 +17,7 @@ pub const MAX_PIXELS: u64 = 64 << 20;
 /// Most memory that decoding one image may take, bytes.
 pub const MAX_DECODE_BYTES: u64 = 512 << 20;
 
-/// Decodes JPEG, PNG or binary PPM (see [`raw_image`](tidemill_operators::raw_image)) to 8-bit RGB, turned and mirrored as its EXIF orientation says. Transparency is dropped,
+/// Decodes JPEG, PNG or binary PPM (see [`raw_image`](crate::raw_image)) to 8-bit RGB, turned and mirrored as its EXIF orientation says. Transparency is dropped,
 /// 16-bit values are rounded.
 ///
 /// # Errors

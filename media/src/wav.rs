@@ -1,6 +1,6 @@
 //! Sound: WAV bytes to mono samples.
-use super::Rejected;
-use super::resample::RATES;
+use crate::Rejected;
+use crate::resample::RATES;
 use hound::{SampleFormat, WavReader};
 use std::io::Cursor;
 

@@ -2,14 +2,14 @@
 //!
 //! Such a picture is three planes: luma, and two of chroma at half the width and height (`yuv420p`). Over the pipe of ffmpeg they are
 //! half as many bytes as red, green and blue, and they become those here: the same on every processor and with every ffmpeg. They are
-//! the pixels that the exact conversion (`accurate_rnd+bitexact`) of ffmpeg 7.0.2 gives, bit by bit; a test compares them.
+//! the pixels that the exact conversion (`accurate_rnd+bitexact`) of ffmpeg 7.0.2 gives, bit by bit; a test of `tidemill-operators` compares them.
 //!
 //! The conversion is that of ITU-R BT.601 and BT.709 for luma of 16 to 235 and chroma of 16 to 240, with its coefficients in units of
 //! steps of luma: what chroma adds is rounded to whole steps, so all three colours are looked up in one table. A chroma is that of its
 //! pair of columns; of an even row it is the mean of the row of chroma and the one above.
 //!
 //! ```
-//! use tidemill_operators::video::planes::{Conversion, Matrix};
+//! use tidemill_media::planes::{Conversion, Matrix};
 //! // Eight by eight pixels: luma, then rows of both chromas side by side.
 //! let mut planes = vec![126; 8 * 8];
 //! planes.extend([128; 8 * 4]);
@@ -65,7 +65,7 @@ impl Matrix {
     }
 
     /// As ffmpeg calls it.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Bt601 => "smpte170m",
             Self::Bt709 => "bt709",
@@ -168,10 +168,6 @@ fn mean(one: u8, other: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::video::program;
-    use std::io::Write;
-    use std::path::Path;
-    use std::process::{Command, Stdio};
 
     #[test]
     fn streams_say_how_they_are_stored() {
@@ -194,29 +190,6 @@ mod tests {
         assert!([(9, 8), (8, 6), (6, 8), (0, 8)].into_iter().all(|size| !Matrix::takes(size)));
     }
 
-    /// What ffmpeg makes of planes one behind the other.
-    fn by_ffmpeg(matrix: Matrix, width: u32, height: u32, planes: &[u8]) -> Vec<u8> {
-        let name = matrix.name();
-        let mut child = Command::new(program::find(Path::new(".")).expect(program::HELP))
-            .args(["-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p"])
-            .args(["-s", &format!("{width}x{height}"), "-i", "pipe:0", "-vf"])
-            .arg(format!(
-                "setparams=colorspace={name}:range=tv,scale=flags=bilinear+accurate_rnd+bitexact,format=rgb24"
-            ))
-            .args(["-f", "rawvideo", "pipe:1"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut input = child.stdin.take().unwrap();
-        let planes = planes.to_vec();
-        let write = std::thread::spawn(move || input.write_all(&planes));
-        let output = child.wait_with_output().unwrap();
-        write.join().unwrap().unwrap();
-        assert!(output.status.success());
-        output.stdout
-    }
-
     /// By another implementation of the same rules, which ffmpeg 7.0.2 agreed with.
     #[test]
     fn pixels_are_the_same_everywhere() {
@@ -232,42 +205,6 @@ mod tests {
             let sum =
                 pixels.iter().fold(0u32, |sum, value| sum.wrapping_mul(31).wrapping_add((*value).into()));
             assert_eq!((&pixels[..9], sum), (&first[..], all), "{matrix:?}");
-        }
-    }
-
-    #[test]
-    fn pixels_are_those_of_ffmpeg() {
-        let program = program::find(Path::new(".")).expect(program::HELP);
-        let told = Command::new(program).arg("-version").output().unwrap();
-        if !String::from_utf8_lossy(&told.stdout).starts_with("ffmpeg version 7.0.2") {
-            println!("skipped: other versions of ffmpeg make other pixels");
-            return;
-        }
-        let mut random = tidemill_random::Random::of_seed(7);
-        for matrix in [Matrix::Bt601, Matrix::Bt709] {
-            for (width, height) in [(8, 8), (64, 48), (34, 10), (480, 288), (854, 480)] {
-                let (row, rows) = (width as usize, height as usize);
-                let planes: Vec<u8> = (0..row * rows * 3 / 2).map(|_| random.below(256) as u8).collect();
-                let (luma, chroma) = planes.split_at(row * rows);
-                let (first, second) = chroma.split_at(chroma.len() / 2);
-                let side_by_side: Vec<u8> = first
-                    .chunks_exact(row / 2)
-                    .zip(second.chunks_exact(row / 2))
-                    .flat_map(|(first, second)| [first, second].concat())
-                    .collect();
-                let mut picture = Vec::new();
-                let planes = [luma, &side_by_side].concat();
-                Conversion::new(matrix).append(width, height, &planes, &mut picture);
-                let ours = RawImage::parse(&picture).unwrap();
-                let theirs = by_ffmpeg(matrix, width, height, &[luma, first, second].concat());
-                let different =
-                    ours.pixels.iter().zip(&theirs).filter(|(ours, theirs)| ours != theirs).count();
-                assert_eq!(
-                    (ours.pixels.len(), different),
-                    (theirs.len(), 0),
-                    "{matrix:?}, {width} x {height}"
-                );
-            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //! marker before anything is decoded; no pixel is touched.
 
 /// Whether a JPEG stream reaches its end marker (EOI).
-pub fn jpeg_is_complete(bytes: &[u8]) -> bool {
+pub(crate) fn jpeg_is_complete(bytes: &[u8]) -> bool {
     let mut at = 2; // after the start marker
     loop {
         // To the next marker. In front of it there may be compressed data, where 0xFF 0x00 stands for
@@ -30,7 +30,7 @@ pub fn jpeg_is_complete(bytes: &[u8]) -> bool {
 }
 
 /// Whether a PNG stream reaches its last chunk (IEND) and all of it.
-pub fn png_is_complete(bytes: &[u8]) -> bool {
+pub(crate) fn png_is_complete(bytes: &[u8]) -> bool {
     const SIGNATURE: usize = 8;
     const AROUND: usize = 12; // length, name and checksum of a chunk
     let mut at = SIGNATURE;

@@ -1,0 +1,30 @@
+//! Arithmetic on pictures and sounds, value by value: decoding, sizes, colours, sample rates, spectrograms.
+//!
+//! It is a crate of its own because it is compiled once and optimised in full, also in development builds: unoptimised, a second of
+//! sound or one frame takes longer than the model behind it.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
+mod completeness;
+pub mod image;
+pub mod mel;
+pub mod planes;
+pub mod raw_image;
+pub mod resample;
+pub mod signal;
+pub mod wav;
+
+/// Why one record cannot be given to the model; it becomes a dead letter and the others go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}: {detail}")]
+pub struct Rejected {
+    /// Stable reason, `snake_case`.
+    pub reason: &'static str,
+    /// What was found, in words.
+    pub detail: String,
+}
+
+impl Rejected {
+    /// A rejection.
+    pub fn new(reason: &'static str, detail: impl Into<String>) -> Self {
+        Self { reason, detail: detail.into() }
+    }
+}
