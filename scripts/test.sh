@@ -40,7 +40,7 @@ if cargo test --workspace --locked --no-run --quiet; then
 
   title "Documentation tests"
   log=target/doc-tests.log
-  if cargo test --doc --workspace --locked >"$log" 2>&1; then
+  if cargo test --doc --workspace --locked --no-fail-fast >"$log" 2>&1; then
     line ok "$(awk '/^test result:/ {n += $4} END {print n + 0}' "$log") documentation tests"
   else
     cat "$log"

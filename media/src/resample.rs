@@ -16,7 +16,7 @@ const BETA: f64 = 5.0;
 /// Brings sounds of one rate to another.
 ///
 /// ```
-/// use tidemill_inference::preprocess::resample::Resampler;
+/// use tidemill_media::resample::Resampler;
 /// let resampler = Resampler::new(8000, 16000).expect("both are rates of sounds");
 /// assert_eq!(resampler.resample(&[0.5; 100]).len(), 200);
 /// ```
