@@ -7,8 +7,8 @@ target=${CARGO_TARGET_DIR:-target}
 # shellcheck disable=SC2034 # the scripts that source this use it
 binary=${TIDEMILL_BINARY:-}
 if [ -z "$binary" ]; then
-  cargo build --locked -p tidemill
-  binary=$target/debug/tidemill
+  cargo build --release --locked -p tidemill
+  binary=$target/release/tidemill
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

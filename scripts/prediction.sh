@@ -5,9 +5,9 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-cargo build --locked -p tidemill
+cargo build --release --locked -p tidemill
 target=${CARGO_TARGET_DIR:-target}
-tidemill=$target/debug/tidemill
+tidemill=$target/release/tidemill
 folder=$target/prediction
 example=examples/vqa
 rm -rf "$folder/vqa/data"

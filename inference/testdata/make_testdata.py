@@ -246,7 +246,7 @@ def resampled():
         values = np.concatenate([whole, np.zeros(down * count)])[:down * count:down]
         cases.append({"from": old, "to": new, "sound": sound.tolist(),
                       "resampled": [round(float(v), 7) for v in values]})
-    (HERE / "resampled.json").write_text(json.dumps(cases) + "\n")
+    (HERE.parent.parent / "media/testdata/resampled.json").write_text(json.dumps(cases) + "\n")
 
 
 def write_digests(manifest, names):

@@ -1,7 +1,7 @@
 //! Arithmetic on pictures and sounds, value by value: decoding, sizes, colours, sample rates, spectrograms.
 //!
-//! It is a crate of its own because it is compiled once and optimised in full, also in development builds: unoptimised, a second of
-//! sound or one frame takes longer than the model behind it.
+//! It is a crate of its own because it is optimised in full, also in development builds: unoptimised, a second of sound or one frame
+//! takes longer than the model behind it. Generic functions ([`signal`]) are compiled, and optimised, as their callers are.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may fail by panicking"))]
 mod completeness;
 pub mod image;

@@ -96,7 +96,7 @@ fn bessel(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Made by testdata/make_testdata.py.
+    /// Made by inference/testdata/make_testdata.py.
     #[derive(serde::Deserialize)]
     struct Reference {
         from: u32,
