@@ -5,7 +5,9 @@
 //! whatever the verb; meanwhile the verb does the rest of its work.
 use crate::exit::Exit;
 use crate::terminal::Terminal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 /// Why stdout takes no more.
@@ -19,9 +21,16 @@ pub(crate) fn out() -> Answer {
     Answer(io::stdout().lock())
 }
 
-/// Whether anybody reads what is written: a verb that goes on for long ends when nobody does.
+/// Whether anybody reads what is written: a verb that goes on for long ends when nobody does, also while it has nothing to write.
 pub(crate) fn is_read() -> bool {
-    FAILURE.get().is_none()
+    FAILURE.get().is_none() && !has_no_reader(&io::stdout())
+}
+
+/// Whether the other end of a pipe, a connection or a terminal is closed.
+fn has_no_reader(to: &impl AsFd) -> bool {
+    let mut asked = [PollFd::new(to, PollFlags::empty())];
+    let told = poll(&mut asked, Some(&Timespec::default()));
+    told.is_ok() && asked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 impl Answer {
@@ -66,6 +75,15 @@ fn verdict(exit: Exit, failure: Option<&io::Error>, terminal: &Terminal) -> Exit
 mod tests {
     use super::*;
     use crate::arguments::ColorChoice;
+
+    #[test]
+    fn a_reader_is_missed_before_anything_is_written() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(!has_no_reader(&writer));
+        drop(reader);
+        assert!(has_no_reader(&writer));
+        assert!(!has_no_reader(&tempfile::tempfile().unwrap()));
+    }
 
     #[test]
     fn only_a_reader_that_went_away_changes_nothing() {
