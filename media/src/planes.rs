@@ -5,8 +5,8 @@
 //! the pixels that the exact conversion (`accurate_rnd+bitexact`) of ffmpeg 7.0.2 gives, bit by bit; a test of `tidemill-operators` compares them.
 //!
 //! The conversion is that of ITU-R BT.601 and BT.709 for luma of 16 to 235 and chroma of 16 to 240, with its coefficients in units of
-//! steps of luma: what chroma adds is rounded to whole steps, so all three colours are looked up in one table. A chroma is that of its
-//! pair of columns; of an even row it is the mean of the row of chroma and the one above.
+//! steps of luma: what chroma adds is rounded to whole steps, and all three colours become brightness in the same way. A chroma is that of
+//! its pair of columns; of an even row it is the mean of the row of chroma and the one above.
 //!
 //! ```
 //! use tidemill_media::planes::{Conversion, Matrix};
@@ -21,10 +21,12 @@ use crate::raw_image::RawImage;
 
 /// Unit of fixed-point numbers.
 const ONE: i64 = 1 << 16;
-/// Steps of luma by which the table begins before the darkest and goes on behind the brightest, because of chroma.
-const HEADROOM: i64 = 256;
-/// Entries of the table: a power of two above 256 steps of luma and both headrooms, so that masked numbers are always in it.
-const ENTRIES: usize = 1024;
+/// Brightness that a step of luma stands for beyond one, in units of fixed-point numbers.
+const BEYOND: i32 = (ONE * 255 / 219 - ONE) as i32;
+/// By so many whole steps, and this share of one, the darkest luma is above black.
+const BLACK: (i16, i32) = (20, 5822);
+/// Pixels that are converted together: loops over so many become instructions that take eight numbers at once.
+const TOGETHER: usize = 8;
 /// Fewer rows are converted by other rules in ffmpeg. A picture that is turned has its columns as rows.
 const FEWEST: u32 = 8;
 
@@ -81,20 +83,48 @@ impl Matrix {
     }
 }
 
-/// Tables of a matrix.
+/// What a value of chroma adds to a colour, in steps of luma.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    /// For each of its own steps: whole ones, and a share of one in units of fixed-point numbers.
+    whole: i16,
+    share: u16,
+    /// For chroma that is no colour.
+    grey: i16,
+}
+
+impl Steps {
+    /// In units of fixed-point numbers for each of its own steps.
+    fn of(unit: i64) -> Self {
+        Self { whole: (unit >> 16) as i16, share: (unit & (ONE - 1)) as u16, grey: (unit >> 9) as i16 }
+    }
+
+    #[inline]
+    fn at(self, chroma: u8) -> i16 {
+        let share = (u32::from(self.share) * u32::from(chroma)) >> 16;
+        self.whole * i16::from(chroma) + share as i16 - self.grey
+    }
+}
+
+/// Brightness of so many steps of luma and chroma together.
+#[inline]
+fn level(steps: i16) -> u8 {
+    let beyond = (BEYOND * i32::from(steps) + BLACK.1) >> 16;
+    (steps - BLACK.0 + beyond as i16).clamp(0, 255) as u8
+}
+
+/// What a matrix makes of chroma.
 #[derive(Debug)]
 pub struct Conversion {
-    /// Brightness by steps of luma and chroma together, from [`HEADROOM`] below.
-    levels: Box<[u8; ENTRIES]>,
-    /// Steps that chroma adds, by its value: to red by the second, to blue by the first, to green by both.
-    red: Box<[i16; 256]>,
-    blue: Box<[i16; 256]>,
-    green_first: Box<[i16; 256]>,
-    green_second: Box<[i16; 256]>,
+    /// Red follows from the second chroma, blue from the first, green from both.
+    red: Steps,
+    blue: Steps,
+    green_first: Steps,
+    green_second: Steps,
 }
 
 impl Conversion {
-    /// The tables of this matrix.
+    /// That of this matrix.
     pub fn new(matrix: Matrix) -> Self {
         let (red, blue) = matrix.shares();
         let green = 1.0 - red - blue;
@@ -104,15 +134,8 @@ impl Conversion {
         let (to_red, to_blue) = (chroma(2.0 * (1.0 - red)), chroma(2.0 * (1.0 - blue)));
         let (first, second) =
             (chroma(2.0 * (1.0 - blue) * blue / green), chroma(2.0 * (1.0 - red) * red / green));
-        let steps = |coefficient: i64| {
-            let unit = (coefficient * ONE + ONE / 2) / luma;
-            Box::new(std::array::from_fn(|value| (((unit * value as i64) >> 16) - (unit >> 9)) as i16))
-        };
-        // Black is at 16; the table is read 58 steps below the middle of 384 that it is made around.
-        let base = 326 * luma - (384 + 16) * ONE + ONE / 2;
-        let level = |at: usize| ((luma * (at as i64 - HEADROOM) + base) >> 16).clamp(0, 255) as u8;
+        let steps = |coefficient: i64| Steps::of((coefficient * ONE + ONE / 2) / luma);
         Self {
-            levels: Box::new(std::array::from_fn(level)),
             red: steps(to_red),
             blue: steps(to_blue),
             green_first: steps(-first),
@@ -135,7 +158,7 @@ impl Conversion {
         picture.resize(start + 3 * row * rows, 0);
         let of = |at: usize| chroma[at * row..][..row].split_at(row / 2);
         // What chroma adds to red, green and blue of each pair of columns.
-        let mut added = vec![[0u16; 3]; row / 2];
+        let mut added = vec![[0; 3]; row / 2];
         let lines = luma.chunks_exact(row).zip(picture[start..].chunks_exact_mut(3 * row));
         for (at, (luma, pixels)) in lines.enumerate() {
             let below = of(at / 2);
@@ -144,25 +167,41 @@ impl Conversion {
             let chromas = below.0.iter().zip(above.0).zip(below.1.iter().zip(above.1));
             for (added, ((&first, &other), (&second, &another))) in added.iter_mut().zip(chromas) {
                 let (first, second) = (mean(first, other), mean(second, another));
-                let green = self.green_first[first] + self.green_second[second];
-                *added =
-                    [self.red[second], green, self.blue[first]].map(|steps| (steps + HEADROOM as i16) as u16);
+                let green = self.green_first.at(first) + self.green_second.at(second);
+                *added = [self.red.at(second), green, self.blue.at(first)];
             }
-            let pairs = luma.chunks_exact(2).zip(pixels.chunks_exact_mut(6)).zip(&added);
-            for ((luma, pixels), added) in pairs {
-                for (luma, pixel) in luma.iter().zip(pixels.chunks_exact_mut(3)) {
-                    for (value, added) in pixel.iter_mut().zip(added) {
-                        *value = self.levels[(usize::from(*luma) + usize::from(*added)) & (ENTRIES - 1)];
-                    }
-                }
-            }
+            line(luma, &added, pixels);
         }
     }
 }
 
+/// Pixels of a row of luma, and of what chroma adds to each pair of them.
+fn line(luma: &[u8], added: &[[i16; 3]], pixels: &mut [u8]) {
+    let (some, rest) = luma.as_chunks::<TOGETHER>();
+    let (some_added, rest_added) = added.as_chunks::<{ TOGETHER / 2 }>();
+    let (some_pixels, rest_pixels) = pixels.as_chunks_mut::<{ 3 * TOGETHER }>();
+    for ((luma, added), pixels) in some.iter().zip(some_added).zip(some_pixels) {
+        *pixels = together(luma, added);
+    }
+    if !rest.is_empty() {
+        let (mut luma, mut added) = ([0; TOGETHER], [[0; 3]; TOGETHER / 2]);
+        luma[..rest.len()].copy_from_slice(rest);
+        added[..rest_added.len()].copy_from_slice(rest_added);
+        rest_pixels.copy_from_slice(&together(&luma, &added)[..rest_pixels.len()]);
+    }
+}
+
+#[inline]
+fn together(luma: &[u8; TOGETHER], added: &[[i16; 3]; TOGETHER / 2]) -> [u8; 3 * TOGETHER] {
+    let steps: [i16; 3 * TOGETHER] =
+        std::array::from_fn(|at| i16::from(luma[at / 3]) + added[at / 6][at % 3]);
+    steps.map(level)
+}
+
 /// Rounded up.
-fn mean(one: u8, other: u8) -> usize {
-    (usize::from(one) + usize::from(other)).div_ceil(2)
+#[inline]
+fn mean(one: u8, other: u8) -> u8 {
+    (u16::from(one) + u16::from(other)).div_ceil(2) as u8
 }
 
 #[cfg(test)]

@@ -251,6 +251,9 @@ impl Coordinator {
                 self.start(slot, resume_at, None);
             }
         }
+        if self.is_stopping {
+            self.order(host, Order::Stop);
+        }
     }
 
     pub(super) fn host_lost(&mut self, host: usize, process: u64, why: &str) {

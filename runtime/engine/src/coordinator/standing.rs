@@ -160,6 +160,9 @@ impl Coordinator {
         if self.checkpoints.is_some() {
             self.order(host, Order::KeepFrom(self.kept_from.0));
         }
+        if self.is_stopping {
+            self.order(host, Order::Stop);
+        }
         if self.aborting {
             self.order(host, Order::Abort);
         }

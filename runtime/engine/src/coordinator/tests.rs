@@ -170,3 +170,17 @@ fn a_receiver_that_is_gone_needs_the_slot_in_front_whatever_it_had_said() {
     coordinator.finishes_by(0, [(0, first)].into());
     assert_eq!((coordinator.slots[0].number, coordinator.slots[0].alive), (2, true));
 }
+
+/// Its sources would go on where those of all others have ended.
+#[test]
+fn a_host_that_begins_again_after_the_run_was_stopped_is_told_so() {
+    let (mut coordinator, orders) = coordinator();
+    coordinator.stop();
+    coordinator.hosts[0].phase = Phase::Opening(0);
+    let _ = orders.try_iter().count();
+    coordinator.host_opened(0, Ok(()));
+    let told: Vec<_> = orders.try_iter().collect();
+    let starts = |order: &Order| matches!(order, Order::Start { .. });
+    assert_eq!(told.iter().filter(|order| starts(order)).count(), 2, "{told:?}");
+    assert!(matches!(told.last(), Some(Order::Stop)), "{told:?}");
+}

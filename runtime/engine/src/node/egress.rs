@@ -172,9 +172,14 @@ impl Egress {
     }
 
     /// All epochs before it are durable behind the receiver, and have come as far as here again: what a former incarnation
-    /// sent may be durable while the dead letters it had with that are lost with its process.
+    /// sent may be durable, to its end even, while the dead letters it had with that are lost with its process.
     pub(crate) fn durable(&self) -> Epoch {
-        if self.durable == CLOSED { CLOSED } else { self.durable.min(self.frontier) }
+        let keeps_letters = self.slot.kept.load(Ordering::Acquire) == CLOSED;
+        match self.durable {
+            // Within one process they are not lost.
+            CLOSED if keeps_letters => CLOSED,
+            durable => durable.min(self.frontier),
+        }
     }
 
     /// A receiver is there that has not said that it has everything: it may have begun again from an earlier epoch than the one before it

@@ -1,5 +1,5 @@
 //! Hosts that are lost near the end of a run, and slots that begin again while a checkpoint is written.
-use crate::hosts::{RUN, on_workers};
+use crate::hosts::{Picky, RUN, on_workers};
 use crate::parts::*;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -53,6 +53,9 @@ impl CheckpointWriter for Kept {
 struct Proxy {
     streams: Mutex<Vec<TcpStream>>,
     delay: AtomicU64,
+    /// Nothing comes from whoever has dialled any more; so much did not.
+    is_deaf: AtomicBool,
+    unheard: AtomicU64,
 }
 
 impl Proxy {
@@ -70,10 +73,15 @@ impl Proxy {
                     proxy.streams.lock().expect("not poisoned").extend(clones);
                     let pairs = [(&incoming, &onward), (&onward, &incoming)]
                         .map(|(a, b)| (a.try_clone().expect("open"), b.try_clone().expect("open")));
-                    for (mut from, mut to) in pairs {
+                    for (at, (mut from, mut to)) in pairs.into_iter().enumerate() {
+                        let proxy = Arc::clone(&proxy);
                         std::thread::spawn(move || {
                             let mut bytes = [0u8; 65536];
                             while let Ok(read) = from.read(&mut bytes) {
+                                if at == 0 && read > 0 && proxy.is_deaf.load(Ordering::SeqCst) {
+                                    proxy.unheard.fetch_add(read as u64, Ordering::SeqCst);
+                                    continue;
+                                }
                                 if read == 0 || to.write_all(&bytes[..read]).is_err() {
                                     break;
                                 }
@@ -384,4 +392,44 @@ fn a_slot_does_not_end_before_a_receiver_that_has_begun_again() {
     assert_eq!(launched.lock().expect("not poisoned")["b"], 2, "nothing was lost");
     assert_eq!((report.complete, report.restarts), (true, 1), "only what was lost began again");
     assert_eq!((lines(&quick_rows).len(), lines(&slow_rows).len()), (1000, 1000));
+}
+
+/// A worker is lost after everything that it gave is durable behind it, and before its coordinator has heard of its dead letters: the next
+/// one does not end before it has told them again.
+#[test]
+fn letters_that_nobody_heard_come_again_although_all_behind_them_is_durable() {
+    const ROWS: usize = 1000;
+    let gate = Gate::closed();
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ending = Arc::clone(&has_ended);
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let (out, rows) = sink_with("out", false, move |epoch| ending.store(epoch == u64::MAX, Ordering::SeqCst));
+    b.source(rows_source("src", numbered(ROWS), None, Some(0), 40), "s");
+    let held = Arc::clone(&gate);
+    b.operator("p", pass("p", move |_| held.pass()), "a", &[]).edge("src", "p", 0);
+    let mut picky = pass("f", |_| {});
+    picky.make = Arc::new(|| Ok(Instance::Stateless(Box::new(Picky))));
+    b.operator("f", picky, "a", &[]).edge("p", "f", 0);
+    b.sink(out, "b").edge("f", "out", 0);
+    let program = on_workers(b.program);
+    let machines = machines(&program, "a");
+    let (control, launched) = (Arc::clone(&machines.control), Arc::clone(&machines.launched));
+    // No checkpoint meanwhile.
+    let run = Run::start(program.clone(), options(machines, 600_000, Arc::new(|_, _| ()))).expect("starts");
+    let wait = |is_so: &dyn Fn() -> bool| {
+        assert!((0..3000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            is_so()
+        }));
+    };
+    wait(&|| gate.holds());
+    control.is_deaf.store(true, Ordering::SeqCst);
+    gate.open();
+    wait(&|| has_ended.load(Ordering::SeqCst));
+    assert!(control.unheard.load(Ordering::SeqCst) > 0, "nothing was lost");
+    control.cut();
+    let report = run.wait_for(Duration::from_secs(60)).expect("it ends").expect("well");
+    assert_eq!(launched.lock().expect("not poisoned")["a"], 2, "nothing was lost");
+    assert_eq!(lines(&rows).len(), ROWS * 9 / 10);
+    assert_eq!((report.complete, report.dead_letters), (true, ROWS as u64 / 10));
 }
