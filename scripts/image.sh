@@ -51,11 +51,13 @@ forget() {
 trap forget EXIT
 trap 'exit 130' INT TERM
 build() {
-  docker build --quiet --build-arg "VERSION=$version" --build-arg "REVISION=$revision" "$@" >"$work/build" 2>&1 || {
-    tail -n 20 "$work/build" >&2
-    stop "the image cannot be built"
-  }
+  build_once "$@" && return
+  # A layer of another build was taken over while somebody removed that one's image.
+  if grep -q "No such image" "$work/build" && build_once "$@"; then return; fi
+  tail -n 20 "$work/build" >&2
+  stop "the image cannot be built"
 }
+build_once() { docker build --quiet --build-arg "VERSION=$version" --build-arg "REVISION=$revision" "$@" >"$work/build" 2>&1; }
 
 scripts/base_images.sh runtime
 if [ $how = source ]; then

@@ -144,9 +144,12 @@ fn workers_that_are_processes_are_emulated_as_in_one_process() {
     assert_eq!(here.len(), 60);
     let (link, link_here) = (&report["emulation"]["links"][0], &once["emulation"]["links"][0]);
     for (edge, edge_here) in [0, 1].map(|edge| (&link["edges"][edge], &link_here["edges"][edge])) {
-        for figure in ["from", "to", "records", "record_bytes"] {
+        for figure in ["from", "to", "records"] {
             assert_eq!(edge[figure], edge_here[figure], "{figure} of {edge}");
         }
+        // Each batch has some bytes of its own, and a busy machine cuts fewer or more of them.
+        let [bytes, bytes_here] = [edge, edge_here].map(|edge| edge["record_bytes"].as_f64().unwrap());
+        assert!((bytes / bytes_here - 1.0).abs() < 1e-3, "{edge}, {edge_here}");
         assert!(edge["data_bytes"].as_u64() > edge["record_bytes"].as_u64(), "{edge}");
     }
     // The same rows say the same, and what every row is of.
