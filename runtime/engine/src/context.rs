@@ -110,6 +110,8 @@ pub(crate) struct SlotContext {
     pub(crate) budget: usize,
     /// See [`crate::slot::SlotShared`].
     pub(crate) kept: Arc<AtomicU64>,
+    /// It reads a stream, whose end nobody finds again.
+    pub(crate) reads_stream: bool,
     /// A source is as far ahead of what is durable as it may be.
     pub(crate) ahead: Cell<bool>,
     /// Nodes (by index) that want to be scheduled at a time.

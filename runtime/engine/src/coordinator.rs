@@ -1,6 +1,7 @@
 //! The brain of a run: owns the lives of the slots and decides. Slots are started, restarted and ended in order by the hosts
 //! that have them; what is told and what is ordered is plain data (`crate::protocol`).
 mod checkpoints;
+mod delayed;
 mod ends;
 mod exchange;
 mod joining;
@@ -28,6 +29,7 @@ use crate::protocol::{Beginning, End, Notice, Order};
 use crate::report::RunFacts;
 use crate::store::EpochLogs;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use delayed::Delayed;
 use lives::{HostLife, Phase, SlotLife};
 use remote::Joined;
 use std::collections::BTreeMap;
@@ -112,6 +114,8 @@ pub(crate) struct Coordinator {
     moment: u64,
     /// Slots and hosts that were lost by themselves: not because what another one had was lost.
     lost: u64,
+    /// What begins again when the checkpoint that is being written is done.
+    delayed: Delayed,
     /// Hosts whose sinks are closed.
     closed: BTreeMap<usize, Result<(), RunError>>,
     /// Hosts that are processes of their own, and what they are told first.
@@ -161,6 +165,7 @@ impl Coordinator {
             kept_from: (0, 0),
             moment: 0,
             lost: 0,
+            delayed: Delayed::default(),
             closed: BTreeMap::new(),
             remote: None,
             graph: graph.digest(),
@@ -203,8 +208,11 @@ impl Coordinator {
     /// Runs the slots to their end; `true`: everything is committed, `false`: aborted.
     pub(crate) fn coordinate(mut self) -> Result<bool, RunError> {
         let mut result = self.join_all().and_then(|()| match self.begin_at {
-            // Another process came to the end, but not to closing its sinks.
-            CLOSED => Ok(true),
+            // Another process came to the end, but not to closing its sinks: slots of hosts that stand are no different.
+            CLOSED => {
+                self.slots.iter_mut().for_each(|slot| slot.alive = false);
+                Ok(true)
+            }
             _ => self.first_checkpoint().and_then(|()| self.run_slots()),
         });
         let (complete, mut closing) = loop {
@@ -314,6 +322,7 @@ impl Coordinator {
             Event::Written(result) => {
                 let step = self.checkpoints.as_mut().map(|checkpoints| checkpoints.written(result));
                 self.checkpoint_step(step);
+                self.start_delayed();
                 self.read_past();
             }
             Event::Journals(orders) => self.order_all(&Order::Journals(orders)),
@@ -422,6 +431,7 @@ impl Coordinator {
     fn abort(&mut self) {
         if !self.aborting {
             self.aborting = true;
+            self.forget_delayed();
             // Else it has come to its end, and its outputs are being closed.
             if let Some(checkpoints) = &self.checkpoints
                 && (self.failure.is_some() || self.slots.iter().any(|slot| slot.alive))
@@ -506,6 +516,13 @@ impl Coordinator {
     }
 
     fn restart(&mut self, slot: usize, new_executor: Option<String>) {
+        if self.delays_restart(slot, new_executor.as_ref()) {
+            return;
+        }
+        if self.remote.is_some() {
+            // One that is being gathered would be newer than what this slot begins with.
+            self.cancel_checkpoint();
+        }
         // Other hosts may be lost and ask for everything since the last checkpoint again.
         let kept = self.checkpoints.as_ref().filter(|_| self.remote.is_some()).map(Checkpoints::epoch);
         let life = &self.slots[slot];
@@ -535,7 +552,9 @@ impl Coordinator {
         self.is_closing = true;
         self.close_with = (complete, will_continue);
         // A run that ends while it is taken over: from here on hosts are heard as they speak, or what they closed is never known.
-        self.hosts.iter_mut().for_each(|life| life.standing = None);
+        for (number, life) in self.hosts.iter_mut().enumerate() {
+            self.closed.extend(life.standing.take().and_then(|standing| Some((number, standing.closed?))));
+        }
         for (number, host) in self.hosts.iter().enumerate() {
             if host.phase != Phase::Open && host.missing_since.is_none() {
                 self.closed.insert(number, Ok(())); // it has opened nothing, or is lost with what it had

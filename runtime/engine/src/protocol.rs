@@ -208,9 +208,12 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// Brings the slots up to date.
+    /// Brings the slots up to date, and what came of closing the sinks.
     pub(crate) fn remember(&mut self, notice: &Notice) {
         remember(&mut self.slots, notice);
+        if let Notice::Closed(closed) = notice {
+            self.closed = Some(closed.clone());
+        }
     }
 }
 

@@ -197,6 +197,7 @@ impl Slot {
             }),
             budget: start.plan.byte_budget.max(1),
             kept: Arc::clone(&shared.kept),
+            reads_stream: start.plan.reads_stream(),
             ahead: Cell::new(false),
             deadlines: RefCell::new(BTreeSet::new()),
             end: RefCell::new(None),

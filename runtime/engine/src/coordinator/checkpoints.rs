@@ -157,6 +157,11 @@ impl Checkpoints {
         !matches!(self.state, State::Idle)
     }
 
+    /// Whether one is being written: it counts as soon as that is done.
+    pub(crate) fn is_writing(&self) -> bool {
+        matches!(self.state, State::Writing(..))
+    }
+
     /// Whether the end of the run is written, or may be: there is nothing to go on from but closing the sinks.
     pub(crate) fn is_of_the_end(&self) -> bool {
         self.epoch == CLOSED || matches!(self.state, State::Writing(CLOSED, _))

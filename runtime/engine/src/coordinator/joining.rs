@@ -263,7 +263,7 @@ impl Coordinator {
         }
         (life.phase, life.orders) = (Phase::Away, None);
         if !self.is_running && life.standing.take().is_some() {
-            return; // it dials again
+            return self.cancel_checkpoint(); // it dials again
         }
         if self.may_return(host) {
             return tracing::warn!("worker '{}' is silent ({why}); it may come back", self.hosts[host].name);
@@ -324,10 +324,7 @@ impl Coordinator {
             slot.durable.fill(epoch);
             slot.lost_at = self.moment;
         }
-        // Its own are started when it has joined again.
-        let lost = (0..self.slots.len()).filter(|slot| self.slots[*slot].host == host).collect();
-        let again = self.finished_in_front_of(lost);
-        self.start_from_checkpoint(again);
+        self.start_in_front_of(host);
         if let Some((remote, _)) = self.remote.as_mut().filter(|_| launches)
             && let Err(error) = remote.launch(host)
         {
@@ -355,6 +352,12 @@ impl Coordinator {
     /// Starts a slot again from the last checkpoint, and those in front of it that have come to their end. Each of them is a loss for those
     /// that feed it: where two feed each other and what they say crosses, one would be started for the other for ever.
     pub(super) fn needed_again(&mut self, slot: usize) {
+        if self.delays_needed(slot) {
+            return;
+        }
+        if self.remote.is_some() {
+            self.cancel_checkpoint();
+        }
         let epoch = self.checkpoints.as_ref().map_or(self.begin_at, Checkpoints::epoch);
         let (lost, life) = (self.lost, &mut self.slots[slot]);
         if (life.needed.0, life.needed.1) != (lost, epoch) {

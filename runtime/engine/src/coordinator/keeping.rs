@@ -38,6 +38,10 @@ impl Coordinator {
             while self.hosts.iter().any(|host| host.missing_since.is_some()) {
                 self.next_event()?;
             }
+            // A host was lost meanwhile, and what it had goes on.
+            if epoch == CLOSED && self.slots.iter().any(|slot| slot.alive) {
+                return Ok(());
+            }
             let hosts = self.hosts.len();
             let is_everybody_there = self.is_everybody_there();
             if !is_everybody_there && is_complete {
@@ -52,13 +56,14 @@ impl Coordinator {
             self.order_all(&Order::Part(request));
             self.wait_for_checkpoint()?;
             let checkpoints = self.checkpoints.as_ref();
-            if let Some(text) = checkpoints.and_then(Checkpoints::failing) {
-                return Err(RunError::System(format!("{else_told}: {text}")));
-            }
             // A host was silent meanwhile: once more.
-            if !checkpoints.is_some_and(Checkpoints::was_cancelled) {
-                return Ok(());
+            if checkpoints.is_some_and(Checkpoints::was_cancelled) {
+                continue;
             }
+            return match checkpoints.and_then(Checkpoints::failing) {
+                Some(text) => Err(RunError::System(format!("{else_told}: {text}"))),
+                None => Ok(()),
+            };
         }
     }
 

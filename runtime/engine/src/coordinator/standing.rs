@@ -26,6 +26,7 @@ impl Coordinator {
         if self.is_running {
             self.hosts[host].phase = Phase::Open;
             if self.is_closing {
+                self.cancel_checkpoint();
                 match standing.closed {
                     Some(closed) => drop(self.closed.insert(host, closed)),
                     None => self.order_close(host),
@@ -50,6 +51,10 @@ impl Coordinator {
             }
         }
         self.hosts[host].standing = Some(standing);
+        // It was lost again before the run went on.
+        if self.hosts[host].has_stood {
+            self.stand();
+        }
     }
 
     /// Takes over the hosts that have gone on.
@@ -92,6 +97,7 @@ impl Coordinator {
     /// Starts all slots but those that run already.
     pub(super) fn start_all(&mut self) {
         let somebody_is_new = self.hosts.iter().any(|life| !life.has_stood);
+        let somebody_stands = self.hosts.iter().any(|life| life.has_stood);
         let mut ends = Vec::new();
         for slot in 0..self.slots.len() {
             let standing = self.hosts[self.slots[slot].host].standing.as_ref();
@@ -102,12 +108,17 @@ impl Coordinator {
                 }
                 _ => {
                     let resume_at = vec![self.begin_at; self.slots[slot].durable.len()];
+                    if somebody_stands {
+                        // What it had acknowledged is gone: who stands in front of it is needed, or needed again.
+                        self.moment += 1;
+                        self.slots[slot].lost_at = self.moment;
+                    }
                     self.start(slot, resume_at, None);
                 }
             }
         }
         self.kept_from.1 = self.begin_at;
-        if self.hosts.iter().any(|life| life.has_stood) {
+        if somebody_stands {
             self.keep_from_checkpoint();
         } else {
             self.kept_from.0 = self.begin_at;

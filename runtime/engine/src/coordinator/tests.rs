@@ -3,6 +3,7 @@ use crate::clock::ManualClock;
 use crate::cut::Role;
 use crate::graph::{ChannelSpec, InstanceSpec, MetricsTable, Port, Program, SlotSpec};
 use crate::letters::Letters;
+use crate::protocol::{Standing, StandingSlot};
 use crate::report::SlotFacts;
 use arrow_schema::Schema;
 use crossbeam_channel::unbounded;
@@ -183,4 +184,75 @@ fn a_host_that_begins_again_after_the_run_was_stopped_is_told_so() {
     let starts = |order: &Order| matches!(order, Order::Start { .. });
     assert_eq!(told.iter().filter(|order| starts(order)).count(), 2, "{told:?}");
     assert!(matches!(told.last(), Some(Order::Stop)), "{told:?}");
+}
+
+/// A host whose first slot goes on.
+fn standing() -> Box<Standing> {
+    let slot = StandingSlot { incarnation: 7, durable: vec![3], end: None };
+    let (slots, met) = ([(0, slot)].into(), BTreeMap::new());
+    Box::new(Standing { started: 0, elapsed_before: 0, now: 0, slots, met, closed: None })
+}
+
+/// A host that stands when the run is taken over; the slot of the other one is started from the checkpoint, without what it had had.
+#[test]
+fn who_stands_in_front_of_a_slot_that_begins_again_is_needed() {
+    let (mut coordinator, _orders) = coordinator();
+    let (sender, _orders_of_new) = unbounded();
+    let new = HostLife::here(Arc::new(move |order| drop(sender.send(order))));
+    coordinator.hosts.push(new);
+    (coordinator.hosts[0].has_stood, coordinator.slots[1].host) = (true, 1);
+    let standing = standing();
+    coordinator.slots[0].stand(&standing.slots[&0]);
+    coordinator.hosts[0].standing = Some(standing);
+    coordinator.start_all();
+    assert_eq!(coordinator.slots[0].number, 7, "it goes on");
+    // It ends by what the one before had said.
+    coordinator.finishes_by(0, [(0, 1)].into());
+    assert_eq!((coordinator.slots[0].number, coordinator.slots[0].alive), (8, true));
+}
+
+/// While others open what is theirs: nobody else would take it over.
+#[test]
+fn a_host_that_is_lost_before_the_run_goes_on_stands_again() {
+    let (mut coordinator, _orders) = coordinator();
+    coordinator.is_running = false;
+    (coordinator.hosts[0].has_stood, coordinator.hosts[0].standing) = (true, Some(standing()));
+    coordinator.host_lost(0, 0, "cut");
+    assert_eq!(coordinator.hosts[0].phase, Phase::Away);
+    let hello =
+        crate::protocol::Hello { graph: coordinator.graph, address: None, standing: Some(standing()) };
+    let joined = Joined { orders: Arc::new(|_| ()), hello, identity: None, process: 1 };
+    coordinator.host_joined(0, joined);
+    // The fault: it had joined, and was waited for.
+    assert_eq!(coordinator.hosts[0].phase, Phase::Open);
+    assert_eq!(coordinator.slots[0].number, 7);
+}
+
+/// Keeps nothing.
+struct Nowhere;
+
+impl crate::checkpoint::CheckpointWriter for Nowhere {
+    fn write(&mut self, _: crate::checkpoint::Checkpoint) -> Result<(), String> {
+        Ok(())
+    }
+    fn past(&mut self) -> Result<Past, String> {
+        Err("there is none".into())
+    }
+}
+
+/// What a host had that was lost meanwhile goes on; a checkpoint would say that it had come to its end.
+#[test]
+fn the_end_is_not_written_while_a_slot_runs() {
+    let (mut coordinator, orders) = coordinator();
+    let (sender, events) = unbounded();
+    let (interval, begun) = (std::time::Duration::from_secs(1), (5, BTreeMap::new()));
+    let epochs = Arc::clone(&coordinator.epochs);
+    let checkpoints =
+        Checkpoints::start(&coordinator.facts, Box::new(Nowhere), interval, begun, &epochs, sender);
+    coordinator.checkpoints = Some(checkpoints.expect("a thread"));
+    coordinator.events = events;
+    let _ = orders.try_iter().count();
+    assert_eq!(coordinator.last_checkpoint(CLOSED, false), Ok(()));
+    assert!(!orders.try_iter().any(|order| matches!(order, Order::Part(_))), "nothing is asked for");
+    assert_eq!(coordinator.checkpoints.as_ref().map(Checkpoints::epoch), Some(5));
 }

@@ -122,6 +122,12 @@ impl SlotPlan {
         };
         self.instances.iter().any(restarts)
     }
+
+    /// Whether one of its sources is a stream.
+    pub(crate) fn reads_stream(&self) -> bool {
+        let is_stream = |instance: &InstancePlan| matches!(&instance.work, Work::Source { bound, .. } if bound.is_stream());
+        self.instances.iter().any(is_stream)
+    }
 }
 
 /// What a host opens with.

@@ -176,8 +176,8 @@ impl Egress {
     pub(crate) fn durable(&self) -> Epoch {
         let keeps_letters = self.slot.kept.load(Ordering::Acquire) == CLOSED;
         match self.durable {
-            // Within one process they are not lost.
-            CLOSED if keeps_letters => CLOSED,
+            // Within one process they are not lost. And of a stream what comes now would be waited for, and is not taken behind.
+            CLOSED if keeps_letters || self.slot.reads_stream => CLOSED,
             durable => durable.min(self.frontier),
         }
     }

@@ -433,3 +433,48 @@ fn letters_that_nobody_heard_come_again_although_all_behind_them_is_durable() {
     assert_eq!(lines(&rows).len(), ROWS * 9 / 10);
     assert_eq!((report.complete, report.dead_letters), (true, ROWS as u64 / 10));
 }
+
+/// A host is lost while a checkpoint is written, when a window in front of its sink has come to its end: both begin again with the same
+/// checkpoint, or the window would lack what lies between that and the one before.
+#[test]
+fn what_begins_again_while_a_checkpoint_is_written_begins_with_the_same_one() {
+    const ROWS: usize = 2000;
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ending = Arc::clone(&has_ended);
+    let mut b = Builder::new(LinkKind::Memfd, &[1.0]);
+    let (out, collected) =
+        sink_with("out", false, move |epoch| ending.store(epoch == u64::MAX, Ordering::SeqCst));
+    b.source(rows_source("src", numbered(ROWS), Some(2000.0), Some(0), 40), "a");
+    b.operator("w", window("w", 700_000), "b", &[]).edge("src", "w", 0);
+    b.sink(out, "a").edge("w", "out", 0);
+    let program = on_workers(b.program);
+    let machines = machines(&program, "a");
+    let (control, launched) = (Arc::clone(&machines.control), Arc::clone(&machines.launched));
+    let (number, was_cut) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
+    let cut = Arc::clone(&was_cut);
+    let hook: Hook = Arc::new(move |epoch, _| {
+        // Some checkpoints are behind it, and much is to come.
+        if epoch > 0 && epoch != u64::MAX && number.fetch_add(1, Ordering::SeqCst) == 4 {
+            while !has_ended.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The slot of the window ends.
+            std::thread::sleep(Duration::from_millis(300));
+            cut.store(true, Ordering::SeqCst);
+            control.cut();
+            // What is needed again is started.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    let run = Run::start(program.clone(), options(machines, 50, hook)).expect("starts");
+    let report = run.wait_for(Duration::from_secs(60)).expect("it ends").expect("well");
+    assert!(was_cut.load(Ordering::SeqCst) && report.complete);
+    assert_eq!(launched.lock().expect("not poisoned")["a"], 2, "nothing was lost");
+    let of = |rows: std::ops::Range<i64>| rows.clone().sum::<i64>() + (rows.end - rows.start) * 1_000_000_000;
+    let expected: Vec<String> = [0..700, 700..1400, 1400..2000]
+        .into_iter()
+        .enumerate()
+        .map(|(window, rows)| format!("w{window:06}={}", of(rows)))
+        .collect();
+    assert_eq!(lines(&collected), expected);
+}

@@ -8,28 +8,32 @@ use std::time::Duration;
 use tidemill_engine::remote::{Address, Security};
 use tidemill_engine::{
     Checkpoint, CheckpointWriter, Durability, HostLauncher, HostOptions, Hosts, LetterWriter, Listen, Past,
-    Program, Run, RunOptions, RunReport, StagePast,
+    Program, Run, RunOptions, RunReport, StagePast, Stopper,
 };
 use tidemill_operators::api::{DeadLetter, Instance, OperatorError};
 use tidemill_spec::plan::LinkKind;
 
 /// The newest checkpoint.
 #[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Mutex<Option<(Past, u64)>>>);
+pub(crate) struct Kept {
+    newest: Arc<Mutex<Option<(Past, u64)>>>,
+    /// Who steps down as soon as the end of the run is written, which nobody else knows by then.
+    at_end: Arc<Mutex<Option<Stopper>>>,
+}
 
 impl Kept {
     pub(crate) fn last(&self) -> Option<Past> {
-        self.0.lock().expect("not poisoned").as_ref().map(|(past, _)| past.clone())
+        self.newest.lock().expect("not poisoned").as_ref().map(|(past, _)| past.clone())
     }
 
     pub(crate) fn number(&self) -> u64 {
-        self.0.lock().expect("not poisoned").as_ref().map_or(0, |(_, number)| *number)
+        self.newest.lock().expect("not poisoned").as_ref().map_or(0, |(_, number)| *number)
     }
 }
 
 impl CheckpointWriter for Kept {
     fn write(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
-        let mut kept = self.0.lock().expect("not poisoned");
+        let mut kept = self.newest.lock().expect("not poisoned");
         let (mut past, number) = kept.take().unwrap_or_default();
         let Checkpoint { epoch, elapsed, stages, sources, sinks, letters, .. } = checkpoint;
         for (stage, change) in stages {
@@ -42,6 +46,8 @@ impl CheckpointWriter for Kept {
             }
         }
         *kept = Some((Past { epoch, elapsed, sources, sinks, letters, ..past }, number + 1));
+        let stopper = self.at_end.lock().expect("not poisoned").take_if(|_| epoch == u64::MAX);
+        stopper.iter().for_each(Stopper::step_down);
         Ok(())
     }
 
@@ -243,6 +249,24 @@ fn hosts_go_on_while_coordinators_change() {
     assert_eq!(report.restarts, 0);
     job.check();
     assert_eq!(lines(&job.collected), undisturbed);
+}
+
+/// A coordinator is gone when the end of the run is written and no sink is closed: the next one closes them.
+#[test]
+fn the_next_coordinator_closes_what_has_come_to_its_end() {
+    let job = Job::new(Duration::ZERO);
+    let first = job.coordinate();
+    *job.kept.at_end.lock().expect("not poisoned") = Some(first.stopper());
+    let result = (0..3000).find_map(|_| first.wait_for(Duration::from_millis(10)));
+    let error = result.expect("it steps down").expect_err("it has not closed them");
+    assert!(error.to_string().contains("stepped down"), "{error}");
+    assert_eq!(job.kept.last().map(|past| past.epoch), Some(u64::MAX), "all is written");
+    let second = job.coordinate();
+    let result = (0..3000).find_map(|_| second.wait_for(Duration::from_millis(10)));
+    let report = result.expect("the fault: it waited for slots that had ended").expect("nothing fails");
+    assert!(report.complete);
+    assert_eq!(job.machines.launched.load(Ordering::Relaxed), 4, "no host was started again");
+    job.check();
 }
 
 /// A host that is lost with its coordinator begins again from the last checkpoint; the others stay.

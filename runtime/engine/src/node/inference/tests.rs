@@ -117,6 +117,7 @@ pub(in crate::node) fn slot_with(clock: &Arc<ManualClock>) -> SlotContext {
         faults: None,
         budget: usize::MAX,
         kept: Arc::new(std::sync::atomic::AtomicU64::new(crate::frame::CLOSED)),
+        reads_stream: false,
         ahead: Cell::new(false),
         deadlines: RefCell::new(BTreeSet::new()),
         end: RefCell::new(None),

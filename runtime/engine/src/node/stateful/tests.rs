@@ -119,6 +119,7 @@ impl Stage {
             tracer: None,
             budget: usize::MAX,
             kept: Arc::new(std::sync::atomic::AtomicU64::new(CLOSED)),
+            reads_stream: false,
             ahead: Cell::new(false),
             deadlines: RefCell::new(BTreeSet::new()),
             faults: None,
