@@ -133,7 +133,8 @@ fn rows(site: &Site, connection: &Connection) -> anyhow::Result<Vec<[String; 4]>
 fn tell(started: &Started, arguments: &UpArguments) -> anyhow::Result<Exit> {
     let Started { up, run, rows, project } = started;
     let state = run.as_ref().map(|run| run.state);
-    let is_well = !matches!(state, Some(RunState::Failed | RunState::Cancelled | RunState::Starting));
+    // One that waits for a worker has not begun.
+    let is_well = matches!(state, None | Some(RunState::Running | RunState::Complete));
     let mut out = answer::out();
     if arguments.output == OutputForm::Json {
         let document = serde_json::json!({

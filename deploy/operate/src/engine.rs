@@ -45,7 +45,7 @@ pub(crate) struct ImageFacts {
 }
 
 /// A container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Container {
     pub(crate) id: String,
     pub(crate) service: String,
@@ -66,6 +66,13 @@ pub(crate) struct Container {
     pub(crate) started: String,
     /// Of its first process on its machine; 0: it does not run.
     pub(crate) pid: i64,
+}
+
+impl Container {
+    /// Whether it has been started and has not ended since.
+    pub(crate) fn runs(&self) -> bool {
+        self.status == "running"
+    }
 }
 
 fn text(value: &Value, path: &str) -> String {

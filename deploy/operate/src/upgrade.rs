@@ -68,6 +68,11 @@ impl Target<'_> {
     fn is_of(&self, container: &Container) -> bool {
         container.image == self.name && container.image_id == self.id
     }
+
+    /// Whether it is there already: an upgrade that was interrupted may have made a container that nobody has started.
+    fn runs_in(&self, container: &Container) -> bool {
+        self.is_of(container) && container.runs()
+    }
 }
 
 /// The controller, asked again by another way where one is lost.
@@ -213,7 +218,7 @@ fn forwards(
     let (place, name) = (step.place, &step.service.service);
     let id = equipment.engine(place).image(image)?.map(|facts| facts.id).unwrap_or_default();
     let target = Target { name: image, id: &id };
-    let had_it = target.is_of(&step.now);
+    let had_it = target.runs_in(&step.now);
     if !had_it {
         let from = if step.now.image == image { "the image of that name before" } else { &step.now.image };
         (equipment.control.tell)(&format!("{}: {name} from {from} to {image}", place.location.name));
@@ -241,7 +246,7 @@ fn backwards(
         let name = step.service.service.clone();
         // Asked anew: some have been changed since the steps were made.
         let now = equipment.engine(step.place).container(&step.place.location.project, &name);
-        let has_old = matches!(&now, Ok(Some(now)) if now.image_id == step.old.id);
+        let has_old = matches!(&now, Ok(Some(now)) if now.image_id == step.old.id && now.runs());
         let result = match has_old {
             // An interrupt may have come between the word and the deed.
             true => name_image(equipment, step, &step.old.image),
@@ -418,6 +423,19 @@ mod tests {
         });
         assert!(told.unwrap().unwrap().contains("no model"));
         assert_eq!(looks, 3);
+    }
+
+    /// Compose was interrupted between making a container and starting it: the same command starts it.
+    #[test]
+    fn a_container_that_nobody_has_started_has_not_been_upgraded() {
+        let target = Target { name: "tidemill:2", id: "sha256:2" };
+        let of = |image_id: &str, status: &str| {
+            let (image, image_id, status) = ("tidemill:2".into(), image_id.into(), status.into());
+            Container { image, image_id, status, ..Container::default() }
+        };
+        assert!(target.runs_in(&of("sha256:2", "running")));
+        assert!(!target.runs_in(&of("sha256:2", "created")) && !target.runs_in(&of("sha256:2", "exited")));
+        assert!(!target.runs_in(&of("sha256:1", "running")));
     }
 
     #[test]

@@ -133,6 +133,9 @@ pub(crate) struct RunFacts {
     /// When it ended: seconds since the beginning of 1970.
     #[serde(default)]
     pub(crate) ended: Option<u64>,
+    /// Somebody wants it to end, whichever controller drives it.
+    #[serde(default)]
+    pub(crate) is_cancelled: bool,
 }
 
 /// What a run is planned with, and what became of that.
@@ -365,6 +368,7 @@ impl RunFacts {
             sent_from: None,
             missed: BTreeSet::new(),
             ended: None,
+            is_cancelled: false,
             plan_version: 1,
             changes: Vec::new(),
             next: None,

@@ -4,13 +4,25 @@ use crate::error::{PostgresError, in_words};
 use crate::lead::Lead;
 use crate::schema;
 use postgres::Client;
+use postgres::error::SqlState;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// A leader that stands still for so long loses the lead: the server ends its session, and with that the lock.
 pub(crate) const STANDSTILL: Duration = Duration::from_secs(6);
+/// So long a leader waits for what the one before it is writing. It does not lead any more: what it writes then is not confirmed.
+const PATIENCE_WITH_WRITES: Duration = Duration::from_secs(3);
 /// Another controller that was not seen for so long is not told of.
 const SEEN: Duration = Duration::from_secs(10);
+
+/// Ends the sessions that are within a write: those that hold the row of the leader, and nobody else does.
+fn end_writes(schema: &str) -> String {
+    format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowShareLock' AND granted
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+         AND relation = '{schema}.leader'::regclass AND pid <> pg_backend_pid()"
+    )
+}
 
 /// How a controller shows itself to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,12 +142,22 @@ impl Candidate {
                  SET tcp_keepalives_count = 3; SET tcp_user_timeout = {standstill}; SET statement_timeout = {standstill}"
             ))
             .map_err(server)?;
-        // Writes under way of the leader before hold the row until they are done.
+        // Writes under way of the leader before hold the row until they are done. One that was stopped within a write never is.
         let taken = format!(
             "UPDATE {schema}.leader SET term = term + 1, name = $1, address = $2, since = now() RETURNING term"
         );
         let Announcement { name, address } = &self.announcement;
-        let term: i64 = client.query_one(&taken, &[name, address]).map_err(server)?.get(0);
+        let patience = PATIENCE_WITH_WRITES.as_millis();
+        client.batch_execute(&format!("SET lock_timeout = {patience}")).map_err(server)?;
+        let term = match client.query_one(&taken, &[name, address]) {
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                client.batch_execute(&end_writes(schema)).map_err(server)?;
+                client.query_one(&taken, &[name, address])
+            }
+            term => term,
+        };
+        let term: i64 = term.map_err(server)?.get(0);
+        client.batch_execute("SET lock_timeout = 0").map_err(server)?;
         client
             .execute(&format!("DELETE FROM {schema}.controllers WHERE name = $1"), &[name])
             .map_err(server)?;

@@ -293,8 +293,24 @@ impl Lead {
     }
 }
 
-/// Rows that are put with one statement.
+/// Rows that are put with one statement, and bytes unless a single row has more: the server takes no message of a gigabyte.
 const TOGETHER: usize = 256;
+const BYTES_TOGETHER: usize = 64 << 20;
+
+/// Changes in the same order, in as many pieces as there are statements.
+fn pieces<'a, 'b>(mut changes: &'a [Change<'b>]) -> impl Iterator<Item = &'a [Change<'b>]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |change: &&Change<'_>| {
+            bytes += change.bytes.map_or(0, <[u8]>::len);
+            bytes <= BYTES_TOGETHER
+        };
+        let count = changes.iter().take(TOGETHER).take_while(fits).count().max(1);
+        let (piece, rest) = changes.split_at_checked(count)?;
+        changes = rest;
+        Some(piece)
+    })
+}
 
 fn apply(
     transaction: &mut Transaction<'_>,
@@ -309,7 +325,7 @@ fn apply(
         "DELETE FROM {schema}.rows USING unnest($1::text[], $2::text[]) AS gone(kind, name)
          WHERE rows.kind = gone.kind AND rows.name = gone.name"
     );
-    for changes in changes.chunks(TOGETHER) {
+    for changes in pieces(changes) {
         let gone: Vec<&Change<'_>> = changes.iter().filter(|change| change.bytes.is_none()).collect();
         if !gone.is_empty() {
             let kinds: Vec<&str> = gone.iter().map(|change| change.kind).collect();
@@ -331,5 +347,22 @@ fn apply(
 impl Drop for Lead {
     fn drop(&mut self) {
         self.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_bounded_by_rows_and_by_bytes() {
+        let large = vec![0; 40 << 20];
+        let huge = vec![0; BYTES_TOGETHER + 1];
+        let counts = |changes: &[Change<'_>]| pieces(changes).map(<[_]>::len).collect::<Vec<_>>();
+        let put = |bytes| Change::put("state", "x", bytes);
+        assert_eq!(counts(&[]), []);
+        assert_eq!(counts(&[put(&large), put(&large), put(&huge), put(&[]), put(&large)]), [1, 1, 1, 2]);
+        let small: Vec<_> = (0..2 * TOGETHER + 3).map(|_| Change::delete("state", "x")).collect();
+        assert_eq!(counts(&small), [TOGETHER, TOGETHER, 3]);
     }
 }

@@ -198,6 +198,18 @@ fn a_term_that_is_over_is_refused_by_the_server() {
     assert_eq!(waits.join().unwrap(), 4);
 }
 
+/// A leader that is stopped, or whose machine is gone, within a write: nobody commits it.
+#[test]
+fn a_write_that_never_ends_does_not_keep_others_from_leading() {
+    let Some(server) = Server::start() else { return };
+    let mut stopped = postgres::Client::connect(&server.address(), postgres::NoTls).unwrap();
+    drop(leads(&candidate(&server.address(), "a:1")));
+    let mut open = stopped.transaction().unwrap();
+    open.query_one("SELECT term FROM tidemill.leader FOR SHARE", &[]).unwrap();
+    assert_eq!(leads(&candidate(&server.address(), "b:1")).term(), 2);
+    assert!(open.commit().is_err(), "it goes on, and its session is gone");
+}
+
 #[test]
 fn a_restart_of_the_server_ends_the_lead_and_somebody_leads_again() {
     let Some(server) = Server::start() else { return };

@@ -16,6 +16,8 @@ const GOING: &str = ".removed-";
 pub(super) struct Folders {
     root: PathBuf,
     known: Mutex<BTreeMap<String, Known>>,
+    /// By name, which run has a process here or may have one: files that come late for another one are not laid out.
+    wanted: Mutex<BTreeMap<String, String>>,
 }
 
 #[derive(Clone, Default)]
@@ -40,19 +42,35 @@ impl Folders {
                 known.insert(name, Known { id: id.trim().to_owned(), ..Known::default() });
             }
         }
-        Arc::new(Self { root, known: Mutex::new(known) })
+        Arc::new(Self { root, known: Mutex::new(known), wanted: Mutex::default() })
+    }
+
+    /// These runs have processes here, by name and id, and those of the names in `kept` that had before.
+    pub(super) fn follow(&self, wanted: BTreeMap<String, String>, kept: &[String]) {
+        let mut known = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|run, _| kept.contains(run));
+        known.extend(wanted);
+    }
+
+    fn is_wanted(&self, run: &str, id: &str) -> bool {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.get(run).is_some_and(|wanted| wanted == id)
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The folder of a role of a run, made where it is not there. What a run left that had the same name before is removed.
+    /// The folder of a role of a run that is wanted, made where it is not there. What a run left that had the same name before is removed.
     pub(super) fn prepare(&self, run: &str, id: &str, role: &str) -> Result<PathBuf, String> {
         let (run_folder, folder) = (plain(&self.root, run)?, plain(&plain(&self.root, run)?, role)?);
         let mut aside = None;
         let made = {
             let mut known = self.known();
+            // Fetching its files took long, and it was cancelled meanwhile: another one may have the name.
+            if !self.is_wanted(run, id) {
+                return Err(format!("run {run} is not wanted here any more"));
+            }
             let made = (|| {
                 match fs::read_to_string(run_folder.join(MARK)) {
                     Ok(mark) if mark.trim() != id => aside = Some(self.put_aside(run, mark.trim())?),
@@ -185,14 +203,37 @@ mod tests {
         }
     }
 
+    fn night(id: &str) -> BTreeMap<String, String> {
+        [("night".to_owned(), id.to_owned())].into()
+    }
+
+    /// Its files came when it had been cancelled, removed and submitted anew.
+    #[test]
+    fn files_that_come_late_leave_the_run_of_that_name_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = Folders::open(root.path().join("runs"));
+        folders.follow(night("1"), &[]);
+        folders.follow(night("2"), &[]);
+        let folder = folders.prepare("night", "2", "edge").unwrap();
+        fs::write(folder.join("out.csv"), "new").unwrap();
+        assert!(folders.prepare("night", "1", "edge").is_err());
+        assert!(folder.join("out.csv").exists());
+        folders.follow(BTreeMap::new(), &["night".to_owned()]);
+        assert!(folders.prepare("night", "2", "edge").is_ok(), "it is not settled");
+        folders.follow(BTreeMap::new(), &[]);
+        assert!(folders.prepare("night", "2", "edge").is_err(), "nobody would remove it");
+    }
+
     #[test]
     fn a_run_of_the_same_name_begins_with_nothing() {
         let root = tempfile::tempdir().unwrap();
         let folders = Folders::open(root.path().join("runs"));
+        folders.follow(night("1"), &[]);
         let folder = folders.prepare("night", "1", "edge").unwrap();
         fs::write(folder.join("out.csv"), "old").unwrap();
         assert_eq!(folders.prepare("night", "1", "edge").unwrap(), folder);
         assert!(folder.join("out.csv").exists(), "it is the same run");
+        folders.follow(night("2"), &[]);
         folders.prepare("night", "2", "edge").unwrap();
         assert!(!folder.join("out.csv").exists());
         assert!(folders.find("night", "1", "edge").is_err());
@@ -207,6 +248,7 @@ mod tests {
     fn only_the_run_that_is_meant_goes() {
         let root = tempfile::tempdir().unwrap();
         let folders = Folders::open(root.path().join("runs"));
+        folders.follow(night("2"), &[]);
         let folder = folders.prepare("night", "2", "edge").unwrap();
         fs::write(folder.join("out.csv"), "12345").unwrap();
         let meant = |id: &str| [RunFolder { run: "night".into(), id: id.into(), bytes: 0 }];

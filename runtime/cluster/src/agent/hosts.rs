@@ -122,6 +122,8 @@ impl Hosts {
     pub(super) fn follow(&mut self, assignments: Vec<Assignment>, unsettled: &[String]) {
         let wanted = assignments.into_iter().map(|one| (key_of(&one), one));
         self.wanted = wanted.collect();
+        let of_runs = self.wanted.values().map(|one| (one.run.clone(), run_id(&one.secret)));
+        self.folders.follow(of_runs.collect(), unsettled);
         let unwanted: Vec<Key> = {
             let keys = self.all.iter().filter(|(key, host)| {
                 let is_left = unsettled.contains(&key.0) && !self.wanted.contains_key(*key);

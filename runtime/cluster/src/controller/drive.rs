@@ -32,6 +32,8 @@ const KEEP: usize = 2;
 const LOOK: Duration = Duration::from_millis(50);
 /// Between tries of a run for which a disk is full: nobody is in a hurry, and each try tells that the run begins.
 const PAUSE_WHEN_FULL: Duration = Duration::from_secs(10);
+/// How long it is until the end of a run is tried to be kept again.
+const PAUSE_UNTIL_KEPT: Duration = Duration::from_secs(1);
 
 /// A submission that can run.
 pub(super) struct Judged {
@@ -208,10 +210,7 @@ fn drive(shared: &Arc<Shared>, name: &str) {
             {
                 continue;
             }
-            End::Over(state, reason) => {
-                shared.end_changes(name, state);
-                return shared.set_state(name, state, reason, last);
-            }
+            End::Over(state, reason) => return keep_end(shared, name, state, reason, last),
             End::SteppedDown => return shared.keep_counts(name, last),
             End::Full(reason) => {
                 retries = Retries::default();
@@ -225,8 +224,7 @@ fn drive(shared: &Arc<Shared>, name: &str) {
             End::Again(reason) => {
                 let Some(pause) = retries.after(last.map_or(0, |last| last.arrived)) else {
                     let reason = format!("{reason}; {MOST_TRIES} times without getting further");
-                    shared.end_changes(name, RunState::Failed);
-                    return shared.set_state(name, RunState::Failed, Some(reason), last);
+                    return keep_end(shared, name, RunState::Failed, Some(reason), last);
                 };
                 shared.set_state(name, RunState::Starting, Some(reason), last);
                 if shared.is_ending() {
@@ -277,6 +275,15 @@ fn give_up_switch(shared: &Shared, name: &str, end: &End) {
 
 fn is_cancelled(shared: &Shared, name: &str) -> bool {
     locked(&shared.runs).get(name).is_some_and(|live| live.is_cancelled)
+        || shared.facts.look(|document| document.runs.get(name).is_some_and(|run| run.is_cancelled))
+}
+
+/// Keeps how a run ended. Until that is kept nobody could end it, remove it or begin it again: a disk may be full for a while.
+fn keep_end(shared: &Shared, name: &str, state: RunState, reason: Option<String>, last: Option<LastFigures>) {
+    shared.end_changes(name, state);
+    while !shared.set_state(name, state, reason.clone(), last) && !shared.is_ending() {
+        std::thread::park_timeout(PAUSE_UNTIL_KEPT);
+    }
 }
 
 fn take_figures(shared: &Shared, name: &str) -> Option<LastFigures> {

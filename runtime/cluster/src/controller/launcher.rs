@@ -89,7 +89,7 @@ impl Launcher {
         if was_moved && placed.is_some_and(|(worker, _)| self.shared.is_alive(&worker)) {
             return true;
         }
-        match placing::choose(&self.shared, &self.run, self.version, role) {
+        match placing::choose_again(&self.shared, &self.run, self.version, role) {
             Some(worker) => {
                 placing::place(&self.shared, &self.run, self.version, role, &worker);
                 if let Some(set) = locked(&self.shared.runs)

@@ -14,6 +14,17 @@ pub(crate) fn choose(shared: &Shared, run: &str, version: u64, role: &str) -> Op
     shared.facts.look(|document| Choice::of(&views, document).choose(document, run, version, role))
 }
 
+/// The same for a role whose process has ended: where nobody else can have it, it stays, although its worker is being drained.
+pub(crate) fn choose_again(shared: &Shared, run: &str, version: u64, role: &str) -> Option<String> {
+    choose(shared, run, version, role).or_else(|| {
+        let own = shared.facts.look(|document| {
+            let role = document.runs.get(run)?.roles_of(version)?.get(role)?;
+            role.worker.clone()
+        });
+        own.filter(|worker| shared.is_alive(worker))
+    })
+}
+
 /// Who there is to choose from.
 struct Choice<'a> {
     views: BTreeMap<&'a str, &'a WorkerView>,
@@ -198,6 +209,7 @@ mod tests {
     use crate::api::RunState;
     use crate::controller::{Controller, ControllerOptions, Keeping};
     use crate::facts::{RunFacts, WorkerFacts};
+    use std::path::Path;
     use tidemill_spec::plan::{Plan, PlanWorkflow};
 
     fn view(name: &str, is_alive: bool) -> WorkerView {
@@ -229,12 +241,10 @@ mod tests {
         assert_eq!(Choice::of(&views[2..], &document).choose(&document, "night", 1, "x"), None);
     }
 
-    #[test]
-    fn a_run_whose_roles_nobody_can_have_waits_for_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let options = ControllerOptions {
+    fn options(folder: &Path) -> ControllerOptions {
+        ControllerOptions {
             lifetimes: Default::default(),
-            folder: folder.path().join("controller"),
+            folder: folder.join("controller"),
             listen: "127.0.0.1:0".into(),
             listen_hosts: "127.0.0.1:0".into(),
             names: vec!["localhost".into()],
@@ -244,8 +254,34 @@ mod tests {
             files: None,
             detection: Default::default(),
             replan_pace: Default::default(),
-        };
-        let controller = Controller::start(&options).unwrap();
+        }
+    }
+
+    /// The controller that was told is gone before it has ended the run.
+    #[test]
+    fn the_next_controller_ends_a_run_that_was_cancelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let controller = Controller::start(&options(folder.path())).unwrap();
+        let run =
+            RunFacts::test(Plan::new(PlanWorkflow { name: "w".into(), digest: None }), RunState::Starting);
+        let insert = |document: &mut Document| document.runs.insert("night".to_owned(), run);
+        controller.shared.facts.change(insert).unwrap();
+        // Nobody drives it here.
+        assert!(controller.shared.cancel("night", "ada").unwrap().is_some());
+        controller.end();
+        let controller = Controller::start(&options(folder.path())).unwrap();
+        let state = || controller.shared.facts.look(|document| document.runs["night"].state);
+        let is_cancelled = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            state() == RunState::Cancelled
+        });
+        assert!(is_cancelled, "it is {:?}", state());
+    }
+
+    #[test]
+    fn a_run_whose_roles_nobody_can_have_waits_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let controller = Controller::start(&options(folder.path())).unwrap();
         let shared = &controller.shared;
         let mut run =
             RunFacts::test(Plan::new(PlanWorkflow { name: "w".into(), digest: None }), RunState::Complete);

@@ -191,6 +191,7 @@ impl Shared {
             sent_from: submission.sent_from.clone(),
             missed: BTreeSet::new(),
             ended: None,
+            is_cancelled: false,
         };
         let is_new = self.facts.change(|document| {
             let is_new = !document.runs.contains_key(name);
@@ -243,6 +244,10 @@ impl Shared {
         };
         if !state.is_over() {
             self.tell("run_cancelled", Some(name), None, &format!("{by} cancels run {name}"));
+            // Whoever leads next has to know it. It ends here also where that cannot be kept: it may be what fills the disk.
+            let kept = self.facts.change(|document| {
+                document.runs.get_mut(name).into_iter().for_each(|run| run.is_cancelled = true);
+            });
             if let Some(live) = locked(&self.runs).get_mut(name) {
                 live.is_cancelled = true;
                 if let Some(stopper) = &live.stopper {
@@ -252,18 +257,19 @@ impl Shared {
                     thread.thread().unpark();
                 }
             }
+            kept?;
         }
         Ok(self.run_view(name))
     }
 
-    /// Sets how far a run is.
+    /// Sets how far a run is; whether that is kept.
     pub(crate) fn set_state(
         &self,
         name: &str,
         state: RunState,
         reason: Option<String>,
         last: Option<LastFigures>,
-    ) {
+    ) -> bool {
         let from = self.facts.look(|document| document.runs.get(name).and_then(|run| run.sent_from.clone()));
         let reason = reason.map(|reason| self.as_sent(name, from.as_deref(), &reason));
         let changed = self.facts.change(|document| {
@@ -284,8 +290,12 @@ impl Shared {
                 self.tell(&format!("run_{state}"), Some(name), None, &format!("run {name} is {state}{why}"));
             }
             Ok(false) => {}
-            Err(error) => tracing::error!("{error}"),
+            Err(error) => {
+                tracing::error!("{error}");
+                return false;
+            }
         }
+        true
     }
 
     /// Keeps what was counted until this controller ends: whoever goes on may not get as far as to count again.
