@@ -37,7 +37,10 @@ pub(crate) fn deploy(arguments: &DeployArguments, terminal: &Terminal) -> anyhow
         };
     let workflow = match chosen(arguments.workflow.as_deref(), &arguments.plan, "workflow.yaml") {
         Some(path) => workflow(arguments, &path, &plan)?.map(|workflow| (workflow, path)),
-        None => None,
+        None => {
+            terminal.note("without a workflow (`--workflow`) `tidemill up` starts controller and workers and submits no run");
+            None
+        }
     };
     let from = |path: &Path| relative(&arguments.out, path);
     let mut request = Request::new(&plan, &plan_text);

@@ -98,6 +98,7 @@ impl RunDocument<'_> {
         };
         let restarts = match self.report.restarts {
             0 => String::new(),
+            1 => ", 1 restart".to_owned(),
             n => format!(", {n} restarts"),
         };
         writeln!(out, "{}: {end}, {}{restarts}\n", self.workflow, seconds(self.report.seconds))?;

@@ -261,7 +261,13 @@ fn bind(
                 }
                 bound.sources.insert(bound_source.id.clone(), bound_source);
             }
-            Err(found) => errors.append(found),
+            Err(found) => {
+                errors.append(found);
+                // A program or a file that is missing hides no mistake in what comes behind.
+                if let Ok(checked) = bind_source(source, registry, workflow, Step::Check) {
+                    bound.sources.insert(checked.id.clone(), checked);
+                }
+            }
         }
     }
     streams::check(workflow, &bound.sources, &mut errors);

@@ -106,6 +106,17 @@ impl TrackTruth {
         }
         Ok(Self { boxes: boxes.to_owned(), cameras })
     }
+
+    /// How many objects there are, and how many of them several cameras see.
+    pub fn objects(&self) -> (usize, usize) {
+        let mut seen: BTreeMap<u64, std::collections::BTreeSet<&str>> = BTreeMap::new();
+        for (camera, frames) in &self.cameras {
+            for placed in frames.values().flat_map(|frame| &frame.boxes) {
+                seen.entry(placed.identity).or_default().insert(camera);
+            }
+        }
+        (seen.len(), seen.values().filter(|cameras| cameras.len() > 1).count())
+    }
 }
 
 /// What the measures of the field say beside IDF1, in percent. See `docs/tracks.md`.

@@ -127,6 +127,7 @@ pub(crate) fn login(arguments: &LoginArguments, terminal: &Terminal) -> anyhow::
     kept.map_err(|error: std::io::Error| {
         Failure::new(Kind::Unavailable, format!("{}: {error}", path.display()))
     })?;
-    terminal.note(&format!("logged in: {} runs; kept in {}", runs.len(), path.display()));
+    let runs = if runs.len() == 1 { "1 run".to_owned() } else { format!("{} runs", runs.len()) };
+    terminal.note(&format!("logged in: {runs}; kept in {}", path.display()));
     Ok(Exit::Success)
 }

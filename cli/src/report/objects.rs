@@ -18,6 +18,7 @@ use tidemill_drawing::sheet;
 use tidemill_operators::api::SourceInput;
 use tidemill_operators::raw_image::RawImage;
 use tidemill_operators::sources::video::parse_size;
+use tidemill_operators::track_truth::TrackTruth;
 use tidemill_operators::video::{program, stills};
 use tidemill_operators::vision::track_path::{Step, steps};
 
@@ -61,6 +62,8 @@ pub(super) struct Objects {
     is_cut: bool,
     /// What the sink is judged by.
     judged: Option<String>,
+    /// How many objects there were in truth, and how many of them several cameras saw.
+    truth: Option<(usize, usize)>,
 }
 
 /// Where in the rows what is.
@@ -121,9 +124,14 @@ pub(super) fn collect(prepared: &Prepared, judged: impl Fn(&str) -> Option<Strin
             (std::cmp::Reverse((cameras_of(tracks).len(), seen(tracks))), name.clone())
         });
         let judged = truth.and_then(|_| judged(&sink.id));
+        let truth = truth.and_then(|truth| {
+            let folder = prepared.workflow.resolve(&truth.path.value);
+            TrackTruth::load(&folder, truth.boxes.as_ref()?.as_str()).ok()
+        });
+        let truth = truth.map(|truth| truth.objects());
         let (sink, is_cut) = (written.sink, written.is_cut);
         let views = BTreeMap::new();
-        (!objects.is_empty()).then_some(Objects { sink, cameras, objects, views, is_cut, judged })
+        (!objects.is_empty()).then_some(Objects { sink, cameras, objects, views, is_cut, judged, truth })
     });
     let mut found: Vec<Objects> = sinks.collect();
     let videos = videos(prepared);
@@ -213,6 +221,13 @@ impl Objects {
             grouped(several as u64),
             self.sink
         );
+        if let Some((all, several)) = self.truth {
+            text.push_str(&format!(
+                " In truth there were {} objects, and several cameras saw {} of them.",
+                grouped(all as u64),
+                grouped(several as u64)
+            ));
+        }
         if let Some(judged) = &self.judged {
             text.push_str(&format!(" IDF1 over all cameras: {judged}."));
         }

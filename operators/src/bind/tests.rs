@@ -297,6 +297,20 @@ sinks: [{id: out, kind: stdout, input: m}]\n";
     assert!(error.message.contains("{answer: text}") && error.message.contains("{answer: int64}"), "{error}");
 }
 
+/// Both are told at once: whoever brings the file has not to begin again.
+#[test]
+fn a_file_that_is_missing_hides_no_mistake_behind_it() {
+    let folder = folder();
+    std::fs::remove_file(folder.path().join("r.csv")).unwrap();
+    let rest = "operators: [{id: high, kind: filter, input: readings, options: {where: w > 1}}]
+sinks: [{id: out, kind: stdout, input: high}]
+";
+    let found = bind(folder.path(), rest).err().unwrap();
+    let told: Vec<&str> = found.iter().map(|error| error.message.as_str()).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("r.csv") && told[1].contains('w'), "{told:?}");
+}
+
 #[test]
 fn what_can_be_read_only_once_is_read_once() {
     let folder = folder();

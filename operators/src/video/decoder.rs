@@ -77,7 +77,9 @@ impl Decoder {
         // a frame its time, and all that follow theirs.
         command.args(["-loglevel", "quiet"]);
         if first > 0 {
-            command.args(["-seek_timestamp", "1", "-ss", &format!("{:.6}", index.begin(first))]);
+            // What comes before is left out by whoever reads: where the times of a file start late, ffmpeg would leave out by so much more.
+            command.args(["-noaccurate_seek", "-seek_timestamp", "1"]);
+            command.args(["-ss", &format!("{:.6}", index.begin(first))]);
         }
         // A frame that is damaged is left out, instead of shown as it may have been.
         command.args(["-err_detect", "explode", "-threads", &format.threads.max(1).to_string()]);

@@ -9,6 +9,12 @@ use tidemill_media::planes::Matrix;
 
 /// Frames that are missing in one gap at most.
 const MOST_MISSING: i64 = 100_000;
+/// What ffmpeg writes for a time that a packet does not have.
+const NO_TIME: i64 = i64::MIN;
+/// Of a packet: it is a key frame.
+const KEY: u64 = 1;
+/// Of a packet: what it gives is not shown.
+const DISCARD: u64 = 4;
 /// Levels of what ffmpeg says.
 const LEVELS: [&str; 5] = ["panic", "fatal", "error", "warning", "info"];
 
@@ -23,8 +29,10 @@ pub struct Index {
     pub size: (u32, u32),
     /// How pictures are stored, where they can be converted by [`super::planes`].
     pub matrix: Option<Matrix>,
-    /// What ffmpeg complained of while it read the container: it does not go on behind that.
+    /// What ffmpeg complained of while it read the container: it does not go on behind that. Or that frames have the time of others.
     pub complaint: Option<String>,
+    /// Frames that are not among them, because they have the time of another one.
+    lost: usize,
 }
 
 /// A frame.
@@ -59,7 +67,8 @@ impl Index {
     /// [`IndexError`].
     pub fn read(program: &Path, file: &Path) -> Result<Self, IndexError> {
         let output = command(program)
-            .args(["-loglevel", "level+info", "-i"])
+            // Containers such as MPEG-PS have no presentation time for some packets; ffmpeg finds it by those around them.
+            .args(["-loglevel", "level+info", "-fflags", "+genpts", "-i"])
             .arg(named(file))
             .args(["-map", "0:v:0", "-c", "copy", "-f", "framecrc", "pipe:1"])
             .stdin(Stdio::null())
@@ -73,7 +82,18 @@ impl Index {
                 if words.is_some() {
                     index.fill_gaps();
                 }
-                Ok(Self { matrix: matrix(&told, index.size), complaint: words, ..index })
+                // A time that goes back is raised to the one before: such frames are not told from each other.
+                let lost = (index.lost > 0).then(|| {
+                    format!(
+                        "its times go back: {} frames have no time of their own and are left out",
+                        index.lost
+                    )
+                });
+                let complaint = match (words, lost) {
+                    (Some(words), Some(lost)) => Some(format!("{words}; {lost}")),
+                    (words, lost) => words.or(lost),
+                };
+                Ok(Self { matrix: matrix(&told, index.size), complaint, ..index })
             }
             Ok(_) => {
                 Err(IndexError::Unreadable(words.unwrap_or_else(|| "there are no frames in it".to_owned())))
@@ -84,8 +104,14 @@ impl Index {
 
     /// The index from what ffmpeg writes; an error is what is not understood.
     fn parse(text: &str) -> Result<Self, String> {
-        let mut index =
-            Self { frames: Vec::new(), time_base: (0, 0), size: (0, 0), matrix: None, complaint: None };
+        let mut index = Self {
+            frames: Vec::new(),
+            time_base: (0, 0),
+            size: (0, 0),
+            matrix: None,
+            complaint: None,
+            lost: 0,
+        };
         for line in text.lines() {
             let wrong = || format!("ffmpeg wrote `{line}`");
             if let Some(rest) = line.strip_prefix("#tb 0: ") {
@@ -97,17 +123,24 @@ impl Index {
             } else if !line.starts_with('#') && !line.is_empty() {
                 let fields: Vec<&str> = line.split(',').map(str::trim).collect();
                 // Without a presentation time frames are shown as they are decoded.
-                let time = fields.get(2).and_then(|time| time.parse().ok());
+                let time = fields.get(2).and_then(|time| time.parse().ok()).filter(|time| *time != NO_TIME);
                 let time = time.or_else(|| fields.get(1).and_then(|time| time.parse().ok()));
-                let is_key = !fields.iter().any(|field| field.starts_with("F=0x") && !key_flag(field));
+                let flags = fields.iter().find_map(|field| flags(field));
+                // In front of where a clip was cut off: decoded for those behind it, and never shown.
+                if flags.is_some_and(|flags| flags & DISCARD > 0) {
+                    continue;
+                }
+                let is_key = flags.is_none_or(|flags| flags & KEY > 0);
                 index.frames.push(FrameTime { time: time.ok_or_else(wrong)?, is_key });
             }
         }
         if index.time_base.0 == 0 || index.time_base.1 == 0 {
             return Err("there is no video in it".to_owned());
         }
+        let packets = index.frames.len();
         index.frames.sort_unstable();
         index.frames.dedup_by_key(|frame| frame.time);
+        index.lost = packets - index.frames.len();
         Ok(index)
     }
 
@@ -130,7 +163,7 @@ impl Index {
             if let Some(before) = at.checked_sub(1).map(|before| self.frames[before].time) {
                 let missing = ((frame.time - before) as f64 / step).round() as i64 - 1;
                 // A gap of hours is a wrong time.
-                for number in 1..=missing.min(MOST_MISSING) {
+                for number in 1..=if missing > MOST_MISSING { 0 } else { missing } {
                     let time = before + (number as f64 * step).round() as i64;
                     all.push(FrameTime { time, is_key: false });
                 }
@@ -165,12 +198,9 @@ impl Index {
     }
 }
 
-/// Bit 0 of a packet's flags says that it is a key frame.
-fn key_flag(field: &str) -> bool {
-    field
-        .strip_prefix("F=0x")
-        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-        .is_some_and(|f| f & 1 == 1)
+/// The flags of a packet, where they are told: a packet without is a key frame and nothing else.
+fn flags(field: &str) -> Option<u64> {
+    field.strip_prefix("F=0x").and_then(|digits| u64::from_str_radix(digits, 16).ok())
 }
 
 fn pair(text: &str, between: char) -> Option<(u64, u64)> {
@@ -289,7 +319,7 @@ mod tests {
         let of = |times: &[i64]| {
             let frames = times.iter().map(|time| FrameTime { time: *time, is_key: false }).collect();
             let mut index =
-                Index { frames, time_base: (1, 1000), size: (2, 2), matrix: None, complaint: None };
+                Index { frames, time_base: (1, 1000), size: (2, 2), matrix: None, complaint: None, lost: 0 };
             index.fill_gaps();
             index.frames.iter().map(|frame| frame.time).collect::<Vec<_>>()
         };

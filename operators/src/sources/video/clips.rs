@@ -4,8 +4,17 @@ use crate::video::index::{Index, IndexError};
 use std::path::{Path, PathBuf};
 
 /// Words of complaints that mean that something of the file is missing.
-const DAMAGED: &[&str] =
-    &["partial file", "truncat", "corrupt", "invalid data", "moov", "end of file", "prematurely", "exceeds"];
+const DAMAGED: &[&str] = &[
+    "partial file",
+    "truncat",
+    "corrupt",
+    "invalid data",
+    "moov",
+    "end of file",
+    "prematurely",
+    "exceeds",
+    "times go back",
+];
 
 /// The videos, and in which order their frames come.
 pub(super) struct Clips {

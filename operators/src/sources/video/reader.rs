@@ -87,8 +87,12 @@ impl Reader {
     fn frame(&mut self, clip: usize, frame: usize, bytes: &mut Vec<u8>) -> Result<Got, OperatorError> {
         let of = &self.clips.clips[clip];
         let Some(index) = &of.index else { return Ok(Got::Letter("video_unreadable", String::new())) };
-        let (width, height) = self.format.size.unwrap_or(index.size);
-        if u64::from(width) * u64::from(height) > self.max_pixels {
+        // What is scaled is decoded in full before.
+        let sizes = [index.size, self.format.size.unwrap_or(index.size)];
+        let too_large = sizes
+            .into_iter()
+            .find(|(width, height)| u64::from(*width) * u64::from(*height) > self.max_pixels);
+        if let Some((width, height)) = too_large {
             let most = self.max_pixels;
             return Ok(Got::Letter(
                 "frame_too_large",
@@ -113,7 +117,13 @@ impl Reader {
             let is_there = match time {
                 None => {
                     let Some(ended) = self.running[clip].take() else { continue };
+                    let has_missed = ended.sought.is_some_and(|first| first > 0);
                     let (is_well, words) = ended.decoder.finish();
+                    // Nothing came from where it was to begin: the container's times mislead it.
+                    if has_missed && !from_the_start {
+                        from_the_start = true;
+                        continue;
+                    }
                     if is_well {
                         self.ended[clip] = Some(frame);
                         return Ok(undecodable(of, frame));

@@ -152,6 +152,54 @@ fn files_that_are_no_videos_are_dead_letters() {
     check_seeks(&source);
 }
 
+/// ffmpeg with these arguments, in a folder.
+fn run(folder: &Path, arguments: &str) {
+    let mut command = Command::new(program::find(Path::new(".")).expect(program::HELP));
+    command.args(["-nostdin", "-loglevel", "error"]).args(arguments.split(' ')).current_dir(folder);
+    assert!(command.status().unwrap().success(), "{arguments}");
+}
+
+const MPEG_2: &str = "-r 25 -c:v mpeg2video -g 6 -bf 2 -threads 1 -f mpeg";
+
+/// As transport streams and parts of a recording do. And not every packet of MPEG-PS has a time.
+#[test]
+fn times_that_start_late_are_read_from_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("a.mkv"), 20, &format!("{H264} -output_ts_offset 100"));
+    make(&folder.path().join("b.mpg"), 20, MPEG_2);
+    for name in ["a.mkv", "b.mpg"] {
+        let source = bind(&Video, folder.path(), &format!("path: {name}")).unwrap();
+        let (names, _, dead) = frames(&source);
+        assert_eq!((names.len(), dead), (20, vec![]), "{name}");
+        check_seeks(&source);
+    }
+}
+
+/// The clip begins between key frames: what lies in front of its beginning is in the file and is no frame of it.
+#[test]
+fn what_was_cut_off_in_front_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("long.mp4"), 30, H264);
+    run(folder.path(), "-ss 0.9 -i long.mp4 -c copy a.mp4");
+    let source = bind(&Video, folder.path(), "path: a.mp4").unwrap();
+    let (names, _, dead) = frames(&source);
+    assert_eq!((names.len(), dead), (21, vec![]));
+    check_seeks(&source);
+}
+
+/// Two recordings one behind the other, each with its own times: what cannot be told apart is told of.
+#[test]
+fn times_that_go_back_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    make(&folder.path().join("one.mpg"), 20, MPEG_2);
+    let one = std::fs::read(folder.path().join("one.mpg")).unwrap();
+    std::fs::write(folder.path().join("a.mpg"), [one.clone(), one].concat()).unwrap();
+    let source = bind(&Video, folder.path(), "path: a.mpg").unwrap();
+    let (names, _, dead) = frames(&source);
+    assert!(names.len() >= 20, "{}", names.len());
+    assert_eq!(dead.iter().filter(|(_, reason)| reason == "video_incomplete").count(), 1, "{dead:?}");
+}
+
 #[test]
 fn frames_that_are_too_large_are_dead_letters() {
     let folder = tempfile::tempdir().unwrap();
@@ -159,6 +207,9 @@ fn frames_that_are_too_large_are_dead_letters() {
     let source = bind(&Video, folder.path(), "path: a.mp4\nmax_pixels: 3000").unwrap();
     let (names, _, dead) = frames(&source);
     assert_eq!((names.len(), dead[0].1.as_str(), dead.len()), (0, "frame_too_large", 2));
+    // They would be decoded in full before they are made smaller.
+    let source = bind(&Video, folder.path(), "path: a.mp4\nmax_pixels: 3000\nscale: 32x20").unwrap();
+    assert_eq!(frames(&source).2.len(), 2);
 }
 
 #[test]
