@@ -198,7 +198,7 @@ fn open_as(
             notes.extend(told);
             state_outputs::check_continued(
                 prepared,
-                beyond.unwrap_or(manifest),
+                (beyond.unwrap_or(manifest), beyond.and(Some(manifest)).filter(|last| last.complete)),
                 taken.as_ref(),
                 &definition,
             )?;

@@ -6,9 +6,12 @@ use crate::letters;
 use crate::preparation::Prepared;
 use crate::state_definition::{Definition, Role};
 use crate::state_diff::{Changes, Verdict};
-use crate::state_taking::left;
+use crate::state_taking::{left, left_of_sinks};
+use serde_json::Value;
+use std::path::Path;
 use tidemill_engine::{LettersPast, RunError};
-use tidemill_operators::sinks::checking::{check, check_cut_back};
+use tidemill_operators::api::OperatorError;
+use tidemill_operators::sinks::checking::{check, check_cut_back, check_ended};
 use tidemill_state::Manifest;
 
 /// Looks at the outputs of a run that begins.
@@ -22,13 +25,14 @@ pub(crate) fn check_new(prepared: &Prepared) -> Result<(), Failure> {
     letters::check(&prepared.workflow, None)
 }
 
-/// Looks at the outputs of a run that goes on from a checkpoint; `taken`: what that was made by, and what has changed since.
+/// Looks at the outputs of a run that goes on from a checkpoint; `ended`: the last one of that run, if it had come to its end behind the
+/// other; `taken`: what they were made by, and what has changed since.
 ///
 /// # Errors
-/// Another run writes one, or it has lost rows.
+/// Another run writes one, it has lost rows, or another run has gone on behind the end of this one.
 pub(crate) fn check_continued(
     prepared: &Prepared,
-    from: &Manifest,
+    (from, ended): (&Manifest, Option<&Manifest>),
     taken: Option<&(Definition, Changes)>,
     now: &Definition,
 ) -> Result<(), Failure> {
@@ -41,10 +45,19 @@ pub(crate) fn check_continued(
         let kept = from.sinks.get(&sink.id).filter(|_| goes_on(&sink.id));
         let token = kept.and_then(|kept| kept.token.as_ref()).map(|token| token.0.as_slice());
         check(sink, token).map_err(|error| refused(&sink.id, error.message, prepared))?;
+        if let (Some(token), [file]) = (token, &sink.files[..]) {
+            check_behind((from, ended), &sink.id, (&sink.kind, file, token))
+                .map_err(|error| refused(&sink.id, error.message, prepared))?;
+        }
     }
     if let Some((old, changes)) = taken {
         for (file, token) in left(from, old, now, changes, &prepared.workflow) {
             check_cut_back(&file, &token)
+                .map_err(|error| Failure::new(Kind::Unavailable, error.to_string()))?;
+        }
+        for (id, file, token) in left_of_sinks(from, old, changes, &prepared.workflow) {
+            let kind = old.parts[id].written.get("kind").and_then(Value::as_str).unwrap_or_default();
+            check_behind((from, ended), id, (kind, &file, &token))
                 .map_err(|error| Failure::new(Kind::Unavailable, error.to_string()))?;
         }
     }
@@ -52,6 +65,18 @@ pub(crate) fn check_continued(
     let past: Option<LettersPast> = serde_json::from_value(from.letters.clone()).ok();
     let token = past.filter(|_| !is_other).and_then(|past| past.token);
     letters::check(&prepared.workflow, token.as_deref())
+}
+
+/// Whether only the run itself has written the file of a sink behind the checkpoint that it goes on from.
+fn check_behind(
+    (from, ended): (&Manifest, Option<&Manifest>),
+    sink: &str,
+    (kind, file, token): (&str, &Path, &[u8]),
+) -> Result<(), OperatorError> {
+    match (from.sinks.get(sink), ended.and_then(|ended| ended.sinks.get(sink))) {
+        (Some(before), Some(end)) => check_ended(kind, file, token, end.rows.saturating_sub(before.rows)),
+        _ => Ok(()),
+    }
 }
 
 fn refused(sink: &str, text: String, prepared: &Prepared) -> Failure {

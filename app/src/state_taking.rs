@@ -103,6 +103,21 @@ fn keep(manifest: &mut Manifest, stage: String, snapshot: Vec<u8>) -> (String, V
     (name, snapshot)
 }
 
+/// Files of sinks that the run does not go on with, each with the id of the sink and what a checkpoint says of it.
+pub(crate) fn left_of_sinks<'a>(
+    manifest: &'a Manifest,
+    old: &'a Definition,
+    changes: &'a Changes,
+    workflow: &'a Workflow,
+) -> impl Iterator<Item = (&'a String, PathBuf, Vec<u8>)> {
+    let is_left =
+        |id: &String| matches!(changes.verdict(Role::Sink, id), Some(Verdict::Gone | Verdict::BeginsAnew));
+    manifest.sinks.iter().filter(move |(id, _)| is_left(id)).filter_map(|(id, sink)| {
+        let part = old.parts.get(id).filter(|part| is_text(part))?;
+        Some((id, workflow.resolve(path(part)?), sink.token.as_ref()?.0.clone()))
+    })
+}
+
 /// Files that the run does not go on with, each with what a checkpoint says of it.
 pub(crate) fn left(
     manifest: &Manifest,
@@ -111,12 +126,7 @@ pub(crate) fn left(
     changes: &Changes,
     workflow: &Workflow,
 ) -> Vec<(PathBuf, Vec<u8>)> {
-    let is_left =
-        |id: &String| matches!(changes.verdict(Role::Sink, id), Some(Verdict::Gone | Verdict::BeginsAnew));
-    let of_sinks = manifest.sinks.iter().filter(|(id, _)| is_left(id)).filter_map(|(id, sink)| {
-        let part = old.parts.get(id).filter(|part| is_text(part))?;
-        Some((workflow.resolve(path(part)?), sink.token.as_ref()?.0.clone()))
-    });
+    let of_sinks = left_of_sinks(manifest, old, changes, workflow).map(|(_, file, token)| (file, token));
     let letters: Option<LettersPast> = serde_json::from_value(manifest.letters.clone()).ok();
     let letters = letters.filter(|_| old.dead_letters != new.dead_letters);
     let letters =

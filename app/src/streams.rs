@@ -6,6 +6,7 @@ use crate::preparation::Prepared;
 use std::path::Path;
 use tidemill_engine::Program;
 use tidemill_operators::api::{BoundSource, SourcePromise};
+use tidemill_spec::plan::Plan;
 
 /// Whether a source is read through a journal, which is where it is read.
 pub fn is_kept(source: &BoundSource) -> bool {
@@ -53,15 +54,30 @@ pub fn check(prepared: &Prepared) -> Result<(), String> {
                 ));
             }
         }
-        let mut stages = program.plan.stages.iter().filter(|stage| stage.operator == source.id);
-        let first = stages.next().map(|stage| &stage.worker);
-        if let (Some(first), Some(other)) = (first, stages.find(|stage| Some(&stage.worker) != first)) {
-            return Err(format!(
-                "{begin}, which is on one machine, and the plan reads it on `{first}` and `{}`: give the source one stage, or several \
-                 on one worker",
-                other.worker
-            ));
-        }
+        check_worker(source, stream, &program.plan)?;
     }
     Ok(())
+}
+
+/// Refuses plans that read a stream on several workers, each of which would take a part of it, and keep a journal of its own.
+///
+/// # Errors
+/// Which source that is, and what to write.
+pub fn check_workers(program: &Program) -> Result<(), String> {
+    let mut of_streams =
+        program.sources.values().filter_map(|source| Some((source, source.stream.as_deref()?)));
+    of_streams.try_for_each(|(source, stream)| check_worker(source, stream, &program.plan))
+}
+
+fn check_worker(source: &BoundSource, stream: &str, plan: &Plan) -> Result<(), String> {
+    let mut stages = plan.stages.iter().filter(|stage| stage.operator == source.id);
+    let first = stages.next().map(|stage| &stage.worker);
+    match (first, stages.find(|stage| Some(&stage.worker) != first)) {
+        (Some(first), Some(other)) => Err(format!(
+            "source `{}` reads {stream}, which is on one machine, and the plan reads it on `{first}` and `{}`: give the source one stage, \
+             or several on one worker",
+            source.id, other.worker
+        )),
+        _ => Ok(()),
+    }
 }

@@ -55,6 +55,7 @@ pub(crate) fn run(arguments: &RunArguments, terminal: &Terminal) -> anyhow::Resu
     let mut prepared = prepare(&arguments.workflow, arguments.plan.as_deref(), &arguments.set, terminal)?;
     let (slo, rate_of) = levels::settle(&mut prepared, arguments.rate, terminal);
     keeping::check(arguments, &prepared)?;
+    processes::check(arguments, &prepared)?;
     let mut outputs = Outputs::open(arguments, &prepared)?;
     announce(&prepared, terminal);
     let emulation = arguments.emulation();

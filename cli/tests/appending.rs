@@ -86,3 +86,27 @@ fn a_file_that_does_not_fit_is_refused() {
     let told = tidemill(&["run", &place.argument("workflow.yaml")]).expect(78).stderr;
     assert!(told.contains("`c,key`") && told.contains("writes `"), "{told}");
 }
+
+/// To go on behind a limit is to go back to the checkpoint before it: what another run has appended since would be cut off.
+#[test]
+fn what_others_appended_behind_a_run_that_ended_is_not_cut_off() {
+    let place = place();
+    rows(&place, 0);
+    let [workflow, state] = ["workflow.yaml", "state"].map(|name| place.argument(name));
+    let go_on = |records: &str| tidemill(&["run", &workflow, "--state", &state, "--records", records]);
+    go_on("100").expect(0);
+    let of_first = outputs(&place);
+    assert_eq!(of_first[0].lines().count(), 100);
+    tidemill(&["run", &workflow, "--records", "50", "--quiet"]).expect(0);
+    let of_both = outputs(&place);
+    assert_eq!(of_both[0].lines().count(), 150);
+    let told = go_on("200").expect(78).stderr;
+    let way_out = format!("truncate -s {} ", of_first[0].len());
+    assert!(told.contains("out/rows.jsonl` cannot be continued") && told.contains(&way_out), "{told}");
+    assert_eq!(outputs(&place), of_both, "it is left alone");
+    for (file, content) in ["out/rows.jsonl", "out/counted.csv"].iter().zip(of_first) {
+        place.write(file, content);
+    }
+    go_on("200").expect(0);
+    assert_eq!(outputs(&place)[0].lines().count(), 200);
+}

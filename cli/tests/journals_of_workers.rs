@@ -1,5 +1,5 @@
 //! Processes of workers that read streams through journals: killed, and continued; through the built binary.
-use crate::command::command;
+use crate::command::{command, tidemill};
 use crate::journals::{
     checkpoint, feed, has_open, journal_end, outputs, place, same, succeeds, text, undisturbed, until,
 };
@@ -81,4 +81,37 @@ fn processes_of_workers_read_journals_too() {
     let dead = String::from_utf8(std::mem::take(&mut found[2].1)).unwrap();
     found[2].1 = dead.replace("events.pipe,", "standard input,").into_bytes();
     same(&found, &undisturbed("csv", &text));
+}
+
+/// Each of the two processes would open the pipe and the journal as if it were alone with them.
+#[test]
+fn a_stream_is_not_read_by_the_processes_of_two_workers() {
+    let place = place("csv", "events.pipe", "journal: {}");
+    let of_two = [
+        (
+            "  - {id: events, operator: events, worker: edge}\n",
+            "  - {id: events@a, operator: events, worker: edge, share: 0.5}\n  - {id: events@b, operator: events, worker: hub, share: 0.5}\n",
+        ),
+        (
+            "  - {id: 0, share: 1, route: {events: events, ROUTE}}\n",
+            "  - {id: 0, share: 0.5, route: {events: events@a, ROUTE}}\n  - {id: 1, share: 0.5, route: {events: events@b, ROUTE}}\n",
+        ),
+        (
+            "  - {from: events, to: some}\n",
+            "  - {from: events@a, to: some}\n  - {from: events@b, to: some}\n",
+        ),
+    ];
+    let route = "some: some, counted: counted, rows: rows, table: table, columns: columns";
+    let plan = of_two.iter().fold(PLAN.to_owned(), |plan, (one, two)| {
+        let (one, two) = (one.replace("ROUTE", route), two.replace("ROUTE", route));
+        assert!(plan.contains(&one), "{one}");
+        plan.replace(&one, &two)
+    });
+    place.write("plan.yaml", plan);
+    mknodat(CWD, place.path("events.pipe"), FileType::Fifo, 0o600.into(), 0).unwrap();
+    let [workflow, plan, state] = ["workflow.yaml", "plan.yaml", "state"].map(|name| place.argument(name));
+    let told =
+        tidemill(&["run", &workflow, "--processes", "--plan", &plan, "--state", &state]).expect(78).stderr;
+    assert!(told.contains("the plan reads it on `edge` and `hub`: give the source one stage"), "{told}");
+    assert!(!place.path("state").exists() && !place.path("out").exists(), "nothing is made");
 }

@@ -8,7 +8,27 @@ use tidemill_app::emulation::WarmUps;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::preparation::Prepared;
 use tidemill_app::processes::{self, Sockets, Tell};
+use tidemill_app::streams;
 use tidemill_engine::Hosts;
+
+/// What processes of workers cannot read is refused before any file is made.
+///
+/// # Errors
+/// A source reads standard input, or a stream on several workers.
+pub(super) fn check(arguments: &RunArguments, prepared: &Prepared) -> Result<(), Failure> {
+    if !arguments.processes {
+        return Ok(());
+    }
+    let mut sources = prepared.program.sources.values();
+    if let Some(source) = sources.find(|source| source.stream.as_deref() == Some("standard input")) {
+        let text =
+            format!("source `{}` reads standard input, which processes of workers do not have", source.id);
+        return Err(Failure::new(Kind::Configuration, text)
+            .with_help("have it read a named pipe (`mkfifo`), or run without `--processes`"));
+    }
+    // They would open one pipe and one journal, as if each were alone with them.
+    streams::check_workers(&prepared.program).map_err(|text| Failure::new(Kind::Configuration, text))
+}
 
 /// Starts this very program for each worker; what they say is told with their names.
 pub(super) fn hosts(
@@ -18,13 +38,6 @@ pub(super) fn hosts(
     lock: Option<PathBuf>,
     terminal: &Terminal,
 ) -> Result<Hosts, Failure> {
-    let mut sources = prepared.program.sources.values();
-    if let Some(source) = sources.find(|source| source.stream.as_deref() == Some("standard input")) {
-        let text =
-            format!("source `{}` reads standard input, which processes of workers do not have", source.id);
-        return Err(Failure::new(Kind::Configuration, text)
-            .with_help("have it read a named pipe (`mkfifo`), or run without `--processes`"));
-    }
     let own = std::env::current_exe().map_err(|error| {
         Failure::new(Kind::Unavailable, format!("this program does not find itself: {error}"))
     })?;

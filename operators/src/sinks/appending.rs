@@ -3,6 +3,9 @@
 //! How long the file was before a run stands in a hidden file beside it, `.NAME.appending`, from before the first row until
 //! the run has closed its file. So what a run wrote that did not come to its end is known: the next one cuts it off and
 //! writes it again, unless it goes on from a state.
+//!
+//! A mark that is there too long has a later run cut off good rows. So whoever closes a text file or empties it removes the mark, whatever
+//! its mode is: a run may have gone on in another mode, or has left the file.
 use super::ending::Ending;
 use super::lock::lock;
 use super::staging::{Staging, sync_name, write_error};
@@ -77,7 +80,17 @@ pub(super) fn open(
     Ok(staging)
 }
 
-/// The run has come to its end: what it wrote stays.
+/// A run has emptied the file: what is noted of it says nothing of what it has from now on.
+pub(super) fn forget(path: &Path, target: &File) -> Result<(), OperatorError> {
+    if !mark(path).exists() {
+        return Ok(());
+    }
+    // Were only the mark gone after a loss of power, the next run would keep what a killed one wrote.
+    tidemill_disk::sync_all(target).map_err(|error| write_error(path, &error))?;
+    finish(path)
+}
+
+/// The run has come to its end, or leaves the file as it is: what is in it stays.
 pub(super) fn finish(path: &Path) -> Result<(), OperatorError> {
     let mark = mark(path);
     match tidemill_disk::remove(&mark) {
@@ -187,6 +200,7 @@ mod tests {
     use crate::api::{BoundSink, Sink};
     use crate::kind::SinkKind;
     use crate::sinks::csv::Csv;
+    use crate::sinks::cut_back;
     use crate::sinks::jsonl::Jsonl;
     use crate::sinks::parquet::Parquet;
     use crate::sinks::test::{answers, bind};
@@ -259,6 +273,78 @@ mod tests {
         std::fs::rename(folder.path().join("other"), &path).unwrap();
         drop((bound.make)().unwrap());
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("mine,4\n"));
+    }
+
+    /// The mark of a run that left its file, or went on in another mode, or whose file another one replaced, is no matter of later runs.
+    #[test]
+    fn a_mark_does_not_outlive_what_it_is_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let appends = sink(&Csv, folder.path(), "a.csv");
+        let replaces = bind(&Csv, folder.path(), "path: a.csv").unwrap();
+        let (append, replace) = (appends.durable.as_ref().unwrap(), replaces.durable.as_ref().unwrap());
+        let text = || std::fs::read_to_string(&path).unwrap();
+        let suspended = |key: &str| {
+            let mut sink = append(None).unwrap();
+            write(sink.as_mut(), key);
+            let token = sink.token().unwrap().unwrap();
+            sink.flush().unwrap()().unwrap();
+            write(sink.as_mut(), "behind");
+            sink.suspend().unwrap();
+            token
+        };
+        let appended = |key: &str| {
+            let mut sink = append(None).unwrap();
+            write(sink.as_mut(), key);
+            sink.close().unwrap();
+        };
+        // The run goes on with another file.
+        let token = suspended("left");
+        cut_back(&path, &token).unwrap();
+        assert_eq!(names(folder.path()), ["a.csv"]);
+        appended("next");
+        assert_eq!(text(), "key,n\nleft,1\nnext,1\n");
+        // It goes on as one that would replace the file if it began.
+        let token = suspended("other mode");
+        let mut sink = replace(Some(&token)).unwrap();
+        sink.close().unwrap();
+        drop(sink);
+        appended("last");
+        assert_eq!(text(), "key,n\nleft,1\nnext,1\nother mode,1\nlast,1\n");
+        // Another run replaces the file of a killed one, and is closed or killed itself.
+        for is_closed in [true, false] {
+            drop(append(None).unwrap());
+            assert_eq!(names(folder.path()), [".a.csv.appending", "a.csv"]);
+            let mut sink = replace(None).unwrap();
+            (0..20).for_each(|row| write(sink.as_mut(), &format!("replaced {row}")));
+            if is_closed {
+                sink.close().unwrap();
+            }
+            drop(sink);
+            let replaced = text();
+            assert_eq!(names(folder.path()), ["a.csv"]);
+            appended("end");
+            assert_eq!(text(), replaced + "end,1\n");
+        }
+    }
+
+    /// Else that one would cut off what the one before has just written.
+    #[test]
+    fn who_gets_the_lock_of_a_closed_file_finds_no_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let (bound, path) = (sink(&Jsonl, folder.path(), "a"), folder.path().join("a"));
+        for _ in 0..40 {
+            let mut sink = (bound.make)().unwrap();
+            write(sink.as_mut(), "row");
+            let other = std::fs::File::open(&path).unwrap();
+            let mark = super::mark(&path);
+            let next = std::thread::spawn(move || {
+                while other.try_lock().is_err() {}
+                mark.exists()
+            });
+            sink.close().unwrap();
+            assert!(!next.join().unwrap(), "the lock was given back before the mark was gone");
+        }
     }
 
     #[test]

@@ -4,9 +4,11 @@ use super::jsonl::Jsonl;
 use super::lock::check_free;
 use super::parquet::Parquet;
 use super::parquet_durable;
-use super::staging::Staging;
+use super::staging::{Staging, write_error};
 use crate::api::{BoundSink, OperatorError};
 use crate::kind::TypedSinkKind;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
 
 /// Looks whether a sink could write its files, and with a token go on behind what that says is committed. Nothing is touched. What only
@@ -34,6 +36,54 @@ pub fn check_cut_back(path: &Path, token: &[u8]) -> Result<(), OperatorError> {
     Staging::check(path, token)
 }
 
+/// Refuses the text file of a run that has ended if others have written behind its end since: to go on from a token of before the end would
+/// cut that off. `rows`: how many the run wrote behind the token. Nothing is touched.
+///
+/// # Errors
+/// There is more; the text names the file and says what to do.
+pub fn check_ended(kind: &str, path: &Path, token: &[u8], rows: u64) -> Result<(), OperatorError> {
+    if !matches!(kind, Csv::KIND | Jsonl::KIND) {
+        return Ok(());
+    }
+    let committed = Staging::committed_of(path, token)?;
+    let end = File::open(path).and_then(|file| end_of_rows(file, committed, rows, kind == Csv::KIND));
+    match end.map_err(|error| write_error(path, &error))? {
+        None => Ok(()),
+        Some(end) => Err(OperatorError::new(format!(
+            "`{path}` cannot be continued: the run had ended with the first {end} bytes of it, and another one has written behind them \
+             since, which going on would cut off: move what is there to another file and `truncate -s {end} {path}`, or begin anew with \
+             `tidemill state reset`",
+            path = path.display()
+        ))),
+    }
+}
+
+/// Where so many rows behind `from` end, if there is more behind them. `has_quotes`: a line break between quotes ends no row.
+fn end_of_rows(mut file: File, from: u64, rows: u64, has_quotes: bool) -> io::Result<Option<u64>> {
+    file.seek(SeekFrom::Start(from))?;
+    let mut content = BufReader::with_capacity(1 << 16, file);
+    let (mut end, mut found, mut is_quoted) = (from, 0, false);
+    loop {
+        let chunk = content.fill_buf()?;
+        if chunk.is_empty() {
+            return Ok(None);
+        }
+        for byte in chunk {
+            if found == rows {
+                return Ok(Some(end));
+            }
+            end += 1;
+            match byte {
+                b'"' if has_quotes => is_quoted = !is_quoted,
+                b'\n' if !is_quoted => found += 1,
+                _ => {}
+            }
+        }
+        let read = chunk.len();
+        content.consume(read);
+    }
+}
+
 /// The lock is on the file, or on a hidden one beside it while there is only that.
 fn is_free(path: &Path) -> Result<(), OperatorError> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -59,6 +109,33 @@ mod tests {
             (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
         };
         entries.map(content).collect()
+    }
+
+    /// What others append to the file of a run that has ended is found, and where it begins.
+    #[test]
+    fn what_others_wrote_behind_the_end_is_found() {
+        for (kind, row) in [(&Csv as &dyn SinkKind, "x,1\n"), (&Jsonl, "{\"key\":\"x\",\"n\":1}\n")] {
+            let folder = tempfile::tempdir().unwrap();
+            let (bound, path) =
+                (bind(kind, folder.path(), "path: a\nmode: append").unwrap(), folder.path().join("a"));
+            let mut sink = (bound.make)().unwrap();
+            let write = |sink: &mut dyn crate::api::Sink| {
+                sink.write(&batch(&answers(), &[json!({"key": "a \"quoted\"\nline", "n": 1})])).unwrap();
+                sink.commit(1).unwrap();
+            };
+            write(sink.as_mut());
+            let token = sink.token().unwrap().unwrap();
+            (0..3).for_each(|_| write(sink.as_mut()));
+            sink.close().unwrap();
+            let ended = std::fs::read(&path).unwrap();
+            check_ended(kind.kind(), &path, &token, 3).unwrap();
+            for more in [row, "x"] {
+                std::fs::write(&path, [&ended[..], more.as_bytes()].concat()).unwrap();
+                let told = check_ended(kind.kind(), &path, &token, 3).unwrap_err().message;
+                assert!(told.contains(&format!("truncate -s {} ", ended.len())), "{told}");
+                assert!(told.contains("another one has written behind them"), "{told}");
+            }
+        }
     }
 
     /// What is told is what opening the sink tells, and nothing is touched.

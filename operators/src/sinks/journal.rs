@@ -3,6 +3,7 @@
 //!
 //! A position in it is a number of rows: commits end between record batches. The schema of the stream carries the
 //! journal's id, by which rows that were made from it are known again.
+use super::lock::check_free;
 use super::staging::{Staging, write_error};
 use crate::api::{Flush, OperatorError};
 use arrow_array::RecordBatch;
@@ -110,6 +111,36 @@ impl Journal {
             let journal = Self { path, schema, staging, encoder, committed: found, staged: 0 };
             return Ok(Found::Whole(Box::new(journal)));
         }
+    }
+
+    /// Makes a journal of rows that are kept elsewhere too. It is on the disk, whole, before it has its name: whoever goes on with it
+    /// takes what is there for rows that were flushed.
+    ///
+    /// # Errors
+    /// As [`Journal::create`], and those of the rows.
+    pub(super) fn of_rows(
+        path: &Path,
+        schema: SchemaRef,
+        rows: impl Iterator<Item = Result<RecordBatch, OperatorError>>,
+    ) -> Result<Self, OperatorError> {
+        check_free(path, path)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let new = path.with_file_name(format!("{name}.new"));
+        let made = Self::create(&new, schema).and_then(|mut journal| {
+            for batch in rows {
+                journal.append(&batch?)?;
+            }
+            journal.commit()?;
+            journal.staging.sync()?;
+            journal.staging.rename(path)?;
+            path.clone_into(&mut journal.path);
+            Ok(journal)
+        });
+        if made.is_err() {
+            // It may be what fills the disk.
+            let _ = std::fs::remove_file(&new);
+        }
+        made
     }
 
     /// Takes rows that become part of it with the next commit.

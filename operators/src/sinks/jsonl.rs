@@ -105,7 +105,11 @@ mod tests {
         drop((bound.make)().unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "", "a new run replaces the file");
         let keeping = bind(&Jsonl, folder.path(), "path: out/a.jsonl\noverwrite: false").unwrap();
-        assert!((keeping.make)().is_err());
+        let mut sink = (keeping.make)().unwrap();
+        sink.write(&batch(&answers(), &[json!({"key": "e"})])).unwrap();
+        sink.commit(1).unwrap();
+        drop(sink);
+        assert!((keeping.make)().is_err(), "it has a row");
     }
 
     #[test]

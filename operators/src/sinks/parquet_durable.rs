@@ -85,12 +85,10 @@ fn resume(
     if finished.schema().fields() != schema.fields() {
         return Err(journal::other_columns(path));
     }
-    let mut taken = Journal::create(journal, Arc::clone(schema))?;
-    for batch in finished.with_limit(rows as usize).build().map_err(|e| failure(path, &e))? {
-        taken.append(&batch.map_err(|e| OperatorError::new(format!("`{}`: {e}", path.display())))?)?;
-    }
-    taken.commit()?;
-    Ok(taken)
+    let batches = finished.with_limit(rows as usize).build().map_err(|e| failure(path, &e))?;
+    let batches =
+        batches.map(|batch| batch.map_err(|e| OperatorError::new(format!("`{}`: {e}", path.display()))));
+    Journal::of_rows(journal, Arc::clone(schema), batches)
 }
 
 /// The finished file that was made of a journal which is not there any more: all rows are in it.

@@ -131,6 +131,27 @@ fn rows_that_a_checkpoint_knows_survive_a_loss_of_power() {
     }
 }
 
+/// A journal that is made of the finished file again has all rows, or is none: the next run would take zeros for rows of it.
+#[test]
+fn a_journal_that_is_made_again_survives_a_loss_of_power() {
+    let folder = tempfile::tempdir().unwrap();
+    let bound = bound(&PARQUET, folder.path(), "");
+    let open = |token: Option<&[u8]>| bound.durable.as_ref().unwrap()(token).unwrap();
+    let mut sink = open(None);
+    (0..200).for_each(|row| write(sink.as_mut(), &key(row)));
+    let token = sink.token().unwrap().unwrap();
+    sink.close().unwrap();
+    drop(sink);
+    let watch = Watch::begin(folder.path()).unwrap();
+    let thoughts = [Thought::Recorded { token: Some(token.clone()), rows: 200 }];
+    let mut sink = open(Some(&token));
+    watch.think(0);
+    write(sink.as_mut(), &key(200));
+    watch.think(0);
+    let looked_at = check_all(&PARQUET, &watch, &thoughts, MOST).unwrap();
+    assert!(looked_at > 20, "{looked_at}");
+}
+
 #[test]
 fn a_forgotten_sync_of_a_sink_would_be_noticed() {
     for subject in [&JSONL, &CSV, &PARQUET] {

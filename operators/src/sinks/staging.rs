@@ -9,6 +9,7 @@
 //! continues the file with a token, which says how long it was after a commit and what it ended with, and is recorded after a
 //! flush: what stands behind that length is cut off. It may be rows whose token was not recorded before the process ended, or a
 //! part of them. A file that has other bytes there was written by somebody else meanwhile, and is refused.
+use super::appending;
 use super::ending::Ending;
 use super::lock::{check_free, lock};
 use crate::api::{Flush, OperatorError};
@@ -94,33 +95,37 @@ impl Token {
 }
 
 impl Staging {
-    /// Creates the target (parent folders too). An existing file is emptied if `overwrite`, else it is an error.
+    /// Creates the target (parent folders too). An existing file is emptied if `overwrite`, else it is an error if anything is in it.
     pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self, OperatorError> {
+        Self::begin(path, overwrite, b"")
+    }
+
+    /// The same for a file that begins with `header`, which is not written: a file that has nothing else is one in which nothing is, of a
+    /// run that was killed before its first checkpoint.
+    pub(super) fn begin(path: &Path, overwrite: bool, header: &[u8]) -> Result<Self, OperatorError> {
         let failed = |e: io::Error| write_error(path, &e);
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
         let mut options = OpenOptions::new();
-        options.write(true);
-        if overwrite {
-            options.create(true).truncate(false);
-        } else {
-            options.create_new(true);
-        }
-        let target = options.open(path).map_err(failed)?;
+        let target =
+            options.read(!overwrite).write(true).create(true).truncate(false).open(path).map_err(failed)?;
         lock(&target, path)?;
         let is_file = target.metadata().is_ok_and(|found| found.is_file());
+        if !overwrite && !(is_file && has_no_more_than(&target, header).map_err(failed)?) {
+            return Err(failed(ErrorKind::AlreadyExists.into()));
+        }
         // Only now: what another run is writing is left alone.
         if is_file {
             target.set_len(0).map_err(failed)?;
+            appending::forget(path, &target)?;
         }
         Ok(Self::of(path, target, is_file, (0, Ending::default())))
     }
 
     /// An open file with so many bytes that stay, and their ending.
     pub(super) fn of(path: &Path, target: File, is_file: bool, (committed, ending): (u64, Ending)) -> Self {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let spill_path = path.with_file_name(format!(".{name}.staged"));
+        let spill_path = spill_path(path);
         let (target, memory, path) = (Arc::new(target), Vec::new(), path.into());
         Self {
             path,
@@ -157,6 +162,14 @@ impl Staging {
         }
         let ending = File::open(path).and_then(|file| Ending::of(&file, token.length));
         token.compare(path, &ending.map_err(|e| write_error(path, &e))?)
+    }
+
+    /// Bytes that are committed, as a token says.
+    ///
+    /// # Errors
+    /// It is of another kind of file.
+    pub(super) fn committed_of(path: &Path, token: &[u8]) -> Result<u64, OperatorError> {
+        read_token::<Token>(path, token).map(|token| token.length)
     }
 
     /// As [`Staging::resume`] where only the number of committed bytes is known.
@@ -307,11 +320,20 @@ impl Staging {
         self.spill = None;
     }
 
-    /// Makes what is committed survive the machine, then as [`Staging::release`].
+    /// Makes what is committed survive the machine and stay for runs that go on behind it, then as [`Staging::release`].
     pub(crate) fn close(&mut self) -> Result<(), OperatorError> {
-        let synced = self.sync();
+        let is_file = self.is_file;
+        // While the lock is held: a run that takes it would cut off what it still finds a mark for.
+        let closed = self.sync().and_then(|()| if is_file { appending::finish(&self.path) } else { Ok(()) });
         self.release()?;
-        synced
+        closed
+    }
+
+    /// Gives the file another name, in place of a file that has it; when this returns, it has it also after a loss of power.
+    pub(super) fn rename(&mut self, to: &Path) -> Result<(), OperatorError> {
+        tidemill_disk::rename(&self.path, to).map_err(|e| write_error(to, &e))?;
+        (self.path, self.spill_path) = (to.to_owned(), spill_path(to));
+        sync_name(to)
     }
 
     /// Removes temporaries and lets other runs write the file.
@@ -320,6 +342,19 @@ impl Staging {
         let _ = self.target.unlock();
         self.rollback()
     }
+}
+
+/// Where staged bytes go that are too many for the memory.
+fn spill_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.staged"))
+}
+
+/// Whether nothing but a header, or the beginning of one, is in a file.
+fn has_no_more_than(file: &File, header: &[u8]) -> io::Result<bool> {
+    let mut found = Vec::new();
+    file.take(header.len() as u64 + 1).read_to_end(&mut found)?;
+    Ok(header.starts_with(&found))
 }
 
 fn lost(path: &Path, committed: u64, what: &str) -> OperatorError {
@@ -411,170 +446,5 @@ pub(crate) fn write_error(path: &Path, error: &io::Error) -> OperatorError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
-        #[test]
-        fn exactly_what_was_committed(steps in prop::collection::vec((0u8..6, 0usize..20), 1..20)) {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("new/out.txt");
-            let mut staging = Staging::create(&path, true).unwrap();
-            let (mut committed, mut staged) = (Vec::new(), Vec::new());
-            for (step, n) in steps {
-                match step {
-                    0 => {
-                        staging.commit().unwrap();
-                        committed.append(&mut staged);
-                    }
-                    1 => {
-                        staging.rollback().unwrap();
-                        staged.clear();
-                    }
-                    2 => {
-                        // Larger than what stays in memory.
-                        let large = vec![b'x'; MEMORY_LIMIT + n];
-                        staging.buffer().extend_from_slice(&large);
-                        staging.spill().unwrap();
-                        staged.extend(large);
-                    }
-                    _ => {
-                        staging.buffer().extend_from_slice(&vec![b'a' + n as u8; n]);
-                        staging.spill().unwrap();
-                        staged.extend(vec![b'a' + n as u8; n]);
-                    }
-                }
-                prop_assert!(std::fs::read(&path).unwrap() == committed);
-                let found = File::open(&path).and_then(|file| Ending::of(&file, committed.len() as u64)).unwrap();
-                prop_assert!(staging.ending == found);
-            }
-            staging.close().unwrap();
-            prop_assert!(std::fs::read(&path).unwrap() == committed);
-            prop_assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 1, "no temporaries");
-        }
-    }
-
-    #[test]
-    fn errors_name_the_file_and_the_fix() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.txt");
-        std::fs::write(&path, "old").unwrap();
-        let error = Staging::create(&path, false).err().unwrap();
-        assert!(error.message.contains("out.txt") && error.message.contains("overwrite: true"), "{error}");
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        let error = Staging::create(folder.path(), true).err().unwrap();
-        assert!(error.message.contains("folder"), "{error}");
-        let error = Staging::create(&path.join("below"), true).err().unwrap();
-        assert!(error.message.contains("choose another path"), "{error}");
-    }
-
-    #[test]
-    fn a_second_run_leaves_the_file_of_the_first_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.txt");
-        let mut first = Staging::create(&path, true).unwrap();
-        first.buffer().extend_from_slice(b"row");
-        first.commit().unwrap();
-        let error = Staging::create(&path, true).err().unwrap();
-        assert!(error.message.contains("is being written by"), "{error}");
-        assert_eq!(std::fs::read(&path).unwrap(), b"row");
-        first.close().unwrap();
-        drop(Staging::create(&path, true).unwrap());
-        assert_eq!(std::fs::read(&path).unwrap(), b"");
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_full_disk_is_told_and_the_next_commit_does_not_repeat_anything() {
-        let mut staging = Staging::create(Path::new("/dev/full"), true).unwrap();
-        staging.buffer().extend_from_slice(b"row");
-        let error = staging.commit().unwrap_err();
-        assert!(error.message.contains("/dev/full") && error.message.contains("free some space"), "{error}");
-        staging.rollback().unwrap();
-        staging.commit().unwrap();
-    }
-
-    /// The system may have thrown away what it could not write, and forgotten that.
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn after_a_sync_that_failed_none_succeeds() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.txt");
-        let target = File::create(&path).unwrap();
-        let device = OpenOptions::new().write(true).open("/dev/null").unwrap();
-        let mut disk = Disk::default();
-        let error = disk.sync(&path, &device, 1).unwrap_err();
-        assert!(error.message.contains("out.txt"), "{error}");
-        assert_eq!(disk.sync(&path, &target, 1).unwrap_err().message, error.message);
-        let mut disk = Disk::default();
-        disk.sync(&path, &target, 1).unwrap();
-        disk.sync(&path, &device, 1).expect("that is synced already");
-        disk.sync(&path, &device, 2).unwrap_err();
-    }
-
-    #[test]
-    fn rows_are_committed_while_others_are_flushed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.txt");
-        let mut staging = Staging::create(&path, true).unwrap();
-        staging.buffer().extend_from_slice(b"one");
-        staging.commit().unwrap();
-        let (token, flush) = (staging.token().unwrap().unwrap(), staging.flush().unwrap());
-        let disk = Arc::clone(&staging.disk);
-        let flushing = disk.lock().unwrap();
-        let flushed = std::thread::spawn(flush);
-        staging.buffer().extend_from_slice(b"two");
-        staging.commit().unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"onetwo");
-        drop(flushing);
-        flushed.join().unwrap().unwrap();
-        assert_eq!(disk.lock().unwrap().synced, Some(3));
-        drop(staging);
-        Staging::resume(&path, &token).unwrap().close().unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"one");
-    }
-
-    /// Another run has written the file meanwhile, as long as it was or longer.
-    #[test]
-    fn a_file_with_other_rows_is_refused_and_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.txt");
-        for rows in [3_usize, 3000] {
-            let mut staging = Staging::create(&path, true).unwrap();
-            staging.buffer().extend_from_slice(&b"row\n".repeat(rows));
-            staging.commit().unwrap();
-            let token = staging.token().unwrap().unwrap();
-            staging.close().unwrap();
-            drop(staging);
-            Staging::check(&path, &token).unwrap();
-            Staging::resume(&path, &token).unwrap().close().unwrap();
-
-            let others = b"ROW\n".repeat(rows + 1);
-            std::fs::write(&path, &others).unwrap();
-            let told = Staging::check(&path, &token).unwrap_err().message;
-            assert!(
-                told.contains("another one has written it meanwhile") && told.ends_with(LOST_HELP),
-                "{told}"
-            );
-            assert_eq!(Staging::resume(&path, &token).err().unwrap().message, told);
-            assert!(std::fs::read(&path).unwrap() == others, "it is left alone");
-
-            let of_before = serde_json::to_vec(&serde_json::json!({"length": rows * 4})).unwrap();
-            Staging::check(&path, &of_before).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_killed_run_leaves_nothing_behind() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut staging = Staging::create(&folder.path().join("out.txt"), true).unwrap();
-        staging.buffer().extend_from_slice(&vec![b'x'; MEMORY_LIMIT]);
-        staging.spill().unwrap();
-        assert!(staging.buffer().is_empty(), "it is on the disk");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        staging.commit().unwrap();
-        assert_eq!(std::fs::metadata(folder.path().join("out.txt")).unwrap().len(), MEMORY_LIMIT as u64);
-    }
-}
+#[path = "staging_tests.rs"]
+mod tests;

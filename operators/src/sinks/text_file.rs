@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::publication::Publication;
@@ -114,21 +114,22 @@ pub(super) fn bind(
                 let printer = Printer::new(rows.clone(), Arc::clone(&format), Stream::open(&path)?);
                 return Ok(Box::new(printer) as Box<dyn Sink>);
             }
-            None if appends => {
+            None => {
                 let mut header = Vec::new();
                 format.header(&rows, &mut header)?;
-                appending::open(&path, &header, |file| format.is_whole(file))?
-            }
-            None => {
-                let mut staging = Staging::create(&path, overwrite)?;
-                // Not staged: a rollback must not take the header away.
-                format.header(&rows, staging.buffer())?;
-                staging.commit()?;
-                staging
+                match appends {
+                    true => appending::open(&path, &header, |file| format.is_whole(file))?,
+                    false => {
+                        let mut staging = Staging::begin(&path, overwrite, &header)?;
+                        // Not staged: a rollback must not take the header away.
+                        staging.buffer().append(&mut header);
+                        staging.commit()?;
+                        staging
+                    }
+                }
             }
         };
-        let appended = appends.then(|| path.clone());
-        let writer = Writer { rows: rows.clone(), format: Arc::clone(&format), staging, appended };
+        let writer = Writer { rows: rows.clone(), format: Arc::clone(&format), staging };
         Ok(Box::new(writer) as Box<dyn Sink>)
     });
     let make = Arc::clone(&durable);
@@ -145,8 +146,6 @@ struct Writer {
     rows: Rows,
     format: Arc<dyn TextFormat>,
     staging: Staging,
-    /// The path, where it continues what earlier runs wrote.
-    appended: Option<PathBuf>,
 }
 
 impl Sink for Writer {
@@ -164,8 +163,7 @@ impl Sink for Writer {
     }
 
     fn close(&mut self) -> Result<(), OperatorError> {
-        self.staging.close()?;
-        self.appended.as_deref().map_or(Ok(()), appending::finish)
+        self.staging.close()
     }
 
     fn token(&mut self) -> Result<Option<Vec<u8>>, OperatorError> {
