@@ -112,7 +112,8 @@ impl Staging {
             options.read(!overwrite).write(true).create(true).truncate(false).open(path).map_err(failed)?;
         lock(&target, path)?;
         let is_file = target.metadata().is_ok_and(|found| found.is_file());
-        if !overwrite && !(is_file && has_no_more_than(&target, header).map_err(failed)?) {
+        let is_free = overwrite || is_file && has_no_more_than(&target, header).map_err(failed)?;
+        if !is_free {
             return Err(failed(ErrorKind::AlreadyExists.into()));
         }
         // Only now: what another run is writing is left alone.
