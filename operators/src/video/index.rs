@@ -3,8 +3,9 @@
 //! ffmpeg writes a line for each packet (its format `framecrc`): stream, decoding time, presentation time, duration, size,
 //! checksum and, unless it is a key frame, flags. Presentation times in their order are the frames.
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use tidemill_media::planes::Matrix;
 
 /// Frames that are missing in one gap at most.
@@ -75,7 +76,7 @@ impl Index {
             .output()
             .map_err(|error| IndexError::Start { program: program.display().to_string(), error })?;
         let (told, complaints) = by_level(&String::from_utf8_lossy(&output.stderr));
-        let words = complaint(&complaints, file);
+        let words = died(output.status).or_else(|| complaint(&complaints, file));
         let index = Self::parse(&String::from_utf8_lossy(&output.stdout));
         match index {
             Ok(mut index) if !index.frames.is_empty() => {
@@ -217,6 +218,13 @@ pub(super) fn command(program: &Path) -> Command {
     command
 }
 
+/// That it died, which it does not say itself: the one that `make setup` fetches dies of MPEG transport streams as ffmpeg itself writes them.
+fn died(status: ExitStatus) -> Option<String> {
+    status.signal().map(|signal| {
+        format!("ffmpeg died of it (signal {signal}); another one may read it: `TIDEMILL_FFMPEG=/usr/bin/ffmpeg`, for instance")
+    })
+}
+
 /// A file as ffmpeg does not take it for an address or an option.
 pub(super) fn named(file: &Path) -> OsString {
     let mut name = OsString::from("file:");
@@ -297,6 +305,17 @@ pub(super) fn complaint(words: &str, file: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It has said nothing then, as if there were nothing in the file.
+    #[test]
+    fn a_reader_that_dies_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("ffmpeg");
+        std::fs::write(&program, "#!/bin/sh\nkill -SEGV $$\n").unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let error = Index::read(&program, Path::new("a.ts")).unwrap_err().to_string();
+        assert!(error.contains("signal 11") && error.contains("TIDEMILL_FFMPEG"), "{error}");
+    }
 
     #[test]
     fn packets_become_frames_in_the_order_they_are_shown() {

@@ -14,6 +14,7 @@ const DAMAGED: &[&str] = &[
     "prematurely",
     "exceeds",
     "times go back",
+    "ffmpeg died",
 ];
 
 /// The videos, and in which order their frames come.
