@@ -65,7 +65,13 @@ impl Coordinator {
         for (slot, new_executor) in restarts {
             self.restart(slot, new_executor);
         }
-        needed.into_iter().for_each(|slot| self.needed_again(slot));
+        for slot in needed {
+            // One of them may have ended the run, by beginning again too often.
+            match self.aborting {
+                true => self.slots[slot].alive = false,
+                false => self.needed_again(slot),
+            }
+        }
     }
 
     /// The run is being ended: what waits is not started any more.
