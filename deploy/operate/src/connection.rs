@@ -45,7 +45,7 @@ pub fn connect(site: &Site, control: Control<'_>) -> Result<Connection, OperateE
     let (place, controller) = (site.controller(), &site.deployment().controller);
     let engine = Engine::of(&place.machine, control);
     let container = engine.container(&place.location.project, &controller.service)?;
-    let Some(container) = container.filter(|one| one.status == "running") else {
+    let Some(container) = container.filter(|one| one.runs()) else {
         return Err(OperateError::NotUp);
     };
     let file = |name: &str| {

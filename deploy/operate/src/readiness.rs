@@ -64,7 +64,7 @@ pub(crate) fn wait<'a>(
                 _ => None,
             };
             let is_healthy = container.health.as_deref().is_none_or(|health| health == "healthy");
-            let is_up = container.status == "running" && (is_healthy || !wanted.is_healthy);
+            let is_up = container.runs() && (is_healthy || !wanted.is_healthy);
             if is_up {
                 match is_so(container) {
                     Ok(true) => return Ok(container.clone()),
