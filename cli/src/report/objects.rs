@@ -18,7 +18,6 @@ use tidemill_drawing::sheet;
 use tidemill_operators::api::SourceInput;
 use tidemill_operators::raw_image::RawImage;
 use tidemill_operators::sources::video::parse_size;
-use tidemill_operators::track_truth::TrackTruth;
 use tidemill_operators::video::{program, stills};
 use tidemill_operators::vision::track_path::{Step, steps};
 
@@ -124,10 +123,7 @@ pub(super) fn collect(prepared: &Prepared, judged: impl Fn(&str) -> Option<Strin
             (std::cmp::Reverse((cameras_of(tracks).len(), seen(tracks))), name.clone())
         });
         let judged = truth.and_then(|_| judged(&sink.id));
-        let truth = truth.and_then(|truth| {
-            let folder = prepared.workflow.resolve(&truth.path.value);
-            TrackTruth::load(&folder, truth.boxes.as_ref()?.as_str()).ok()
-        });
+        let truth = bound.ground_truth.as_ref().and_then(|truth| truth.tracks.as_ref());
         let truth = truth.map(|truth| truth.objects());
         let (sink, is_cut) = (written.sink, written.is_cut);
         let views = BTreeMap::new();
