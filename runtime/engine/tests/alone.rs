@@ -91,7 +91,9 @@ fn alone_memory_is_bounded_behind_a_fast_source() {
         mib(bound)
     );
     assert!(samples.len() > 100, "{} samples", samples.len());
-    assert!(last <= 1.05 * middle, "grows from {:.1} to {:.1} MiB", mib(middle), mib(last));
+    // Of what went through meanwhile no tenth has stayed: less would be how full the queues happen to be.
+    let through = (ROWS / 3 * (16 << 10)) as f64;
+    assert!(last <= middle + through / 10.0, "grows from {:.1} to {:.1} MiB", mib(middle), mib(last));
     assert!(last <= bound, "{:.1} MiB, at most {:.1} expected", mib(last), mib(bound));
 }
 
