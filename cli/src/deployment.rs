@@ -11,6 +11,7 @@ use crate::arguments::DeploymentVerb;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::terminal::Terminal;
+use std::fs::TryLockError;
 use std::path::Path;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Listener;
@@ -25,6 +26,27 @@ pub(crate) fn deployment(verb: &DeploymentVerb, terminal: &Terminal) -> anyhow::
         DeploymentVerb::Logs(arguments) => logs(arguments, terminal),
         DeploymentVerb::Upgrade(arguments) => upgrade(arguments, terminal),
     }
+}
+
+/// Changes a deployment as [`operate`] does, while nobody else changes it from the same folder.
+fn change<T>(
+    directory: &Path,
+    terminal: &Terminal,
+    left: &str,
+    act: impl FnOnce(&Site, Control<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<Result<T, Exit>> {
+    // Of a folder that cannot be opened, loading it says more. The lock goes with the process, whatever ends it.
+    let lock = std::fs::File::open(directory).ok();
+    if lock.as_ref().is_some_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock))) {
+        let text = format!(
+            "another `tidemill up`, `down` or `deployment upgrade` is at work on {}",
+            directory.display()
+        );
+        return Err(Failure::new(Kind::Unavailable, text)
+            .with_help("wait until it has ended, or interrupt it; `tidemill ps DIR` shows how far it is")
+            .into());
+    }
+    operate(directory, terminal, left, act)
 }
 
 /// Does something with a deployment that may be interrupted; `left` says what then is left.

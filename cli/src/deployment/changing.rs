@@ -1,5 +1,5 @@
 //! `tidemill down` and `tidemill deployment upgrade`.
-use super::{failure_of, operate};
+use super::{change, failure_of};
 use crate::answer;
 use crate::arguments::{DownArguments, OutputForm, UpgradeArguments};
 use crate::exit::Exit;
@@ -10,7 +10,7 @@ use tidemill_deploy_operate::{self as operating, Cause, Down, Patience};
 /// Removes a deployment.
 pub(crate) fn down(arguments: &DownArguments, terminal: &Terminal) -> anyhow::Result<Exit> {
     let left = format!("`tidemill down {}` goes on", arguments.directory.display());
-    let done = operate(&arguments.directory, terminal, &left, |site, control| {
+    let done = change(&arguments.directory, terminal, &left, |site, control| {
         Ok(operating::down(site, arguments.keep_state, control)?)
     })?;
     let done = match done {
@@ -54,7 +54,7 @@ pub(crate) fn upgrade(arguments: &UpgradeArguments, terminal: &Terminal) -> anyh
     let left = format!(
         "`tidemill ps {directory}` shows which container has which image; the same command goes on, and still knows what there was before"
     );
-    let done = operate(&arguments.directory, terminal, &left, |site, control| {
+    let done = change(&arguments.directory, terminal, &left, |site, control| {
         let patience = Patience { container: arguments.wait, ..Patience::default() };
         Ok(operating::upgrade(site, &arguments.image, patience, control)?)
     })?;

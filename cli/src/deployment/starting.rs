@@ -1,5 +1,5 @@
 //! `tidemill up`: the containers, then the run.
-use super::operate;
+use super::change;
 use crate::answer;
 use crate::arguments::{Arguments, OutputForm, ReplanChoice, SubmitArguments, UpArguments, Verb};
 use crate::cluster;
@@ -19,7 +19,7 @@ pub(crate) fn up(arguments: &UpArguments, terminal: &Terminal) -> anyhow::Result
     let directory = arguments.directory.display();
     let left =
         format!("`tidemill up {directory}` goes on, `tidemill down {directory}` removes what is there");
-    let started = operate(&arguments.directory, terminal, &left, |site, control| {
+    let started = change(&arguments.directory, terminal, &left, |site, control| {
         can_replan(arguments, site)?;
         let patience = Patience { container: arguments.wait, worker: arguments.wait, ..Patience::default() };
         let (up, connection) = operating::up(site, patience, control)?;

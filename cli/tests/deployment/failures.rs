@@ -56,6 +56,23 @@ fn what_a_machine_lacks_is_told_with_how_to_get_it() {
 }
 
 #[test]
+fn one_at_a_time_changes_a_deployment() {
+    let deployed = written_without_engine();
+    let folder = deployed.folder();
+    let other = std::fs::File::open(&folder).unwrap();
+    other.lock().unwrap();
+    for verb in [&["up"][..], &["down"], &["deployment", "upgrade"]] {
+        let image = &["--image", "tidemill-test:other"][..];
+        let more = if verb.contains(&"upgrade") { image } else { &[] };
+        let told = command_told(&[verb, &[&folder], more].concat()).expect(69).stderr;
+        assert!(told.contains("is at work on") && told.contains("tidemill ps"), "{told}");
+    }
+    drop(other);
+    let told = up_with(&deployed, None);
+    assert!(told.contains("has no program `docker`"), "{told}");
+}
+
+#[test]
 fn all_that_is_in_the_way_is_told_at_once() {
     if !is_there() {
         return;

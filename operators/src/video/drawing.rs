@@ -86,12 +86,15 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// Colours that are far from each other, by the golden angle of their hue.
+/// Colours that are far from each other, by the golden angle of their hue; each hue full, pale or dark, so that of many
+/// objects fewer look the same.
 fn colour(number: u64) -> Rgb888 {
     let hue = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / f64::from(1 << 24) * 6.0;
+    let (white, bright) = [(0.0, 1.0), (0.6, 1.0), (0.0, 0.55)][(number % 3) as usize];
     let part = |offset: f64| {
         let distance = (hue + offset).rem_euclid(6.0);
-        (255.0 * (distance - 3.0).abs().mul_add(1.0, -1.0).clamp(0.0, 1.0)) as u8
+        let full = ((distance - 3.0).abs() - 1.0).clamp(0.0, 1.0);
+        (255.0 * bright * (full + (1.0 - full) * white)) as u8
     };
     Rgb888::new(part(0.0), part(4.0), part(2.0))
 }
