@@ -8,10 +8,11 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python3}
-WORK=${WORK:?a folder for rendered cities and checkpoints, 3 GB}
+WORK=${WORK:?a folder for rendered cities and checkpoints, 8 GB}
 export OMP_NUM_THREADS=1
 
 "$PYTHON" generate_city.py --out "$WORK/city/train" --seed 1000 --cities 26 --cameras 5 --seconds 25 --every 1
+"$PYTHON" generate_looks.py --out "$WORK/city/looks" --seed 4000 --groups 22 --rounds 40
 "$PYTHON" generate_city.py --out "$WORK/city/validation" --seed 2000 --cities 2 --cameras 4 --seconds 30 --quality 27
 if [ "${CLIPS:-no}" = yes ]; then
     "$PYTHON" generate_city.py --out ../../examples/aicity/data --seed 3004 --cameras 4 --seconds 60 --quality 27 --shipped

@@ -2,7 +2,7 @@
 
     python train_appearance.py --work WORK [--only huge]
 
-Learns to tell the vehicles of WORK/city/train apart with a classifier over angles that is thrown away afterwards
+Learns to tell the vehicles of WORK/city/looks apart with a classifier over angles that is thrown away afterwards
 (additive angular margin, Deng et al., 2019). Rank 1 and mean average precision are those of vehicles of
 WORK/city/validation that another camera has to find again.
 """
@@ -37,11 +37,11 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(32, (6, 10, 16), (0, 0, 0), 10),
-    "small": Size(32, (12, 20, 32), (0, 0, 0), 10),
+    "tiny": Size(32, (6, 10, 16), (0, 0, 0), 9),
+    "small": Size(32, (12, 20, 32), (0, 0, 0), 9),
     "medium": Size(48, (16, 28, 48), (0, 0, 1), 9),
     "large": Size(64, (16, 32, 64, 96), (0, 0, 1, 0), 9),
-    "huge": Size(64, (24, 48, 72, 112), (0, 1, 1, 1), 8),
+    "huge": Size(64, (24, 48, 72, 112), (0, 1, 1, 1), 6),
 }
 
 
@@ -214,7 +214,7 @@ def export(name, model, args, tune_crops):
 
 def main():
     args = training_run.arguments("Trains the appearance embeddings.", 22, SIZES)
-    train_crops = crops_of(city_data.clips_of(args.work / "city" / "train"))
+    train_crops = crops_of(city_data.clips_of(args.work / "city" / "looks"))
     tune_crops = crops_of(city_data.clips_of(args.work / "city" / "validation"), every=8)
     training_run.log(f"{len(train_crops.places)} crops of {train_crops.vehicles.max() + 1} vehicles to learn from, "
                      f"{len(tune_crops.places)} to choose by")

@@ -15,6 +15,16 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Prints lines of a run.
 pub(crate) fn logs(arguments: &LogsArguments) -> anyhow::Result<Exit> {
+    let folder = std::path::Path::new(&arguments.run);
+    if folder.join("deployment.json").is_file() {
+        let text = format!("`{}` is the folder of a deployment, not a run", arguments.run);
+        return Err(Failure::new(Kind::Usage, text)
+            .with_help(format!(
+                "`tidemill deployment logs {}` prints what its containers write, `tidemill runs` lists runs",
+                arguments.run
+            ))
+            .into());
+    }
     let client = client(&arguments.of)?;
     let run = segment(&arguments.run);
     let mut view: RunView = ask(client.get(&format!("/v1/runs/{run}")))?;

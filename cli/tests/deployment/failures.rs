@@ -56,6 +56,13 @@ fn what_a_machine_lacks_is_told_with_how_to_get_it() {
 }
 
 #[test]
+fn logs_of_a_deployment_are_another_verb() {
+    let deployed = written_without_engine();
+    let told = command_told(&["logs", &deployed.folder()]).expect(2).stderr;
+    assert!(told.contains("not a run") && told.contains("tidemill deployment logs"), "{told}");
+}
+
+#[test]
 fn one_at_a_time_changes_a_deployment() {
     let deployed = written_without_engine();
     let folder = deployed.folder();
