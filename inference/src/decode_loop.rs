@@ -16,6 +16,8 @@ pub(crate) struct Outcome {
     pub(crate) texts: Vec<String>,
     /// How many of them have an end token and did not reach it.
     pub(crate) cut_off: u64,
+    /// A token was chosen among scores that are not numbers.
+    pub(crate) undecided: bool,
 }
 
 /// Runs the loop for `rows` records, at most `max_steps` steps. `inputs` are those of the file, in order; states and
@@ -30,6 +32,7 @@ pub(crate) fn run(
 ) -> Result<Outcome, BackendError> {
     let mut texts = vec![String::new(); rows];
     let mut ended = vec![false; rows];
+    let mut undecided = false;
     let mut last: Vec<Vec<Option<Tensor>>> = vec![vec![None; rows]; blueprint.output_rows.len()];
     for (input, tensor) in blueprint.inputs.iter().zip(inputs.iter_mut()) {
         match input.feed {
@@ -45,6 +48,13 @@ pub(crate) fn run(
             _ => None,
         });
         let states = results.split_off(last.len());
+        if let Some(other) = results.iter().find(|result| result.shape().first() != Some(&rows)) {
+            return Err(BackendError::Run {
+                backend: "loop",
+                model: blueprint.manifest.id.to_string(),
+                reason: format!("an output for {rows} records has the shape {:?}", other.shape()),
+            });
+        }
         let scores = scores.filter(|values| values.len() >= rows && values.len() % rows.max(1) == 0);
         let Some(scores) = scores else {
             return Err(BackendError::Run {
@@ -57,11 +67,13 @@ pub(crate) fn run(
         let mut tokens = Vec::with_capacity(rows);
         for (row, values) in scores.chunks_exact(scores.len() / rows).enumerate() {
             // Where the output has a time axis, its last step decides.
-            let token = argmax(&values[values.len().saturating_sub(classes)..]);
+            let scores = &values[values.len().saturating_sub(classes)..];
+            let token = argmax(scores);
             tokens.push(token as i64);
             if ended[row] {
                 continue;
             }
+            undecided |= scores.iter().any(|score| score.is_nan());
             for (kept, result) in last.iter_mut().zip(&results) {
                 kept[row] = Some(result.row(row));
             }
@@ -106,7 +118,12 @@ pub(crate) fn run(
             reason: error.to_string(),
         })?;
     let cut_off = ended.iter().filter(|ended| repeat.end.is_some() && !**ended).count() as u64;
-    Ok(Outcome { tensors, cut_off, texts: texts.into_iter().map(|text| text.trim().to_owned()).collect() })
+    Ok(Outcome {
+        tensors,
+        cut_off,
+        undecided,
+        texts: texts.into_iter().map(|text| text.trim().to_owned()).collect(),
+    })
 }
 
 fn initial(initial: &Initial) -> f64 {

@@ -23,6 +23,8 @@ pub struct RawOutputs {
     pub texts: Option<Vec<String>>,
     /// How many of the texts ended at their largest number of tokens, not at the end token.
     pub cut_off: u64,
+    /// A token was chosen among scores that are not numbers (NaN).
+    pub undecided: bool,
 }
 
 /// A model: manifest, session and steps. Uses one thread.
@@ -163,7 +165,7 @@ impl Model {
     /// A sound (its values) that lasts longer than a decoder's largest text would be written down in part only.
     fn longer_than_a_text(&self, values: usize) -> Option<Rejected> {
         let (plan, most) = (self.blueprint.sequence.as_ref()?, longest_sound(&self.blueprint)?);
-        let seconds = values as f64 / f64::from(plan.sample_rate);
+        let seconds = plan.seconds(values)?;
         (seconds > most).then(|| {
             let detail = format!("it lasts {seconds:.1} s, the model writes down at most {most:.1} s");
             Rejected::new("audio_too_long", detail)
@@ -228,7 +230,8 @@ impl Model {
 
     /// Whether a text would be chosen among scores that are not numbers, see [`OutputSteps::is_undecided`].
     pub fn is_undecided(&self, raw: &RawOutputs) -> bool {
-        self.after.iter().zip(&raw.tensors).any(|(steps, tensor)| steps.is_undecided(tensor.data()))
+        let mut outputs = self.after.iter().zip(&raw.tensors);
+        raw.undecided || outputs.any(|(steps, tensor)| steps.is_undecided(tensor.data()))
     }
 
     /// `max_steps` bounds a declared loop; the trial takes fewer than a real run.
@@ -238,7 +241,7 @@ impl Model {
         }
         let mut parts: Vec<Vec<Tensor>> = vec![Vec::new(); self.after.len()];
         let mut texts: Option<Vec<String>> = None;
-        let mut cut_off = 0;
+        let (mut cut_off, mut undecided) = (0, false);
         for row in rows {
             let raw = self.run_batch(std::slice::from_ref(row), max_steps)?;
             for (all, part) in parts.iter_mut().zip(raw.tensors) {
@@ -248,12 +251,13 @@ impl Model {
                 texts.get_or_insert_default().extend(more);
             }
             cut_off += raw.cut_off;
+            undecided |= raw.undecided;
         }
         let tensors = parts
             .into_iter()
             .map(|parts| Tensor::concatenate(parts).map_err(|error| self.failed(error.to_string())))
             .collect::<Result<_, _>>()?;
-        Ok(RawOutputs { tensors, texts, cut_off })
+        Ok(RawOutputs { tensors, texts, cut_off, undecided })
     }
 
     /// The text of each record.
@@ -264,7 +268,7 @@ impl Model {
             return Ok(None);
         };
         let mut texts = Vec::with_capacity(rows.len());
-        let mut cut_off = 0;
+        let (mut cut_off, mut undecided) = (0, false);
         for row in rows {
             let Some(values) = row.0.first() else { continue };
             let shape = match self.blueprint.input_rows.first() {
@@ -280,13 +284,14 @@ impl Model {
             let most = max_tokens.min(greedy::most_tokens(plan, decoder, values.len()));
             let written = greedy.write(self.session.as_mut(), plan, decoder, &record, most)?;
             cut_off += u64::from(!written.ended);
+            undecided |= written.undecided;
             let text = plan.tokenizer.text(&written.tokens);
             texts.push(match &decoder.alphabet {
                 Some(alphabet) => normalized(&text, alphabet),
                 None => text,
             });
         }
-        Ok(Some(RawOutputs { tensors: Vec::new(), texts: Some(texts), cut_off }))
+        Ok(Some(RawOutputs { tensors: Vec::new(), texts: Some(texts), cut_off, undecided }))
     }
 
     fn run_batch(&mut self, rows: &[PreparedRow], max_steps: u32) -> Result<RawOutputs, BackendError> {
@@ -304,13 +309,13 @@ impl Model {
         rows: usize,
         max_steps: u32,
     ) -> Result<RawOutputs, BackendError> {
-        let (tensors, texts, cut_off) = match &self.blueprint.manifest.repeat {
+        let (tensors, texts, cut_off, undecided) = match &self.blueprint.manifest.repeat {
             Some(repeat) => {
                 let session = self.session.as_mut();
                 let outcome = decode_loop::run(session, &self.blueprint, repeat, inputs, rows, max_steps)?;
-                (outcome.tensors, Some(outcome.texts), outcome.cut_off)
+                (outcome.tensors, Some(outcome.texts), outcome.cut_off, outcome.undecided)
             }
-            None => (self.session.run(inputs, &self.blueprint.wanted)?, None, 0),
+            None => (self.session.run(inputs, &self.blueprint.wanted)?, None, 0, false),
         };
         for ((tensor, row), output) in
             tensors.iter().zip(&self.blueprint.output_rows).zip(&self.blueprint.manifest.outputs)
@@ -323,7 +328,7 @@ impl Model {
                 )));
             }
         }
-        Ok(RawOutputs { tensors, texts, cut_off })
+        Ok(RawOutputs { tensors, texts, cut_off, undecided })
     }
 
     /// The tensors of all inputs of the file; those of a loop are zeros that its first step replaces.

@@ -113,6 +113,10 @@ impl OutputSteps {
                 }
             }
         }
+        if text.is_some() {
+            // They change no order of scores, but would make NaN of an infinite one.
+            scores.clear();
+        }
         match (output.output_type, text.is_some()) {
             (OutputType::Text, false) => wrong("a text column needs argmax or ctc_decode as its last step"),
             (OutputType::Tensor, true) => wrong("argmax and ctc_decode give text, the column is a tensor"),

@@ -86,7 +86,9 @@ impl InputSteps {
             InputType::Text => text_steps(input, shape)?,
             InputType::Tensor => {
                 let column = column_shape(input, shape)?;
-                let transpose = (column != shape).then(|| column.last().copied().unwrap_or(1));
+                // By the number of steps: a square matrix has the same shape afterwards.
+                let is_exchanged = input.preprocess.len() % 2 == 1;
+                let transpose = is_exchanged.then(|| column.last().copied().unwrap_or(1));
                 InputKind::Tensor { transpose }
             }
         };
@@ -198,7 +200,11 @@ impl AudioSteps {
                 seconds: self.longest.filter(|_| self.samples.is_none()),
             };
             let (sound, rate) = wav::decode_any(bytes, longest)?;
-            self.resampler(rate)?.resample(&sound)
+            let sound = self.resampler(rate)?.resample(&sound);
+            if sound.iter().any(|sample| !sample.is_finite()) {
+                return Err(Rejected::new("audio_invalid", "its samples are too large for 32-bit floats"));
+            }
+            sound
         } else {
             wav::decode(bytes, self.sample_rate)?
         };

@@ -1,5 +1,6 @@
 //! Models that take and give bytes and 16-bit floats, on every backend of this machine.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int8Array};
 use arrow_array::{Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field};
@@ -123,6 +124,17 @@ fn results(
     values: &ArrayRef,
     without: &str,
 ) -> Vec<(&'static str, FixedSizeListArray)> {
+    let list = |(backend, last): (_, ArrayRef)| (backend, last.as_fixed_size_list().clone());
+    last_columns(folder, column, values, without).into_iter().map(list).collect()
+}
+
+/// As [`results`], of any type.
+fn last_columns(
+    folder: &Path,
+    column: &Column,
+    values: &ArrayRef,
+    without: &str,
+) -> Vec<(&'static str, ArrayRef)> {
     let (id, variants) = ("model".into(), ["m.yaml".into()]);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let backends = registered().filter(|backend| backend.name != without && (backend.open)(here).is_ok());
@@ -138,12 +150,9 @@ fn results(
         let mut output = Output::default();
         instance.infer(&batch(column, Arc::clone(values)), &mut output).unwrap();
         assert_eq!(output.dead_letters, [], "{name}");
-        let columns = output.batches[0].columns();
-        let last: &FixedSizeListArray = columns.last().unwrap().as_any().downcast_ref().unwrap();
-        (name, last.clone())
+        (name, Arc::clone(output.batches[0].columns().last().unwrap()))
     };
-    let results: Vec<_> = backends.map(|backend| result(backend.name)).collect();
-    results
+    backends.map(|backend| result(backend.name)).collect()
 }
 
 fn list(item: DataType, width: i32, values: ArrayRef) -> ArrayRef {
@@ -235,4 +244,44 @@ fn half_floats_run_where_the_backend_has_them() {
     let rten = tidemill_inference::backend::backend("rten", folder.path()).unwrap();
     let error = Model::load(blueprint, rten.as_ref()).err().unwrap().to_string();
     assert!(error.contains("image is float16, which it does not compute with"), "{error}");
+}
+
+/// A model that gives floats as they come.
+fn identity(row: &[u64]) -> Vec<u8> {
+    model(&[node("Identity", "x", "y", &[])], &port("x", FLOAT, row), &port("y", FLOAT, row))
+}
+
+fn floats(shape: Vec<usize>, values: Vec<f32>) -> (Column, ArrayRef) {
+    let width = shape.iter().product::<usize>() as i32;
+    let column = Column::new("x", ColumnType::Tensor { element: ElementType::Float32, shape });
+    (column, list(DataType::Float32, width, Arc::new(arrow_array::Float32Array::from(values))))
+}
+
+#[test]
+fn square_matrices_are_transposed_too() {
+    let folder = folder(
+        &identity(&[2, 2]),
+        "inputs: [{name: x, column: x, type: tensor, dtype: float32, shape: [batch, 2, 2], preprocess: [transpose: {}]}]\n\
+         outputs: [{name: y, column: y, type: tensor, dtype: float32, shape: [batch, 2, 2]}]\n",
+    );
+    let (column, values) = floats(vec![2, 2], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    for (backend, given) in results(folder.path(), &column, &values, "") {
+        let given: &arrow_array::Float32Array = given.values().as_primitive();
+        assert_eq!(given.values(), &[1.0, 3.0, 2.0, 4.0, 5.0, 7.0, 6.0, 8.0], "{backend}");
+    }
+}
+
+#[test]
+fn an_infinite_score_is_the_largest() {
+    let folder = folder(
+        &identity(&[3]),
+        "inputs: [{name: x, column: x, type: tensor, dtype: float32, shape: [batch, 3]}]\n\
+         outputs: [{name: y, column: label, type: text, dtype: float32, shape: [batch, 3], \
+         postprocess: [softmax: {}, argmax: {labels: [a, b, c]}]}]\n",
+    );
+    let (column, values) = floats(vec![3], vec![1.0, f32::INFINITY, 0.0, 0.0, -1.0, 2.0]);
+    for (backend, given) in last_columns(folder.path(), &column, &values, "") {
+        let labels: Vec<_> = given.as_string::<i32>().iter().flatten().collect();
+        assert_eq!(labels, ["b", "c"], "{backend}");
+    }
 }

@@ -7,6 +7,9 @@ use realfft::{RealFftPlanner, RealToComplex};
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
+/// Largest number of bands.
+const MOST_BANDS: usize = 4096;
+
 /// Settings of a log-mel spectrum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MelSettings {
@@ -60,6 +63,9 @@ impl LogMel {
         let wrong = |text: String| Err(MelSettingsError(text));
         if window == 0 || hop == 0 || mels == 0 || sample_rate == 0 {
             return wrong("sample_rate, window, hop and mels must be above 0".to_owned());
+        }
+        if mels > MOST_BANDS {
+            return wrong(format!("mels ({mels}) must be at most {MOST_BANDS}"));
         }
         if fft < window || fft > 1 << 20 {
             return wrong(format!("fft ({fft}) must be at least window ({window}) and at most 1048576"));

@@ -2,6 +2,7 @@
 use crate::Rejected;
 use crate::resample::RATES;
 use hound::{SampleFormat, WavReader};
+use std::borrow::Cow;
 use std::io::Cursor;
 
 /// Most samples (all channels together) that one record may have: 64 million.
@@ -14,7 +15,8 @@ pub const MAX_SAMPLES: u32 = 64 << 20;
 /// `audio_invalid`, `audio_truncated`, `audio_empty`, `audio_too_long`, or `audio_sample_rate` if the
 /// rate differs from `sample_rate` (in Hz), with what to do.
 pub fn decode(bytes: &[u8], sample_rate: u32) -> Result<Vec<f32>, Rejected> {
-    let reader = WavReader::new(Cursor::new(bytes)).map_err(|error| rejected(&error, bytes.len()))?;
+    let plain = plain(bytes);
+    let reader = WavReader::new(Cursor::new(&*plain)).map_err(|error| rejected(&error, bytes.len()))?;
     let spec = reader.spec();
     if spec.sample_rate != sample_rate {
         return Err(Rejected::new(
@@ -65,13 +67,46 @@ impl Longest {
 /// # Errors
 /// As for [`decode`], but for the rate; `audio_too_long` also if it is longer than `longest`.
 pub fn decode_any(bytes: &[u8], longest: Longest) -> Result<(Vec<f32>, u32), Rejected> {
-    let reader = WavReader::new(Cursor::new(bytes)).map_err(|error| rejected(&error, bytes.len()))?;
+    let plain = plain(bytes);
+    let reader = WavReader::new(Cursor::new(&*plain)).map_err(|error| rejected(&error, bytes.len()))?;
     let spec = reader.spec();
     // Rates that no sound has are refused later, with their own words.
     if RATES.contains(&spec.sample_rate) {
         longest.check(reader.len() / u32::from(spec.channels.max(1)), spec.sample_rate)?;
     }
     Ok((samples(reader, bytes.len())?, spec.sample_rate))
+}
+
+/// The file as `hound` reads it right: it knows no byte that fills a chunk up to an even length, and takes the lowest bits of
+/// a sample where a format with extensions has the valid ones at the top.
+fn plain(bytes: &[u8]) -> Cow<'_, [u8]> {
+    const EXTENSIBLE: [u8; 2] = [0xfe, 0xff];
+    let (mut at, mut format, mut has_filling) = (12, None, false);
+    while let Some(header) = bytes.get(at..at + 8) {
+        let length = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
+        let after = at.saturating_add(8).saturating_add(length);
+        match &header[..4] {
+            b"data" => break,
+            b"fmt " => format = bytes.get(at..after),
+            _ => {}
+        }
+        has_filling |= length % 2 == 1;
+        at = after.saturating_add(length % 2);
+    }
+    let (Some(format), Some(data)) = (format, bytes.get(at..).filter(|rest| rest.starts_with(b"data")))
+    else {
+        return Cow::Borrowed(bytes);
+    };
+    let is_at_the_top = format.len() >= 28 && format[8..10] == EXTENSIBLE && format[22..24] != format[26..28];
+    if !has_filling && !is_at_the_top {
+        return Cow::Borrowed(bytes);
+    }
+    let mut plain = [&bytes[..12], format, data].concat();
+    if is_at_the_top {
+        // As many valid bits as a sample has: the lowest are 0.
+        plain.copy_within(12 + 22..12 + 24, 12 + 26);
+    }
+    Cow::Owned(plain)
 }
 
 fn samples(mut reader: WavReader<Cursor<&[u8]>>, length: usize) -> Result<Vec<f32>, Rejected> {
@@ -110,8 +145,9 @@ fn samples(mut reader: WavReader<Cursor<&[u8]>>, length: usize) -> Result<Vec<f3
     if channels == 1 {
         return Ok(interleaved);
     }
-    let scale = 1.0 / channels as f32;
-    Ok(interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * scale).collect())
+    let scale = 1.0 / channels as f64;
+    let mean = |frame: &[f32]| (frame.iter().map(|sample| f64::from(*sample)).sum::<f64>() * scale) as f32;
+    Ok(interleaved.chunks_exact(channels).map(mean).collect())
 }
 
 fn rejected(error: &hound::Error, length: usize) -> Rejected {
@@ -206,6 +242,31 @@ mod tests {
             decode_any(&bytes, Longest { sample_rate: 8000, ..longest }).unwrap_err().reason,
             "audio_truncated"
         );
+    }
+
+    /// The bytes that fill a chunk up to an even length are in no length.
+    #[test]
+    fn chunks_of_odd_lengths_are_passed_over() {
+        let bytes = wav(spec(1, 16, SampleFormat::Int), &[0.5, -0.5]);
+        let data = bytes.windows(4).position(|four| four == b"data").unwrap();
+        let with = |more: &[u8]| [&bytes[..data], more, &bytes[data..]].concat();
+        let odd = b"LIST\x03\0\0\0abc\0";
+        for more in [&odd[..], b"bext\x02\0\0\0ab", &[&odd[..], &odd[..]].concat()] {
+            assert_eq!(decode(&with(more), 8000), Ok(vec![0.5, -0.5]), "{more:?}");
+        }
+        // Without that byte, as some write them.
+        assert_eq!(decode(&with(&odd[..11]), 8000), Ok(vec![0.5, -0.5]));
+    }
+
+    /// 24 valid bits in samples of 32 are the upper ones where the format has extensions.
+    #[test]
+    fn valid_bits_are_the_upper_ones() {
+        let (half, format) = (0.5f32, spec(1, 32, SampleFormat::Int));
+        let mut bytes = wav(format, &[half, -half]);
+        let place = bytes.windows(4).position(|four| four == b"fmt ").unwrap();
+        assert_eq!(bytes[place + 8..place + 10], [0xfe, 0xff], "it is written with extensions");
+        bytes[place + 26..place + 28].copy_from_slice(&24u16.to_le_bytes());
+        assert_eq!(decode(&bytes, 8000), Ok(vec![half, -half]));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use tidemill_spec::manifest::{BoxDecoding, BoxForm, BoxScores};
 /// Numbers of a box in a column of boxes: left, top, width and height as shares of the picture, score, class.
 pub const BOX_NUMBERS: usize = 6;
 
-/// Places that are looked at, at most: those with the best scores. More would make suppression slow for a head that
-/// finds something everywhere.
+/// Places that are looked at, at most: those with the best scores; twice as many as boxes are wanted, where that is more.
+/// More would make suppression slow for a head that finds something everywhere.
 const MOST_CANDIDATES: usize = 1024;
 
 /// A box of a picture.
@@ -70,8 +70,8 @@ impl BoxDecoder {
             (0..self.places).filter_map(|place| self.candidate(values, place)).collect();
         // Stable, so that equal scores stay in the order of the places.
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
-        found.truncate(MOST_CANDIDATES);
         let most = self.decoding.most as usize;
+        found.truncate(MOST_CANDIDATES.max(2 * most));
         let mut kept: Vec<Candidate> = Vec::with_capacity(most);
         for candidate in found {
             let hides = |better: &Candidate| {

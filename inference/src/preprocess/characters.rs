@@ -11,12 +11,15 @@ pub struct Characters {
 impl Characters {
     /// Characters of `alphabet`, counted from 1; every text gives `length` numbers.
     pub fn new(alphabet: &str, length: usize) -> Self {
-        let numbers = alphabet.chars().zip(1..).collect();
+        let mut numbers = HashMap::new();
+        for (character, number) in alphabet.chars().zip(1..) {
+            numbers.entry(character).or_insert(number);
+        }
         Self { numbers, length }
     }
 
-    /// The numbers of a text in lower case; characters outside the alphabet are left out, the rest is cut
-    /// or filled up with 0.
+    /// The numbers of a text, in lower case where the alphabet lacks a capital; characters outside the alphabet are left
+    /// out, the rest is cut or filled up with 0.
     pub fn numbers(&self, text: &str) -> Vec<i64> {
         let mut numbers = Vec::with_capacity(self.length);
         self.append(text, &mut numbers);
@@ -26,8 +29,12 @@ impl Characters {
     /// Appends the character numbers of `text` to `to`, padded to the fixed length.
     pub fn append(&self, text: &str, to: &mut Vec<i64>) {
         let end = to.len() + self.length;
-        let characters = text.chars().flat_map(char::to_lowercase);
-        let numbers = characters.filter_map(|character| self.numbers.get(&character).copied());
+        let known = |character: char| self.numbers.get(&character).copied();
+        let numbers = text.chars().flat_map(|character| {
+            let as_it_is = known(character);
+            let lower = character.to_lowercase().filter(|_| as_it_is.is_none()).filter_map(known);
+            as_it_is.into_iter().chain(lower)
+        });
         to.extend(numbers.take(self.length));
         to.resize(end, 0);
     }
@@ -44,5 +51,11 @@ mod tests {
         assert_eq!(characters.numbers("äb?c\u{1F600}b"), [3, 4, 3, 0, 0, 0]);
         assert_eq!(characters.numbers("abcabcabc"), [2, 3, 4, 2, 3, 4]);
         assert_eq!(characters.numbers(""), [0; 6]);
+    }
+
+    #[test]
+    fn capitals_of_the_alphabet_are_its_own() {
+        assert_eq!(Characters::new("ABC", 4).numbers("ABa"), [1, 2, 0, 0]);
+        assert_eq!(Characters::new("aAba", 4).numbers("AaB"), [2, 1, 3, 0]);
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Written {
     pub(crate) tokens: Vec<usize>,
     /// The end token came; else the largest number of tokens ended it.
     pub(crate) ended: bool,
+    /// A token was chosen among scores that are not numbers.
+    pub(crate) undecided: bool,
 }
 
 impl Greedy {
@@ -55,11 +57,12 @@ impl Greedy {
         drop(inputs);
 
         let mut inputs = self.first_inputs(plan, decoder, &ones, encoded)?;
-        let (mut tokens, mut ended) = (Vec::new(), false);
+        let (mut tokens, mut ended, mut undecided) = (Vec::new(), false, false);
         for step in 0..max_tokens {
             let wanted = if step == 0 { &self.first } else { &self.later };
             let mut results = self.session.run(&inputs, wanted)?.into_iter();
-            let token = self.likely(results.next())?;
+            let (token, is_nowhere) = self.likely(results.next())?;
+            undecided |= is_nowhere;
             ended = token == decoder.end as usize;
             if ended {
                 break;
@@ -83,7 +86,7 @@ impl Greedy {
                 }
             }
         }
-        Ok(Written { tokens, ended })
+        Ok(Written { tokens, ended, undecided })
     }
 
     /// What the decoder reads with the first token.
@@ -110,14 +113,15 @@ impl Greedy {
         plan.decoder_feeds.iter().map(input).collect()
     }
 
-    /// The most likely token by the scores of the last step.
-    fn likely(&self, scores: Option<Tensor>) -> Result<usize, BackendError> {
+    /// The most likely token by the scores of the last step, and whether some of them are not numbers.
+    fn likely(&self, scores: Option<Tensor>) -> Result<(usize, bool), BackendError> {
         let width = scores.as_ref().and_then(|scores| scores.shape().last().copied()).unwrap_or(0);
         let values = scores.as_ref().and_then(Tensor::as_f32).unwrap_or_default();
         if width == 0 || values.len() < width {
             return Err(self.failed("the token scores are no float32 values for each token".to_owned()));
         }
-        Ok(argmax(&values[values.len() - width..]))
+        let last = &values[values.len() - width..];
+        Ok((argmax(last), last.iter().any(|score| score.is_nan())))
     }
 
     fn one(&self, shape: Vec<usize>, value: i64) -> Result<Tensor, BackendError> {
@@ -129,10 +133,10 @@ impl Greedy {
     }
 }
 
-/// Tokens that a record of so many samples may have.
+/// Tokens that a record of so many values may have.
 pub(crate) fn most_tokens(plan: &Plan, decoder: &Decoder, samples: usize) -> u32 {
     let most = decoder.max_tokens.value;
     let Some(rate) = &decoder.tokens_per_second else { return most };
-    let seconds = samples as f64 / f64::from(plan.sample_rate);
+    let Some(seconds) = plan.seconds(samples) else { return most };
     most.min((seconds * rate.value).ceil() as u32)
 }

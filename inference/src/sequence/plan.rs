@@ -57,6 +57,15 @@ pub(crate) struct Plan {
     pub(crate) cache: Vec<CacheTensor>,
     /// Samples per second of the record.
     pub(crate) sample_rate: u32,
+    /// The values of a record are its samples, and not a spectrum or what is cut to a length.
+    pub(crate) reads_samples: bool,
+}
+
+impl Plan {
+    /// How long a record of so many values lasts; none where they do not tell.
+    pub(crate) fn seconds(&self, values: usize) -> Option<f64> {
+        self.reads_samples.then(|| values as f64 / f64::from(self.sample_rate))
+    }
 }
 
 /// Reads the decoder and its tokenizer from `folder` and compares them with the manifest and the encoder.
@@ -167,7 +176,11 @@ impl Comparison {
                 _ => None,
             })
             .next_back();
+        let mut steps = manifest.inputs.iter().flat_map(|input| &input.preprocess);
+        let reads_samples =
+            !steps.any(|step| matches!(step.value, Preprocess::PadOrTrim { .. } | Preprocess::LogMel { .. }));
         Some(Plan {
+            reads_samples,
             decoder: facts,
             tokenizer,
             encoder_feeds,
