@@ -258,7 +258,8 @@ pub enum Preprocess {
     Standardize {},
     /// Swap the last two dimensions.
     Transpose {},
-    /// Text: one number per character, its place in the alphabet.
+    /// Text: one number per character, its place in the alphabet; capitals that are not in it as small letters. Other
+    /// characters are left out.
     Characters {
         /// All known characters in order.
         alphabet: String,

@@ -459,6 +459,7 @@ fn model() {
             "exactly one key",
         ),
         (&[("[batch, 256]", "[256]")], &["E0502"], "start with the batch"),
+        (&[("[batch, 256]", "[batch, 65536, 65536]")], &["E0502"], "would have 4294967296 numbers"),
         (&[("[batch, 256]", "[bach, 256]")], &["E0105"], "`batch`, `any` or a whole number"),
     ];
     for (changes, codes, words) in cases {

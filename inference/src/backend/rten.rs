@@ -1,6 +1,7 @@
 //! The built-in backend: rten, pure Rust, always there.
 //!
-//! It computes with 32-bit integers where the model says int64; values beyond are refused.
+//! It computes with 32-bit integers where the model says int64: inputs beyond are refused, and what is computed beyond them wraps
+//! or stops at the limits, unnoticed.
 use super::{Backend, BackendError, Registration, Session, model_name};
 use crate::facts::{ModelFacts, Port, PortElement};
 use crate::tensor::{Tensor, TensorData};

@@ -51,6 +51,10 @@ impl Manifest {
         }
         self.origin.check(&self.origin.span, &mut found);
         self.check_names(&mut found);
+        let shapes = self.inputs.iter().map(|input| &input.shape);
+        for shape in shapes.chain(self.outputs.iter().map(|output| &output.shape)) {
+            is_countable(shape, &mut found);
+        }
         if is_here {
             self.inputs.iter().for_each(|input| steps::check_input(input, &mut found));
             self.outputs.iter().for_each(|output| steps::check_output(output, &mut found));
@@ -204,6 +208,25 @@ impl Origin {
                     ),
             );
         }
+    }
+}
+
+/// The values of a record are counted with 32 bits.
+fn is_countable(shape: &Located<Vec<Dimension>>, found: &mut Diagnostics) {
+    let sizes = shape.iter().map(|dimension| match dimension {
+        Dimension::Fixed(size) => *size,
+        Dimension::Batch | Dimension::Any => 1,
+    });
+    let values = sizes.fold(1u64, |values, size| values.saturating_mul(u64::from(size)));
+    if values > i32::MAX as u64 {
+        found.push(
+            Diagnostic::error(
+                "E0502",
+                format!("a value would have {values} numbers, at most {} are possible", i32::MAX),
+            )
+            .at(shape.span.clone())
+            .with_help("write the shape that the model's file has"),
+        );
     }
 }
 
