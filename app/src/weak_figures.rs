@@ -166,7 +166,10 @@ impl AccuracyInterval {
         let chosen =
             plan.stages.iter().filter_map(|stage| Some((stage.operator.clone(), stage.variant.clone()?)));
         let chosen: BTreeMap<String, String> = chosen.collect();
-        let row = accuracy.end_to_end.iter().find(|row| row.variants == chosen)?;
+        // A row names the operators that its sink hears of.
+        let mut rows = accuracy.end_to_end.iter();
+        let row =
+            rows.find(|row| row.variants.iter().all(|(id, variant)| chosen.get(id) == Some(variant)))?;
         let (low, high) = row.interval?;
         Some(Self { ends: (low.0, high.0), samples: row.samples.or(accuracy.samples) })
     }

@@ -79,7 +79,11 @@ pub fn physical(
         cost: Some(PredictedValue { value: HourlyPrice(rounded(cost.total())), from: None, to: None }),
         accuracy: problem.accuracy_of(&solution.variants).map(|accuracy| {
             let rows = inputs.profile.accuracy.iter().flat_map(|accuracy| &accuracy.end_to_end);
-            let measured = rows.filter(|row| row.variants == variants).find_map(|row| row.interval);
+            // A row names the operators that its sink hears of.
+            let is_of = |row: &&tidemill_spec::profile::AccuracyRow| {
+                row.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
+            };
+            let measured = rows.filter(is_of).find_map(|row| row.interval);
             PredictedValue {
                 value: Percent(accuracy),
                 from: measured.map(|(low, _)| low),

@@ -18,6 +18,7 @@ mod rates;
 pub use accuracy::{ACCURACY_TOLERANCE, AccuracyModel, AccuracyRow, ResponseRow};
 pub use check::ProblemError;
 pub use rates::{Case, RateCase, Rates};
+use std::collections::BTreeSet;
 
 /// A planning problem. Make one, then call [`Problem::check`] once.
 #[derive(Debug, Clone, PartialEq)]
@@ -342,13 +343,36 @@ impl Problem {
     /// Seconds that a record waits at most in an operator until it is taken: a tick where it is stateful, and until the last
     /// record of its event time is due where it goes by that.
     pub fn held_seconds(&self, operator: usize) -> f64 {
-        let operator = &self.operators[operator];
-        let until_last = |source: &Source| f64::from(source.at_one_time.max(1) - 1) / source.rate;
-        let together = match operator.follows_event_time {
-            true => self.sources.iter().map(until_last).fold(0.0, f64::max),
+        let until_last = |source: usize| {
+            let source = &self.sources[source];
+            f64::from(source.at_one_time.max(1) - 1) / source.rate
+        };
+        let together = match self.operators[operator].follows_event_time {
+            true => self.sources_of(operator).into_iter().map(until_last).fold(0.0, f64::max),
             false => 0.0,
         };
-        together + if operator.stateful { self.limits.tick_seconds } else { 0.0 }
+        together + if self.operators[operator].stateful { self.limits.tick_seconds } else { 0.0 }
+    }
+
+    /// Whether some operator waits until the records of one event time have come from several cameras.
+    pub(crate) fn waits_for_a_moment(&self) -> bool {
+        let waits = |operator: &Operator| operator.follows_event_time;
+        self.operators.iter().any(waits) && self.sources.iter().any(|source| source.at_one_time > 1)
+    }
+
+    /// Sources whose records an operator hears of, through whatever is between them.
+    fn sources_of(&self, operator: usize) -> BTreeSet<usize> {
+        let (mut sources, mut seen, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![operator]);
+        while let Some(operator) = open.pop() {
+            for edge in self.edges.iter().filter(|edge| edge.to == operator) {
+                match edge.from {
+                    Producer::Source(source) => drop(sources.insert(source)),
+                    Producer::Operator(before) if seen.insert(before) => open.push(before),
+                    Producer::Operator(_) => {}
+                }
+            }
+        }
+        sources
     }
 
     /// Number of joint variants: the product of the numbers of variants, saturating.

@@ -1,9 +1,15 @@
 //! What a report says of a solution: load of each worker, traffic, latency by its parts, room up to each limit.
 //!
 //! Everything here follows from the problem and the solution alone, so it holds for plans of any planner.
+use crate::check::check;
 use crate::cost::{Cost, CostError, cost, traffic};
+use crate::explain::with_rate;
 use crate::problem::{Problem, Producer};
 use crate::solution::{RouteClass, Solution};
+use crate::waits::with_least_waits;
+
+/// The factor by which a rate may grow is found to this.
+const HEADROOM_EXACTNESS: f64 = 1e-3;
 
 /// A solution in the words of a report.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,9 +157,27 @@ pub fn workers(problem: &Problem, solution: &Solution) -> Vec<WorkerLoad> {
     loads.collect()
 }
 
-/// The factor by which the rate may grow, with this plan, until a worker reaches the largest utilization or a link its
-/// bandwidth; none if nothing bounds it.
+/// The factor by which the rate may grow, with this plan, until a worker reaches the largest utilization, a link its
+/// bandwidth, or a path its limit of latency; none if nothing bounds it.
 pub fn headroom(problem: &Problem, solution: &Solution) -> Option<f64> {
+    let most = load_headroom(problem, solution)?;
+    let holds = |factor: f64| {
+        let faster = with_rate(problem, factor);
+        check(&faster, &with_least_waits(&faster, solution)).is_empty()
+    };
+    if problem.limits.latency.is_empty() || most <= 1.0 || holds(most) || !holds(1.0) {
+        return Some(most);
+    }
+    let (mut low, mut high) = (1.0, most);
+    while high - low > HEADROOM_EXACTNESS {
+        let middle = 0.5 * (low + high);
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    Some(low)
+}
+
+/// The same without a look at latency.
+fn load_headroom(problem: &Problem, solution: &Solution) -> Option<f64> {
     let limit = problem.limits.max_utilization;
     let of_workers = workers(problem, solution).into_iter().map(|load| limit / load.utilization);
     let of_links =

@@ -32,7 +32,7 @@ impl Characters {
         let known = |character: char| self.numbers.get(&character).copied();
         let numbers = text.chars().flat_map(|character| {
             let as_it_is = known(character);
-            let lower = character.to_lowercase().filter(|_| as_it_is.is_none()).filter_map(known);
+            let lower = character.to_lowercase().filter(move |_| as_it_is.is_none()).filter_map(known);
             as_it_is.into_iter().chain(lower)
         });
         to.extend(numbers.take(self.length));

@@ -1,11 +1,12 @@
 //! Rows of accuracy.
 use super::streams::{Streams, models_before, unknown_operators};
-use super::{Inputs, profile_command};
+use super::{Inputs, listed, profile_command};
 use crate::problem::{AccuracyModel, AccuracyRow, Operator, Producer, ResponseRow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::profile::Accuracy;
 use tidemill_spec::units::Percent;
+use tidemill_spec::workflow::Workflow;
 
 /// What the profile knows of accuracy: rows measured end to end, else responses of operators.
 pub(super) fn model(
@@ -37,36 +38,71 @@ pub(super) fn model(
     model
 }
 
-/// Rows measured end to end, of variants that can be planned.
+/// An accuracy in percent that no input has.
+const NEVER: f64 = 1000.0;
+/// Combinations of variants that one row may stand for.
+const MOST_COMBINATIONS: usize = 10_000;
+
+/// Rows measured end to end, of variants that can be planned. One that names no variant of an operator which the sink does not
+/// hear of holds for all of them.
 fn table(
     accuracy: &Accuracy,
     inputs: &Inputs<'_>,
     operators: &[Operator],
     notes: &mut Vec<String>,
 ) -> Vec<AccuracyRow> {
-    let mut incomplete = 0;
-    let rows = accuracy.end_to_end.iter().filter_map(|row| {
-        let mut variants = Vec::with_capacity(operators.len());
+    let heard = accuracy.sink.as_ref().and_then(|sink| before_sink(inputs.workflow, sink));
+    let is_heard = |id: &String| heard.as_ref().is_none_or(|heard| heard.contains(id.as_str()));
+    let (mut incomplete, mut rows) = (0, Vec::new());
+    for row in &accuracy.end_to_end {
+        let mut combinations = vec![Vec::with_capacity(operators.len())];
         for operator in operators {
-            if !inputs.models.contains_key(&operator.id) {
-                variants.push(0);
-                continue;
-            }
-            let Some(named) = row.variants.get(&operator.id) else {
-                incomplete += 1;
-                return None;
+            let of_operator = match row.variants.get(&operator.id) {
+                _ if !inputs.models.contains_key(&operator.id) => 0..1,
+                // No position: a variant that cannot be planned.
+                Some(named) => match operator.variants.iter().position(|variant| variant.id == *named) {
+                    Some(position) => position..position + 1,
+                    None => 0..0,
+                },
+                None if is_heard(&operator.id) => {
+                    incomplete += 1;
+                    combinations.clear();
+                    break;
+                }
+                None => 0..operator.variants.len(),
             };
-            variants.push(operator.variants.iter().position(|variant| variant.id == *named)?);
+            if combinations.len() * of_operator.len() > MOST_COMBINATIONS {
+                incomplete += 1;
+                combinations.clear();
+                break;
+            }
+            let longer = combinations.iter().flat_map(|known: &Vec<usize>| {
+                of_operator.clone().map(|position| [known.as_slice(), &[position]].concat())
+            });
+            combinations = longer.collect();
         }
-        Some(AccuracyRow { variants, accuracy: row.accuracy.0 })
-    });
-    let rows = rows.collect();
+        let accuracy = row.accuracy.0;
+        rows.extend(combinations.into_iter().map(|variants| AccuracyRow { variants, accuracy }));
+    }
     if incomplete > 0 {
         notes.push(format!(
-            "{incomplete} rows of accuracy do not name a variant of every operator: they do not count"
+            "{incomplete} rows of accuracy do not name a variant of every operator before the sink: they do not count"
         ));
     }
     rows
+}
+
+/// Operators that a sink hears of; none if it is not there.
+fn before_sink<'a>(workflow: &'a Workflow, sink: &str) -> Option<BTreeSet<&'a str>> {
+    let sink = workflow.sinks.iter().find(|known| known.id.value == sink)?;
+    let (mut found, mut open) = (BTreeSet::new(), vec![sink.input.from.value.as_str()]);
+    while let Some(id) = open.pop() {
+        let operator = workflow.operators.iter().find(|operator| operator.id.value == id);
+        if let Some(operator) = operator.filter(|_| found.insert(id)) {
+            open.extend(operator.inputs.iter().map(|input| input.from.value.as_str()));
+        }
+    }
+    Some(found)
 }
 
 /// Responses of operators. An operator fed by sources has the accuracy of its model alone, where that is known. A row
@@ -84,6 +120,7 @@ fn responses(
         notes.push(format!("rows of accuracy name {unknown}, which is not planned: they do not count"));
     }
     let mut any = false;
+    let mut unknown = Vec::new();
     let mut all = Vec::with_capacity(operators.len());
     for (index, operator) in operators.iter().enumerate() {
         let behind = behind(inputs, streams, index);
@@ -108,7 +145,22 @@ fn responses(
             any |= !rows.is_empty();
             of_operator.push(rows);
         }
+        // What is not known of one variant while it is of others is not taken for perfect.
+        if of_operator.iter().any(|rows| !rows.is_empty()) {
+            for (variant, rows) in operator.variants.iter().zip(&mut of_operator) {
+                if rows.is_empty() {
+                    unknown.push(format!("{} {}", operator.id, variant.id));
+                    rows.push(ResponseRow { inputs: vec![NEVER; behind.len()], output: 0.0 });
+                }
+            }
+        }
         all.push(of_operator);
+    }
+    if !unknown.is_empty() {
+        notes.push(format!(
+            "no accuracy is known of {}: not chosen where one is wanted",
+            listed(unknown.iter().map(String::as_str))
+        ));
     }
     if any { AccuracyModel::RowLookup(all) } else { AccuracyModel::None }
 }

@@ -191,12 +191,22 @@ impl Reader<'_> {
                 fill_seconds: if times.batch > 1 { budget } else { 0.0 },
                 mean_call_seconds: mean,
                 variance_call_seconds: variance(times, measured),
-                memory_bytes: service.peak_memory.map_or(0.0, |memory| memory.0 as f64),
+                memory_bytes: memory(profile, service),
                 samples: samples(times, mean),
             })
         };
         allowed.filter_map(mode).collect()
     }
+}
+
+/// Bytes that a model needs; where that was not measured on this type of worker, the most that it needs on another one.
+fn memory(profile: &Profile, service: &Service) -> f64 {
+    let is_same = |other: &&Service| {
+        (&other.operator, &other.variant, &other.backend)
+            == (&service.operator, &service.variant, &service.backend)
+    };
+    let elsewhere = || profile.services.iter().filter(is_same).filter_map(|other| other.peak_memory).max();
+    service.peak_memory.or_else(elsewhere).map_or(0.0, |memory| memory.0 as f64)
 }
 
 /// On a machine where everything takes so many times as long.

@@ -233,6 +233,44 @@ fn accuracies_are_a_table_where_measured_end_to_end() {
 }
 
 #[test]
+fn accuracies_hold_for_all_variants_that_the_sink_does_not_hear_of() {
+    let rows = "
+accuracy:
+  metric: share of right answers
+  sink: seen
+  end_to_end:
+    - {variants: {features: small}, accuracy: 55%}
+    - {variants: {features: large}, accuracy: 65%}
+";
+    let profile = PROFILE.split("accuracy:").next().unwrap_or_default().to_owned() + rows;
+    let workflow = WORKFLOW.replace("sinks:", "sinks:\n  - {id: seen, kind: nowhere, input: features}");
+    let problem = Case::new(&workflow, INFRASTRUCTURE, &profile).assembled().problem;
+    assert_eq!((problem.accuracy_of(&[0, 0, 0]), problem.accuracy_of(&[1, 0, 0])), (Some(55.0), Some(65.0)));
+    // Of one that the sink hears of something has to be known.
+    let all = profile.replace("sink: seen", "sink: answers");
+    let any = workflow.replace("accuracy: 60%, ", "");
+    let assembly = Case::new(&any, INFRASTRUCTURE, &all).assembled();
+    assert_eq!(assembly.problem.accuracy_of(&[0, 0, 0]), None);
+    assert!(assembly.notes.iter().any(|note| note.contains("2 rows of accuracy")), "{:?}", assembly.notes);
+}
+
+#[test]
+fn a_variant_of_unknown_accuracy_is_not_taken_for_perfect() {
+    let rows = "
+accuracy:
+  metric: share of right answers
+  models:
+    - {operator: features, variant: small, name: top1, value: 0.6, higher_is_better: true, accuracy: 60%}
+";
+    let profile = PROFILE.split("accuracy:").next().unwrap_or_default().to_owned() + rows;
+    let assembly = Case::new(WORKFLOW, INFRASTRUCTURE, &profile).assembled();
+    assert_eq!(assembly.problem.accuracy_of(&[0, 0, 0]), Some(60.0));
+    assert_eq!(assembly.problem.accuracy_of(&[1, 0, 0]), None);
+    let told = "no accuracy is known of features large: not chosen where one is wanted";
+    assert!(assembly.notes.iter().any(|note| note == told), "{:?}", assembly.notes);
+}
+
+#[test]
 fn accuracies_are_looked_up_row_by_row_otherwise() {
     let rows = "
 accuracy:

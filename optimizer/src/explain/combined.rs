@@ -7,6 +7,8 @@ use crate::problem::Problem;
 
 /// The largest part of a level that is given up: nearly all.
 const ALL: f64 = 0.9999;
+/// Parts that are tried where nearly all is too much.
+const LESS: [f64; 3] = [0.9, 0.6, 0.3];
 /// The part that all of them give up is found to this.
 const EXACTNESS: f64 = 0.01;
 
@@ -79,11 +81,21 @@ pub fn combination(problem: &Problem, limits: &SearchLimits) -> Result<Vec<Relax
         let without = |part: f64| {
             possible(&set.iter().fold(problem.clone(), |problem, level| level.without(part, &problem)))
         };
-        // What is not possible by what is the best so far is no better.
-        let mut high = best.as_ref().map_or(ALL, |(part, _)| *part);
-        if !without(high)? {
-            continue;
+        // What is not possible by what is the best so far is no better; where cameras of one moment are waited for, giving up
+        // less of the rate may be.
+        let most = best.as_ref().map_or(ALL, |(part, _)| *part);
+        let mut parts = vec![most];
+        if problem.waits_for_a_moment() {
+            parts.extend(LESS.into_iter().filter(|part| *part < most));
         }
+        let mut high = None;
+        for part in parts {
+            if without(part)? {
+                high = Some(part);
+                break;
+            }
+        }
+        let Some(mut high) = high else { continue };
         let mut low = 0.0;
         while high - low > EXACTNESS {
             let middle = 0.5 * (low + high);

@@ -109,18 +109,20 @@ fn border(
 }
 
 pub(super) fn rate(problem: &Problem, possible: Possible<'_>) -> Result<Option<Relaxation>, PlannerError> {
-    // Below this, it is not the rate.
-    let least = 1e-4;
-    if !possible(&with_rate(problem, least))? {
-        return Ok(None);
-    }
-    let mut known = least;
-    for factor in [0.9, 0.7, 0.5, 0.3, 0.1, 0.01] {
+    // Below the least, it is not the rate. It is no proof by itself: what waits for the cameras of one moment waits longer
+    // the lower the rate is.
+    let mut found = None;
+    for factor in [1e-4, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01] {
         if possible(&with_rate(problem, factor))? {
-            known = factor;
-            break;
+            found = Some(factor);
+            if factor > 1e-4 {
+                break;
+            }
+        } else if factor <= 1e-4 && !problem.waits_for_a_moment() {
+            return Ok(None);
         }
     }
+    let Some(known) = found else { return Ok(None) };
     let above = [1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.01].into_iter().filter(|factor| *factor > known);
     let not = above.reduce(f64::min).unwrap_or(1.0);
     let factor = border(known, not, |factor| possible(&with_rate(problem, factor)))?;

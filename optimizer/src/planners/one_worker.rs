@@ -30,7 +30,7 @@ pub(super) fn planned(
     let mut all = Outcome { bound: Some(f64::INFINITY), ..Outcome::infeasible(planner, true) };
     let mut open = vec![(0.0, Branch::whole(problem))];
     let mut looked_at = 0;
-    let mut is_out_of_time = false;
+    let (mut is_out_of_time, mut is_limited) = (false, false);
     let prove = |all: &mut Outcome, bound: Option<f64>| {
         all.bound = all.bound.zip(bound).map(|(least, bound)| least.min(bound));
     };
@@ -48,7 +48,8 @@ pub(super) fn planned(
         let found = plan(&branch.problem, &own)?;
         all.nodes += found.nodes;
         all.has_asked_highs |= found.has_asked_highs;
-        is_out_of_time |= found.status == Status::TimeLimited;
+        // One that ended at the limit of its nodes says nothing of the others, for which there may be time.
+        is_limited |= found.status == Status::TimeLimited;
         let Some(solution) = found.solution else {
             prove(&mut all, found.bound);
             continue;
@@ -80,7 +81,7 @@ pub(super) fn planned(
     }
     all.seconds = time.seconds();
     all.status = match (all.cost, all.bound) {
-        (None, _) if is_out_of_time => Status::TimeLimited,
+        (None, _) if is_out_of_time || is_limited => Status::TimeLimited,
         (None, Some(f64::INFINITY)) | (None, None) => Status::Infeasible,
         (None, Some(_)) => Status::TimeLimited,
         (Some(cost), bound) => {
@@ -88,7 +89,7 @@ pub(super) fn planned(
             all.gap = all.bound.map(|bound| Outcome::gap_between(cost, bound));
             match all.gap {
                 Some(gap) if gap <= limits.gap + 1e-9 => Status::Optimal,
-                _ if is_out_of_time => Status::TimeLimited,
+                _ if is_out_of_time || is_limited => Status::TimeLimited,
                 _ => Status::Feasible,
             }
         }

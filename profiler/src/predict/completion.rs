@@ -4,7 +4,7 @@ use super::{LEAST_MODELS, Prediction, Predictor, measured};
 use crate::statistics::rounded;
 use std::collections::BTreeSet;
 use tidemill_spec::profile::{AfterPause, BatchTime, How, Machine, Profile, Service};
-use tidemill_spec::units::TimeSpan;
+use tidemill_spec::units::{Bytes, TimeSpan};
 
 /// A type of worker to predict for.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,7 +95,8 @@ pub fn complete(
                 how: How::Predicted,
                 model: None,
                 load_time: None,
-                peak_memory: None,
+                // The memory of a model hardly depends on the machine.
+                peak_memory: largest_memory(profile, one),
                 within: within.map(|factor| (factor * 100.0).ceil() / 100.0),
                 batches,
                 after_pause,
@@ -118,6 +119,15 @@ pub fn complete(
         }
     }
     Predicted { profile: completed, added, missing, notes: notes.into_iter().collect() }
+}
+
+/// The most memory that a model needs on the types where that was measured.
+fn largest_memory(profile: &Profile, (operator, variant, backend): &Wanted) -> Option<Bytes> {
+    let is_same = |service: &&Service| {
+        (&service.operator, &service.variant) == (operator, variant)
+            && (backend.is_none() || service.backend == *backend)
+    };
+    profile.services.iter().filter(is_same).filter_map(|service| service.peak_memory).max()
 }
 
 /// Processor times by size of the batch, for all sizes that the operator was measured with.

@@ -210,9 +210,9 @@ impl<'a> Prepared<'a> {
         self
     }
 
-    /// What costs so much, in $/h, is no plan.
+    /// What costs so much, in $/h, is no plan: more than any plan costs, also where all of them are free.
     pub(super) fn too_much(&self) -> f64 {
-        self.dearest * (1.0 + 1e-6)
+        self.dearest * (1.0 + 1e-6) + 1e-6
     }
 
     fn dearest(&self) -> f64 {

@@ -324,6 +324,46 @@ fn tighter_latency_costs_more_until_nothing_is_fast_enough() {
     assert_eq!((outcome.status, outcome.bound), (Status::Infeasible, Some(f64::INFINITY)));
 }
 
+/// Whether there is a plan does not depend on prices, also where workers need different waits, which no heuristic gives them.
+#[test]
+fn what_is_free_has_a_plan_where_what_costs_has_one() {
+    let machines = [(0, 1, 1.0, 1.0); 5];
+    let services: [&[f64]; 5] = [&[0.02]; 5];
+    let mut problem = case(&services, &[(0, 1), (1, 2), (2, 3), (3, 4)], &machines, AccuracyModel::None);
+    for (index, operator) in problem.operators.iter_mut().enumerate() {
+        operator.rate = if index == 0 { 30.0 } else { 1.5 };
+        let elsewhere =
+            operator.variants[0].modes.iter_mut().enumerate().filter(|(class, _)| *class != index);
+        elsewhere.for_each(|(_, modes)| modes.clear());
+    }
+    problem.sources[0].rate = 30.0;
+    for edge in &mut problem.edges {
+        edge.rate = if edge.to == 0 { 30.0 } else { 1.5 };
+    }
+    let mut possible = 0;
+    for milliseconds in (200..800).step_by(50) {
+        let seconds = f64::from(milliseconds) / 1000.0;
+        problem.limits.latency = vec![LatencyLimit { percentile: 99.0, seconds, sink: None }];
+        let mut free = problem.clone();
+        free.worker_classes.iter_mut().for_each(|class| class.price = 0.0);
+        let (costs, free) = (plan(&problem), plan(&free));
+        assert_eq!(costs.solution.is_some(), free.solution.is_some(), "{milliseconds} ms");
+        possible += usize::from(free.solution.is_some());
+    }
+    assert!((1..12).contains(&possible), "{possible} of 12");
+}
+
+#[test]
+fn only_the_cameras_before_an_operator_keep_it_waiting() {
+    let mut problem = with_latency(1.0);
+    problem.operators[0].follows_event_time = true;
+    problem.sources[0].at_one_time = 3;
+    let waits = problem.held_seconds(0);
+    assert_close(waits, 2.0 / problem.sources[0].rate);
+    problem.sources.push(Source { at_one_time: 50, id: "other".to_owned(), ..problem.sources[0].clone() });
+    assert_close(problem.held_seconds(0), waits);
+}
+
 #[test]
 fn a_tick_counts_for_stateful_operators() {
     let mut problem = with_latency(0.07);

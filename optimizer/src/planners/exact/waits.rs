@@ -130,7 +130,7 @@ impl<F: Fn(&Problem, &SearchLimits) -> Result<Outcome, PlannerError>> Waits<'_, 
     }
 
     /// The better of a plan and one with these waits; where both are alike, the second, for which more is proven.
-    fn better(&self, first: Outcome, waits: &[f64]) -> Result<Outcome, PlannerError> {
+    fn better(&mut self, first: Outcome, waits: &[f64]) -> Result<Outcome, PlannerError> {
         let second = self.tried(waits, &self.of_time(1.0))?;
         let (nodes, has_asked_highs) =
             (first.nodes + second.nodes, first.has_asked_highs || second.has_asked_highs);
@@ -143,6 +143,8 @@ impl<F: Fn(&Problem, &SearchLimits) -> Result<Outcome, PlannerError>> Waits<'_, 
             true => accuracy(&first) > accuracy(&second),
             false => is_cheaper(&first, &second),
         };
+        // With more time the second might have been cheaper.
+        self.is_cut |= is_first && second.status == Status::TimeLimited;
         Ok(Outcome { nodes, has_asked_highs, ..if is_first { first } else { second } })
     }
 }
