@@ -245,6 +245,9 @@ pub type MakeInstance = Arc<dyn Fn() -> Result<Instance, OperatorError> + Send +
 pub enum Spread {
     /// Any record may go to any stage.
     Any,
+    /// Any record may go to any stage; these columns of the output are computed here, so the class that a record got by a
+    /// column of that name at its source says nothing about them.
+    Computes(Vec<String>),
     /// By the route key of the sources, which must be the join key: each entry names one column per input, and
     /// the sources behind the inputs must have one of the entries as their `key`.
     RouteKey(Vec<Vec<String>>),

@@ -93,7 +93,7 @@ pub fn edits(from: &[char], to: &[char]) -> usize {
     costs.last().copied().unwrap_or_default()
 }
 
-/// The parts of a text by place, and how often each was given and not taken back.
+/// The parts of a text by place, and how often each was given and not taken back: never 0 times.
 type Parts = BTreeMap<i64, BTreeMap<String, i64>>;
 
 /// Errors of all texts.
@@ -150,8 +150,17 @@ impl TextTally {
     }
 
     fn add_one(&mut self, key: &str, place: i64, text: &str, count: i64) {
-        let parts = self.said.entry(key.to_owned()).or_default().entry(place).or_default();
-        *parts.entry(text.to_owned()).or_default() += count;
+        let parts = self.said.entry(key.to_owned()).or_default();
+        let texts = parts.entry(place).or_default();
+        let given = texts.entry(text.to_owned()).or_default();
+        *given += count;
+        if *given == 0 {
+            // A text that is corrected again and again leaves nothing behind.
+            texts.remove(text);
+            if texts.is_empty() {
+                parts.remove(&place);
+            }
+        }
         self.changed.insert(key.to_owned());
     }
 
@@ -290,6 +299,26 @@ mod tests {
         );
         assert_eq!(tell(&[("b", 0, "tea", 1)]), (12, 12, 1), "the same again says nothing new");
         assert_eq!(tell(&[("b", 1, "tea and much more", 1)]), (0, 12, 1), "never below 0");
+    }
+
+    #[test]
+    fn what_is_taken_back_takes_no_memory() {
+        let truth = Arc::new(truth(&[("a", "ab")], Some("box")).unwrap());
+        let mut tally = TextTally::new(&truth);
+        for number in 0..100 {
+            let text = format!("guess {number}");
+            // The correction may come before what it takes back.
+            let (one, other) = if number % 2 == 0 { (1, -1) } else { (-1, 1) };
+            for change in [one, other] {
+                let mut later = TextTally::new(&truth);
+                later.read(&rows(&[("a", number, text.as_str(), change)]), "key", "text");
+                tally.add(later);
+            }
+        }
+        assert!(tally.said["a"].is_empty(), "{:?}", tally.said);
+        assert_eq!(tally.errors().errors, 2, "nothing stands, so both characters are missing");
+        tally.read(&rows(&[("a", 0, "ab", 1)]), "key", "text");
+        assert_eq!(tally.errors().errors, 0);
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Aggregate {
             Accumulator::IntSum { sum, .. } => {
                 Cell::Int(i64::try_from(*sum).map_err(|_| format!("the sum {sum} does not fit into int64"))?)
             }
-            Accumulator::FloatSum { sum, values } if mean => Cell::Float(sum.value() / *values as f64),
+            Accumulator::FloatSum { sum, values } if mean => Cell::Float(sum.mean(*values)),
             Accumulator::FloatSum { sum, .. } => Cell::Float(sum.value()),
             Accumulator::Int(best) => best.map_or(Cell::Null, Cell::Int),
             Accumulator::Float(best) => best.map_or(Cell::Null, Cell::Float),

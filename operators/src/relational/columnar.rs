@@ -12,7 +12,7 @@
 //! lanes; all their rows are evaluated one by one.
 mod texts;
 
-use super::float_order;
+use super::{float_order, widening};
 use crate::record::METADATA_COLUMNS;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
@@ -174,8 +174,10 @@ fn compile_call(call: &CallExpr, input: &StreamType) -> Option<Node> {
             (op::NEGATE, Node::Float(a)) => Some(Node::Float(float_one(a, |a| -a))),
             ("int", Node::Int(a)) => Some(Node::Int(strict(a, |a, _| (a.clone(), None)))),
             ("double", Node::Float(a)) => Some(Node::Float(strict(a, |a, _| (a.clone(), None)))),
-            ("double", Node::Int(a)) => Some(Node::Float(strict(a, |a, _| {
-                (a.iter().map(|a| *a as f64).collect::<Vec<_>>().into(), None)
+            ("double", Node::Int(a)) => Some(Node::Float(strict(a, |a, _| (as_floats(a), None)))),
+            (widening::WIDEN, Node::Int(a)) => Some(Node::Float(Box::new(move |batch| {
+                let Lane { values, null, undecided } = a(batch);
+                Lane { values: as_floats(&values), null, undecided }
             }))),
             ("int", Node::Float(a)) => Some(Node::Int(strict(a, |a, rows| {
                 // Neither end of the range: that is how the language converts.
@@ -468,6 +470,10 @@ fn strict_two<A: 'static, B: 'static, R>(
         let (values, failed) = function(&a.values, &b.values, batch.num_rows());
         Lane { values, null: None, undecided: union([a.null, a.undecided, b.null, b.undecided, failed]) }
     })
+}
+
+fn as_floats(values: &Ints) -> Floats {
+    values.iter().map(|value| *value as f64).collect::<Vec<_>>().into()
 }
 
 /// Arithmetic of whole numbers; `function` says whether it failed.

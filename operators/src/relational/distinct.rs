@@ -11,8 +11,8 @@
 //!     slide: 15s                   # default: as long as `size`, so that windows do not overlap
 //!     as: vehicles                 # default: distinct_vehicle
 //! ```
-//! A row lasts from `start` to `end`, columns of milliseconds since 1970, and counts in each window that it lasts into, at most
-//! 3,600. Windows start at whole multiples of `slide` and end before their end. Rows whose `of` is empty do not count.
+//! A row lasts from `start` to `end`, columns of milliseconds since 1970, and counts in each window that it lasts into. One that
+//! lasts for more than 3,600 times `slide` is a dead letter, `bad_time`; no more windows than that overlap. Windows start at whole multiples of `slide` and end before their end. Rows whose `of` is empty do not count.
 //!
 //! The count of a window is sent when the watermark reaches its end. What comes later changes it: the operator takes the
 //! row back (`_change` = -1) and sends another; corrections of one epoch come together. A window is kept until `keep` after its end; what changes only
@@ -79,7 +79,7 @@ fn hour() -> TimeSpan {
     TimeSpan(3_600_000_000_000)
 }
 
-/// Windows that a row may be in.
+/// Windows that may overlap, and also how often a row may last for `slide`: it is in so many more.
 pub(super) const MOST_WINDOWS: i64 = 3600;
 
 impl TypedOperatorKind for Distinct {
@@ -192,7 +192,7 @@ fn size_and_slide(options: &Options) -> Result<(i64, i64), Diagnostic> {
             format!("write a slide of at most {}", options.size.value),
         );
     }
-    if size / slide > MOST_WINDOWS {
+    if size > slide.saturating_mul(MOST_WINDOWS) {
         return wrong(
             format!(
                 "with windows of {} every {}, a row would be in too many",

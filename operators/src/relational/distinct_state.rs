@@ -54,6 +54,12 @@ impl Setup {
             return Err(format!("the row ends at {to} ms, before it begins at {from} ms"));
         }
         let out_of_range = || format!("{from} to {to} ms is out of range");
+        if to.checked_sub(from).ok_or_else(out_of_range)? > self.slide.saturating_mul(MOST_WINDOWS) {
+            return Err(format!(
+                "{from} to {to} ms is more than {MOST_WINDOWS} times the slide of {} ms",
+                self.slide
+            ));
+        }
         // The first window that ends behind the start.
         let first = from.checked_sub(self.size).ok_or_else(out_of_range)?.div_euclid(self.slide) + 1;
         let last = to.div_euclid(self.slide);
@@ -61,10 +67,7 @@ impl Setup {
             last.checked_mul(self.slide).and_then(|start| start.checked_add(self.size)?.checked_mul(1000));
         let begins = first.checked_mul(self.slide).and_then(|start| start.checked_mul(1000));
         let (Some(_), Some(_)) = (ends, begins) else { return Err(out_of_range()) };
-        match last - first < MOST_WINDOWS {
-            true => Ok((first * self.slide, last * self.slide)),
-            false => Err(format!("{from} to {to} ms is more than {MOST_WINDOWS} windows")),
-        }
+        Ok((first * self.slide, last * self.slide))
     }
 }
 

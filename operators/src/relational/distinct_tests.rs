@@ -182,6 +182,35 @@ proptest! {
     }
 }
 
+/// Where as many windows overlap as may, a row of a moment is in all of them, and a longer one in some more.
+#[test]
+fn rows_count_however_many_windows_overlap() {
+    for (size, slide, length, windows) in [
+        (3600, 1, 0, 3600),
+        (3600, 1, 3600, 7200),
+        (7200, 2, 7, 3604),
+        (10, 10, 36_000, 3601),
+        (10, 4, 14_400, 3603),
+    ] {
+        let yaml =
+            format!("{{of: vehicle, size: {size}ms, slide: {slide}ms, group_by: [road], as: vehicles}}");
+        let mut running = make(&yaml);
+        let mut output = Output::default();
+        let seen = [((0, 1, 1_000_001, 1_000_001 + length), 1)];
+        running.apply(0, &rows(0, &seen), &mut output).unwrap();
+        assert!(output.dead_letters.is_empty(), "{yaml}: {:?}", output.dead_letters);
+        running.advance(i64::MAX, &mut output).unwrap();
+        while running.has_more() {
+            running.advance(i64::MAX, &mut output).unwrap();
+        }
+        assert_eq!(output.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), windows, "{yaml}");
+        let too_long = [((0, 1, 0, MOST_WINDOWS * slide + 1), 1)];
+        running.apply(0, &rows(1, &too_long), &mut output).unwrap();
+        let letter = &output.dead_letters[0];
+        assert!(letter.reason == "bad_time" && letter.detail.contains("3600 times the slide"), "{letter:?}");
+    }
+}
+
 #[test]
 fn slips_stand_at_their_place() {
     for (yaml, code, message) in [
@@ -189,6 +218,8 @@ fn slips_stand_at_their_place() {
         ("{of: vehicle, size: 0s}", "E0606", "not possible"),
         ("{of: vehicle, size: 1s, slide: 2s}", "E0606", "in none"),
         ("{of: vehicle, size: 1h, slide: 1ms}", "E0606", "too many"),
+        ("{of: vehicle, size: 3601ms, slide: 1ms}", "E0606", "too many"),
+        ("{of: vehicle, size: 7201ms, slide: 2ms}", "E0606", "too many"),
         ("{of: vehicle, size: 1s, start: road}", "E0601", "expected int64"),
         ("{of: vehicle, size: 1s, group_by: [road], as: road}", "E0606", "two output columns `road`"),
     ] {

@@ -105,6 +105,32 @@ impl ExactSum {
 
     /// The sum, rounded once to the nearest float; an infinity when it is larger than every float.
     pub fn value(&self) -> f64 {
+        self.rounded(|words| round(words, 0, false))
+    }
+
+    /// The sum divided by the number of its values, rounded once to the nearest float: a mean of finite values is finite,
+    /// also where their sum is larger than every float. NaN for `values` 0.
+    pub fn mean(&self, values: u64) -> f64 {
+        if values == 0 {
+            return f64::NAN;
+        }
+        self.rounded(|words| {
+            // One more word below, for what is behind the point of the smallest float.
+            let mut quotient = [0; WORDS + 1];
+            let mut rest = 0;
+            for (at, digit) in quotient.iter_mut().enumerate().rev() {
+                let word = if at == 0 { 0 } else { words[at - 1] };
+                let wide = u128::from(rest) << 64 | u128::from(word);
+                // The rest is less than `values`, so this fits into a word.
+                *digit = (wide / u128::from(values)) as u64;
+                rest = (wide % u128::from(values)) as u64;
+            }
+            round(&quotient, 64, rest != 0)
+        })
+    }
+
+    /// What `round` makes of the magnitude, with the sign of the sum; infinities and NaN decide before that.
+    fn rounded(&self, round: impl Fn(&[u64; WORDS]) -> f64) -> f64 {
         match self.special {
             [_, _, true] | [true, true, _] => return f64::NAN,
             [true, ..] => return f64::INFINITY,
@@ -159,38 +185,34 @@ impl ExactSum {
     }
 }
 
-/// The float nearest to a non-negative fixed-point number.
-fn round(words: &[u64; WORDS]) -> f64 {
+/// The float nearest to a non-negative fixed-point number whose bit `point` is 2^-1074. `more`: it is larger than its bits
+/// say, by less than the lowest one.
+fn round(words: &[u64], point: usize, more: bool) -> f64 {
     let Some(top_word) = words.iter().rposition(|w| *w != 0) else { return 0.0 };
     let top = top_word * 64 + 63 - words[top_word].leading_zeros() as usize;
-    if top < 53 {
-        // Up to 53 bits at the bottom of the range: the bit pattern of a float is just this number.
-        return f64::from_bits(words[0]);
-    }
-    let lowest = top - 52;
+    // The lowest bit that is kept: no float has bits below 2^-1074.
+    let lowest = top.saturating_sub(52).max(point);
     let bit = |i: usize| words[i / 64] >> (i % 64) & 1;
     let (word, shift) = (lowest / 64, lowest % 64);
     let mut mantissa = words[word] >> shift;
-    if shift != 0 && word + 1 < WORDS {
+    if shift != 0 && word + 1 < words.len() {
         mantissa |= words[word + 1] << (64 - shift);
     }
     mantissa &= (1 << 53) - 1;
-    let half = bit(lowest - 1) == 1;
-    // Whether anything is left below the half: in its own word, or in a word further down.
-    let (half_word, below) = ((lowest - 1) / 64, (lowest - 1) % 64);
-    let sticky = words[half_word] & ((1 << below) - 1) != 0 || words[..half_word].iter().any(|w| *w != 0);
-    let mut exponent = lowest as u64 + 1;
-    if half && (sticky || mantissa & 1 == 1) {
-        mantissa += 1;
-        if mantissa == 1 << 53 {
-            mantissa >>= 1;
-            exponent += 1;
+    if lowest > 0 {
+        let half = bit(lowest - 1) == 1;
+        // Whether anything is left below the half: in its own word, in a word further down, or behind them all.
+        let (half_word, below) = ((lowest - 1) / 64, (lowest - 1) % 64);
+        let sticky =
+            more || words[half_word] & ((1 << below) - 1) != 0 || words[..half_word].iter().any(|w| *w != 0);
+        if half && (sticky || mantissa & 1 == 1) {
+            mantissa += 1;
         }
     }
-    if exponent >= 0x7ff {
-        return f64::INFINITY;
-    }
-    f64::from_bits(exponent << 52 | (mantissa & ((1 << 52) - 1)))
+    // The hidden bit counts one up in the exponent, and so does a mantissa that rounding made one bit longer: at the bottom
+    // of the range the bit pattern of a float is just the number.
+    let bits = ((lowest - point) as u64) << 52;
+    f64::from_bits((bits + mantissa).min(f64::INFINITY.to_bits()))
 }
 
 #[cfg(test)]
@@ -217,6 +239,33 @@ mod tests {
         assert!(sum(&[f64::INFINITY, f64::NEG_INFINITY]).is_nan());
     }
 
+    fn mean(values: &[f64]) -> f64 {
+        let mut sum = ExactSum::default();
+        values.iter().for_each(|v| sum.add(*v));
+        sum.mean(values.len() as u64)
+    }
+
+    #[test]
+    fn known_means() {
+        assert!(mean(&[]).is_nan());
+        assert_eq!(mean(&[f64::MAX, f64::MAX]), f64::MAX);
+        assert_eq!(mean(&[-f64::MAX; 7]), -f64::MAX);
+        assert_eq!(mean(&[f64::MAX, f64::MAX, -f64::MAX]), f64::MAX / 3.0);
+        assert_eq!(mean(&[1e308, 1.5e308, 1.7e308]), 1.4e308);
+        assert_eq!(mean(&[0.1; 10]), 0.1);
+        assert_eq!(mean(&[1.0, 0.0, 0.0]), 1.0 / 3.0);
+        assert_eq!(mean(&[-1.0, 0.0, 0.0]), -1.0 / 3.0);
+        // Below the smallest float: a tie goes to even, what is more goes up.
+        let least = f64::from_bits(1);
+        assert_eq!(mean(&[least, 0.0]).to_bits(), 0);
+        assert_eq!(mean(&[least, least, 0.0]), least);
+        assert_eq!(mean(&[least, least, least, 0.0, 0.0, 0.0, 0.0]).to_bits(), 0);
+        assert_eq!(mean(&[3.0 * least, 0.0]), 2.0 * least);
+        assert_eq!(mean(&[f64::MIN_POSITIVE, -least]).to_bits(), 1 << 51);
+        assert_eq!(mean(&[f64::INFINITY, 1.0]), f64::INFINITY);
+        assert!(mean(&[f64::INFINITY, f64::NEG_INFINITY]).is_nan());
+    }
+
     fn any_finite() -> impl Strategy<Value = f64> {
         any::<u64>().prop_map(f64::from_bits).prop_filter("finite", |v| v.is_finite())
     }
@@ -226,6 +275,21 @@ mod tests {
         fn one_value_and_two_values_round_as_the_processor_does(a in any_finite(), b in any_finite()) {
             prop_assert_eq!(sum(&[a]), a);
             prop_assert_eq!(sum(&[a, b]), a + b);
+        }
+
+        #[test]
+        fn a_mean_is_rounded_once(value in any_finite(), count in 1usize..40, others in 0usize..40) {
+            // Of the same values it is that value, beside zeros what the processor divides to: both are exact before rounding.
+            prop_assert_eq!(mean(&vec![value; count]).to_bits(), (value + 0.0).to_bits());
+            let mut values = vec![0.0; others];
+            values.push(value);
+            prop_assert_eq!(mean(&values), value / values.len() as f64);
+        }
+
+        #[test]
+        fn means_of_integers_agree_with_division(values in prop::collection::vec(-(1i64 << 47)..1 << 47, 1..50)) {
+            let floats: Vec<f64> = values.iter().map(|v| *v as f64).collect();
+            prop_assert_eq!(mean(&floats), values.iter().sum::<i64>() as f64 / values.len() as f64);
         }
 
         #[test]

@@ -16,10 +16,11 @@
 //!
 //! Floats are compared as IEEE 754 has it: with NaN on a side `<`, `<=`, `>`, `>=` and `==` are false, `!=` is true.
 //!
-//! An empty value (`null`) fails every operator but `==`, `!=` and the side of `&&`, `||`, `?:` that is not needed.
+//! An empty value (`null`) fails every operator but `==`, `!=` and the side of `&&`, `||`, `?:` that is not needed. It
+//! stays empty where a whole number becomes a float.
 //! A row on which the expression fails (division by zero, overflow, an empty value) is reported by the operator that
 //! uses it; it never stops the run. So is one for which a text would become longer than 8 MiB, on the way to the result
-//! too: `replace` and `+` can make much of little.
+//! too: `replace` and `+` can make much of little; and one with which the texts of its batch would come to more than 512 MiB.
 //!
 //! Batches are evaluated by column where all parts of the expression allow it (see `columnar.rs`), and the language
 //! itself is asked only about rows that this leaves undecided: those that fail. The results are the same.
@@ -35,12 +36,13 @@
 //! ```
 use super::columnar::Columnar;
 use super::typing::{Kind, Typing};
-use super::{float_order, text_length};
+use super::{float_order, text_length, widening};
 use crate::columns::ScalarBuilder;
 use crate::record::METADATA_COLUMNS;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use cel::common::ast::Expr;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelNull, CelString};
 use cel::common::value::CowVal;
 use cel::context::VariableResolver;
@@ -54,7 +56,7 @@ use tidemill_spec::types::{ColumnType, StreamType};
 const MAX_LENGTH: usize = 8 * 1024;
 /// Deepest nesting of brackets, for the same reason.
 const MAX_NESTING: usize = 50;
-/// Most operators and brackets one after the other (`--------a`), for the same reason.
+/// Most operators and brackets one after the other (`--------a`, `a in b in c`, `a[0][0]`), for the same reason.
 const MAX_OPERATORS: usize = 400;
 
 /// The functions that expressions may call.
@@ -65,6 +67,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
         .and_then(|()| environment.add_extension(cel::extensions::math))
         .and_then(|()| environment.add_extension(text_length::functions))
         .and_then(|()| environment.add_extension(float_order::functions))
+        .and_then(|()| environment.add_extension(widening::functions))
         .expect("the extensions of the language fit together");
     Arc::new(environment)
 });
@@ -165,7 +168,15 @@ impl Expression {
         self.kind.column_type()
     }
 
-    /// The same expression over the same `input` with its whole-number result turned into a float.
+    /// The column whose values these are, if they are those of a column as it is.
+    pub(crate) fn column(&self) -> Option<&str> {
+        match &self.tree.expr {
+            Expr::Ident(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The same expression over the same `input` with its whole-number result turned into a float; an empty one stays empty.
     pub(crate) fn into_float(self, input: &StreamType) -> Self {
         if self.kind != Kind::Int {
             return self;
@@ -219,13 +230,23 @@ impl Expression {
         context.set_variable_resolver(&row);
         let mut builder = ScalarBuilder::new(column_type, batch.num_rows());
         let mut failed = Vec::new();
+        let mut bytes = 0;
+        let mut append = |builder: &mut ScalarBuilder, cell: Cell<'_>| {
+            if let Cell::Text(text) = cell {
+                if bytes + text.len() > text_length::MOST_OF_A_BATCH {
+                    return Err(text_length::TOO_MANY.to_owned());
+                }
+                bytes += text.len();
+            }
+            builder.append_cell(cell)
+        };
         for index in 0..batch.num_rows() {
             let appended = if is_decided(index) {
-                builder.append_cell(decided.cell(index))
+                append(&mut builder, decided.cell(index))
             } else {
                 row.row.store(index, Ordering::Relaxed);
                 match cel::Value::resolve_val(&self.tree, &context) {
-                    Ok(value) => cell(&value).and_then(|cell| builder.append_cell(cell)),
+                    Ok(value) => cell(&value).and_then(|cell| append(&mut builder, cell)),
                     Err(error) => Err(explain(&error, &row)),
                 }
             };
@@ -392,15 +413,24 @@ fn check_size(text: &str) -> Result<(), ExpressionError> {
             '(' | '[' | '{' => {
                 depth += 1;
                 deepest = deepest.max(depth);
+                operators += usize::from(c == '[');
             }
             ')' | ']' | '}' => depth = depth.saturating_sub(1),
             '+' | '-' | '*' | '/' | '%' | '!' | '&' | '|' | '?' | '<' | '>' | '=' | '.' => operators += 1,
             _ => {}
         }
     }
+    // As with the signs above, those in texts count too: nobody has to know here where a text ends.
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    // A number ends where a letter follows that it cannot have: `1in` is two words.
+    operators += words
+        .filter(|word| {
+            *word == "in" || word.ends_with("in") && word.starts_with(|c: char| c.is_ascii_digit())
+        })
+        .count();
     if deepest > MAX_NESTING || operators > MAX_OPERATORS {
         return Err(ExpressionError::new(format!(
-            "the expression is too large: at most {MAX_NESTING} nested brackets and {MAX_OPERATORS} operator signs"
+            "the expression is too large: at most {MAX_NESTING} nested brackets and {MAX_OPERATORS} operators"
         ))
         .with_help("split it over several `map` operators"));
     }

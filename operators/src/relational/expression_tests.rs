@@ -15,14 +15,18 @@ fn input() -> StreamType {
 }
 
 fn results(text: &str) -> Vec<String> {
-    let rows = batch(
-        &input(),
+    results_of(
+        text,
         &[
             json!({"t": 20.5, "n": 3, "site": "north", "ok": true}),
             json!({"t": -1.0, "n": 0, "site": "South", "ok": false}),
             json!({"t": null, "n": i64::MAX, "site": null, "ok": null}),
         ],
-    );
+    )
+}
+
+fn results_of(text: &str, rows: &[serde_json::Value]) -> Vec<String> {
+    let rows = batch(&input(), rows);
     let expression = Expression::compile(text, &input()).unwrap_or_else(|e| panic!("{e} {:?}", e.help));
     let all = shown(&expression, &rows, Expression::evaluate);
     assert_eq!(all, shown(&expression, &rows, Expression::evaluate_row_by_row), "{text}");
@@ -59,11 +63,42 @@ fn shown(
 fn numbers_of_both_kinds_mix() {
     assert_eq!(results("t * 2"), ["41.0", "-2.0", "!column `t` is empty (null)"]);
     assert_eq!(results("t > n"), ["true", "false", "!column `t` is empty (null)"]);
-    assert_eq!(results("ok ? n : t")[..2], ["3.0", "-1.0"]);
-    assert_eq!(results("n in [3, 4.0]")[..2], ["true", "false"]);
-    assert_eq!(results("-t + 1")[..2], ["-19.5", "2.0"]);
+    assert_eq!(results("ok ? n : t"), ["3.0", "-1.0", "!column `t` is empty (null)"]);
+    assert_eq!(results("n in [3, 4.0]"), ["true", "false", "false"]);
+    assert_eq!(results("-t + 1"), ["-19.5", "2.0", "!column `t` is empty (null)"]);
     assert_eq!(results("n / 2"), ["1", "0", &(i64::MAX / 2).to_string()]);
-    assert_eq!(results("double(n) / 2")[..2], ["1.5", "0.0"]);
+    assert_eq!(results("double(n) / 2"), ["1.5", "0.0", "4.611686018427388e18"]);
+}
+
+#[test]
+fn an_empty_whole_number_beside_a_float_stays_empty() {
+    let rows = [
+        json!({"t": 1.5, "n": null, "ok": true}),
+        json!({"t": null, "n": null, "ok": true}),
+        json!({"t": 3.0, "n": 3, "ok": false}),
+        json!({"t": null, "n": 3, "ok": false}),
+    ];
+    let (no_n, no_t) = ("!column `n` is empty (null)", "!column `t` is empty (null)");
+    for (text, expected) in [
+        ("t == n", ["false", "true", "true", "false"]),
+        ("n != t", ["true", "false", "false", "true"]),
+        ("ok ? n : t", ["null", "null", "3.0", "null"]),
+        ("ok ? (ok ? null : 1) : t", ["null", "null", "3.0", "null"]),
+        ("n in [3, 4.5]", ["false", "false", "true", "true"]),
+        ("1.5 in [t, n]", ["true", "false", "false", "false"]),
+        // What needs a value fails as ever.
+        ("n * t", [no_n, no_t, "9.0", no_t]),
+        ("n < t", [no_n, no_t, "false", no_t]),
+        ("(n == t ? n : 1) + 0.5", ["1.5", no_t, "3.5", "1.5"]),
+        ("math.floor(n)", [no_n, no_n, "3.0", "3.0"]),
+        ("double(n)", [no_n, no_n, "3.0", "3.0"]),
+    ] {
+        assert_eq!(results_of(text, &rows), expected, "{text}");
+    }
+    let float = Expression::compile("n", &input()).unwrap().into_float(&input());
+    for evaluate in [Expression::evaluate, Expression::evaluate_row_by_row] {
+        assert_eq!(shown(&float, &batch(&input(), &rows), evaluate), ["null", "null", "3.0", "3.0"]);
+    }
 }
 
 #[test]
@@ -181,6 +216,13 @@ fn wrong_expressions_are_refused_with_advice() {
     let deep = format!("{}n{}", "(".repeat(5000), ")".repeat(5000));
     assert!(Expression::compile(&deep, &input()).is_err());
     assert!(Expression::compile(&format!("{}n", "-".repeat(5000)), &input()).is_err());
+    for chained in [" in n", " in 1in 1u", "\tin[1]", "[0]"] {
+        let chain = format!("n{}", chained.repeat(800));
+        let error = Expression::compile(&chain, &input()).map(|e| e.kind).unwrap_err();
+        assert!(error.message.contains("too large"), "{chained}: {error}");
+    }
+    let inside = format!("site == '{}' || n in [1]", "inn in_ min ".repeat(200));
+    assert!(Expression::compile(&inside, &input()).is_ok());
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 use super::join_state::broken;
 use crate::api::OperatorError;
 use crate::record::{EventTime, RecordId, batch_bytes};
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::interleave::interleave;
@@ -13,6 +14,9 @@ use std::sync::Arc;
 
 /// Rows of one snapshot batch, at most.
 const CHUNK_ROWS: usize = 4096;
+/// Bytes of one batch that is put together, about; far below the 2 GiB that offsets of texts and images can count. Few in the
+/// tests of this crate.
+pub(super) const CHUNK_BYTES: usize = if cfg!(test) { 64 << 10 } else { 64 << 20 };
 /// Rows of one batch after compaction: few, so that they expire together.
 const COMPACT_ROWS: usize = 256;
 /// Rows that lie side by side, on average, where a snapshot takes them as they lie.
@@ -33,7 +37,60 @@ pub(super) struct Row {
     /// Number of its batch, and its place there.
     pub(super) batch: u32,
     pub(super) row: u32,
+    /// What its columns take, as [`Sizes`] has it.
+    pub(super) bytes: u32,
     pub(super) matched: bool,
+}
+
+/// Bytes of the rows of a batch, each on its own: a picture may be much larger than the one beside it.
+pub(super) struct Sizes<'a> {
+    /// Of the columns whose values all take the same.
+    fixed: usize,
+    /// Of each other column where its values begin and end.
+    offsets: Vec<&'a [i32]>,
+}
+
+impl<'a> Sizes<'a> {
+    pub(super) fn of(batch: &'a RecordBatch) -> Self {
+        let (mut fixed, mut offsets) = (0, Vec::new());
+        for column in batch.columns() {
+            match column.data_type() {
+                DataType::Utf8 => offsets.push(column.as_string::<i32>().value_offsets()),
+                DataType::Binary => offsets.push(column.as_binary::<i32>().value_offsets()),
+                other => fixed += width(other),
+            }
+        }
+        Self { fixed, offsets }
+    }
+
+    pub(super) fn of_row(&self, row: usize) -> u32 {
+        let values = self.offsets.iter().map(|offsets| (offsets[row + 1] - offsets[row]) as usize);
+        u32::try_from(self.fixed + values.sum::<usize>()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Bytes of a value of a type whose values all take the same.
+fn width(of: &DataType) -> usize {
+    match of {
+        DataType::FixedSizeBinary(bytes) => *bytes as usize,
+        DataType::FixedSizeList(item, length) => *length as usize * width(item.data_type()),
+        other => other.primitive_width().unwrap_or(1),
+    }
+}
+
+/// How many rows, one after the other, go into each batch: at most `most`, and no more behind those that take `CHUNK_BYTES`.
+fn lengths<'a>(rows: impl Iterator<Item = &'a Row>, most: usize) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    let (mut length, mut bytes) = (0, 0);
+    for row in rows {
+        (length, bytes) = (length + 1, bytes + row.bytes as usize);
+        if length == most || bytes >= CHUNK_BYTES {
+            lengths.push(length);
+            (length, bytes) = (0, 0);
+        }
+    }
+    lengths.extend((length > 0).then_some(length));
+    lengths
 }
 
 /// The rows of one key, in the order of (time, id). Without rows it waits for the next key.
@@ -191,14 +248,20 @@ impl Side {
     /// Copies the rows in state into batches of their own where most rows of the batches are no longer in state (one
     /// late row must not keep a thousand pictures; it costs less than the expiry of those rows did), or where batches are small.
     pub(super) fn compact(&mut self) -> Result<(), OperatorError> {
-        let is_scattered = self.batches.len() > (self.live + SPARE_ROWS) / LEAST_ROWS;
+        // Batches that are large have few rows, and stay as they are.
+        let is_scattered =
+            self.batches.len() > (self.live + SPARE_ROWS) / LEAST_ROWS + self.bytes / CHUNK_BYTES;
         if self.held <= 2 * self.live + SPARE_ROWS && !is_scattered {
             return Ok(());
         }
         let mut rows: Vec<&mut Row> = self.groups.iter_mut().flat_map(|group| &mut group.rows).collect();
         rows.sort_unstable_by_key(|row| (row.time, row.id));
         let mut batches = VecDeque::new();
-        for (number, chunk) in (0..).zip(rows.chunks_mut(COMPACT_ROWS)) {
+        let lengths = lengths(rows.iter().map(|row| &**row), COMPACT_ROWS);
+        let mut rest = rows.as_mut_slice();
+        for (number, length) in (0..).zip(lengths) {
+            let (chunk, later) = rest.split_at_mut(length);
+            rest = later;
             let places = chunk.iter().map(|row| (row.batch, row.row));
             let places = Places::of(places, |number| {
                 let stored = self.batches[number.wrapping_sub(self.first) as usize].as_ref();
@@ -271,7 +334,10 @@ impl Rows {
                 add(batch.slice(run[0].row as usize, run.len()).columns().to_vec(), run)?;
             }
         } else {
-            for chunk in rows.chunks(CHUNK_ROWS) {
+            let mut rest = rows.as_slice();
+            for length in lengths(rest.iter(), CHUNK_ROWS) {
+                let (chunk, later) = rest.split_at(length);
+                rest = later;
                 let places = chunk.iter().map(|row| (row.batch, row.row));
                 add(Places::of(places, |number| self.batch(number)).columns()?, chunk)?;
             }
@@ -332,5 +398,74 @@ impl<'a> Places<'a> {
         (0..self.batches.first().map_or(0, |batch| batch.num_columns()))
             .map(|index| self.column(index))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{METADATA_COLUMNS, Metadata};
+    use crate::testing::{Record, records};
+    use serde_json::json;
+    use tidemill_spec::types::{Column, ColumnType, StreamType};
+
+    /// The time of a row as its picture shows it.
+    fn shown(batch: &RecordBatch, row: usize) -> i64 {
+        let picture = batch.column(METADATA_COLUMNS).as_binary::<i32>().value(row);
+        std::str::from_utf8(&picture[..4]).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn batches_that_are_put_together_are_bounded_by_their_bytes() {
+        let stream = StreamType::new([Column::new("picture", ColumnType::Image)]);
+        let mut side = Side::default();
+        // Neighbours in time lie in different batches; some pictures are much larger than others.
+        for half in 0..2 {
+            let times = (0..200u64).map(|i| 2 * i + half);
+            let rows: Vec<Record> = times
+                .map(|time| {
+                    let parts = if time.is_multiple_of(50) { 5000 } else { 500 };
+                    let payload = json!({"picture": format!("{time:04}").repeat(parts)});
+                    Record { source: 0, sequence: time, time: time as i64, payload }
+                })
+                .collect();
+            let batch = records(&stream, &rows);
+            let (sizes, metadata) = (Sizes::of(&batch), Metadata::of(&batch));
+            for row in 0..200 {
+                let stored = Row {
+                    time: metadata.times.value(row),
+                    id: metadata.id(row),
+                    batch: side.next(),
+                    row: row as u32,
+                    bytes: sizes.of_row(row),
+                    matched: false,
+                };
+                assert!((1996..20_200).contains(&stored.bytes), "{}", stored.bytes);
+                side.insert(1, b"key", stored);
+            }
+            side.store(batch.clone(), 200);
+        }
+        let small = |batch: &RecordBatch| batch_bytes(batch) < CHUNK_BYTES + 21_000;
+        let schema = side.batch(0).schema();
+        let check = |side: &Side, first: i64| {
+            let (_, batches) = side.rows().into_batches(&schema).unwrap();
+            assert!(batches.len() > 2 && batches.iter().all(small));
+            let rows = batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|row| shown(batch, row)));
+            assert!(rows.eq(first..400));
+        };
+        check(&side, 0);
+        assert_eq!(side.expire(300, 0), 300);
+        side.compact().unwrap();
+        let stored: Vec<&RecordBatch> = side.batches.iter().flatten().map(|stored| &stored.batch).collect();
+        assert!(stored.len() > 2 && stored.iter().all(|batch| small(batch)));
+        assert_eq!(stored.iter().map(|batch| batch.num_rows()).sum::<usize>(), 100);
+        for row in side.groups.iter().flat_map(|group| &group.rows) {
+            assert_eq!(shown(side.batch(row.batch), row.row as usize), row.time);
+        }
+        check(&side, 300);
+        // They are not put together again and again.
+        let before = side.next();
+        side.compact().unwrap();
+        assert_eq!(side.next(), before);
     }
 }

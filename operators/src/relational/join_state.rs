@@ -1,9 +1,9 @@
 //! A running join: what each row finds on the other side.
-use super::join_side::{Places, Row, Rows, Side, flagged};
+use super::join_side::{CHUNK_BYTES, Places, Row, Rows, Side, Sizes, flagged};
 use super::keys::Keys;
 use super::snapshot;
 use crate::api::{OperatorError, Output, StateKeys, Stateful, TakesKeys, WriteSnapshot};
-use crate::record::{EventTime, METADATA_COLUMNS, Metadata, batch_bytes, derive_id};
+use crate::record::{EventTime, METADATA_COLUMNS, Metadata, derive_id};
 use arrow_array::{
     ArrayRef, BooleanArray, FixedSizeBinaryArray, Int8Array, Int64Array, RecordBatch, UInt32Array,
     UInt64Array,
@@ -17,8 +17,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Rows of one output batch, at most.
 const CHUNK_ROWS: usize = 4096;
-/// Bytes of one output batch, about; far below the 2 GiB that offsets of texts and images can count.
-const CHUNK_BYTES: usize = 64 << 20;
 /// Format of the snapshots.
 const TAG: [u8; 8] = *b"JOIN0001";
 
@@ -119,8 +117,8 @@ impl Stateful for Running {
         let keys = Keys::of(batch, &setup.keys[port]);
         let (mut late, mut keyless, mut live) = (0, 0, 0);
         let mut pairs: Vec<(u32, Row)> = Vec::new();
-        let mut key = Vec::new();
-        let own_bytes = batch_bytes(batch) / batch.num_rows().max(1);
+        let (mut key, mut found) = (Vec::new(), Vec::new());
+        let sizes = Sizes::of(batch);
         let mut bytes = 0;
         for row in 0..batch.num_rows() {
             let time = metadata.times.value(row);
@@ -134,29 +132,32 @@ impl Stateful for Running {
                 continue;
             }
             let hash = xxh3_64_with_seed(&key, self.seed);
-            let mut matched = false;
             let (from, to) = (time.saturating_sub(setup.within), time.saturating_add(setup.within));
-            let mut full = false;
             if let Some(partners) = self.sides[1 - port].rows_mut(hash, &key) {
                 let first = partners.partition_point(|partner| partner.time < from);
                 for partner in partners.range_mut(first..).take_while(|partner| partner.time <= to) {
                     partner.matched = true;
-                    matched = true;
-                    pairs.push((row as u32, *partner));
-                    bytes += own_bytes;
+                    found.push(*partner);
                 }
-                full = pairs.len() >= CHUNK_ROWS || bytes >= CHUNK_BYTES;
             }
-            let id = metadata.id(row);
-            let number = self.sides[port].next();
-            self.sides[port].insert(hash, &key, Row { time, id, batch: number, row: row as u32, matched });
+            let stored = Row {
+                time,
+                id: metadata.id(row),
+                batch: self.sides[port].next(),
+                row: row as u32,
+                bytes: sizes.of_row(row),
+                matched: !found.is_empty(),
+            };
+            self.sides[port].insert(hash, &key, stored);
             live += 1;
-            if full {
-                for chunk in pairs.chunks(CHUNK_ROWS) {
-                    output.push(self.emit(port, batch, chunk)?);
+            for partner in found.drain(..) {
+                pairs.push((row as u32, partner));
+                bytes += stored.bytes as usize + partner.bytes as usize;
+                if pairs.len() >= CHUNK_ROWS || bytes >= CHUNK_BYTES {
+                    output.push(self.emit(port, batch, &pairs)?);
+                    pairs.clear();
+                    bytes = 0;
                 }
-                pairs.clear();
-                bytes = 0;
             }
         }
         if !pairs.is_empty() {
@@ -246,6 +247,7 @@ impl Running {
         };
         let batch = RecordBatch::try_new(Arc::clone(&self.setup.inputs[port]), columns).map_err(broken)?;
         let (metadata, keys) = (Metadata::of(&batch), Keys::of(&batch, &self.setup.keys[port]));
+        let sizes = Sizes::of(&batch);
         let mut key = Vec::new();
         for row in 0..batch.num_rows() {
             key.clear();
@@ -256,6 +258,7 @@ impl Running {
                 id: metadata.id(row),
                 batch: side.next(),
                 row: row as u32,
+                bytes: sizes.of_row(row),
                 matched: matched.value(row),
             };
             side.insert(xxh3_64_with_seed(&key, self.seed), &key, stored);

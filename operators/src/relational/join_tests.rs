@@ -1,6 +1,7 @@
 use super::*;
 use crate::api::Output;
-use crate::record::{Metadata, derive_id, source_id, text};
+use crate::record::{Metadata, batch_bytes, derive_id, source_id, text};
+use crate::relational::join_side::CHUNK_BYTES;
 use crate::relational::test::{Feed, bind, feed, run_epochs};
 use crate::testing::{Record, only, records};
 use arrow_array::RecordBatch;
@@ -107,6 +108,34 @@ fn many_pairs_come_in_several_batches() {
     join.apply(1, &records(&right(), &rows(1)), &mut output).unwrap();
     assert_eq!(output.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 150 * 150);
     assert!(output.batches.iter().all(|b| b.num_rows() <= 4096 && b.num_rows() > 0));
+}
+
+/// A batch of pairs is bounded by what its pictures take, whichever side they come from and however unequal they are.
+#[test]
+fn pairs_with_large_pictures_come_in_several_batches() {
+    let bound = bind(&Join, &[left(), right()], "key: k\nwithin: 1s\nsame_names: keep_first").unwrap();
+    let pictures: Vec<Record> = (0..40)
+        .map(|i| {
+            let bytes = if i == 7 { 30_000 } else { 2000 };
+            record(0, i, i as i64, json!({"k": "a", "picture": "x".repeat(bytes)}))
+        })
+        .collect();
+    let others: Vec<Record> = (0..30).map(|i| record(1, i, i as i64, json!({"k": "a"}))).collect();
+    for pictures_first in [true, false] {
+        let Ok(Instance::Stateful(mut join)) = (bound.make)() else { panic!("stateful") };
+        let mut output = Output::default();
+        let mut sides = [(0, records(&left(), &pictures)), (1, records(&right(), &others))];
+        if !pictures_first {
+            sides.reverse();
+        }
+        for (port, rows) in sides {
+            join.apply(port, &rows, &mut output).unwrap();
+        }
+        assert_eq!(output.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 40 * 30);
+        let largest = output.batches.iter().map(batch_bytes).max().unwrap();
+        assert!(largest < CHUNK_BYTES + 32_000, "{largest}");
+        assert!(output.batches.len() < 100, "{}", output.batches.len());
+    }
 }
 
 /// Whether the generated rows contain one record twice.

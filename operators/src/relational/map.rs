@@ -148,6 +148,13 @@ impl TypedOperatorKind for Map {
             }
         }
         errors.into_result(())?;
+        let computed = columns.iter().filter_map(|(column, origin)| match origin {
+            Origin::Computed(expression) if expression.column() != Some(column.name.as_str()) => {
+                Some(column.name.clone())
+            }
+            Origin::Computed(_) | Origin::Kept(_) => None,
+        });
+        let computed: Vec<String> = computed.collect();
         let (columns, origins): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
         let output = StreamType::new(columns).with_revisions(port.stream.revised);
         let schema = record_schema(&output);
@@ -159,7 +166,7 @@ impl TypedOperatorKind for Map {
             kind: Self::KIND.into(),
             output,
             computation: Computation::Stateless,
-            spread: Spread::Any,
+            spread: if computed.is_empty() { Spread::Any } else { Spread::Computes(computed) },
             make: Arc::new(move || {
                 Ok(Instance::Stateless(Box::new(Running {
                     operator,
@@ -305,6 +312,30 @@ mod tests {
         assert_eq!(float64(result.column_by_name("f").unwrap()).unwrap().value(0), 212.0);
         assert_eq!(float64(result.column_by_name("c").unwrap()).unwrap().value(0), 2.0);
         assert_eq!(text(result.column_by_name("site").unwrap()).unwrap().value(0), "a!");
+    }
+
+    #[test]
+    fn an_empty_whole_number_is_an_empty_float_where_one_is_declared() {
+        let bound = bind(&Map, &[readings()], "columns: {c: {expression: n, type: float64}}").unwrap();
+        let output = run_stateless(&bound, &batch(&readings(), &[json!({"n": 2}), json!({"n": null})]));
+        let wide = float64(output.batches[0].column_by_name("c").unwrap()).unwrap();
+        assert_eq!(wide.iter().collect::<Vec<_>>(), [Some(2.0), None]);
+        assert!(output.dead_letters.is_empty());
+    }
+
+    #[test]
+    fn columns_that_are_computed_are_told() {
+        for (yaml, computed) in [
+            ("columns: {}", Spread::Any),
+            ("columns: {site: site}\nkeep: [n]", Spread::Any),
+            (
+                "columns: {site: site.lowerAscii(), n: n, m: n}",
+                Spread::Computes(vec!["site".into(), "m".into()]),
+            ),
+            ("columns: {n: {expression: n, type: float64}}", Spread::Computes(vec!["n".into()])),
+        ] {
+            assert_eq!(bind(&Map, &[readings()], yaml).unwrap().spread, computed, "{yaml}");
+        }
     }
 
     #[test]

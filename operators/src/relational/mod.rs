@@ -17,6 +17,7 @@ mod slips;
 pub(crate) mod snapshot;
 mod text_length;
 mod typing;
+mod widening;
 pub mod window;
 mod window_pane;
 mod window_state;

@@ -7,6 +7,11 @@ use cel::{DeclarationError, Env, ExecutionError};
 
 /// Longest text, bytes: as long as a line of a source may be.
 const MOST: usize = 8 << 20;
+/// Most bytes that the texts of one column of a batch take together, where they are made one by one: two such columns can be
+/// put together, whose offsets count 2 GiB. Few in the tests of this crate.
+pub(super) const MOST_OF_A_BATCH: usize = if cfg!(test) { 40 << 20 } else { 512 << 20 };
+/// What is told of a row whose text would be too much beside those before it.
+pub(super) const TOO_MANY: &str = "the texts of its batch would come to more than 512 MiB";
 /// What is told of a row whose text would be longer.
 pub(crate) const TOO_LONG: &str = "a text of it would be longer than 8 MiB";
 /// `replace` with a bound. No expression can be written with this name.

@@ -1,7 +1,7 @@
 //! Static types of expressions: every node gets a type from the columns below it, and whole numbers beside floats
 //! are turned into floats in the tree (CEL has no such conversions and would fail at run time).
 use super::expression::{ExpressionError, Mistake};
-use super::{float_order, slips, text_length};
+use super::{float_order, slips, text_length, widening};
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators as op};
 use cel::common::types::CelDouble;
@@ -50,7 +50,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Turns a whole-number node into a float: a literal by its value, anything else by a conversion.
+/// Turns a whole-number node into a float: a literal by its value, anything else by a conversion that leaves an empty
+/// value empty.
 pub(crate) fn widen(node: &mut IdedExpr) {
     if let Expr::Literal(LiteralValue::Int(value)) = &node.expr {
         node.expr = Expr::Literal(LiteralValue::Double(CelDouble::from(*value.inner() as f64)));
@@ -58,7 +59,7 @@ pub(crate) fn widen(node: &mut IdedExpr) {
     }
     let inner = std::mem::take(node);
     let id = inner.id;
-    let call = CallExpr { func_name: "double".into(), target: None, args: vec![inner] };
+    let call = CallExpr { func_name: widening::WIDEN.into(), target: None, args: vec![inner] };
     *node = IdedExpr { id, expr: Expr::Call(call) };
 }
 
@@ -475,6 +476,7 @@ fn asked(name: &str) -> &str {
     match name {
         text_length::REPLACE => "replace",
         text_length::JOIN => op::ADD,
+        widening::WIDEN => "double",
         other => float_order::written(other).unwrap_or(other),
     }
 }

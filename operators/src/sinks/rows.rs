@@ -35,7 +35,7 @@ pub(super) struct Rows {
 
 impl Rows {
     /// The chosen columns (all if none are named); with `metadata` after `_id` and `_time`, and always after `_change`
-    /// where rows may be taken back.
+    /// where rows may be taken back. At least one: no format can tell rows of none.
     pub(super) fn choose(
         context: &EndContext<'_>,
         input: &InputPort,
@@ -67,6 +67,21 @@ impl Rows {
                     }
                 }
             }
+        }
+        if columns.is_empty() && !errors.has_errors() {
+            let (message, help) = match chosen {
+                Some(_) => (
+                    format!("`columns` of sink `{}` names none, so there is nothing to write", context.id),
+                    "name the columns to write, or leave `columns` out to write all",
+                ),
+                None => (
+                    format!("sink `{}` has nothing to write: `{}` sends no columns", context.id, input.from),
+                    "let the operator before it send a column, or write `metadata: true`",
+                ),
+            };
+            // An empty list has no name to point at.
+            let place = if chosen.is_some() { &context.id.span } else { &input.span };
+            errors.push(Diagnostic::error("E0606", message).at(place.clone()).with_help(help));
         }
         errors.into_result(Self { columns })
     }
@@ -284,7 +299,7 @@ fn element(elements: &dyn Array, index: usize, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::record::record_schema;
-    use crate::testing::{batch, id};
+    use crate::testing::{batch, id, only};
     use arrow_array::Float32Array;
     use serde_json::json;
     use std::path::Path;
@@ -344,5 +359,25 @@ mod tests {
         assert_eq!(fields[1..], ["0", "-1", "a\"\n\u{1}é"]);
         let wrong = [Located::from("ii"), "t".into(), "t".into()];
         assert_eq!(Rows::choose(&context, &port, Some(&wrong), false).unwrap_err().len(), 2);
+    }
+
+    #[test]
+    fn at_least_one_column_is_written() {
+        let some = StreamType::new([Column::new("t", ColumnType::Text)]);
+        let id = id("out");
+        let context = EndContext::new(&id, Path::new("."));
+        let none: [Located<String>; 0] = [];
+        for (stream, chosen, message) in [
+            (some, Some(&none[..]), "`columns` of sink `out` names none"),
+            (StreamType::new([]), None, "`a` sends no columns"),
+        ] {
+            let port = InputPort { from: "a".into(), stream, span: Span::nowhere() };
+            let error = only(Rows::choose(&context, &port, chosen, false).unwrap_err());
+            assert!(error.code == "E0606" && error.message.contains(message), "{error}");
+            assert_eq!(Rows::choose(&context, &port, chosen, true).unwrap().columns().len(), 2);
+            // What is written of rows that may be taken back is that they are.
+            let port = InputPort { stream: port.stream.with_revisions(true), ..port };
+            assert_eq!(Rows::choose(&context, &port, chosen, false).unwrap().columns().len(), 1);
+        }
     }
 }

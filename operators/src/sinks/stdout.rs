@@ -13,8 +13,9 @@
 //! ```
 //! use tidemill_operators::kind::{EndContext, InputPort};
 //! use tidemill_operators::registry::Registry;
-//! use tidemill_spec::{span::Span, types::StreamType, value::Value};
-//! let port = InputPort { from: "answer".into(), stream: StreamType::default(), span: Span::nowhere() };
+//! use tidemill_spec::{span::Span, types::{Column, ColumnType, StreamType}, value::Value};
+//! let stream = StreamType::new([Column::new("answer", ColumnType::Text)]);
+//! let port = InputPort { from: "answer".into(), stream, span: Span::nowhere() };
 //! let id = "show".into();
 //! let context = EndContext::new(&id, std::path::Path::new("."));
 //! let sink = Registry::builtin().sink("stdout").unwrap().bind(&context, &port, &Value::empty_map()).unwrap();

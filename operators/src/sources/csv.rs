@@ -68,8 +68,9 @@ impl SourceKind for Csv {
     }
 
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {
-        let options: Options = options.deserialize_into()?;
-        table::bind(self.kind(), context, &options, true, CsvFormat::new)
+        let read: Options = options.deserialize_into()?;
+        table::have_event_time(options)?;
+        table::bind(self.kind(), context, &read, true, CsvFormat::new)
     }
 }
 
@@ -471,6 +472,17 @@ mod tests {
             ("path: t.csv\ncolumns: {s: text}\nevent_time: s", "E0606", "expected int64 or float64"),
             ("path: t.csv\ncolumns: {}", "E0606", "no columns"),
             ("path: t.csv\ncolumns: {_n: int64}", "E0606", "starts with `_`"),
+            (
+                "path: t.csv\ncolumns: {n: int64}\ntime_unit: s",
+                "E0606",
+                "`time_unit` does nothing without `event_time`",
+            ),
+            ("path: t.csv\ncolumns: {n: int64}\nout_of_order: 0s", "E0606", "`out_of_order` does nothing"),
+            (
+                "event_time: null\npath: t.csv\ncolumns: {n: int64}\nmax_jump: 1d",
+                "E0606",
+                "`max_jump` does nothing",
+            ),
         ] {
             let error = only(bind(&Csv, folder.path(), yaml).err().unwrap());
             assert_eq!(error.code, code, "{error}");
@@ -478,6 +490,9 @@ mod tests {
             assert!(error.help.is_some() && error.line().is_some(), "{error}");
         }
         assert!(bind(&Csv, folder.path(), "path: t.csv\ncolumns: {n: int}").is_err());
+        let two = "path: t.csv\ncolumns: {n: int64}\ntime_unit: us\nmax_jump: none";
+        let lines: Vec<_> = bind(&Csv, folder.path(), two).err().unwrap().iter().map(|e| e.line()).collect();
+        assert_eq!(lines, [Some(3), Some(4)]);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! The bytes of a text source: a file or a stream (standard input, a pipe, a device), compressed or not.
 //!
-//! What is compressed is known by its first bytes, not by its name. Offsets count the bytes after decompression; to
-//! go back in compressed bytes means to decompress from the start again.
+//! What is compressed is known by its first bytes, not by its name; lines of connections never are. Offsets count the
+//! bytes after decompression; to go back in compressed bytes means to decompress from the start again.
 use super::connections::Connections;
 use flate2::bufread::MultiGzDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -132,6 +132,12 @@ impl Origin {
         matches!(self.way, Way::Connections(_))
     }
 
+    /// Whether compressed data are looked for. Lines of connections are not compressed together: what begins so is one bad
+    /// line of somebody, which must not decide how those of all others are read.
+    fn may_be_packed(&self) -> bool {
+        !self.has_connections()
+    }
+
     /// The same, read through a journal.
     pub(super) fn journalled(&self, journal: Arc<Journal>) -> Self {
         Self { journal: Some(journal), ..self.clone() }
@@ -163,7 +169,7 @@ impl Origin {
             return Input::of_file(file);
         }
         match &self.journal {
-            None => Input::of_stream(Stream(Arc::new(self.open_stream()?))),
+            None => Input::of_stream(Stream(Arc::new(self.open_stream()?)), self.may_be_packed()),
             Some(journal) => {
                 let cut = match self.way {
                     // Who sends the same lines as somebody before does not send all of them again.
@@ -178,7 +184,7 @@ impl Origin {
                         self.stream.as_deref().unwrap_or_default(),
                     );
                 }
-                Input::of_journal(Arc::clone(journal))
+                Input::of_journal(Arc::clone(journal), self.may_be_packed())
             }
         }
     }
@@ -319,9 +325,9 @@ impl Input {
         Ok(Self { bytes, offset: 0 })
     }
 
-    fn of_stream(mut stream: Stream) -> io::Result<Self> {
+    fn of_stream(mut stream: Stream, may_be_packed: bool) -> io::Result<Self> {
         let file = Arc::clone(&stream.0);
-        let (head, packed) = beginning(&mut stream)?;
+        let (head, packed) = if may_be_packed { beginning(&mut stream)? } else { (Vec::new(), None) };
         let all = io::Cursor::new(head).chain(stream);
         let bytes: Box<dyn Read + Send> = match packed {
             None => Box::new(all),
@@ -330,10 +336,10 @@ impl Input {
         Ok(Self { bytes: Bytes::Stream { file, packed, bytes }, offset: 0 })
     }
 
-    fn of_journal(journal: Arc<Journal>) -> io::Result<Self> {
+    fn of_journal(journal: Arc<Journal>, may_be_packed: bool) -> io::Result<Self> {
         let mut reader = JournalReader { journal, cursor: Cursor::default() };
         // What was looked at once need not be there any more.
-        if !reader.journal.has_kept_beginning() {
+        if may_be_packed && !reader.journal.has_kept_beginning() {
             if let (_, Some(packed)) = beginning(&mut reader)? {
                 return Err(io::Error::new(
                     ErrorKind::Unsupported,

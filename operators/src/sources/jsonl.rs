@@ -56,8 +56,9 @@ impl SourceKind for Jsonl {
     }
 
     fn bind(&self, context: &EndContext<'_>, options: &Value) -> Result<BoundSource, Diagnostics> {
-        let options: Options = options.deserialize_into()?;
-        table::bind(self.kind(), context, &options, false, || JsonlFormat)
+        let read: Options = options.deserialize_into()?;
+        table::have_event_time(options)?;
+        table::bind(self.kind(), context, &read, false, || JsonlFormat)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files with one record a line: what `csv` and `jsonl` have in common.
 mod options;
 
-pub(super) use options::{Options, TimeUnit};
+pub(super) use options::{Options, TimeUnit, have_event_time};
 
 use super::input::Origin;
 use super::jump;

@@ -106,6 +106,7 @@ impl SourceKind for Tcp {
             max_jump,
             max_line,
         } = options.deserialize_into()?;
+        table::have_event_time(options)?;
         let wrong = |message: String, help: &str| Diagnostic::error("E0606", message).with_help(help);
         let (address, side) = match (listen, connect) {
             (Some(address), None) => (address.clone(), Side::Listen(address.value)),
@@ -177,6 +178,7 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::path::Path;
+    use tidemill_journal::{Journal, LEAST_SIZE};
 
     fn free() -> String {
         TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
@@ -212,6 +214,39 @@ mod tests {
         assert!(dead[0].1.detail.starts_with("connections to `127.0.0.1:"), "{}", dead[0].1.detail);
     }
 
+    /// The first bytes of gzip and of zstd are no word about the lines of other connections.
+    #[test]
+    fn a_line_that_begins_like_compressed_data_is_one_bad_line() {
+        let folder = tempfile::tempdir().unwrap();
+        for (at, magic) in [&b"\x1f\x8b"[..], b"\x28\xb5\x2f\xfd"].into_iter().enumerate() {
+            for is_journalled in [false, true] {
+                let address = free();
+                let yaml = format!("listen: {address}\nconnections: 1\ncolumns: {{n: int64}}");
+                let mut source = bind(&Tcp, Path::new("."), &yaml).unwrap();
+                if is_journalled {
+                    let path = folder.path().join(format!("journal {at}"));
+                    let journal = Journal::open(&path, 7, LEAST_SIZE).unwrap();
+                    source.make = (source.journalled.as_ref().unwrap().make)(journal);
+                }
+                let text = [magic, b" and more\n{\"n\": 1}\n"].concat();
+                let sender = std::thread::spawn(move || {
+                    let mut stream = loop {
+                        match TcpStream::connect(&address) {
+                            Ok(stream) => break stream,
+                            Err(_) => std::thread::yield_now(),
+                        }
+                    };
+                    stream.write_all(&text).unwrap();
+                });
+                let (batches, dead) = drain(&source, 100, usize::MAX);
+                sender.join().unwrap();
+                assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1);
+                let reasons: Vec<&str> = dead.iter().map(|(_, letter)| letter.reason.as_ref()).collect();
+                assert_eq!(reasons, ["invalid_utf8"], "{magic:?}");
+            }
+        }
+    }
+
     #[test]
     fn wrong_addresses_are_refused_with_what_to_write() {
         for (yaml, message) in [
@@ -221,6 +256,10 @@ mod tests {
             ("listen: 127.0.0.1:0\ncolumns: {n: int64}", "no address with a port"),
             ("connect: ':4100'\ncolumns: {n: int64}", "no address with a port"),
             ("listen: a:1\nconnections: 0\ncolumns: {n: int64}", "`connections: 0`"),
+            (
+                "listen: a:1\ncolumns: {n: int64}\nmax_jump: none",
+                "`max_jump` does nothing without `event_time`",
+            ),
         ] {
             let error = bind(&Tcp, Path::new("."), yaml).err().expect(yaml).to_string();
             assert!(error.contains(message), "{yaml}: {error}");

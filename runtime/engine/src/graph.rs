@@ -204,7 +204,7 @@ impl Program {
                 continue;
             }
             match &bound.spread {
-                Spread::Any | Spread::Column(_) => {}
+                Spread::Any | Spread::Computes(_) | Spread::Column(_) => {}
                 Spread::One => {
                     return Err(plan_error(format!(
                         "operator '{}' has several stages or partitions, but all its records must meet in one; \
@@ -221,18 +221,34 @@ impl Program {
     /// Records reach a stage by the key of their source: partners meet only if that is what is joined on.
     fn check_route_key(&self, operator: &str, keys: &[Vec<String>]) -> Result<(), RunError> {
         let inputs = keys.first().map_or(0, Vec::len);
-        let behind: Vec<BTreeSet<&str>> =
-            (0..inputs).map(|input| self.sources_behind(operator, input)).collect();
-        let routed_by = |entry: &[String]| {
-            entry.iter().zip(&behind).all(|(column, sources)| {
-                sources.iter().all(|id| self.sources.get(*id).is_some_and(|s| s.key.as_ref() == Some(column)))
+        let behind: Vec<BTreeSet<&str>> = (0..inputs).map(|input| self.behind(operator, input)).collect();
+        let sources = |behind: &BTreeSet<&str>| -> Vec<&BoundSource> {
+            behind.iter().filter_map(|id| self.sources.get(*id)).collect()
+        };
+        let has_keys = |entry: &[String]| {
+            entry.iter().zip(&behind).all(|(column, behind)| {
+                sources(behind).iter().all(|source| source.key.as_ref() == Some(column))
             })
         };
-        if keys.iter().any(|entry| routed_by(entry)) {
+        let computing = |entry: &[String]| {
+            let mut columns = entry.iter().zip(&behind);
+            columns.find_map(|(column, behind)| Some((self.computing(column, behind)?, column.clone())))
+        };
+        let keyed: Vec<_> =
+            keys.iter().filter(|entry| has_keys(entry)).map(|entry| computing(entry)).collect();
+        if keyed.contains(&None) {
             return Ok(());
         }
-        let wanted = keys.first().into_iter().flatten().zip(&behind).flat_map(|(column, sources)| {
-            sources.iter().map(move |source| format!("source '{source}' `key: {column}`"))
+        if let Some((computing, column)) = keyed.into_iter().flatten().next() {
+            return Err(plan_error(format!(
+                "operator '{operator}' has several stages or partitions, but '{computing}' computes the column \
+                 '{column}' that it joins on, while records are routed by what their sources say there, so partners \
+                 would miss each other; give '{operator}' one stage, or let the sources send that column as it is \
+                 joined on"
+            )));
+        }
+        let wanted = keys.first().into_iter().flatten().zip(&behind).flat_map(|(column, behind)| {
+            sources(behind).into_iter().map(move |source| format!("source '{}' `key: {column}`", source.id))
         });
         let wanted: BTreeSet<String> = wanted.collect();
         Err(plan_error(format!(
@@ -243,8 +259,18 @@ impl Program {
         )))
     }
 
-    /// Sources whose records can reach an input of an operator.
-    fn sources_behind(&self, operator: &str, input: usize) -> BTreeSet<&str> {
+    /// Which of these operators computes a column of that name, if one does.
+    fn computing(&self, column: &str, operators: &BTreeSet<&str>) -> Option<&str> {
+        let computes = |stage: &&Stage| {
+            let spread = self.operators.get(&stage.id).map(|operator| &operator.spread);
+            matches!(spread, Some(Spread::Computes(columns)) if columns.iter().any(|name| name == column))
+        };
+        let stages = self.plan.stages.iter().filter(|stage| operators.contains(stage.operator.as_str()));
+        stages.filter(computes).map(|stage| stage.operator.as_str()).next()
+    }
+
+    /// Sources and operators whose records can reach an input of an operator.
+    fn behind(&self, operator: &str, input: usize) -> BTreeSet<&str> {
         let operator_of = |stage: &str| {
             self.plan
                 .stages
@@ -262,7 +288,6 @@ impl Program {
                 open.extend(into.map(|edge| operator_of(&edge.from)));
             }
         }
-        found.retain(|operator| self.sources.contains_key(*operator));
         found
     }
 
@@ -461,4 +486,74 @@ fn connect(
 /// Bytes beyond which `drop_oldest` drops on an edge.
 pub(crate) fn drop_limit(byte_budget: usize) -> usize {
     (byte_budget / 4).min(CREDIT_WINDOW as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemill_operators::api::{Computation, OperatorError};
+    use tidemill_spec::plan::PlanWorkflow;
+    use tidemill_spec::types::{Column, ColumnType};
+
+    fn source(id: &str) -> BoundSource {
+        BoundSource {
+            id: id.into(),
+            kind: "test".into(),
+            output: StreamType::new([Column::new("site", ColumnType::Text)]),
+            key: Some("site".into()),
+            rate_per_second: None,
+            out_of_order_microseconds: 0,
+            live: false,
+            has_event_times: false,
+            at_one_time: 1,
+            stream: None,
+            journalled: None,
+            input: None,
+            journal: None,
+            make: Arc::new(|| Err(OperatorError::new("nothing is read here"))),
+        }
+    }
+
+    fn operator(id: &str, spread: Spread) -> BoundOperator {
+        BoundOperator {
+            id: id.into(),
+            kind: "test".into(),
+            output: StreamType::new([Column::new("site", ColumnType::Text)]),
+            computation: Computation::Stateless,
+            spread,
+            make: Arc::new(|| Err(OperatorError::new("nothing is computed here"))),
+        }
+    }
+
+    /// A join of `a`, behind a map and a filter, with `b`, in so many partitions.
+    fn program(computed: &[&str], partitions: u32) -> Program {
+        let mut plan = Plan::new(PlanWorkflow { name: "test".into(), digest: None });
+        plan.stages = ["a", "b", "m", "f", "j"].map(|id| Stage::new(id, id, "here")).into();
+        plan.stages[4].partitions = partitions;
+        plan.edges = [("a", "m", 0), ("m", "f", 0), ("f", "j", 0), ("b", "j", 1)]
+            .map(|(from, to, input)| PlanEdge::new(from, to, input))
+            .into();
+        let computes = Spread::Computes(computed.iter().map(|name| (*name).to_owned()).collect());
+        let joins = Spread::RouteKey(vec![vec!["site".into(), "site".into()]]);
+        let operators = [operator("m", computes), operator("f", Spread::Any), operator("j", joins)];
+        Program {
+            plan,
+            sources: ["a", "b"].map(|id| (id.to_owned(), source(id))).into(),
+            operators: operators.map(|operator| (operator.id.clone(), operator)).into(),
+            sinks: BTreeMap::new(),
+            on_panic: BTreeMap::new(),
+            when_cut: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_join_on_a_column_that_was_computed_on_the_way_has_one_stage() {
+        program(&["celsius"], 2).check_spread().expect("records are routed by what is joined on");
+        program(&["site"], 1).check_spread().expect("all records meet");
+        let error = program(&["celsius", "site"], 2).check_spread().expect_err("computed").to_string();
+        assert!(
+            error.contains("'m' computes the column 'site'") && error.contains("'j' one stage"),
+            "{error}"
+        );
+    }
 }

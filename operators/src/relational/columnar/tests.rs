@@ -301,6 +301,10 @@ fn all_pairs_of_edge_values() {
         "double(i)",
         "t.replace('a', 'north')",
         "size(t) / (size(u) - 1)",
+        "f == i",
+        "i != g",
+        "b ? i : f",
+        "i in [1, 2.5]",
     ] {
         compare(text, &rows).unwrap();
     }
@@ -329,4 +333,9 @@ fn many_long_texts_are_made_one_by_one() {
     let rows = RecordBatch::try_new(plain.schema(), columns).unwrap();
     compare("size(t + t)", &rows).unwrap();
     compare("size(t + t + t)", &rows).unwrap();
+    // Nine of one lane, one more one by one; then the column is full.
+    compare("t + ''", &rows).unwrap();
+    let joined = Expression::compile("t + ''", &input()).unwrap();
+    let failed = joined.evaluate(&rows, &ColumnType::Text).failed;
+    assert_eq!(failed, [10usize, 11].map(|row| (row, crate::relational::text_length::TOO_MANY.to_owned())));
 }

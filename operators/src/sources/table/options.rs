@@ -5,6 +5,7 @@ use crate::sources::jump::MaxJump;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use tidemill_spec::diagnostic::{Diagnostic, Diagnostics};
 use tidemill_spec::span::Located;
 use tidemill_spec::units::{Bytes, TimeSpan};
 use tidemill_spec::value::Value;
@@ -40,6 +41,27 @@ pub(in crate::sources) struct Options {
     /// Longest record; longer ones are skipped. A line longer than 1GiB ends the run. Default: 8MiB.
     #[serde(default = "default_max_line")]
     pub(in crate::sources) max_line: Bytes,
+}
+
+/// Options that say something about the event time.
+const OF_EVENT_TIMES: [&str; 3] = ["time_unit", "out_of_order", "max_jump"];
+
+/// Refuses options that would do nothing, because there is no event time that they could be about.
+pub(in crate::sources) fn have_event_time(options: &Value) -> Result<(), Diagnostics> {
+    if options.get("event_time").is_some_and(|name| !name.is_null()) {
+        return Ok(());
+    }
+    let mut errors = Diagnostics::new();
+    for entry in OF_EVENT_TIMES.iter().filter_map(|name| options.entry(name)) {
+        let message = format!("`{}` does nothing without `event_time`", entry.key);
+        errors.push(
+            Diagnostic::error("E0606", message).at(entry.key.span.clone()).with_help(
+                "name the column with the event time, as in `event_time: at`, or leave this out: records without an \
+                 event time have the time of their number",
+            ),
+        );
+    }
+    errors.into_result(())
 }
 
 fn default_max_line() -> Bytes {

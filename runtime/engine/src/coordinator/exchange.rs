@@ -1,36 +1,34 @@
 //! One address for the coordinators of many runs: who dials says which plan of which run it means.
-use super::reception::PlanOfRun;
+use super::reception::{PlanOfRun, Reception, admit};
 use crate::failure::RunError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidemill_link::remote::{Address, Greeting, Incoming, Listener, Security, Serving};
-
-type Route = Arc<dyn Fn(Incoming) + Send + Sync>;
 
 /// Whether somebody may be the host that it says it is: its greeting, and who its certificate is of. An error is the reason why not.
 type Admission = Box<dyn Fn(&Greeting, Option<&str>) -> Result<(), String> + Send + Sync>;
 
 #[derive(Default)]
 struct Routes {
-    of: Mutex<BTreeMap<PlanOfRun, Route>>,
+    of: Mutex<BTreeMap<PlanOfRun, Arc<Reception>>>,
     admission: OnceLock<Admission>,
 }
 
 impl Routes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PlanOfRun, Route>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PlanOfRun, Arc<Reception>>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands on who has dialled.
     fn take(&self, incoming: Incoming) {
         let Greeting { run, plan_version, .. } = incoming.greeting;
-        let Some(route) = self.lock().get(&PlanOfRun { run, plan_version }).cloned() else {
+        let Some(reception) = self.lock().get(&PlanOfRun { run, plan_version }).cloned() else {
             return incoming.refuse("this run is not coordinated here now");
         };
         let name = incoming.peer_name();
         let may = self.admission.get().map_or(Ok(()), |may| may(&incoming.greeting, name.as_deref()));
         match may {
-            Ok(()) => route(incoming),
+            Ok(()) => admit(&reception, incoming),
             Err(reason) => {
                 tracing::warn!("a host is turned away: {reason}");
                 incoming.refuse(&reason);
@@ -87,17 +85,20 @@ impl Exchange {
         &self.address
     }
 
+    /// Ends the connections of all hosts whose certificate is of `identity`: it belongs to nothing any more. For their coordinators these
+    /// hosts are lost. Whoever calls it has seen to it that they are refused when they dial again. How many connections there were.
+    pub fn expel(&self, identity: &str) -> usize {
+        let receptions: Vec<Arc<Reception>> = self.routes.lock().values().cloned().collect();
+        receptions.iter().map(|reception| reception.expel(identity)).sum()
+    }
+
     /// Hands on who means this plan of this run, until what is returned is dropped.
-    pub(super) fn route(
-        &self,
-        of: PlanOfRun,
-        to: impl Fn(Incoming) + Send + Sync + 'static,
-    ) -> Result<Routed, RunError> {
+    pub(super) fn route(&self, of: PlanOfRun, to: Arc<Reception>) -> Result<Routed, RunError> {
         let mut routes = self.routes.lock();
         if routes.contains_key(&of) {
             return Err(RunError::System("this run has a coordinator here already".into()));
         }
-        routes.insert(of, Arc::new(to));
+        routes.insert(of, to);
         Ok(Routed { routes: Arc::clone(&self.routes), of })
     }
 }

@@ -63,6 +63,8 @@ pub(super) fn send(writer: &MessageWriter, order: &Order) {
 struct Guests {
     present: BTreeMap<usize, Guest>,
     processes: BTreeMap<usize, u64>,
+    /// By host and process, all that are connected, those too that have not said who they are: who their certificate is of.
+    connected: BTreeMap<(usize, u64), (Option<String>, MessageWriter)>,
 }
 
 /// See the module.
@@ -129,8 +131,7 @@ impl OpenReception {
         attendant: Arc<dyn Attendant>,
     ) -> Result<Self, RunError> {
         let reception = Reception::new(of, workers, attendant);
-        let admitting = Arc::clone(&reception);
-        let routed = exchange.route(of, move |incoming| admit(&admitting, incoming))?;
+        let routed = exchange.route(of, Arc::clone(&reception))?;
         Ok(Self { reception, address: exchange.address().clone(), _door: Door::Shared { _routed: routed } })
     }
 
@@ -169,22 +170,39 @@ impl Reception {
 
     fn lost(&self, host: usize, process: u64, why: String) {
         let mut guests = self.guests();
+        guests.connected.remove(&(host, process));
         if guests.present.get(&host).is_some_and(|guest| guest.process == process) {
             guests.present.remove(&host);
         }
         self.attendant().lost(host, process, why);
     }
 
-    fn next_process(&self, host: usize) -> u64 {
+    /// A process has connected; its number.
+    fn connected(&self, host: usize, identity: Option<&str>, writer: &MessageWriter) -> u64 {
         let mut guests = self.guests();
         let process = guests.processes.entry(host).or_default();
         *process += 1;
-        *process
+        let process = *process;
+        guests.connected.insert((host, process), (identity.map(str::to_owned), writer.clone()));
+        process
+    }
+
+    /// Ends the connections of processes whose certificate is of `identity`; how many there were.
+    pub(super) fn expel(&self, identity: &str) -> usize {
+        let writers: Vec<MessageWriter> = {
+            let guests = self.guests();
+            let connected = guests.connected.values();
+            let of_it = connected.filter(|(shown, _)| shown.as_deref() == Some(identity));
+            of_it.map(|(_, writer)| writer.clone()).collect()
+        };
+        // Whoever listens to it finds it ended, and says that it is lost.
+        writers.iter().for_each(MessageWriter::close);
+        writers.len()
     }
 }
 
 /// A process has dialled.
-fn admit(reception: &Arc<Reception>, incoming: Incoming) {
+pub(super) fn admit(reception: &Arc<Reception>, incoming: Incoming) {
     let Purpose::Control { host } = &incoming.greeting.purpose else {
         return incoming.refuse("this is a coordinator, not a host");
     };
@@ -219,7 +237,7 @@ fn listen_to(
     writer: &MessageWriter,
     mut reader: MessageReader,
 ) {
-    let process = reception.next_process(host);
+    let process = reception.connected(host, identity.as_deref(), writer);
     let why = loop {
         let notice = match reader.receive().map(|bytes| wire::decode(&bytes)) {
             Ok(Ok(notice)) => notice,

@@ -287,3 +287,19 @@ fn a_host_greets_no_coordinator_with_the_certificate_of_a_worker() {
     drop(serving);
     assert!(heard.try_recv().is_err(), "it was greeted");
 }
+
+/// A worker that belongs to the cluster no more: its connection is ended, and its host is lost for the coordinator.
+#[test]
+fn a_worker_that_is_expelled_is_lost() {
+    let authority = Authority::new();
+    let (run, _, exchange) = start(&authority, Some(1000.0), Box::new(|_| {}));
+    let expelled = (0..3000).any(|_| {
+        assert_eq!(exchange.expel(&worker("evil")), 0, "it has no host");
+        std::thread::sleep(Duration::from_millis(10));
+        exchange.expel(&worker("a")) == 1
+    });
+    assert!(expelled, "its host was never there");
+    let error = result_within(&run, 50).expect_err("nothing is kept of what it had").to_string();
+    assert!(error.contains("the process of worker 'a'"), "{error}");
+    assert_eq!(exchange.expel(&worker("a")), 0);
+}
