@@ -58,19 +58,36 @@ pub struct Chosen {
 /// # Errors
 /// Whatever is wrong with a manifest. A missing model file or backend is no error here.
 pub fn candidates(workflow: &Workflow) -> Result<Candidates, Diagnostics> {
-    let mut backends = Backends { workflow, known: BTreeMap::new() };
+    candidates_of(workflow, &workflow.directory.0, |_, _| Ok(true))
+}
+
+/// The same where libraries of backends are looked for from the folder `libraries` on, and `may_look` says of each manifest whether the
+/// files of its model are looked at here.
+///
+/// # Errors
+/// As [`candidates`], and what `may_look` refuses.
+pub(crate) fn candidates_of(
+    workflow: &Workflow,
+    libraries: &Path,
+    may_look: impl Fn(&Path, &Manifest) -> Result<bool, Diagnostics>,
+) -> Result<Candidates, Diagnostics> {
+    let mut backends = Backends { libraries, known: BTreeMap::new() };
     let mut errors = Diagnostics::new();
     let mut all = Candidates::new();
     for operator in workflow.operators.iter().filter(|operator| !operator.variants.is_empty()) {
         let mut list = Vec::new();
         for written in &operator.variants {
-            match load_manifest(&workflow.resolve(&written.value)) {
-                Ok(manifest) => {
-                    let path = workflow.resolve(&written.value);
-                    let absent =
-                        location::command(&manifest).is_some() && location::bytes(&manifest, &path).is_none();
-                    let obstacle = backends.obstacle(operator, &path, &manifest);
-                    let bytes = location::bytes(&manifest, &path);
+            let path = workflow.resolve(&written.value);
+            let manifest =
+                load_manifest(&path).and_then(|manifest| Ok((may_look(&path, &manifest)?, manifest)));
+            match manifest {
+                Ok((is_looked_at, manifest)) => {
+                    let bytes = if is_looked_at { location::bytes(&manifest, &path) } else { None };
+                    let absent = location::command(&manifest).is_some() && bytes.is_none();
+                    let obstacle = match is_looked_at {
+                        true => backends.obstacle(operator, &path, &manifest),
+                        false => Some("its files are those of the worker that runs it".to_owned()),
+                    };
                     list.push(Candidate {
                         written: written.value.clone(),
                         manifest,
@@ -93,7 +110,8 @@ pub fn candidates(workflow: &Workflow) -> Result<Candidates, Diagnostics> {
 
 /// The backends that were asked for so far, each with why it cannot be used.
 struct Backends<'a> {
-    workflow: &'a Workflow,
+    /// Where the search for libraries starts.
+    libraries: &'a Path,
     known: BTreeMap<String, Option<String>>,
 }
 
@@ -126,8 +144,8 @@ impl Backends<'_> {
     }
 
     fn reason(&mut self, name: String) -> Option<String> {
-        let directory = &self.workflow.directory.0;
-        let reason = |name: &String| backend::backend(name, directory).err().map(|error| error.to_string());
+        let libraries = self.libraries;
+        let reason = |name: &String| backend::backend(name, libraries).err().map(|error| error.to_string());
         self.known.entry(name).or_insert_with_key(reason).clone()
     }
 }

@@ -1,11 +1,13 @@
 //! What the verbs that plan have in common: files become a problem, names become planners.
-use crate::choice;
+use crate::choice::{self, Candidates};
 use crate::failure::{Failure, Kind};
 use crate::highs;
 use crate::listener::Listener;
 use crate::preparation::{check, load};
+use crate::sent::Sent;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tidemill_operators::bind::BoundWorkflow;
 use tidemill_optimizer::assemble::{Assembly, Inputs, Level, Model, Models, Options, assemble};
 use tidemill_optimizer::planner::{PlannerError, SearchLimits, Solver};
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, nearest};
@@ -63,6 +65,14 @@ pub struct Case {
     pub limits: SearchLimits,
 }
 
+/// How the files of a problem are read.
+struct Reading<'a> {
+    workflow: &'a dyn Fn(&dyn Listener) -> Result<Workflow, Diagnostics>,
+    infrastructure: &'a dyn Fn(&Path) -> Result<Infrastructure, Diagnostics>,
+    candidates: &'a dyn Fn(&Workflow) -> Result<Candidates, Diagnostics>,
+    bound: &'a dyn Fn(&Workflow) -> Result<BoundWorkflow, Diagnostics>,
+}
+
 impl Case {
     /// Reads all files; what is probably not meant so is told to `listener`.
     ///
@@ -73,9 +83,42 @@ impl Case {
         asked: &PlanningOptions,
         listener: &dyn Listener,
     ) -> anyhow::Result<Self> {
-        let workflow = load(workflow_file, listener)?;
+        let reading = Reading {
+            workflow: &|listener| load(workflow_file, listener),
+            infrastructure: &|file| Infrastructure::load(file),
+            candidates: &choice::candidates,
+            bound: &|workflow| check(workflow, |_| {}),
+        };
+        Self::read(workflow_file, &reading, asked, listener)
+    }
+
+    /// The same of a workflow that others have sent: nothing but their files is opened. Those of `asked` are taken as they are.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them; see [`Sent::load`].
+    pub fn load_sent(
+        sent: &Sent<'_>,
+        asked: &PlanningOptions,
+        listener: &dyn Listener,
+    ) -> anyhow::Result<Self> {
+        let reading = Reading {
+            workflow: &|listener| sent.load(listener),
+            infrastructure: &|file| sent.infrastructure(file),
+            candidates: &|workflow| sent.candidates(workflow),
+            bound: &|workflow| sent.bound(workflow),
+        };
+        Self::read(&sent.file(), &reading, asked, listener)
+    }
+
+    fn read(
+        workflow_file: &Path,
+        reading: &Reading<'_>,
+        asked: &PlanningOptions,
+        listener: &dyn Listener,
+    ) -> anyhow::Result<Self> {
+        let workflow = (reading.workflow)(listener)?;
         let infrastructure = match &asked.infrastructure {
-            Some(file) => Infrastructure::load(file)?,
+            Some(file) => (reading.infrastructure)(file)?,
             None => {
                 return Err(Failure::new(Kind::Usage, "no infrastructure")
                     .with_help("give `--infra`")
@@ -105,7 +148,7 @@ impl Case {
             profile = merged.profile;
         }
         listener.warnings(&misspelt_types(&infrastructure, &profile));
-        let candidates = choice::candidates(&workflow)?;
+        let candidates = (reading.candidates)(&workflow)?;
         let models = candidates.into_iter().map(|(operator, list)| {
             let models = list.into_iter().map(|candidate| Model {
                 id: candidate.manifest.id.value.clone(),
@@ -117,7 +160,7 @@ impl Case {
         let models = models.collect();
         let mut options = asked.problem.clone();
         // Whoever runs it is told what is wrong with a source; a plan does not need its files.
-        if let Ok(bound) = check(&workflow, |_| {}) {
+        if let Ok(bound) = (reading.bound)(&workflow) {
             let several = bound.sources.iter().filter(|(_, source)| source.at_one_time > 1);
             options.at_one_time.extend(several.map(|(id, source)| (id.clone(), source.at_one_time)));
         }

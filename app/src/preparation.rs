@@ -2,6 +2,7 @@
 use crate::choice::{self, Candidate, Candidates, Chosen, Setting, Skipped};
 use crate::default_plan::default_plan;
 use crate::listener::Listener;
+use crate::sent::{self, Sent};
 use crate::stand_ins;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +18,7 @@ use tidemill_spec::backend::BackendChoice;
 use tidemill_spec::diagnostic::{Diagnostic, Diagnostics, suggestion};
 use tidemill_spec::plan::{Plan, PlanFile, Stage};
 use tidemill_spec::value::Step::{Index, Key};
+use tidemill_spec::variables::{self, Lookup};
 use tidemill_spec::workflow::{self, Source, Workflow};
 
 /// All kinds of operators, sources and sinks.
@@ -73,7 +75,7 @@ const INDEPENDENT: &[&str] = &["E0102", "E0103", "E0604", "E0609", "E0610"];
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostics> {
-    load_with(file, listener, |rest| check(rest, |_| {}).map(drop))
+    load_with(file, &variables::environment, listener, |rest| check(rest, |_| {}).map(drop))
 }
 
 /// The same without a look at any file that the workflow names.
@@ -81,15 +83,21 @@ pub fn load(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostic
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load_alone(file: &Path, listener: &dyn Listener) -> Result<Workflow, Diagnostics> {
-    load_with(file, listener, |rest| check_alone(rest).map(drop))
+    load_with(file, &variables::environment, listener, |rest| check_alone(rest).map(drop))
 }
 
-fn load_with(
+/// Reads and checks a workflow with these variables; where only keys are unknown or units wrong, what `check_rest` finds in the others
+/// comes with them.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn load_with(
     file: &Path,
+    lookup: Lookup<'_>,
     listener: &dyn Listener,
     check_rest: impl Fn(&Workflow) -> Result<(), Diagnostics>,
 ) -> Result<Workflow, Diagnostics> {
-    match Workflow::load_or_rest(file) {
+    match Workflow::load_or_rest(file, lookup) {
         Ok(workflow) => {
             listener.warnings(&workflow.check());
             tidemill_inference::backend::check_workflow(&workflow).into_result(workflow)
@@ -199,18 +207,19 @@ impl<E: Into<anyhow::Error>> From<E> for NotOpened {
     }
 }
 
-/// The same for a worker's process, with a plan that was checked: opens what its own stages read, and loads their models alone.
+/// The same for a worker's process, with a plan that was checked: opens what its own stages read, and loads their models alone. The
+/// variables are those that who has judged the workflow had.
 ///
 /// # Errors
 /// As [`prepare`]; the files have changed since, or lie only here and are not what they were taken for.
 pub fn prepare_worker(
-    workflow_file: &Path,
+    (workflow_file, lookup): (&Path, Lookup<'_>),
     mut plan: Plan,
     worker: &str,
     judge: Judge,
     listener: &dyn Listener,
 ) -> Result<Prepared, NotOpened> {
-    let workflow = load_alone(workflow_file, listener)?;
+    let workflow = load_with(workflow_file, lookup, listener, |rest| check_alone(rest).map(drop))?;
     let candidates = choice::candidates(&workflow)?;
     stand_ins::place(&mut plan, &workflow, &candidates)?;
     let kind = MlKind::default();
@@ -267,14 +276,14 @@ fn checked(
 /// may the model of a manifest.
 ///
 /// # Errors
-/// Everything that is wrong with the files, the types and the plan, as far as that is known here.
+/// Everything that is wrong with the files, the types and the plan, as far as that is known here; see [`Sent::load`].
 pub fn prepare_elsewhere(
-    workflow_file: &Path,
+    sent: &Sent<'_>,
     plan: Option<Plan>,
     listener: &dyn Listener,
 ) -> anyhow::Result<Prepared> {
-    let workflow = load_alone(workflow_file, listener)?;
-    let candidates = choice::candidates(&workflow)?;
+    let workflow = sent.load(listener)?;
+    let candidates = sent.candidates(&workflow)?;
     let is_planned = plan.is_some();
     let mut plan = match plan {
         Some(plan) => plan,
@@ -283,14 +292,7 @@ pub fn prepare_elsewhere(
     stand_ins::place(&mut plan, &workflow, &candidates)?;
     let kind = MlKind::default();
     let checked = checked(&workflow, &candidates, &plan, &kind)?;
-    let bound = checked.open(|part| match part {
-        Part::Source(source) => !is_of_worker(source),
-        Part::GroundTruth(sink) => {
-            sink.ground_truth.as_ref().is_none_or(|truth| Path::new(&truth.path.value).is_relative())
-        }
-        Part::Sink(_) => true,
-        Part::Operator(_) => false,
-    })?;
+    let bound = checked.open(sent::opens)?;
     compare_models(&workflow, &candidates, &plan, &kind)?;
     let program = program(&workflow, bound, plan, |_| Step::Check)?;
     Ok(Prepared { workflow, program, models: Vec::new(), is_planned })

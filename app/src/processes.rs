@@ -25,6 +25,7 @@ use tidemill_engine::{
 };
 use tidemill_spec::diagnostic::Diagnostics;
 use tidemill_spec::plan::Plan;
+use tidemill_spec::variables;
 
 /// How long a process that was told to leave may take.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -76,8 +77,12 @@ pub struct WorkerTask {
 /// What the process of a worker of a cluster is given besides.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPart {
-    /// What it shows, and whom it believes. New ones may follow on its standard input, a line each, and so may [`Moved`].
+    /// What it shows, and whom it believes. New ones may follow on its standard input, a line each, and so may [`Moved`] and
+    /// [`NotBelieved`].
     pub certificates: CertificateTexts,
+    /// Serial numbers of certificates that are not believed any more, as hexadecimal digits.
+    #[serde(default)]
+    pub revoked: Vec<String>,
     /// Who the certificate of its coordinator must be of: `tidemill:controller`. None: whoever is believed.
     #[serde(default)]
     pub coordinator: Option<String>,
@@ -92,6 +97,9 @@ pub struct ClusterPart {
     /// It is started beside a process of another plan of the run: its models compute before it stands ready.
     #[serde(default)]
     pub warms: bool,
+    /// Variables of the workflow, as whoever submitted it has them; of those of its own machine none are filled in.
+    #[serde(default)]
+    pub variables: BTreeMap<String, String>,
 }
 
 /// The coordinator has begun anew elsewhere.
@@ -100,6 +108,14 @@ pub struct ClusterPart {
 pub struct Moved {
     /// Where it listens now.
     pub coordinator: Address,
+}
+
+/// Certificates that are not believed any more, besides those that were told before: who shows one is refused, and connections with it end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotBelieved {
+    /// Their serial numbers, as hexadecimal digits.
+    pub revoked: Vec<String>,
 }
 
 /// Certificates as PEM.
@@ -255,7 +271,11 @@ pub fn serve(mut input: impl BufRead + Send + 'static) -> anyhow::Result<()> {
     options.plan_version = task.plan_version;
     let credentials = task.cluster.as_ref().map(|cluster| join_as(cluster, &mut options)).transpose()?;
     let judge = if task.cluster.is_some() { Judge::Elsewhere } else { Judge::OfThisMachine };
-    let prepared = prepare_worker(&task.workflow, task.plan, &task.worker, judge, &Silent);
+    let lookup = |name: &str| match &task.cluster {
+        Some(cluster) => cluster.variables.get(name).cloned(),
+        None => variables::environment(name),
+    };
+    let prepared = prepare_worker((&task.workflow, &lookup), task.plan, &task.worker, judge, &Silent);
     let mut prepared = prepared.map_err(|not_opened| told(not_opened, &options))?;
     for (id, source) in &mut prepared.program.sources {
         if let Some(rate) = task.rates.get(id) {
@@ -303,6 +323,7 @@ fn join_as(cluster: &ClusterPart, options: &mut HostOptions) -> Result<Credentia
         Failure::new(Kind::Configuration, format!("the certificates of this worker: {error}"))
     };
     let credentials = Credentials::new(&cluster.certificates.certificates()).map_err(certificates)?;
+    refuse(&credentials, &cluster.revoked);
     options.security = Security::with(&credentials).map_err(certificates)?;
     options.coordinator_identity.clone_from(&cluster.coordinator);
     options.listen.clone_from(&cluster.listen);
@@ -310,6 +331,16 @@ fn join_as(cluster: &ClusterPart, options: &mut HostOptions) -> Result<Credentia
     // Its agent has started it in the folder of its run.
     options.keep_in = PathBuf::from(".");
     Ok(credentials)
+}
+
+/// Believes certificates with these serial numbers no more.
+fn refuse(credentials: &Credentials, revoked: &[String]) {
+    for text in revoked {
+        match u128::from_str_radix(text, 16) {
+            Ok(serial) => credentials.revoked().add(&serial.to_be_bytes()),
+            Err(error) => tracing::error!("{text:?} is no serial number of a certificate: {error}"),
+        }
+    }
 }
 
 /// Tells the coordinator why this worker cannot open what is its own, so that the run ends with that reason. Whatever becomes of
@@ -345,9 +376,11 @@ fn in_a_line(error: &anyhow::Error) -> String {
 enum News {
     Certificates(CertificateTexts),
     Moved(Moved),
+    NotBelieved(NotBelieved),
 }
 
-/// Shows the certificates that come, and looks for the coordinator where it is told to, a line each, until nothing more comes.
+/// Shows the certificates that come, refuses those that it is told of, and looks for the coordinator where it is told to, a line each, until
+/// nothing more comes.
 fn listen(
     mut input: impl BufRead + Send + 'static,
     credentials: Credentials,
@@ -363,6 +396,10 @@ fn listen(
                 Ok(News::Moved(Moved { coordinator: to })) => {
                     tracing::info!("the coordinator of the run is at {to} now");
                     coordinator.moved(to);
+                    Ok(())
+                }
+                Ok(News::NotBelieved(NotBelieved { revoked })) => {
+                    refuse(&credentials, &revoked);
                     Ok(())
                 }
                 Err(error) => Err(error.to_string()),
@@ -503,5 +540,18 @@ mod tests {
         let status = |script: &str| Command::new("sh").args(["-c", script]).status().unwrap();
         assert_eq!(in_words(status("exit 69")), "ended with exit code 69");
         assert_eq!(in_words(status("kill -9 $$")), "was killed by signal 9");
+    }
+
+    #[test]
+    fn what_an_agent_says_is_told_apart() {
+        let read = |value: serde_json::Value| serde_json::from_value::<News>(value).unwrap();
+        let certificates = CertificateTexts { chain: "a".into(), key: "b".into(), authority: "c".into() };
+        let news = read(serde_json::to_value(certificates).unwrap());
+        assert!(matches!(news, News::Certificates(CertificateTexts { chain, .. }) if chain == "a"));
+        let moved = Moved { coordinator: Address::Tcp("127.0.0.1:4100".into()) };
+        assert!(matches!(read(serde_json::to_value(&moved).unwrap()), News::Moved(told) if told == moved));
+        let revoked = NotBelieved { revoked: vec!["4f".repeat(16)] };
+        let news = read(serde_json::to_value(&revoked).unwrap());
+        assert!(matches!(news, News::NotBelieved(told) if told == revoked));
     }
 }

@@ -167,6 +167,7 @@ mod tests {
     use super::*;
     use crate::listener::Silent;
     use crate::preparation::{prepare, prepare_elsewhere};
+    use crate::sent::Sent;
     use tidemill_spec::plan::{PlanEdge, RouteClass};
     use tidemill_spec::units::TimeSpan;
 
@@ -187,7 +188,8 @@ sinks:
         std::fs::write(&file, WORKFLOW).unwrap();
         std::fs::write(folder.path().join("rows.csv"), "key,at,value\na,1,1\n").unwrap();
         let prepared = prepare(&file, None, &[], &Silent).unwrap();
-        prepare_elsewhere(&file, Some(prepared.program.plan), &Silent).unwrap().program
+        let sent = Sent { folder: folder.path(), workflow: "workflow.yaml", variables: &BTreeMap::default() };
+        prepare_elsewhere(&sent, Some(prepared.program.plan), &Silent).unwrap().program
     }
 
     /// Another stage of an operator, which takes half of the classes.

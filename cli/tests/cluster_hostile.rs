@@ -1,7 +1,8 @@
 //! Peers of the controller's HTTP that do what no client does: too long, too slow, too many, wrong again and again, in the browser of
 //! somebody else; through the built binary. What they do stands in `cluster_hostile/peer.py`.
 use crate::cluster::Cluster;
-use crate::command::root;
+use crate::command::{command, root};
+use rustix::fs::{CWD, FileType, mknodat};
 use std::process::{Command, Stdio};
 
 const PEER: &str = "cli/tests/cluster_hostile/peer.py";
@@ -65,6 +66,39 @@ fn pages_of_others_are_told_nothing_and_wrong_tokens_cost_time() {
     // The worker shows its certificate and is held up by nothing of this.
     let workers = cluster.ask(&["workers", "--output", "json"]).expect(0).json();
     assert_eq!(workers["workers"][0]["is_alive"], true, "{workers}");
+}
+
+/// Who may submit runs has the workers' machines, and nothing of the controller's: neither its files nor its environment.
+#[test]
+fn submissions_reach_nothing_of_the_controller() {
+    let cluster = Cluster::start(&[]);
+    let folder = cluster.place.path("controller");
+    let own = ["admin.token", "identities/authority.pem"].map(|file| folder.join(file));
+    let read = || own.clone().map(|file| std::fs::read(file).unwrap());
+    let before = read();
+    // Whoever opens it waits for ever.
+    mknodat(CWD, folder.join("pipe"), FileType::Fifo, 0o600.into(), 0).unwrap();
+    does(&cluster, "submissions", &[folder.to_str().unwrap()]);
+    assert!(before == read(), "what the controller had is another now");
+}
+
+/// Variables of a workflow are those of whoever submits it, not of the controller.
+#[test]
+fn variables_come_with_the_submission() {
+    let cluster = Cluster::start(&[]);
+    cluster.place.write(
+        "workflow.yaml",
+        "version: 1\nname: variables\nsources:\n  - {id: rows, kind: csv, options: {path: '${ROWS:-none.csv}', columns: {n: int64}}}\n\
+         sinks:\n  - {id: out, kind: jsonl, input: rows, options: {path: 'out/${HOSTILE_SITE}.jsonl'}}\n",
+    );
+    cluster.place.write("rows.csv", "n\n1\n");
+    let token = cluster.place.read("controller/admin.token");
+    let mut submit =
+        command(&["submit", &cluster.place.argument("workflow.yaml"), "--one-worker", "--output", "json"]);
+    submit.env("TIDEMILL_CONTROLLER", &cluster.address).env("TIDEMILL_TOKEN", token.trim());
+    let told = submit.env("ROWS", "rows.csv").env("HOSTILE_SITE", "north").output().unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    assert_eq!(cluster.run_of("variables")["outputs"][0]["path"], "out/north.jsonl");
 }
 
 /// Somebody who found a token that another worker came in by, or one that lay around for too long, comes in no more.

@@ -85,7 +85,11 @@ fn misplaced(place: &str) -> Diagnostic {
         .with_help("write the text itself; `$${` stands for a plain `${` where texts are free")
 }
 
-fn filled(text: &str, lookup: Lookup<'_>) -> Result<String, Box<Diagnostic>> {
+/// A text with its variables filled in.
+///
+/// # Errors
+/// `E0110` and `E0111`, as [`fill_in`].
+pub fn filled(text: &str, lookup: Lookup<'_>) -> Result<String, Box<Diagnostic>> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {

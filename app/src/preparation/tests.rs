@@ -54,12 +54,13 @@ impl Files {
     }
 
     fn worker(&self, worker: &str, judge: Judge) -> Result<Prepared, NotOpened> {
-        prepare_worker(&self.path("workflow.yaml"), self.plan(), worker, judge, &Silent)
+        let file = self.path("workflow.yaml");
+        prepare_worker((&file, &variables::environment), self.plan(), worker, judge, &Silent)
     }
 
     fn elsewhere(&self) -> Result<Prepared, String> {
-        prepare_elsewhere(&self.path("workflow.yaml"), Some(self.plan()), &Silent)
-            .map_err(|e| format!("{e:#}"))
+        let sent = Sent { folder: self.0.path(), workflow: "workflow.yaml", variables: &BTreeMap::default() };
+        prepare_elsewhere(&sent, Some(self.plan()), &Silent).map_err(|e| format!("{e:#}"))
     }
 }
 

@@ -20,6 +20,7 @@ use tidemill_cluster::client::Client;
 use tidemill_engine::{HostOptions, serve_host};
 use tidemill_identity::{Issued, JoinAddress, JoinRequest, WorkerFolder};
 use tidemill_link::remote::{Address, Credentials, Security};
+use tidemill_spec::variables::Lookup;
 
 /// Workers of a process: each has some files and threads for every source.
 const TOGETHER: usize = 40;
@@ -282,8 +283,10 @@ fn run(
     }
     blobs.lay_out(&assignment.bundle, folder)?;
     let workflow = folder.join(&assignment.bundle.workflow);
+    let lookup = |name: &str| assignment.bundle.variables.get(name).cloned();
+    let workflow: (&Path, Lookup<'_>) = (&workflow, &lookup);
     let mut prepared =
-        prepare_worker(&workflow, assignment.plan.clone(), &assignment.role, Judge::Elsewhere, &Silent)
+        prepare_worker(workflow, assignment.plan.clone(), &assignment.role, Judge::Elsewhere, &Silent)
             .map_err(|not_opened| not_opened.error)?;
     for (id, source) in &mut prepared.program.sources {
         if let Some(rate) = assignment.rates.get(id) {

@@ -12,7 +12,7 @@ use tidemill_cluster::controller::{
     Announcement, Candidate, Controller, ControllerError, ControllerOptions, Lead, PostgresError, StandBy,
     Standing, StoreAddress,
 };
-use tidemill_identity::{IdentityError, JoinAddress, StoreError};
+use tidemill_identity::{IdentityError, JoinAddress, StoreError, Timestamp};
 
 /// What a controller did while it led ends within this time.
 const LETTING_GO: Duration = Duration::from_secs(30);
@@ -118,7 +118,8 @@ impl Standby {
         state: &Path,
         terminal: &Terminal,
     ) -> Result<(), ControllerError> {
-        if self.shown.is_some() {
+        if let Some(shown) = &mut self.shown {
+            shown.renew_if_due(Timestamp::now());
             return Ok(());
         }
         self.shown = StandBy::start(options)?;

@@ -12,7 +12,7 @@ use tidemill_app::figures::bytes;
 use tidemill_app::listener::Listener;
 use tidemill_app::preparation::load;
 use tidemill_cluster::api::{Event, RemovedView, RunState, RunView, Submission};
-use tidemill_cluster::bundle;
+use tidemill_cluster::bundle::{self, BundleError};
 use tidemill_cluster::client::{Client, ClientError, segment};
 use tidemill_cluster::parcel::{PARCEL, SMALL, pack};
 use tidemill_spec::plan::PlanFile;
@@ -33,8 +33,11 @@ pub(crate) fn begin(arguments: &SubmitArguments, terminal: &Terminal) -> anyhow:
     let planning = plans::planning(arguments)?;
     let client = client(&arguments.of)?;
     let plan = arguments.plan.as_ref().map(PlanFile::load).transpose()?.map(|file| file.plan);
-    let mut gathered = bundle::gather(&arguments.workflow)
-        .map_err(|error| Failure::new(Kind::Configuration, error.to_string()))?;
+    let unreadable = |error: BundleError| Failure::new(Kind::Configuration, error.to_string());
+    let mut gathered = bundle::gather(&arguments.workflow).map_err(unreadable)?;
+    if let (Some(file), Some(_)) = (&arguments.planning.infrastructure, &planning) {
+        gathered.bundle.variables.extend(bundle::variables_of(file).map_err(unreadable)?);
+    }
     let planning = planning.map(|(planning, files)| {
         gathered.files.extend(files);
         planning

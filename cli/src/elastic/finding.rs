@@ -27,18 +27,31 @@ impl Finder {
         Self { engine, hierarchy, label: label.to_owned(), terminal, known: BTreeMap::new() }
     }
 
-    /// Those that are new since the last time. One that ends while it is looked at is left out.
+    /// Those that are new since the last time. One that ends while it is looked at is left out. Where the engine does not answer any more,
+    /// those that were found until then are given, and the others the next time.
     ///
     /// # Errors
-    /// The engine does not answer.
+    /// The engine does not answer, and none was found.
     pub(super) fn look(&mut self) -> Result<Groups, DockerError> {
         let listed = self.engine.labelled(&self.label)?;
         self.known.retain(|known, _| listed.iter().any(|(id, _)| id == known));
         let mut found = Groups::new();
         for (id, name) in listed {
-            let Some(container) = self.engine.container(&id, &name)? else {
-                self.known.remove(&id);
-                continue;
+            let container = match self.engine.container(&id, &name) {
+                Ok(Some(container)) => container,
+                Ok(None) => {
+                    self.known.remove(&id);
+                    continue;
+                }
+                Err(error @ DockerError::Silent { .. }) if found.is_empty() => return Err(error),
+                // What was found is known from now on, and would not be found again.
+                Err(error) => {
+                    self.terminal.warning(&format!("{name}: {error}"));
+                    match error {
+                        DockerError::Silent { .. } => break,
+                        _ => continue,
+                    }
+                }
             };
             if self.known.get(&id) == Some(&container.process) {
                 continue;
@@ -76,5 +89,53 @@ impl Finder {
             }
         })?;
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::ColorChoice;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    const LISTED: &str = "HTTP/1.0 200 OK\r\n\r\n[{\"Id\":\"aaaaaa\"},{\"Id\":\"bbbbbb\"}]";
+
+    /// With an engine that gives so many answers and is gone then.
+    fn finder(folder: &Path, answers: &'static [&'static str]) -> Finder {
+        std::fs::write(folder.join("cgroup.controllers"), "cpu memory\n").unwrap();
+        let socket = folder.join("docker.sock");
+        let mut listener = Some(UnixListener::bind(&socket).unwrap());
+        std::thread::spawn(move || {
+            for (at, answer) in answers.iter().enumerate() {
+                let (mut stream, _) = listener.as_ref().unwrap().accept().unwrap();
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).unwrap();
+                    asked.extend(byte);
+                }
+                // Whoever has the last answer finds nobody.
+                listener = listener.filter(|_| at + 1 < answers.len());
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let terminal = Terminal::new(ColorChoice::Never, true);
+        Finder::new(Engine::at(&socket), Hierarchy::find(folder).unwrap(), "app=shop", terminal)
+    }
+
+    #[test]
+    fn a_container_of_which_the_engine_says_nothing_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let answers = &[LISTED, "HTTP/1.0 500 No\r\n\r\nbroken", "HTTP/1.0 404 No\r\n\r\ngone"];
+        assert!(finder(folder.path(), answers).look().unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_engine_that_goes_away_meanwhile_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = finder(folder.path(), &[LISTED]).look().map(|found| found.len()).unwrap_err();
+        assert!(matches!(told, DockerError::Silent { .. }), "{told}");
     }
 }

@@ -1,5 +1,5 @@
 """A peer that does what no client does. Says what the controller did, or what it should have done, and ends with 1."""
-import json, socket, ssl, sys, threading, time
+import hashlib, json, socket, ssl, sys, threading, time
 
 host, port = sys.argv[1].rsplit(":", 1)
 authority, token, part = sys.argv[2], sys.argv[3], sys.argv[4]
@@ -263,4 +263,61 @@ def attempts():
     print("attempts:", json.dumps({str(k): v for k, v in counts.items()}))
 
 
-{"heads": heads, "bodies": bodies, "slow": slow, "many": many, "pages": pages, "attempts": attempts}[part]()
+def submissions():
+    """Runs that would have the controller open, write or tell what is its own: `FOLDER` is its folder."""
+    folder = sys.argv[5]
+    outside = "is none of the files that were sent"
+    variable = "is not set"
+
+    def submitted(name, text, workflow="workflow.yaml", path="workflow.yaml"):
+        bytes = text.encode()
+        digest = hashlib.sha256(bytes).hexdigest()
+        status, _, body = ask("PUT", "/v1/blobs/" + digest, body=bytes)
+        assert status == 200, (status, body)
+        files = [{"path": path, "digest": digest, "bytes": len(bytes)}]
+        body = json.dumps({"name": name, "bundle": {"workflow": workflow, "files": files}}).encode()
+        status, _, body = ask("POST", "/v1/runs", {"Content-Type": "application/json"}, body)
+        assert token.encode() not in body, (name, body)
+        return status, body.decode()
+
+    def text(path="/no/such/rows.csv", more="", options=""):
+        return (f"version: 1\nname: hostile\nsources:\n  - {{id: rows, kind: csv, options: {{path: '{path}', columns: {{k: text}}}}}}\n"
+                f"sinks:\n  - {{id: out, kind: jsonl, input: rows, options: {{path: out.jsonl{options}}}}}\n{more}")
+
+    def model(path):
+        return f"operators: [{{id: see, kind: ml, input: rows, variants: ['{path}']}}]\n"
+
+    def letters(path):
+        return f"run: {{dead_letters: '{path}'}}\n"
+
+    refused = 0
+    for workflow in ["../../../admin.token", folder + "/admin.token", "", "other.yaml"]:
+        status, body = submitted("workflow", text(), workflow)
+        assert status == 422 and outside in body, (workflow, status, body)
+        refused += 1
+    status, body = submitted("file", text(), "../../../workflow.yaml", "../../../workflow.yaml")
+    assert status == 422, (status, body)
+    for what, words in [
+        (text("../../../admin.token"), outside),
+        (text("../planning/../../../admin.token"), outside),
+        (text(more=model("../../../admin.token")), outside),
+        (text(more=model(folder + "/admin.token")), outside),
+        (text(options=", over: ../../../admin.token"), outside),
+        (text(more=letters("../../../identities/authority.pem")), "without `..`"),
+        (text(more=letters(folder + "/identities/authority.pem")), "without `..`"),
+        (text(more=letters("out/../../../../admin.token")), "without `..`"),
+        (text("${PATH}"), variable),
+        (text(options=", overwrite: '${PATH}'"), variable),
+    ]:
+        status, body = submitted("refused", what)
+        assert status == 422 and words in body, (what, status, body)
+        refused += 1
+    # What lies on workers is not looked at, and what the environment of the controller has is not there.
+    for name, what in [("device", text("/dev/zero")), ("pipe", text(folder + "/pipe")), ("default", text("/${PATH:-none}.csv"))]:
+        status, body = submitted(name, what)
+        assert status == 200, (name, status, body)
+    is_good()
+    print("submissions:", refused, "refused")
+
+
+{"heads": heads, "bodies": bodies, "slow": slow, "many": many, "pages": pages, "attempts": attempts, "submissions": submissions}[part]()

@@ -61,12 +61,15 @@ pub struct Found {
 }
 
 impl Found {
-    /// Writes all of it back. A limit may only fit once another one is there, so what is refused is tried again at the end.
+    /// Writes all of it back. A limit may only fit once another one is there, so what is refused is tried again at the end. A limit of memory
+    /// that is lower than what is in use now is refused, and stays higher: no process is ended by it.
     ///
     /// # Errors
     /// The last refusal of each file that could not be written. Files that are gone are no error: so is their container.
     pub fn restore(&self) -> Result<(), Vec<GroupError>> {
-        let write = |(path, text): &&(PathBuf, String)| files::write(path, text);
+        let write = |(path, text): &&(PathBuf, String)| {
+            v2::put_back(path, text).unwrap_or_else(|| files::write(path, text))
+        };
         let mut left: Vec<&(PathBuf, String)> = self.files.iter().collect();
         let mut failed = Vec::new();
         for _ in 0..self.files.len().max(1) {

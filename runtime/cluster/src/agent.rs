@@ -31,7 +31,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidemill_app::metrics::MetricsPort;
 use tidemill_identity::{IdentityError, JoinAddress, Serial, Timestamp, WorkerFolder};
 use tidemill_link::remote::{Credentials, RemoteError};
@@ -104,6 +104,17 @@ pub enum AgentError {
 /// An answer to a heartbeat may take so long: a link that was cut and is back is noticed then.
 const HEARD: Duration = Duration::from_secs(5);
 
+/// Until a renewal of the certificate is tried again that has failed.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
+
+/// The same where the certificate is valid for so long still: several tries are to fit into that.
+fn renewal_pause(left: Duration) -> Duration {
+    match left.is_zero() {
+        true => RENEWAL_PAUSE,
+        false => (left / 8).clamp(Duration::from_secs(1), RENEWAL_PAUSE),
+    }
+}
+
 /// Runs an agent until it is told to end; `joined` is told its name once it is known.
 ///
 /// # Errors
@@ -162,12 +173,13 @@ pub fn serve(
         lost_files: 0,
         follows: None,
         term: 0,
+        renews_at: None,
     };
     let beats = Client::of_worker(&options.controller, &agent.credentials)?.with_patience(HEARD).at_once();
     let mut is_heard = true;
     let pause = Duration::from_millis(crate::api::HEARTBEAT_MILLISECONDS);
     while !end.load(Ordering::Acquire) {
-        agent.renew_if_due(&mut folder, &[&client, &beats]);
+        agent.renew_if_due(&mut folder, &beats, &client);
         let heartbeat = agent.heartbeat();
         // A heartbeat that is heard twice is like one.
         let answer = beats.post_again::<Duties>("/v1/heartbeat", &heartbeat);
@@ -224,6 +236,8 @@ struct Agent<'a> {
     follows: Option<String>,
     /// The last term of a controller that was followed.
     term: i64,
+    /// When a renewal of the certificate is tried again that has failed.
+    renews_at: Option<Instant>,
 }
 
 impl Agent<'_> {
@@ -277,6 +291,7 @@ impl Agent<'_> {
         self.term = duties.term;
         let revoked = duties.revoked.iter().filter_map(|serial| serial.parse::<Serial>().ok());
         self.credentials.revoked().replace(revoked);
+        self.hosts.refuse(&duties.revoked);
         if duties.tell_held {
             self.held = None;
         }
@@ -296,24 +311,32 @@ impl Agent<'_> {
         true
     }
 
-    /// Asks for a new certificate once two thirds of the life of the present one are over.
-    fn renew_if_due(&mut self, folder: &mut WorkerFolder, clients: &[&Client; 2]) {
-        let is_due =
-            folder.current().is_some_and(|identity| Timestamp::now() >= identity.facts.renewal_due());
-        if !is_due {
+    /// Asks for a new certificate once two thirds of the life of the present one are over, over the connection of heartbeats, which wait for the
+    /// answer. Connections of `other` show it from then on, too.
+    fn renew_if_due(&mut self, folder: &mut WorkerFolder, beats: &Client, other: &Client) {
+        let (now, present) = (Timestamp::now(), folder.current().map(|identity| identity.facts.clone()));
+        let Some(present) = present.filter(|facts| now >= facts.renewal_due()) else { return };
+        if self.renews_at.is_some_and(|at| hosts::instant() < at) {
             return;
         }
         let renewed = folder.request().map_err(AgentError::from).and_then(|request_pem| {
-            let issued = clients[0].post("/v1/renew", &RenewRequest { request_pem })?;
+            // The same request gets the same answer.
+            let issued = beats.post_again("/v1/renew", &RenewRequest { request_pem })?;
             let identity = folder.install(&issued, self.options.controller.fingerprint())?;
             self.credentials.replace(&identity.certificates)?;
-            clients.iter().for_each(|client| client.reconnect());
+            [beats, other].iter().for_each(|client| client.reconnect());
             self.hosts.renew(&identity.certificates);
             Ok(())
         });
         match renewed {
-            Ok(()) => tracing::info!("the certificate of this worker is renewed"),
-            Err(error) => tracing::warn!("the certificate of this worker cannot be renewed now: {error}"),
+            Ok(()) => {
+                self.renews_at = None;
+                tracing::info!("the certificate of this worker is renewed");
+            }
+            Err(error) => {
+                self.renews_at = Some(hosts::instant() + renewal_pause(present.not_after.since(now)));
+                tracing::warn!("the certificate of this worker cannot be renewed now: {error}");
+            }
         }
     }
 }
@@ -339,5 +362,16 @@ fn own_address_towards(place: &str) -> std::io::Result<IpAddr> {
             let socket = UdpSocket::bind("0.0.0.0:0")?;
             socket.connect(place).and_then(|()| socket.local_addr()).map(|own| own.ip())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_that_fails_is_tried_again_after_a_while_and_before_the_end() {
+        let pause = |left: u64| renewal_pause(Duration::from_secs(left)).as_secs();
+        assert_eq!([864_000, 480, 80, 4, 0].map(pause), [60, 60, 10, 1, 60]);
     }
 }

@@ -44,6 +44,9 @@ pub enum BlobError {
     /// A path that would leave its folder.
     #[error("`{0}` is no path for a file of a bundle: write a relative path without `..`")]
     Path(String),
+    /// A workflow that was not sent.
+    #[error("the workflow `{0}` is none of the files that were sent: name it by the path of one of them")]
+    Workflow(String),
     /// No digest.
     #[error("`{0}` is no digest: write 64 hexadecimal digits")]
     Name(String),
@@ -461,6 +464,14 @@ fn copy(from: &mut impl Read, to: &mut File) -> io::Result<(String, u64)> {
 
 pub(crate) fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The workflow of a bundle that is laid out in a folder: one of its files.
+pub(crate) fn workflow_in(folder: &Path, bundle: &Bundle) -> Result<PathBuf, BlobError> {
+    match bundle.files.iter().any(|file| file.path == bundle.workflow) {
+        true => inside(folder, &bundle.workflow),
+        false => Err(BlobError::Workflow(bundle.workflow.chars().take(200).collect())),
+    }
 }
 
 /// A path within a folder.

@@ -1,9 +1,11 @@
 //! The files that a workflow needs, found by what its file and those of its models name.
 use crate::api::{Bundle, BundleFile};
 use crate::blobs::{BlobError, digest_of_file};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use tidemill_spec::variables::{self, Lookup};
 
 /// Why files cannot be gathered.
 #[derive(Debug, thiserror::Error)]
@@ -40,16 +42,26 @@ pub struct Gathered {
 }
 
 /// Gathers the files of a workflow: whatever its sources, operators and ground truths name that exists here, relative to its
-/// file; and what their own YAML files name. An absolute path means a file of the worker and is left alone.
+/// file; and what their own YAML files name. An absolute path means a file of the worker and is left alone. Variables that the
+/// workflow names come with it, as the environment of this process has them.
 ///
 /// # Errors
 /// A file cannot be read.
 pub fn gather(workflow: &Path) -> Result<Gathered, BundleError> {
+    gather_with(workflow, &variables::environment)
+}
+
+fn gather_with(workflow: &Path, lookup: Lookup<'_>) -> Result<Gathered, BundleError> {
     let workflow = std::path::absolute(workflow)
         .map_err(|source| BundleError::System { path: workflow.to_owned(), source })?;
     let workflow = normal(&workflow);
     let mut found = BTreeSet::new();
     let mut open = vec![workflow.clone()];
+    let named = variables_with(&workflow, lookup)?;
+    let filled: &dyn Fn(&str) -> String = &|text| {
+        let filled = variables::filled(text, &|name| named.get(name).cloned());
+        filled.unwrap_or_else(|_| text.to_owned()) // what is wrong with it is told where the workflow is read
+    };
     while let Some(path) = open.pop() {
         if !found.insert(path.clone()) {
             continue;
@@ -57,12 +69,13 @@ pub fn gather(workflow: &Path) -> Result<Gathered, BundleError> {
         let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
         if is_yaml {
             let is_workflow = path == workflow;
-            open.extend(named_in(&path, is_workflow)?);
+            open.extend(named_in(&path, is_workflow.then_some(filled))?);
         }
     }
     let root = common(&found);
     let mut gathered = Gathered { bundle: Bundle::default(), files: BTreeMap::new(), root: root.clone() };
     gathered.bundle.workflow = relative(&root, &workflow);
+    gathered.bundle.variables = named;
     for path in &found {
         let (digest, bytes) = digest_of_file(path)?;
         gathered.bundle.files.push(BundleFile { path: relative(&root, path), digest: digest.clone(), bytes });
@@ -71,18 +84,45 @@ pub fn gather(workflow: &Path) -> Result<Gathered, BundleError> {
     Ok(gathered)
 }
 
-/// Files that a YAML file names.
-fn named_in(path: &Path, is_workflow: bool) -> Result<Vec<PathBuf>, BundleError> {
-    let system = |source| BundleError::System { path: path.to_owned(), source };
-    let text = fs::read_to_string(path).map_err(system)?;
-    let yaml = |reason: String| BundleError::Yaml { path: path.to_owned(), reason };
-    let value: serde_json::Value = tidemill_spec::yaml::to_json(&text).map_err(yaml)?;
+/// The variables that a workflow or an infrastructure names, as the environment of this process has them.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn variables_of(path: &Path) -> Result<BTreeMap<String, String>, BundleError> {
+    variables_with(path, &variables::environment)
+}
+
+fn variables_with(path: &Path, lookup: Lookup<'_>) -> Result<BTreeMap<String, String>, BundleError> {
+    let value = parsed(path)?;
+    let mut texts = Vec::new();
+    strings(&value, &mut texts);
+    let named = RefCell::new(BTreeMap::new());
+    let noted = |name: &str| {
+        let value = lookup(name)?;
+        named.borrow_mut().insert(name.to_owned(), value.clone());
+        Some(value)
+    };
+    for text in texts {
+        let _ = variables::filled(text, &noted); // what is wrong with it is told where the file is read
+    }
+    Ok(named.into_inner())
+}
+
+fn parsed(path: &Path) -> Result<serde_json::Value, BundleError> {
+    let text =
+        fs::read_to_string(path).map_err(|source| BundleError::System { path: path.to_owned(), source })?;
+    tidemill_spec::yaml::to_json(&text).map_err(|reason| BundleError::Yaml { path: path.to_owned(), reason })
+}
+
+/// Files that a YAML file names; of a workflow, whose variables are `filled` in, those that it reads.
+fn named_in(path: &Path, filled: Option<&dyn Fn(&str) -> String>) -> Result<Vec<PathBuf>, BundleError> {
+    let value = parsed(path)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut named = Vec::new();
     let mut texts = Vec::new();
-    match (&value, is_workflow) {
+    match (&value, filled) {
         // What sinks and the run write is no input.
-        (serde_json::Value::Object(parts), true) => {
+        (serde_json::Value::Object(parts), Some(_)) => {
             for part in ["sources", "operators"] {
                 parts.get(part).into_iter().for_each(|part| strings(part, &mut texts));
             }
@@ -94,7 +134,8 @@ fn named_in(path: &Path, is_workflow: bool) -> Result<Vec<PathBuf>, BundleError>
         (value, _) => strings(value, &mut texts),
     }
     for text in texts {
-        if text.is_empty() || Path::new(text).is_absolute() || text.len() > 1024 {
+        let text = filled.map_or_else(|| text.to_owned(), |filled| filled(text));
+        if text.is_empty() || Path::new(&text).is_absolute() || text.len() > 1024 {
             continue;
         }
         let candidate = normal(&folder.join(text));
@@ -200,5 +241,42 @@ mod tests {
             ]
         );
         assert_eq!(gathered.bundle.workflow, "flows/vqa/workflow.yaml");
+        assert!(gathered.bundle.variables.is_empty());
+    }
+
+    /// What is sent is what whoever submits it would have run: nobody else has these variables.
+    #[test]
+    fn variables_that_a_workflow_names_are_those_of_who_sends_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| fs::write(folder.path().join(path), text).unwrap();
+        write(
+            "workflow.yaml",
+            "sources: [{options: {path: '${DATA:-none}.csv'}}, {options: {path: '${ELSEWHERE:-other.csv}'}}]\n\
+             # ${COMMENT}\n\
+             sinks: [{options: {path: 'out/${SITE}-$${PLAIN}-${NOT_SET:-x}.csv'}, ground_truth: {path: '${EMPTY}truth.csv'}}]\n\
+             run: {dead_letters: '${LETTERS}'}\n",
+        );
+        for file in ["rows.csv", "other.csv", "truth.csv"] {
+            write(file, "a\n1\n");
+        }
+        let lookup = |name: &str| match name {
+            "DATA" => Some("rows".to_owned()),
+            "ELSEWHERE" => Some("/data/rows.csv".to_owned()),
+            "EMPTY" => Some(String::new()),
+            "NOT_SET" => None,
+            name => Some(name.to_lowercase()),
+        };
+        let Gathered { bundle, .. } = gather_with(&folder.path().join("workflow.yaml"), &lookup).unwrap();
+        let paths: Vec<&str> = bundle.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["rows.csv", "truth.csv", "workflow.yaml"]);
+        let expected = [
+            ("DATA", "rows"),
+            ("ELSEWHERE", "/data/rows.csv"),
+            ("EMPTY", ""),
+            ("LETTERS", "letters"),
+            ("SITE", "site"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(bundle.variables, BTreeMap::from(expected));
     }
 }

@@ -1,7 +1,7 @@
 //! What the controller and its workers make of requests that anybody could send, for tests that send any: each function says whether
 //! the bytes are taken.
 use crate::api::*;
-use crate::blobs::{self, Offset};
+use crate::blobs::{self, BlobError, Offset};
 use crate::controller::{Behind, Which};
 use crate::facts::{self, Document};
 use axum::Json;
@@ -9,7 +9,7 @@ use axum::extract::Query;
 use axum::http::Uri;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidemill_identity::{Issued, JoinRequest};
 
 /// Says whether bytes are taken.
@@ -52,7 +52,7 @@ fn body<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
 
 fn are_inside(bundle: &Bundle) -> bool {
     let folder = Path::new("/folder");
-    bundle.files.iter().all(|file| match blobs::inside(folder, &file.path) {
+    let is_inside = |place: Result<PathBuf, BlobError>| match place {
         Ok(place) => {
             let is_inside =
                 place.starts_with(folder) && !place.components().any(|part| part.as_os_str() == "..");
@@ -60,7 +60,9 @@ fn are_inside(bundle: &Bundle) -> bool {
             true
         }
         Err(_) => false,
-    })
+    };
+    is_inside(blobs::workflow_in(folder, bundle))
+        && bundle.files.iter().all(|file| is_inside(blobs::inside(folder, &file.path)))
 }
 
 fn submission(bytes: &[u8]) -> bool {

@@ -8,7 +8,8 @@
 //! | sends a head that is too long | [`HEAD_BYTES`]: 431 |
 //! | sends a body by drops | [`SILENCE`], [`SLOWEST`] |
 //! | sends a long body before anybody knows who it is | [`STRANGER_BYTES`]: 413 |
-//! | opens very many connections | the one that asked nothing for longest makes room |
+//! | is known, but may not send anything | the same: 403 |
+//! | opens very many connections | the one of which nothing came for longest makes room, those first whose peer has proved nothing |
 //! | shows one wrong token after the other | [`Attempts`]: 429 |
 //! | is a page of somebody else in a person's browser | 403; there are no cookies and no permission for other pages to ask |
 mod attempts;
@@ -25,7 +26,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
 use axum::{Json, Router};
-use connections::Connections;
+use connections::{Connections, Heard};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -46,13 +47,24 @@ const HEAD_FIELDS: usize = 64;
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 /// Bytes per second of a body, on average, once it has taken longer than [`SILENCE`].
 pub(crate) const SLOWEST: u64 = 1 << 10;
-/// Bytes of the body of somebody of whom nothing is proved: enough to join.
+/// Bytes of the body of somebody of whom nothing is proved: enough to join. What people ask who may only look is shorter, too.
 const STRANGER_BYTES: u64 = 64 << 10;
+
+/// What is known of who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing.
+    Nobody,
+    /// Somebody who may look, and has nothing long to send.
+    Viewer,
+    /// Somebody who may send what is long.
+    Sender,
+}
 
 /// Says whom a server knows.
 pub(crate) trait Doorkeeper: Send + Sync + 'static {
-    /// Whether the peer has proved who it is, or the request has a token that counts.
-    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> bool;
+    /// Who it is, where the peer has proved it or the request has a token that counts. It is asked before any of the body is read.
+    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> Known;
 }
 
 /// Serves until it is dropped.
@@ -61,26 +73,27 @@ pub(crate) async fn serve(mut listener: TlsListener, app: Router, doorkeeper: Ar
     let attempts = Arc::new(Attempts::default());
     loop {
         let (stream, peer) = listener.accept().await;
-        let desk = Desk {
-            app: app.clone(),
-            peer,
-            doorkeeper: Arc::clone(&doorkeeper),
-            attempts: Arc::clone(&attempts),
-        };
-        connections.hold(|heard| async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                heard.now();
-                let desk = desk.clone();
-                async move { Ok::<_, Infallible>(desk.answer(request).await) }
-            });
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                .max_buf_size(HEAD_BYTES)
-                .max_headers(HEAD_FIELDS)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = served.await {
-                tracing::debug!("a connection ends: {error}");
+        let (app, doorkeeper, attempts) = (app.clone(), Arc::clone(&doorkeeper), Arc::clone(&attempts));
+        connections.hold(|heard| {
+            if !peer.chain.is_empty() {
+                heard.prove();
+            }
+            let desk = Desk { app, peer, doorkeeper, attempts, heard };
+            async move {
+                let service = service_fn(move |request: Request<Incoming>| {
+                    desk.heard.now();
+                    let desk = desk.clone();
+                    async move { Ok::<_, Infallible>(desk.answer(request).await) }
+                });
+                let served = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD)
+                    .max_buf_size(HEAD_BYTES)
+                    .max_headers(HEAD_FIELDS)
+                    .serve_connection(TokioIo::new(stream), service);
+                if let Err(error) = served.await {
+                    tracing::debug!("a connection ends: {error}");
+                }
             }
         });
     }
@@ -93,6 +106,7 @@ struct Desk {
     peer: Peer,
     doorkeeper: Arc<dyn Doorkeeper>,
     attempts: Arc<Attempts>,
+    heard: Heard,
 }
 
 impl Desk {
@@ -101,6 +115,8 @@ impl Desk {
             Some(refusal) => refusal,
             None => self.let_in(request).await,
         };
+        // It may have been waited for, and is on its way from now on.
+        self.heard.now();
         protect(answer.headers_mut());
         answer
     }
@@ -123,23 +139,33 @@ impl Desk {
         }
         let length =
             headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if length.is_some_and(|length| length > STRANGER_BYTES) && !self.doorkeeper.knows(&self.peer, headers)
-        {
-            let text = format!(
-                "more than {STRANGER_BYTES} bytes, of somebody who is not known: show an access token that counts"
-            );
-            let mut answer = refused(StatusCode::PAYLOAD_TOO_LARGE, text);
-            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            return Some(answer);
+        if length.is_none_or(|length| length <= STRANGER_BYTES) {
+            return None;
         }
-        None
+        let (status, who) = match self.doorkeeper.knows(&self.peer, headers) {
+            Known::Sender => return None,
+            Known::Viewer => {
+                (StatusCode::FORBIDDEN, "who may only look: show the access token of an operator or an admin")
+            }
+            Known::Nobody => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "who is not known: show an access token that counts")
+            }
+        };
+        let mut answer = refused(status, format!("more than {STRANGER_BYTES} bytes, of somebody {who}"));
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        Some(answer)
     }
 
     async fn let_in(&mut self, request: Request<Incoming>) -> Response {
         let is_attempt = is_attempt(request.uri().path(), request.headers());
-        let is_known = self.doorkeeper.knows(&self.peer, request.headers());
-        let most = (!is_known).then_some(STRANGER_BYTES);
-        let mut request = request.map(|body| body::paced(Body::new(body), most));
+        let known = self.doorkeeper.knows(&self.peer, request.headers());
+        let is_known = known != Known::Nobody;
+        if is_known {
+            self.heard.prove();
+        }
+        let most = (known != Known::Sender).then_some(STRANGER_BYTES);
+        let heard = self.heard.clone();
+        let mut request = request.map(|body| body::paced(Body::new(body), most, heard));
         request.extensions_mut().insert(ConnectInfo(self.peer.clone()));
         let answer = match self.app.call(request).await {
             Ok(answer) => answer,

@@ -19,7 +19,8 @@
 //! With [`Security::mutual`] both sides show certificates, and [`Incoming::peer_certificate`] and
 //! [`Connection::peer_certificate`] give what the other one showed; its greeting is what it says of itself. Where a certificate says
 //! who it is of ([`peer_name`]), [`dial_to`] greets nobody else, and [`Incoming::peer_name`] tells it before an answer. [`Credentials`]
-//! let a certificate be renewed, and others be refused, while a listener goes on: new connections see it, those that exist go on.
+//! let a certificate be renewed, and others be refused, while a listener goes on: new connections see it. Those that exist go on when a
+//! certificate is renewed, and end at what is read or written next when that of the peer is refused ([`Revoked`]).
 //! Over [`Address::Abstract`] the system says of which user the other process is, and both sides turn away all but their own.
 //!
 //! # A peer that is silent

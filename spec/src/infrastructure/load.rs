@@ -13,7 +13,15 @@ impl Infrastructure {
     /// # Errors
     /// Everything that is wrong with it, `E01xx` and `E03xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
-        Self::from_source(&yaml::read(path.as_ref())?, &variables::environment)
+        Self::load_with(path, &variables::environment)
+    }
+
+    /// As [`Infrastructure::load`], with variables from elsewhere than the environment.
+    ///
+    /// # Errors
+    /// As [`Infrastructure::load`].
+    pub fn load_with(path: impl AsRef<Path>, lookup: Lookup<'_>) -> Result<Self, Diagnostics> {
+        Self::from_source(&yaml::read(path.as_ref())?, lookup)
     }
 
     /// Parses and checks the text of an infrastructure file; `file_name` is shown in errors.

@@ -15,21 +15,32 @@ impl Workflow {
     /// # Errors
     /// Everything that is wrong with it, `E01xx` and `E02xx`.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
+        Self::load_with(path, &variables::environment)
+    }
+
+    /// As [`Workflow::load`], with variables from elsewhere than the environment.
+    ///
+    /// # Errors
+    /// As [`Workflow::load`].
+    pub fn load_with(path: impl AsRef<Path>, lookup: Lookup<'_>) -> Result<Self, Diagnostics> {
         let path = path.as_ref();
-        let mut workflow = Self::from_source(&yaml::read(path)?, &variables::environment)?;
+        let mut workflow = Self::from_source(&yaml::read(path)?, lookup)?;
         workflow.directory = WorkflowDirectory(path.parent().map(Path::to_path_buf).unwrap_or_default());
         Ok(workflow)
     }
 
-    /// As [`Workflow::load`]; where only keys are unknown or units wrong, the rest of the workflow comes with the
+    /// As [`Workflow::load_with`]; where only keys are unknown or units wrong, the rest of the workflow comes with the
     /// findings, so that others can look for more.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn load_or_rest(path: impl AsRef<Path>) -> Result<Self, (Diagnostics, Option<Box<Self>>)> {
+    pub fn load_or_rest(
+        path: impl AsRef<Path>,
+        lookup: Lookup<'_>,
+    ) -> Result<Self, (Diagnostics, Option<Box<Self>>)> {
         let path = path.as_ref();
         let directory = WorkflowDirectory(path.parent().map(Path::to_path_buf).unwrap_or_default());
-        let tree = yaml::read(path).and_then(|source| Self::tree(&source, &variables::environment));
+        let tree = yaml::read(path).and_then(|source| Self::tree(&source, lookup));
         let tree = tree.map_err(|found| (found, None))?;
         match document::convert_partly(&tree, |workflow: &Self| workflow.check_in(&tree)) {
             Ok(workflow) => Ok(Self { directory, ..workflow }),

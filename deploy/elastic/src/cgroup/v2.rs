@@ -1,7 +1,11 @@
 //! Version 2: one folder. Processes that reach `memory.high` are slowed down and counted; `memory.max`, where the kernel ends
 //! them, is kept well above it.
+//!
+//! What is written to `memory.max` is never refused: where more is in use than the kernel can take back, it ends processes until it fits. So
+//! it is lowered in two steps. At `memory.high`, the kernel takes back what it can, and ends nobody; then it is looked whether the rest fits.
 use super::files::{self, Watched};
 use super::{Counters, Found, Group, GroupError, Limits};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +15,44 @@ const MOST: &str = "memory.max";
 /// Bytes from the limit to where the kernel ends processes: more than they can take while they are slowed down, until the next
 /// look.
 pub(crate) const GUARD: u64 = 64 << 20;
+const USED: &str = "memory.current";
+
+/// A limit of memory in a file; none: `max`, which is no number.
+fn limit(path: &Path) -> Result<Option<u64>, GroupError> {
+    Ok(files::read(path)?.trim().parse().ok())
+}
+
+/// Lowers `memory.max` of a group where no process is ended by that: has the kernel take back what is beyond `high`, and looks whether no more
+/// than `fits` is left. `memory.high` is `high` afterwards; where it does not fit, all stays as it was.
+fn lower(folder: &Path, most: u64, high: u64, fits: u64) -> Result<(), GroupError> {
+    let (path, slows) = (folder.join(MOST), folder.join(HIGH));
+    let had = files::read(&slows)?;
+    files::write(&slows, &high.to_string())?;
+    let used = folder.join(USED);
+    if files::number(&used, &files::read(&used)?)? > fits {
+        files::write(&slows, had.trim())?;
+        // As version 1 says it.
+        let source = io::Error::from(io::ErrorKind::ResourceBusy);
+        return Err(GroupError::Refused { path, value: most.to_string(), source });
+    }
+    files::write(&path, &most.to_string())
+}
+
+/// Puts back what `memory.max` was, if `path` is of that file: where more is in use, it is refused and stays higher.
+pub(super) fn put_back(path: &Path, text: &str) -> Option<Result<(), GroupError>> {
+    let folder = path.parent().filter(|_| path.file_name().is_some_and(|name| name == MOST))?;
+    let most = text.parse::<u64>().ok()?;
+    let slows = folder.join(HIGH);
+    let restored = limit(path).and_then(|now| match now.is_some_and(|now| now <= most) {
+        true => files::write(path, text),
+        false => {
+            let had = files::read(&slows)?;
+            lower(folder, most, most, most)?;
+            files::write(&slows, had.trim())
+        }
+    });
+    Some(restored)
+}
 
 /// A group of version 2.
 #[derive(Debug)]
@@ -19,7 +61,7 @@ pub struct GroupV2 {
     time: Watched,
     used_memory: Watched,
     events: Watched,
-    /// The limit that was written last.
+    /// The limit that was written last, where it is not a fixed one.
     limit: Option<u64>,
 }
 
@@ -32,7 +74,7 @@ impl GroupV2 {
         Ok(Self {
             folder: folder.to_owned(),
             time: Watched::open(folder.join("cpu.stat"))?,
-            used_memory: Watched::open(folder.join("memory.current"))?,
+            used_memory: Watched::open(folder.join(USED))?,
             events: Watched::open(folder.join("memory.events"))?,
             limit: None,
         })
@@ -65,9 +107,8 @@ impl Group for GroupV2 {
             || GroupError::Format { path: path.clone(), what: "a quota and a period", text: text.clone() };
         let (quota, period) = text.trim().split_once(' ').ok_or_else(format)?;
         let period = period.parse().map_err(|_| format())?;
-        let limit = |name: &str| Ok(files::read(&self.folder.join(name))?.trim().parse::<u64>().ok());
-        let (high, most) = (limit(HIGH)?, limit(MOST)?);
-        let memory = high.into_iter().chain(most).min(); // `max` is no number: no limit
+        let (high, most) = (limit(&self.folder.join(HIGH))?, limit(&self.folder.join(MOST))?);
+        let memory = high.into_iter().chain(most).min();
         Ok(Limits { quota: quota.parse().ok(), period, memory })
     }
 
@@ -87,23 +128,27 @@ impl Group for GroupV2 {
 
     fn set_memory(&mut self, bytes: u64) -> Result<(), GroupError> {
         let (high, most) = (self.folder.join(HIGH), self.folder.join(MOST));
-        let guard = bytes.saturating_add(GUARD).to_string();
+        let guard = bytes.saturating_add(GUARD);
         // The two never come near each other, on the way neither.
-        if self.limit.is_none_or(|limit| limit < bytes) {
-            files::write(&most, &guard)?;
+        if limit(&most)?.is_some_and(|now| now <= guard) {
+            files::write(&most, &guard.to_string())?;
             files::write(&high, &bytes.to_string())?;
         } else {
-            files::write(&high, &bytes.to_string())?;
-            files::write(&most, &guard)?;
+            // What its processes take until the next look has half of the distance.
+            lower(&self.folder, guard, bytes, bytes.saturating_add(GUARD / 2))?;
         }
         self.limit = Some(bytes);
         Ok(())
     }
 
     fn set_fixed_memory(&mut self, bytes: u64) -> Result<(), GroupError> {
-        // At `memory.high` a process is put to sleep for as long as it is above: without somebody who raises it, for ever.
+        let most = self.folder.join(MOST);
+        match limit(&most)?.is_some_and(|now| now <= bytes) {
+            true => files::write(&most, &bytes.to_string())?,
+            false => lower(&self.folder, bytes, bytes, bytes)?,
+        }
+        // There a process is put to sleep for as long as it is above: without somebody who raises it, for ever.
         files::write(&self.folder.join(HIGH), "max")?;
-        files::write(&self.folder.join(MOST), &bytes.to_string())?;
         self.limit = None;
         Ok(())
     }
@@ -114,7 +159,7 @@ impl Group for GroupV2 {
 
     fn is_stuck(&self) -> Result<bool, GroupError> {
         let Some(limit) = self.limit else { return Ok(false) };
-        let path = self.folder.join("memory.current");
+        let path = self.folder.join(USED);
         Ok(files::number(&path, &files::read(&path)?)? >= limit)
     }
 
@@ -140,7 +185,7 @@ pub(crate) mod tests {
             (QUOTA, "max 100000\n"),
             (HIGH, "max\n"),
             (MOST, "max\n"),
-            ("memory.current", "1000\n"),
+            (USED, "1000\n"),
             ("memory.stat", "anon 700\ninactive_file 300\n"),
             ("memory.events", "low 0\nhigh 7\nmax 0\noom 0\noom_kill 2\n"),
         ] {
@@ -188,7 +233,7 @@ pub(crate) mod tests {
         assert_eq!(group.limits().unwrap().memory, Some(50 << 20));
         assert!(group.trap().unwrap().is_none());
         assert!(!group.is_stuck().unwrap());
-        fs::write(folder.path().join("memory.current"), (51u64 << 20).to_string()).unwrap();
+        fs::write(folder.path().join(USED), (51u64 << 20).to_string()).unwrap();
         assert!(group.is_stuck().unwrap());
         group.let_kill(true).unwrap();
         assert_eq!(number(MOST), number(HIGH));
@@ -196,5 +241,53 @@ pub(crate) mod tests {
         assert_eq!(read(QUOTA), "20000 100000");
         found.restore().unwrap();
         assert_eq!((read(QUOTA), read(HIGH), read(MOST)), ("max 100000".into(), "max".into(), "max".into()));
+    }
+
+    #[test]
+    fn a_limit_is_not_lowered_below_what_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut group = group(folder.path());
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let uses = |mebibytes: u64| {
+            fs::write(folder.path().join(USED), format!("{}\n", mebibytes << 20)).unwrap();
+        };
+        let is_busy = |error: GroupError| {
+            let is_busy = matches!(&error, GroupError::Refused { source, .. } if source.kind() == io::ErrorKind::ResourceBusy);
+            assert!(is_busy, "{error}");
+        };
+        // Not at first either: nothing limits it yet.
+        uses(300);
+        is_busy(group.set_memory(100 << 20).unwrap_err());
+        is_busy(group.set_fixed_memory(100 << 20).unwrap_err());
+        assert_eq!((read(HIGH).as_str(), read(MOST).as_str()), ("max", "max\n"));
+        group.set_memory(400 << 20).unwrap();
+        is_busy(group.set_memory(200 << 20).unwrap_err());
+        assert_eq!(group.limits().unwrap().memory, Some(400 << 20), "it has what it had");
+        assert_eq!(read(MOST), ((400_u64 << 20) + GUARD).to_string());
+        // A little more than the limit is what it is slowed down for.
+        uses(220);
+        group.set_memory(200 << 20).unwrap();
+        assert_eq!(read(MOST), ((200_u64 << 20) + GUARD).to_string());
+    }
+
+    #[test]
+    fn what_was_found_and_is_exceeded_now_is_put_back_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut group = group(folder.path());
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(MOST), (100_u64 << 20).to_string()).unwrap();
+        let found = group.found().unwrap();
+        group.set_memory(200 << 20).unwrap();
+        fs::write(folder.path().join(USED), (150_u64 << 20).to_string()).unwrap();
+        let told = found.restore().unwrap_err();
+        assert!(told.len() == 1 && told[0].to_string().contains("memory.max does not take"), "{told:?}");
+        assert_eq!((read(HIGH).as_str(), read(MOST)), ("max", ((200_u64 << 20) + GUARD).to_string()));
+        fs::write(folder.path().join(USED), (90_u64 << 20).to_string()).unwrap();
+        found.restore().unwrap();
+        assert_eq!((read(HIGH).as_str(), read(MOST)), ("max", (100_u64 << 20).to_string()));
+        // Higher than now.
+        fs::write(folder.path().join(MOST), "1000").unwrap();
+        found.restore().unwrap();
+        assert_eq!(read(MOST), (100_u64 << 20).to_string());
     }
 }

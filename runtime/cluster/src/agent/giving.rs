@@ -2,7 +2,7 @@
 use crate::api::CHUNK;
 use crate::blobs::{Blobs, Offset};
 use crate::controller::tls::{Peer, TlsListener};
-use crate::serving;
+use crate::serving::{self, Known};
 use axum::Router;
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -22,8 +22,8 @@ const MOST_ANSWERS: usize = 8;
 struct Workers;
 
 impl serving::Doorkeeper for Workers {
-    fn knows(&self, peer: &Peer, _: &HeaderMap) -> bool {
-        !peer.chain.is_empty()
+    fn knows(&self, peer: &Peer, _: &HeaderMap) -> Known {
+        if peer.chain.is_empty() { Known::Nobody } else { Known::Sender }
     }
 }
 

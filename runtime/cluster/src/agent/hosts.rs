@@ -6,7 +6,7 @@ use super::limits::{Limiter, Started};
 use super::relay::Relay;
 use super::{AgentError, AgentOptions};
 use crate::api::{Assignment, HostStatus, LogLine};
-use crate::blobs::Blobs;
+use crate::blobs::{Blobs, workflow_in};
 use crate::run_id::run_id;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use tidemill_app::processes::{CertificateTexts, ClusterPart, Moved, WorkerTask, in_words};
+use tidemill_app::processes::{CertificateTexts, ClusterPart, Moved, NotBelieved, WorkerTask, in_words};
 use tidemill_engine::remote::Address;
 use tidemill_identity::PeerIdentity;
 use tidemill_link::remote::Certificates;
@@ -65,6 +65,8 @@ pub(super) struct Hosts {
     blobs: Arc<Blobs>,
     folders: Arc<Folders>,
     certificates: Certificates,
+    /// Serial numbers of certificates that processes do not believe any more.
+    revoked: BTreeSet<String>,
     all: BTreeMap<Key, Host>,
     wanted: BTreeMap<Key, Assignment>,
     relay: Relay,
@@ -98,6 +100,7 @@ impl Hosts {
             blobs: Arc::clone(blobs),
             folders: Arc::clone(folders),
             certificates,
+            revoked: BTreeSet::new(),
             all: BTreeMap::new(),
             wanted: BTreeMap::new(),
             relay: Relay::default(),
@@ -252,12 +255,14 @@ impl Hosts {
             warm_ups: Default::default(),
             cluster: Some(ClusterPart {
                 certificates: texts(&self.certificates),
+                revoked: self.revoked.iter().cloned().collect(),
                 coordinator: Some(PeerIdentity::Controller.to_string()),
                 listen: (!self.options.only_dials).then_some(Address::Tcp(own)),
                 patience_seconds: PATIENCE.as_secs(),
                 // Beside the folders of the run's roles: whichever of them reads a source here finds its journal.
                 kept: folder.parent().unwrap_or(folder).join(KEPT),
                 warms: self.has_another_plan_of(assignment),
+                variables: assignment.bundle.variables.clone(),
             }),
         };
         let [program, arguments @ ..] = self.options.command.as_slice() else {
@@ -350,6 +355,25 @@ impl Hosts {
         }
     }
 
+    /// Has processes believe certificates with these serial numbers no more. They are told of those that are new: lines wait in a pipe until
+    /// a process has begun.
+    pub(super) fn refuse(&mut self, revoked: &[String]) {
+        let new: Vec<String> = revoked.iter().filter(|one| !self.revoked.contains(*one)).cloned().collect();
+        if new.is_empty() && revoked.len() == self.revoked.len() {
+            return;
+        }
+        self.revoked = revoked.iter().cloned().collect();
+        let news = NotBelieved { revoked: new };
+        let Some(line) = serde_json::to_string(&news).ok().filter(|_| !news.revoked.is_empty()) else {
+            return;
+        };
+        for host in self.all.values_mut() {
+            if let State::Running { input, .. } = &mut host.state {
+                let _ = input.write_all((line.clone() + "\n").as_bytes()); // one that ends needs none
+            }
+        }
+    }
+
     /// Ends all processes.
     pub(super) fn end(&mut self) {
         for (key, host) in std::mem::take(&mut self.all) {
@@ -398,5 +422,6 @@ fn lay_out(
     fetcher.fetch(&assignment.bundle)?;
     let folder = folders.prepare(&assignment.run, &run_id(&assignment.secret), &assignment.role)?;
     blobs.lay_out(&assignment.bundle, &folder).map_err(|error| error.to_string())?;
+    workflow_in(&folder, &assignment.bundle).map_err(|error| error.to_string())?;
     Ok(folder)
 }

@@ -3,7 +3,7 @@
 //! Each run has a group, each of its processes one in it. Runs have equal weight in processor time; limits come from `resources` of
 //! the workflow and from the quota of the submission. A run without a limit of memory may have what the worker was given, else nine tenths of the machine's: what it takes
 //! without bound ends itself, and not the agent or the runs of others. In mode `elastic` the limits of the processes follow their load.
-use crate::api::{Assignment, Quota};
+use crate::api::{Assignment, Bundle, Quota};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +101,8 @@ impl Limiter {
     /// Limits a process before it gets its task. What is to be said of it, if anything.
     pub(super) fn admit(&mut self, started: &Started<'_>) -> Option<String> {
         let Started { assignment, folder, process } = *started;
-        let workflow = Workflow::load(folder.join(&assignment.bundle.workflow)).ok();
+        let Bundle { workflow, variables, .. } = &assignment.bundle;
+        let workflow = Workflow::load_with(folder.join(workflow), &|name| variables.get(name).cloned()).ok();
         let resources = workflow.and_then(|workflow| workflow.resources);
         let is_wanted = resources.is_some() || assignment.quota != Quota::default();
         let confinement = match &self.confinement {

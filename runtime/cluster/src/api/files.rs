@@ -1,6 +1,7 @@
 //! Files: what workers have, what is fetched from where, what runs wrote.
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Files of a workflow, by digest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -10,6 +11,9 @@ pub struct Bundle {
     pub workflow: String,
     /// All files: paths with `/`, without `..`.
     pub files: Vec<BundleFile>,
+    /// Variables that the workflow names and whoever submits it has: neither the controller nor a worker fills in its own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
 }
 
 /// A file of a bundle.

@@ -38,6 +38,7 @@ fn a_bundle_stays_in_its_folder() {
     let bundle = |path: &str| Bundle {
         workflow: path.to_owned(),
         files: vec![BundleFile { path: path.to_owned(), digest: name.clone(), bytes: 1 }],
+        ..Bundle::default()
     };
     let out = folder.path().join("out");
     for path in ["../x", "/etc/x", "", "a/../../x"] {
@@ -45,6 +46,12 @@ fn a_bundle_stays_in_its_folder() {
     }
     blobs.lay_out(&bundle("a/b.yaml"), &out).unwrap();
     assert_eq!(fs::read(out.join("a/b.yaml")).unwrap(), b"x");
+    assert_eq!(workflow_in(&out, &bundle("a/b.yaml")).unwrap(), out.join("a/b.yaml"));
+    assert!(matches!(workflow_in(&out, &bundle("../x")), Err(BlobError::Path(_))));
+    for workflow in ["../../admin.token", "/etc/x", "", "a", "a/./b.yaml"] {
+        let other = Bundle { workflow: workflow.to_owned(), ..bundle("a/b.yaml") };
+        assert!(matches!(workflow_in(&out, &other), Err(BlobError::Workflow(_))), "{workflow}");
+    }
 }
 
 /// Equal lengths, other bytes: by another bundle, and by somebody who changed the file, before and after a restart.
@@ -57,7 +64,7 @@ fn a_file_of_the_same_length_is_not_the_same_file() {
         let name = digest(content);
         blobs.put(&name, content).unwrap();
         let file = BundleFile { path: "x".into(), digest: name, bytes: content.len() as u64 };
-        Bundle { workflow: "x".into(), files: vec![file] }
+        Bundle { workflow: "x".into(), files: vec![file], ..Bundle::default() }
     };
     let (first, second) = (bundle(b"1111"), bundle(b"2222"));
     let found = || fs::read(out.join("x")).unwrap();
@@ -95,6 +102,7 @@ fn what_nobody_touched_is_not_read_again() {
     let bundle = Bundle {
         workflow: "x".into(),
         files: vec![BundleFile { path: "x".into(), digest: name.clone(), bytes: 1 }],
+        ..Bundle::default()
     };
     blobs.lay_out(&bundle, &out).unwrap();
     assert!(Record::read(&out).knows("x", &name, &out.join("x")));
@@ -103,8 +111,8 @@ fn what_nobody_touched_is_not_read_again() {
     let lie = digest(b"a lie");
     record.keep("x", &lie, Stamp::of(&out.join("x")));
     record.write(&out).unwrap();
-    let told =
-        Bundle { workflow: "x".into(), files: vec![BundleFile { path: "x".into(), digest: lie, bytes: 1 }] };
+    let file = BundleFile { path: "x".into(), digest: lie, bytes: 1 };
+    let told = Bundle { workflow: "x".into(), files: vec![file], ..Bundle::default() };
     blobs.lay_out(&told, &out).unwrap();
 }
 
@@ -116,7 +124,7 @@ fn a_damaged_blob_is_not_laid_out() {
     blobs.put(&name, &b"good"[..]).unwrap();
     fs::write(folder.path().join("blobs").join(&name), b"evil").unwrap();
     let file = BundleFile { path: "x".into(), digest: name.clone(), bytes: 4 };
-    let bundle = Bundle { workflow: "x".into(), files: vec![file] };
+    let bundle = Bundle { workflow: "x".into(), files: vec![file], ..Bundle::default() };
     assert!(matches!(blobs.lay_out(&bundle, &out), Err(BlobError::Different { .. })));
     assert!(!out.join("x").exists() && !blobs.has(&name) && blobs.bytes() == 0);
     let left: Vec<_> = fs::read_dir(&out).unwrap().flatten().map(|entry| entry.file_name()).collect();

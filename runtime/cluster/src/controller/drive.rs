@@ -6,18 +6,19 @@ use super::launcher::Launcher;
 use super::runs::{Job, figures};
 use super::{Shared, locked, placing, sharing};
 use crate::api::{Bundle, BundleFile, PromiseView, RunState};
-use crate::blobs::BlobError;
+use crate::blobs::{self, BlobError};
 use crate::facts::{LastFigures, Output, Role};
 use crate::run_id::run_id;
 use retries::{MOST_TRIES, Retries};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_app::failure::{Failure, Kind};
 use tidemill_app::listener::Silent;
 use tidemill_app::preparation::{Prepared, is_of_worker, prepare_elsewhere};
 use tidemill_app::run_options::run_options;
+use tidemill_app::sent::Sent;
 use tidemill_app::service_level::LevelSetting;
 use tidemill_app::state::{Begin, Habit, Limits};
 use tidemill_app::{engine_failure, letters, levels, state, streams};
@@ -138,6 +139,12 @@ pub(super) fn in_words(error: &anyhow::Error) -> String {
     }
 }
 
+/// A submission that is laid out in a folder.
+pub(super) fn sent<'a>(folder: &'a Path, bundle: &'a Bundle) -> Result<Sent<'a>, BlobError> {
+    blobs::workflow_in(folder, bundle)?;
+    Ok(Sent { folder, workflow: &bundle.workflow, variables: &bundle.variables })
+}
+
 pub(super) fn prepared(
     shared: &Shared,
     name: &str,
@@ -150,8 +157,7 @@ pub(super) fn prepared(
         error @ BlobError::System { .. } => Failure::new(Kind::Unavailable, error.to_string()).into(),
         error => anyhow::Error::from(error),
     })?;
-    let workflow = folder.join(&bundle.workflow);
-    prepare_elsewhere(&workflow, plan, &Silent)
+    prepare_elsewhere(&sent(&folder, bundle)?, plan, &Silent)
 }
 
 /// Begins to drive a run on a thread of its own.
@@ -407,7 +413,7 @@ fn habit(prepared: &Prepared) -> Habit {
 }
 
 /// Sink, worker of the plan, and path within the run's files.
-fn outputs(prepared: &Prepared, folder: &std::path::Path) -> Vec<(String, String, PathBuf)> {
+fn outputs(prepared: &Prepared, folder: &Path) -> Vec<(String, String, PathBuf)> {
     let program = &prepared.program;
     let files = program.sinks.iter().flat_map(|(id, sink)| sink.files.iter().map(move |file| (id, file)));
     let files = files.filter_map(|(id, file)| {

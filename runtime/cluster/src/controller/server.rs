@@ -10,7 +10,7 @@ use super::{
 };
 use crate::api::{CHUNK, Heartbeat, Refused, RenewRequest, Submission, TokenAnswer, TokenRequest};
 use crate::blobs::{BlobError, Offset};
-use crate::serving;
+use crate::serving::{self, Known};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -229,8 +229,16 @@ fn token(headers: &HeaderMap) -> &str {
 }
 
 impl serving::Doorkeeper for Shared {
-    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> bool {
-        !peer.chain.is_empty() || self.authority.authenticate(token(headers), Timestamp::now()).is_ok()
+    fn knows(&self, peer: &Peer, headers: &HeaderMap) -> Known {
+        if !peer.chain.is_empty() {
+            return Known::Sender;
+        }
+        match self.authority.authenticate(token(headers), Timestamp::now()) {
+            // The least that somebody may do who sends something long.
+            Ok(person) if person.role.may(Action::Submit) => Known::Sender,
+            Ok(_) => Known::Viewer,
+            Err(_) => Known::Nobody,
+        }
     }
 }
 
@@ -250,7 +258,13 @@ async fn join(
     State(shared): State<Arc<Shared>>,
     Json(request): Json<JoinRequest>,
 ) -> Answer<tidemill_identity::Issued> {
-    blocking(&shared, move |shared| Ok(Json(shared.authority.redeem(&request, Timestamp::now())?))).await
+    blocking(&shared, move |shared| {
+        let issued = shared.authority.redeem(&request, Timestamp::now())?;
+        // It has no process yet. One of its name is of a worker that it replaces, whose certificate is revoked.
+        shared.exchange.expel(&issued.identity.to_string());
+        Ok(Json(issued))
+    })
+    .await
 }
 
 async fn renew(
@@ -275,7 +289,9 @@ async fn heartbeat(
 ) -> Answer<crate::api::Duties> {
     blocking(&shared, move |shared| {
         let (name, verified) = worker(shared, &peer)?;
-        Ok(Json(shared.heard(&verified, &name, heartbeat, peer.address.ip().to_string())))
+        let duties = shared.heard(&verified, &name, heartbeat, peer.address.ip().to_string());
+        let revoked = || No(StatusCode::UNAUTHORIZED, "the certificate of this worker was revoked".into());
+        duties.map(Json).ok_or_else(revoked)
     })
     .await
 }
@@ -431,8 +447,12 @@ async fn revoke(
 ) -> Answer<u64> {
     asked(shared, (who, headers), Action::ManageWorkers, move |shared, by| {
         let worker = name.parse().map_err(|_| none("worker", &name))?;
-        shared.authority.revoke_worker(&worker, "revoked by hand", by, Timestamp::now())?;
-        shared.forget_worker(&name, by).map_err(|error| broken(&error))?;
+        match shared.authority.revoke_worker(&worker, "revoked by hand", by, Timestamp::now()) {
+            // It was revoked before, and could not be forgotten then.
+            Err(IdentityError::NoSuch(_)) if shared.remembers(&name) => {}
+            revoked => drop(revoked?),
+        }
+        shared.forget_worker(&worker, by).map_err(|error| broken(&error))?;
         Ok(1)
     })
     .await
@@ -497,4 +517,45 @@ async fn blob(
         Ok(bytes)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::{Controller, ControllerOptions, Detection, Keeping};
+    use crate::serving::Doorkeeper;
+    use tidemill_identity::Role;
+
+    #[test]
+    fn only_who_may_submit_may_send_what_is_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ControllerOptions {
+            lifetimes: Default::default(),
+            detection: Detection::default(),
+            replan_pace: 1.0,
+            folder: folder.path().join("controller"),
+            listen: "127.0.0.1:0".into(),
+            listen_hosts: "127.0.0.1:0".into(),
+            names: vec!["127.0.0.1".into()],
+            traced: None,
+            files: None,
+            keeping: Keeping::default(),
+            metrics: None,
+        };
+        let controller = Controller::start(&options).unwrap();
+        let shared = &controller.shared;
+        let peer = Peer { address: "127.0.0.1:1".parse().unwrap(), chain: Arc::default() };
+        let of = |role: Role| {
+            let now = Timestamp::now();
+            let token = shared.authority.add_person(&role.to_string(), role, None, now).unwrap();
+            let shown = format!("Bearer {}", token.reveal().as_str());
+            shared.knows(
+                &peer,
+                &HeaderMap::from_iter([("authorization".parse().unwrap(), shown.parse().unwrap())]),
+            )
+        };
+        assert_eq!(Role::ALL.map(of), [Known::Viewer, Known::Sender, Known::Sender]);
+        assert_eq!(shared.knows(&peer, &HeaderMap::new()), Known::Nobody);
+        controller.end();
+    }
 }

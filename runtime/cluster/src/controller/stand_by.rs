@@ -2,17 +2,18 @@
 //! else that it could say: it knows no run, no worker and no person.
 use super::server::Server;
 use super::tls::Peer;
-use super::{ControllerError, ControllerOptions, take};
+use super::{ControllerError, ControllerOptions, renewal, take};
 use crate::api::NotLeading;
-use crate::serving::Doorkeeper;
+use crate::serving::{Doorkeeper, Known};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
-use tidemill_identity::{Authority, Fingerprint, Lifetimes, Timestamp};
-use tidemill_link::remote::{Credentials, Revoked};
+use std::time::Duration;
+use tidemill_identity::{Authority, Fingerprint, Timestamp};
+use tidemill_link::remote::{Certificates, Credentials, Revoked};
 use tidemill_postgres::Leader;
 
 /// `HOST:PORT` of the one that leads.
@@ -23,7 +24,20 @@ pub struct StandBy {
     server: Server,
     leader: Told,
     fingerprint: Fingerprint,
+    options: ControllerOptions,
+    credentials: Credentials,
+    /// When a renewal is tried again that has failed.
+    again: Option<Timestamp>,
     _lock: File,
+}
+
+/// What one shows with these options; none: it has no key of the authority.
+fn certificates(
+    options: &ControllerOptions,
+    now: Timestamp,
+) -> Result<Option<(Certificates, Fingerprint)>, ControllerError> {
+    let names: Vec<&str> = options.names.iter().map(String::as_str).collect();
+    Ok(Authority::stand_by(&options.folder.join("identities"), options.lifetimes, &names, now)?)
 }
 
 impl StandBy {
@@ -33,9 +47,7 @@ impl StandBy {
     /// The folder is taken, or the address cannot be listened on.
     pub fn start(options: &ControllerOptions) -> Result<Option<Self>, ControllerError> {
         let lock = take(&options.folder)?;
-        let names: Vec<&str> = options.names.iter().map(String::as_str).collect();
-        let identities = options.folder.join("identities");
-        let stands = Authority::stand_by(&identities, Lifetimes::default(), &names, Timestamp::now())?;
+        let stands = certificates(options, Timestamp::now())?;
         let Some((certificates, fingerprint)) = stands else { return Ok(None) };
         let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
         let credentials = Credentials::with(&certificates, Revoked::default(), time)?;
@@ -44,7 +56,31 @@ impl StandBy {
         let leader = Told::default();
         let app = Router::new().fallback(redirect).with_state(Arc::clone(&leader));
         let server = Server::of(app, Arc::new(Unread), &credentials, listener).map_err(failed)?;
-        Ok(Some(Self { server, leader, fingerprint, _lock: lock }))
+        let options = options.clone();
+        Ok(Some(Self { server, leader, fingerprint, options, credentials, again: None, _lock: lock }))
+    }
+
+    /// Shows a new certificate from the next connection on, where it is time for one at `now`. To be called every few seconds.
+    pub fn renew_if_due(&mut self, now: Timestamp) {
+        if self.again.is_some_and(|again| now < again) || !renewal::is_due(&self.credentials, now) {
+            return;
+        }
+        match self.renewed(now) {
+            Ok(()) => {
+                self.again = None;
+                tracing::info!("the certificate of this controller, which stands by, is renewed");
+            }
+            Err(error) => {
+                self.again = Some(now.after(Duration::from_secs(renewal::PATIENCE.into())));
+                tracing::warn!("the certificate of this controller cannot be renewed now: {error}");
+            }
+        }
+    }
+
+    fn renewed(&self, now: Timestamp) -> Result<(), String> {
+        let issued = certificates(&self.options, now).map_err(|error| error.to_string())?;
+        let (issued, _) = issued.ok_or("the key of the authority is gone")?;
+        self.credentials.replace(&issued).map_err(|error| error.to_string())
     }
 
     /// The fingerprint of the authority.
@@ -68,8 +104,8 @@ impl StandBy {
 struct Unread;
 
 impl Doorkeeper for Unread {
-    fn knows(&self, _: &Peer, _: &HeaderMap) -> bool {
-        true
+    fn knows(&self, _: &Peer, _: &HeaderMap) -> Known {
+        Known::Sender
     }
 }
 
@@ -87,5 +123,50 @@ async fn redirect(State(leader): State<Told>, uri: Uri) -> Response {
             let error = "this controller stands by, and nobody leads for the moment: ask again".to_owned();
             (StatusCode::SERVICE_UNAVAILABLE, Json(NotLeading { error, leader: None })).into_response()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::{Detection, Keeping};
+    use tidemill_identity::{CertificateFacts, Lifetimes};
+
+    #[test]
+    fn one_that_stands_by_for_long_renews_its_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ControllerOptions {
+            lifetimes: Lifetimes::default(),
+            detection: Detection::default(),
+            replan_pace: 1.0,
+            folder: folder.path().join("controller"),
+            listen: "127.0.0.1:0".into(),
+            listen_hosts: "127.0.0.1:0".into(),
+            names: vec!["localhost".into()],
+            traced: None,
+            files: None,
+            keeping: Keeping::default(),
+            metrics: None,
+        };
+        let identities = options.folder.join("identities");
+        let now = Timestamp::now();
+        drop(Authority::open_or_create(&identities, options.lifetimes, now).unwrap());
+        let mut stands = StandBy::start(&options).unwrap().unwrap();
+        let ends =
+            |stands: &StandBy| CertificateFacts::of_der(&stands.credentials.certificate()).unwrap().not_after;
+        let (first, day) = (ends(&stands), Duration::from_secs(86_400));
+        stands.renew_if_due(now.after(6 * day));
+        assert_eq!(ends(&stands), first);
+        // The key cannot be had for a while, in which nothing is tried.
+        let (key, aside) = (Authority::shared_key(&identities), folder.path().join("aside"));
+        std::fs::rename(&key, &aside).unwrap();
+        let due = now.after(7 * day);
+        stands.renew_if_due(due);
+        std::fs::rename(&aside, &key).unwrap();
+        stands.renew_if_due(due.after(Duration::from_secs(59)));
+        assert_eq!(ends(&stands), first);
+        stands.renew_if_due(due.after(Duration::from_secs(60)));
+        assert!(ends(&stands) >= due.after(9 * day));
+        stands.end();
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tidemill_identity::{Timestamp, VerifiedPeer};
+use tidemill_identity::{Name, PeerIdentity, Timestamp, VerifiedPeer};
 
 /// How often silence is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -112,14 +112,16 @@ fn wanted_of<'a>(
 }
 
 impl Shared {
-    /// A worker says that it lives; what it has to do.
+    /// A worker says that it lives; what it has to do. None: its certificate was revoked while it was asked.
     pub(crate) fn heard(
         &self,
         peer: &VerifiedPeer,
         name: &str,
         mut heartbeat: Heartbeat,
         address: String,
-    ) -> Duties {
+    ) -> Option<Duties> {
+        // Asked under a lock that whoever forgets a worker takes after it is revoked: nothing of it comes back.
+        let is_revoked = || self.authority.revoked().contains(peer.serial.as_bytes());
         self.counts.heartbeat();
         let (folders, probed) = (heartbeat.folders.clone(), heartbeat.probed.take());
         let follows = heartbeat.follows.take();
@@ -128,6 +130,9 @@ impl Shared {
         let traffic = self.traffic();
         let is_new = {
             let mut workers = locked(&self.workers);
+            if is_revoked() {
+                return None;
+            }
             let known = workers.remove(name);
             let before = known.as_ref().is_some_and(|worker| worker.is_alive);
             let logs = std::mem::take(&mut heartbeat.logs);
@@ -182,11 +187,17 @@ impl Shared {
             let location = peer.location.as_ref().map(ToString::to_string);
             let tier = peer.tier.as_ref().map(ToString::to_string);
             let kept = self.facts.change(|document| {
+                if is_revoked() {
+                    return false;
+                }
                 let facts = document.workers.or_insert(name, WorkerFacts::default());
                 (facts.location, facts.tier, facts.is_lost) = (location, tier, false);
+                true
             });
-            if let Err(error) = kept {
-                tracing::error!("{error}");
+            match kept {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => tracing::error!("{error}"),
             }
             match known {
                 None => {
@@ -206,7 +217,7 @@ impl Shared {
         let revoked = self.authority.revoked_serials().iter().map(ToString::to_string).collect();
         let unsettled = self.unsettled();
         let (assignments, digest, is_same) = self.assigned(name, follows.as_deref(), &unsettled);
-        Duties {
+        Some(Duties {
             assignments,
             unsettled,
             digest,
@@ -218,7 +229,7 @@ impl Shared {
             probe: self.probing(name, probed.as_ref()),
             measure: self.ways_to_measure(name),
             term: self.term(),
-        }
+        })
     }
 
     /// Workers that one measures the way to, and those of them of which the rate is shown by traffic.
@@ -389,8 +400,17 @@ impl Shared {
         }
     }
 
-    /// A worker belongs to the cluster no more: what it had goes elsewhere.
-    pub(crate) fn forget_worker(&self, name: &str, by: &str) -> Result<(), crate::facts::FactsError> {
+    /// Whether something is kept of a worker of this name.
+    pub(crate) fn remembers(&self, name: &str) -> bool {
+        self.facts.look(|document| document.workers.contains_key(name))
+    }
+
+    /// A worker, whose certificates are revoked, belongs to the cluster no more: what it had goes elsewhere, and its processes are heard no
+    /// more.
+    pub(crate) fn forget_worker(&self, name: &Name, by: &str) -> Result<(), crate::facts::FactsError> {
+        let expelled = self.exchange.expel(&PeerIdentity::Worker(name.clone()).to_string());
+        tracing::debug!("{expelled} processes of worker {name} are heard no more");
+        let name = name.as_str();
         self.forget_ways(name);
         self.facts.change(|document| {
             document.workers.remove(name);
@@ -511,66 +531,4 @@ pub(super) fn watch(shared: &Arc<Shared>) {
 }
 
 #[cfg(test)]
-mod assignment_tests {
-    use crate::controller::runs::{Job, LiveRun, LiveSet};
-    use crate::controller::{Controller, ControllerOptions, Detection, Keeping, locked, placing};
-    use std::collections::BTreeMap;
-    use tidemill_spec::plan::{Plan, PlanWorkflow};
-
-    fn plan(workflow: &str) -> Plan {
-        Plan::new(PlanWorkflow { name: workflow.into(), digest: None })
-    }
-
-    #[test]
-    fn assignments_are_told_when_they_are_new() {
-        let folder = tempfile::tempdir().unwrap();
-        let options = ControllerOptions {
-            lifetimes: Default::default(),
-            detection: Detection::default(),
-            replan_pace: 1.0,
-            folder: folder.path().join("controller"),
-            listen: "127.0.0.1:0".into(),
-            listen_hosts: "127.0.0.1:0".into(),
-            names: vec!["localhost".into()],
-            traced: None,
-            files: None,
-            keeping: Keeping::default(),
-            metrics: None,
-        };
-        let controller = Controller::start(&options).unwrap();
-        let shared = &controller.shared;
-        let (none, empty, is_same) = shared.assigned("edge", None, &[]);
-        assert!(!is_same && none.is_empty());
-        assert!(shared.assigned("edge", Some(&empty), &[]).2);
-
-        let run = serde_json::json!({
-            "workflow": "w", "bundle": {"workflow": "w.yaml", "files": []}, "plan": plan("w"), "records": null, "digest": "d",
-            "secret": "1", "submitted": "", "submitted_by": "", "state": "running", "reason": null, "last": null,
-            "roles": {"edge": {"worker": "edge", "generation": 1, "is_bound": false}},
-        });
-        let run = serde_json::from_value(run).unwrap();
-        shared.facts.change(|document| document.runs.insert("run".into(), run)).unwrap();
-        let set = LiveSet {
-            job: Some(Job::new(plan("w"), BTreeMap::new())),
-            wanted: BTreeMap::from([("edge".into(), true)]),
-            ..LiveSet::default()
-        };
-        let live = LiveRun { sets: BTreeMap::from([(1, set)]), ..LiveRun::default() };
-        locked(&shared.runs).insert("run".into(), live);
-        let (one, digest, is_same) = shared.assigned("edge", Some(&empty), &[]);
-        assert!(!is_same && one.len() == 1 && one[0].generation == 1);
-        let (same, _, is_same) = shared.assigned("edge", Some(&digest), &[]);
-        assert!(is_same && same.is_empty());
-
-        placing::place(shared, "run", 1, "edge", "edge");
-        let (again, digest, is_same) = shared.assigned("edge", Some(&digest), &[]);
-        assert!(!is_same && again[0].generation == 2);
-        if let Some(set) = locked(&shared.runs).get_mut("run").unwrap().sets.get_mut(&1) {
-            set.job = Some(Job::new(plan("another"), BTreeMap::new()));
-        }
-        // A run that is not settled any more, with the same processes, is news, too.
-        assert!(!shared.assigned("edge", Some(&digest), &["run".to_owned()]).2);
-        assert!(!shared.assigned("edge", Some(&digest), &[]).2);
-        controller.end();
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
 //! Bodies of requests: not too slow, and of strangers not too long.
+use super::connections::Heard;
 use super::{SILENCE, SLOWEST};
 use axum::body::{Body, BodyDataStream, Bytes};
 use futures_util::{StreamExt, stream};
@@ -11,13 +12,14 @@ struct Paced {
     bytes: u64,
     most: u64,
     is_over: bool,
+    heard: Heard,
 }
 
-/// The same body, which ends with an error where it pauses, comes too slowly, or has more than `most` bytes.
-pub(super) fn paced(body: Body, most: Option<u64>) -> Body {
-    let from = body.into_data_stream();
-    let paced =
-        Paced { from, begun: Instant::now(), bytes: 0, most: most.unwrap_or(u64::MAX), is_over: false };
+/// The same body, which ends with an error where it pauses, comes too slowly, or has more than `most` bytes. As long as it comes, its
+/// connection is `heard`.
+pub(super) fn paced(body: Body, most: Option<u64>, heard: Heard) -> Body {
+    let (from, most) = (body.into_data_stream(), most.unwrap_or(u64::MAX));
+    let paced = Paced { from, begun: Instant::now(), bytes: 0, most, is_over: false, heard };
     Body::from_stream(stream::unfold(paced, |mut paced| async move {
         let next = paced.next().await?;
         paced.is_over = next.is_err();
@@ -37,9 +39,11 @@ impl Paced {
             Ok(Some(Err(error))) => return Some(Err(Error::other(error))),
             Ok(Some(Ok(part))) => part,
         };
+        self.heard.now();
         self.bytes += part.len() as u64;
         if self.bytes > self.most {
-            let text = format!("the body of somebody who is not known has more than {} bytes", self.most);
+            let text =
+                format!("the body of somebody who may not send much has more than {} bytes", self.most);
             return Some(Err(Error::new(ErrorKind::FileTooLarge, text)));
         }
         let seconds = self.begun.elapsed().saturating_sub(SILENCE).as_secs();
@@ -66,6 +70,11 @@ mod tests {
         }))
     }
 
+    /// Of somebody who may send any number of bytes.
+    fn all(body: Body) -> Body {
+        paced(body, None, Heard::new(Instant::now()))
+    }
+
     async fn read(body: Body) -> Result<usize, String> {
         let mut stream = body.into_data_stream();
         let mut bytes = 0;
@@ -78,15 +87,29 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn bodies_come_in_time_or_not_at_all() {
         let second = Duration::from_secs(1);
-        assert_eq!(read(paced(drops(3, 10, second), None)).await, Ok(30));
+        assert_eq!(read(all(drops(3, 10, second))).await, Ok(30));
         // A slow way, for a minute and a half: as slow as is allowed.
-        assert_eq!(read(paced(drops(90, 1024, second), None)).await, Ok(90 * 1024));
-        let told = read(paced(drops(1_000, 1, second), None)).await.unwrap_err();
+        assert_eq!(read(all(drops(90, 1024, second))).await, Ok(90 * 1024));
+        let told = read(all(drops(1_000, 1, second))).await.unwrap_err();
         assert!(told.contains("too slowly"), "{told}");
-        let told = read(paced(drops(2, 10, SILENCE * 2), None)).await.unwrap_err();
+        let told = read(all(drops(2, 10, SILENCE * 2))).await.unwrap_err();
         assert!(told.contains("pauses"), "{told}");
-        let told = read(paced(drops(100, 1_000, Duration::ZERO), Some(64_000))).await.unwrap_err();
-        assert!(told.contains("not known"), "{told}");
-        assert_eq!(read(paced(drops(64, 1_000, Duration::ZERO), Some(64_000))).await, Ok(64_000));
+        let few =
+            |parts| paced(drops(parts, 1_000, Duration::ZERO), Some(64_000), Heard::new(Instant::now()));
+        let told = read(few(100)).await.unwrap_err();
+        assert!(told.contains("may not send much"), "{told}");
+        assert_eq!(read(few(64)).await, Ok(64_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn as_long_as_a_body_comes_its_connection_is_heard() {
+        let begun = Instant::now();
+        let heard = Heard::new(begun);
+        let mut stream =
+            paced(drops(3, 2048, Duration::from_secs(1)), None, heard.clone()).into_data_stream();
+        while stream.next().await.is_some() {
+            assert_eq!(heard.last().as_micros(), begun.elapsed().as_micros());
+        }
+        assert!(heard.last() >= Duration::from_secs(3));
     }
 }

@@ -1,10 +1,12 @@
-//! Connections that are open: so many that the process still has files, and where there are more, the one that asked nothing for longest
-//! makes room. Who asks is served before who only holds on.
+//! Connections that are open: so many that the process still has files, and where there are more, the one of which nothing came for longest
+//! makes room, those first whose peer has proved nothing. Who asks is served before who only holds on, and who is known before who is not:
+//! somebody who opens very many connections cannot end what others send.
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -21,20 +23,44 @@ pub(super) struct Connections {
 
 struct Held {
     task: AbortHandle,
-    heard: Arc<AtomicU64>,
+    heard: Heard,
 }
 
-/// Notes that a connection asks something.
+/// Notes that something comes over a connection, and that it is known who is at its other end.
 #[derive(Clone)]
 pub(super) struct Heard {
     begun: Instant,
     at: Arc<AtomicU64>,
+    is_proved: Arc<AtomicBool>,
 }
 
 impl Heard {
+    /// Of a connection of which something comes now. `begun`: when the first of all connections was made, or before.
+    pub(super) fn new(begun: Instant) -> Self {
+        let heard = Self { begun, at: Arc::default(), is_proved: Arc::default() };
+        heard.now();
+        heard
+    }
+
+    /// Something comes.
     pub(super) fn now(&self) {
         let passed = self.begun.elapsed().as_micros();
         self.at.store(u64::try_from(passed).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The peer has proved who it is, or has shown a token that counts.
+    pub(super) fn prove(&self) {
+        self.is_proved.store(true, Ordering::Relaxed);
+    }
+
+    /// When something came last, from the beginning on.
+    pub(super) fn last(&self) -> Duration {
+        Duration::from_micros(self.at.load(Ordering::Relaxed))
+    }
+
+    /// Who makes room first comes first.
+    fn order(&self) -> (bool, Duration) {
+        (self.is_proved.load(Ordering::Relaxed), self.last())
     }
 }
 
@@ -59,35 +85,32 @@ impl Connections {
         serve: impl FnOnce(Heard) -> F,
     ) {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let heard = Heard { begun: self.begun, at: Arc::default() };
-        heard.now();
+        let heard = Heard::new(self.begun);
         let mut held = self.lock();
         if held.len() >= self.most
-            && let Some(oldest) =
-                held.iter().min_by_key(|(_, held)| held.heard.load(Ordering::Relaxed)).map(|(n, _)| *n)
+            && let Some(oldest) = held.iter().min_by_key(|(_, held)| held.heard.order()).map(|(n, _)| *n)
             && let Some(oldest) = held.remove(&oldest)
         {
             tracing::debug!(
-                "{} connections are open: one that asked nothing for longest makes room",
+                "{} connections are open: one of which nothing came for longest makes room",
                 self.most
             );
             oldest.task.abort();
         }
-        let (at, served) = (Arc::clone(&heard.at), serve(heard));
+        let served = serve(heard.clone());
         let all = Arc::clone(self);
         // It cannot end before it is held: the lock is.
         let task = tokio::spawn(async move {
             served.await;
             all.lock().remove(&number);
         });
-        held.insert(number, Held { task: task.abort_handle(), heard: at });
+        held.insert(number, Held { task: task.abort_handle(), heard });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
     async fn who_asked_nothing_for_longest_makes_room() {
@@ -116,6 +139,29 @@ mod tests {
         connections.hold(|_| async {});
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert_eq!(connections.lock().len(), 2);
+    }
+
+    /// A stranger who opens one connection after the other gets the room of strangers: what somebody sends who is known goes on.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_proved_nothing_makes_room_first() {
+        let connections = Arc::new(Connections::new(3));
+        let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        for number in 0..6 {
+            let sender = sender.clone();
+            connections.hold(|heard| {
+                if number == 0 {
+                    heard.prove();
+                }
+                async move {
+                    let _ends = Ends(number, sender);
+                    std::future::pending::<()>().await;
+                }
+            });
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let gone = [ended.recv().await, ended.recv().await, ended.recv().await];
+        assert_eq!(gone, [Some(1), Some(2), Some(3)]);
+        assert_eq!(connections.lock().len(), 3);
     }
 
     struct Ends(u32, tokio::sync::mpsc::UnboundedSender<u32>);

@@ -13,7 +13,7 @@ sinks:
 ";
 
 fn submit(place: &Place, name: &str) -> Bundle {
-    let mut bundle = Bundle { workflow: "workflow.yaml".into(), files: Vec::new() };
+    let mut bundle = Bundle { workflow: "workflow.yaml".into(), ..Bundle::default() };
     for (path, bytes) in [("workflow.yaml", WORKFLOW.as_bytes()), ("rows.csv", b"n\n1\n2\n")] {
         let file = BundleFile { path: path.into(), digest: digest(bytes), bytes: bytes.len() as u64 };
         place.admin.put(&format!("/v1/blobs/{}", file.digest), bytes).unwrap();

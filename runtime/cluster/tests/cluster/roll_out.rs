@@ -73,7 +73,7 @@ fn rolled_out(mut place: Place, before: impl FnOnce()) -> f64 {
         .step_by(4)
         .collect();
     let files = [("workflow.yaml", workflow.as_bytes()), ("rows.csv", b"n\n1\n2\n"), ("model.bin", &model)];
-    let mut bundle = Bundle { workflow: "workflow.yaml".into(), files: Vec::new() };
+    let mut bundle = Bundle { workflow: "workflow.yaml".into(), ..Bundle::default() };
     for (path, bytes) in files {
         let file = BundleFile { path: path.into(), digest: digest(bytes), bytes: bytes.len() as u64 };
         place.admin.put(&format!("/v1/blobs/{}", file.digest), bytes).unwrap();

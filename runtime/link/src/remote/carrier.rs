@@ -1,4 +1,5 @@
 //! A socket that never blocks, plain or with TLS on it.
+use super::credentials::Revoked;
 use super::security::explain;
 use crate::link::LinkError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,10 +22,38 @@ const SEND_BUFFER: usize = 4 << 20;
 /// Plain text that goes into TLS at once: its records are up to 16 KiB.
 const TLS_AT_ONCE: usize = 64 << 10;
 
+/// TLS, and whether the other side is still believed.
+pub(super) struct Secured {
+    tls: rustls::Connection,
+    revoked: Revoked,
+    /// How often the set had changed when its certificate was looked for last.
+    looked: Option<u64>,
+}
+
+impl Secured {
+    pub(super) fn new(tls: rustls::Connection, revoked: Revoked) -> Self {
+        Self { tls, revoked, looked: None }
+    }
+
+    /// Whether the certificate of the other side still counts: it may have been revoked since both found out who they are.
+    fn check(&mut self) -> io::Result<()> {
+        let changes = self.revoked.changes();
+        if self.looked == Some(changes) {
+            return Ok(());
+        }
+        let Some(certificate) = self.tls.peer_certificates().and_then(<[_]>::first) else { return Ok(()) };
+        if let Err(error) = self.revoked.check(certificate) {
+            return Err(io::Error::new(ErrorKind::ConnectionAborted, explain(&error)));
+        }
+        self.looked = Some(changes);
+        Ok(())
+    }
+}
+
 /// A socket that never blocks.
 pub(super) struct Carrier {
     socket: Arc<OwnedFd>,
-    tls: Option<Box<rustls::Connection>>,
+    tls: Option<Box<Secured>>,
     /// The other side is a process of this host, and what it is told may be seen by this host.
     local: bool,
     /// Whether a descriptor may come, and the one that came.
@@ -84,7 +113,7 @@ fn again<T>(mut act: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
 
 impl Carrier {
     /// Of a connected socket.
-    pub(super) fn new(socket: OwnedFd, tls: Option<rustls::Connection>) -> io::Result<Self> {
+    pub(super) fn new(socket: OwnedFd, tls: Option<Secured>) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let tls = tls.map(Box::new);
         Ok(Self { socket: Arc::new(socket), tls, local: false, expecting: false, descriptor: None })
@@ -148,18 +177,18 @@ impl Carrier {
 
     /// The certificate that the other side has shown and that is believed, as DER; none without TLS.
     pub(super) fn peer_certificate(&self) -> Option<&[u8]> {
-        let chain = self.tls.as_ref()?.peer_certificates()?;
+        let chain = self.tls.as_ref()?.tls.peer_certificates()?;
         chain.first().map(AsRef::as_ref)
     }
 
     /// Whether it is not known yet who the other side is.
     pub(super) fn is_shaking_hands(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+        self.tls.as_ref().is_some_and(|secured| secured.tls.is_handshaking())
     }
 
     /// Reads what the other side says while both find out who they are; 0 at the end, `WouldBlock` when nothing is there.
     pub(super) fn shake_hands(&mut self) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return Ok(0) };
+        let Some(Secured { tls, .. }) = self.tls.as_deref_mut() else { return Ok(0) };
         let read = tls.read_tls(&mut Raw(&self.socket))?;
         let processed = tls.process_new_packets();
         // An alert, where it is not who it should be.
@@ -173,7 +202,9 @@ impl Carrier {
 
     /// Writes what can be written now; `WouldBlock` when that is nothing.
     pub(super) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return Raw(&self.socket).write_vectored(parts) };
+        let Some(secured) = &mut self.tls else { return Raw(&self.socket).write_vectored(parts) };
+        secured.check()?;
+        let tls = &mut secured.tls;
         flush_tls(tls, &self.socket)?;
         let mut taken = 0;
         for part in parts {
@@ -192,7 +223,7 @@ impl Carrier {
 
     /// Writes what TLS holds back; `WouldBlock` when something stays.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.tls.as_mut().map_or(Ok(()), |tls| flush_tls(tls, &self.socket))
+        self.tls.as_mut().map_or(Ok(()), |secured| flush_tls(&mut secured.tls, &self.socket))
     }
 
     /// Reads into the slice; 0 at the end, `WouldBlock` when nothing is there.
@@ -200,7 +231,9 @@ impl Carrier {
         if self.expecting {
             return self.read_with_descriptor(into);
         }
-        let Some(tls) = &mut self.tls else { return Raw(&self.socket).read(into) };
+        let Some(secured) = &mut self.tls else { return Raw(&self.socket).read(into) };
+        secured.check()?;
+        let tls = &mut secured.tls;
         loop {
             match tls.reader().read(into) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -224,7 +257,7 @@ impl Carrier {
 
     /// Says good-bye and what is held back, as far as that goes without waiting.
     pub(super) fn close(&mut self) {
-        if let Some(tls) = &mut self.tls {
+        if let Some(Secured { tls, .. }) = self.tls.as_deref_mut() {
             tls.send_close_notify();
             // The peer learns it from the socket, too.
             let _ = flush_tls(tls, &self.socket);

@@ -15,16 +15,25 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Serial numbers of certificates that are not believed any more. Clones share the set: one that an authority fills is asked at
-/// every new connection of all [`Credentials`] that have it.
+/// every new connection of all [`Credentials`] that have it, and whenever something is read or written over those that
+/// [`dial`](super::dial) and [`Listener`](super::Listener) have made.
 #[derive(Clone, Default)]
-pub struct Revoked(Arc<RwLock<BTreeSet<Vec<u8>>>>);
+pub struct Revoked(Arc<Serials>);
+
+#[derive(Default)]
+struct Serials {
+    all: RwLock<BTreeSet<Vec<u8>>>,
+    /// Counts what was added or replaced: who has asked need not ask again until then.
+    changes: AtomicU64,
+}
 
 impl std::fmt::Debug for Revoked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let count = self.0.read().unwrap_or_else(PoisonError::into_inner).len();
+        let count = self.0.all.read().unwrap_or_else(PoisonError::into_inner).len();
         write!(f, "Revoked({count} certificates)")
     }
 }
@@ -32,21 +41,34 @@ impl std::fmt::Debug for Revoked {
 impl Revoked {
     /// Adds the serial number of a certificate: an unsigned number, big-endian.
     pub fn add(&self, serial: &[u8]) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(significant(serial).to_vec());
+        let mut all = self.0.all.write().unwrap_or_else(PoisonError::into_inner);
+        if all.insert(significant(serial).to_vec()) {
+            self.0.changes.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Replaces the whole set, for a side that is told all of it from time to time.
     pub fn replace<Serial: AsRef<[u8]>>(&self, serials: impl IntoIterator<Item = Serial>) {
-        let all = serials.into_iter().map(|serial| significant(serial.as_ref()).to_vec()).collect();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = all;
+        let new: BTreeSet<_> =
+            serials.into_iter().map(|serial| significant(serial.as_ref()).to_vec()).collect();
+        let mut all = self.0.all.write().unwrap_or_else(PoisonError::into_inner);
+        if *all != new {
+            *all = new;
+            self.0.changes.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Whether the serial number is in the set.
     pub fn contains(&self, serial: &[u8]) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(significant(serial))
+        self.0.all.read().unwrap_or_else(PoisonError::into_inner).contains(significant(serial))
     }
 
-    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+    /// Another number than before where the set is another one.
+    pub(super) fn changes(&self) -> u64 {
+        self.0.changes.load(Ordering::Acquire)
+    }
+
+    pub(super) fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         let parsed = webpki::EndEntityCert::try_from(certificate)
             .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
         if self.contains(parsed.serial()) {
@@ -76,7 +98,8 @@ pub enum ClientCertificates {
 
 /// The certificate and the authorities of a side, and which certificates it refuses. A handle: clones share what it stands for,
 /// so that a certificate can be renewed and others be refused while listeners stay as they are. Connections that were
-/// made go on as they are; new ones see the change.
+/// made go on with the certificate that they have shown, and new ones see the change; over one whose peer is refused nothing more
+/// comes or goes.
 #[derive(Clone)]
 pub struct Credentials(Arc<Shared>);
 
@@ -356,5 +379,10 @@ mod tests {
         revoked.replace([[7]]);
         assert!(revoked.contains(&[0, 7]) && !revoked.contains(&[0x80, 1]));
         assert_eq!(format!("{revoked:?}"), "Revoked(1 certificates)");
+        // What is told again is no change.
+        assert_eq!(revoked.changes(), 2);
+        revoked.replace([[0, 7]]);
+        revoked.add(&[7]);
+        assert_eq!(revoked.clone().changes(), 2);
     }
 }

@@ -1,6 +1,7 @@
 //! Who may connect to whom.
 use super::RemoteError;
-use super::credentials::{ClientCertificates, Credentials};
+use super::carrier::Secured;
+use super::credentials::{ClientCertificates, Credentials, Revoked};
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use std::sync::Arc;
@@ -65,6 +66,7 @@ pub(super) fn explain(error: &rustls::Error) -> String {
 struct Configurations {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    revoked: Revoked,
 }
 
 /// How connections are secured: not at all, or with TLS 1.3 on which both sides show certificates.
@@ -91,32 +93,33 @@ impl Security {
         Self::with(&Credentials::new(certificates)?)
     }
 
-    /// The same with credentials that can be replaced, and with certificates that are refused, while listeners go on.
+    /// The same with credentials that can be replaced, and with certificates that are refused, while listeners go on: where one is, nothing
+    /// more comes or goes over connections of its peer.
     ///
     /// # Errors
     /// [`RemoteError::Certificates`] when TLS cannot be set up.
     pub fn with(credentials: &Credentials) -> Result<Self, RemoteError> {
         let client = Arc::new(credentials.client_config()?);
         let server = Arc::new(credentials.server_config(ClientCertificates::Required)?);
-        Ok(Self(Some(Configurations { client, server })))
+        Ok(Self(Some(Configurations { client, server, revoked: credentials.revoked().clone() })))
     }
 
     /// TLS for the side that dials.
-    pub(super) fn client(&self) -> Result<Option<rustls::Connection>, RemoteError> {
+    pub(super) fn client(&self) -> Result<Option<Secured>, RemoteError> {
         let Some(configurations) = &self.0 else { return Ok(None) };
         let name = ServerName::try_from(SUBJECT).map_err(|error| RemoteError::Tls(error.to_string()))?;
         let connection = ClientConnection::new(Arc::clone(&configurations.client), name);
         connection
-            .map(|connection| Some(connection.into()))
+            .map(|connection| Some(Secured::new(connection.into(), configurations.revoked.clone())))
             .map_err(|error| RemoteError::Tls(error.to_string()))
     }
 
     /// TLS for the side that listens.
-    pub(super) fn server(&self) -> Result<Option<rustls::Connection>, RemoteError> {
+    pub(super) fn server(&self) -> Result<Option<Secured>, RemoteError> {
         let Some(configurations) = &self.0 else { return Ok(None) };
         let connection = ServerConnection::new(Arc::clone(&configurations.server));
         connection
-            .map(|connection| Some(connection.into()))
+            .map(|connection| Some(Secured::new(connection.into(), configurations.revoked.clone())))
             .map_err(|error| RemoteError::Tls(error.to_string()))
     }
 }

@@ -6,6 +6,7 @@ use rustls::time_provider::TimeProvider;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
+use tidemill_link::link::LinkError;
 use tidemill_link::remote::*;
 
 fn credentials(certificates: &Certificates) -> Credentials {
@@ -149,11 +150,12 @@ fn a_revoked_peer_is_refused_on_new_connections_with_a_clear_text_on_both_sides(
     // The other way round it is the side that dials that refuses.
     let error = meet(&hub_security, &edge_security).unwrap_err();
     assert_eq!(error.to_string(), "TLS: the certificate of the peer is refused: it has been revoked");
-    // What was connected stays, until somebody ends it.
+    // What was connected says nothing more, whoever begins.
     let (writer, _reader) = before.into_messages().unwrap();
-    let (_writer, mut reader) = accepted.into_messages().unwrap();
+    let (answers, mut reader) = accepted.into_messages().unwrap();
     writer.send(b"still here").unwrap();
-    assert_eq!(reader.receive().unwrap(), b"still here");
+    assert!(matches!(reader.receive(), Err(LinkError::Lost)));
+    assert!(matches!(answers.send(b"to nobody"), Err(LinkError::Lost)));
     // A new certificate is another one, and a set that is replaced forgets.
     edge.replace(&authority.host()).unwrap();
     assert!(meet(&edge_security, &hub_security).is_ok());

@@ -3,6 +3,7 @@
 use super::explanation::{explained, refused};
 use super::{Shared, Taken};
 use crate::api::{Bundle, ModelView, Planning, Quota};
+use crate::controller::drive;
 use crate::replanning::assessment::{as_placed, read};
 use crate::replanning::{Use, degradation};
 use std::cell::RefCell;
@@ -16,7 +17,6 @@ use tidemill_app::service_level::{LevelError, LevelSetting};
 use tidemill_optimizer::assemble::{Assembly, Options};
 use tidemill_optimizer::planners::exact::Exact;
 use tidemill_spec::diagnostic::Diagnostics;
-use tidemill_spec::infrastructure::Infrastructure;
 use tidemill_spec::plan::{LinkKind, Plan, PlanWorker};
 use tidemill_spec::units::TimeSpan;
 
@@ -125,9 +125,10 @@ impl Shared {
         self.blobs.lay_out(wish.bundle, &files).map_err(|error| error.to_string())?;
         let own = folder.join("planning");
         let sent = planning.profiles.iter().chain(&planning.infrastructure).cloned().collect();
-        let sent = Bundle { workflow: String::new(), files: sent };
-        self.blobs.lay_out(&sent, &own).map_err(|error| error.to_string())?;
-        let file = planning.infrastructure.as_ref().map(|file| Infrastructure::load(own.join(&file.path)));
+        let own_files = Bundle { files: sent, ..Bundle::default() };
+        self.blobs.lay_out(&own_files, &own).map_err(|error| error.to_string())?;
+        let sent = drive::sent(&files, wish.bundle).map_err(|error| error.to_string())?;
+        let file = planning.infrastructure.as_ref().map(|file| sent.infrastructure(&own.join(&file.path)));
         let file = file.transpose().map_err(|found| found.to_string())?;
         let (infrastructure, mut notes) = self.infrastructure(file.as_ref(), Some(wish.name))?;
         let path = own.join("workers.yaml");
@@ -143,8 +144,7 @@ impl Shared {
             solver: SolverName::Auto,
         };
         let heard = Heard::default();
-        let mut case = Case::load(&files.join(&wish.bundle.workflow), &asked, &heard)
-            .map_err(|error| in_words(&error))?;
+        let mut case = Case::load_sent(&sent, &asked, &heard).map_err(|error| in_words(&error))?;
         notes.extend(heard.take());
         if case.profile.messages.is_empty() && file.is_none() {
             // Without sizes nothing can be said of how full a link is.
