@@ -270,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn manifest(description in text(), labels in prop::collection::vec(text(), 2), alphabet in text(), n in 1..u32::MAX,
+    fn manifest(description in text(), labels in prop::collection::vec(text(), 2), alphabet in text(), n in 1..i32::MAX as u32,
                 constant in -1e9..1e9f64, x in 0.0..1e9f64) {
         let mut manifest = Manifest::parse(include_str!("golden/model.yaml"), "golden").expect("is right");
         manifest.description = description.clone();
