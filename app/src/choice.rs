@@ -83,11 +83,10 @@ pub(crate) fn candidates_of(
             match manifest {
                 Ok((is_looked_at, manifest)) => {
                     let bytes = if is_looked_at { location::bytes(&manifest, &path) } else { None };
-                    let absent = location::command(&manifest).is_some() && bytes.is_none();
-                    let obstacle = match is_looked_at {
-                        true => backends.obstacle(operator, &path, &manifest),
-                        false => Some("its files are those of the worker that runs it".to_owned()),
-                    };
+                    // Of files of a worker nothing is known here: the worker tells where they are not.
+                    let absent = is_looked_at && location::command(&manifest).is_some() && bytes.is_none();
+                    let obstacle =
+                        is_looked_at.then(|| backends.obstacle(operator, &path, &manifest)).flatten();
                     list.push(Candidate {
                         written: written.value.clone(),
                         manifest,

@@ -83,7 +83,8 @@ pub fn physical(
             let is_of = |row: &&tidemill_spec::profile::AccuracyRow| {
                 row.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
             };
-            let measured = rows.filter(is_of).find_map(|row| row.interval);
+            let measured =
+                rows.filter(is_of).max_by_key(|row| row.variants.len()).and_then(|row| row.interval);
             PredictedValue {
                 value: Percent(accuracy),
                 from: measured.map(|(low, _)| low),

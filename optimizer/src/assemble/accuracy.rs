@@ -53,7 +53,7 @@ fn table(
 ) -> Vec<AccuracyRow> {
     let heard = accuracy.sink.as_ref().and_then(|sink| before_sink(inputs.workflow, sink));
     let is_heard = |id: &String| heard.as_ref().is_none_or(|heard| heard.contains(id.as_str()));
-    let (mut incomplete, mut rows) = (0, Vec::new());
+    let (mut incomplete, mut too_many, mut rows) = (0, 0, Vec::new());
     for row in &accuracy.end_to_end {
         let mut combinations = vec![Vec::with_capacity(operators.len())];
         for operator in operators {
@@ -72,7 +72,7 @@ fn table(
                 None => 0..operator.variants.len(),
             };
             if combinations.len() * of_operator.len() > MOST_COMBINATIONS {
-                incomplete += 1;
+                too_many += 1;
                 combinations.clear();
                 break;
             }
@@ -87,6 +87,12 @@ fn table(
     if incomplete > 0 {
         notes.push(format!(
             "{incomplete} rows of accuracy do not name a variant of every operator before the sink: they do not count"
+        ));
+    }
+    if too_many > 0 {
+        notes.push(format!(
+            "{too_many} rows of accuracy stand for more than {MOST_COMBINATIONS} combinations of variants: they do not count; name \
+             the variants of more operators in them"
         ));
     }
     rows

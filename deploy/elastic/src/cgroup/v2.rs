@@ -28,14 +28,20 @@ fn lower(folder: &Path, most: u64, high: u64, fits: u64) -> Result<(), GroupErro
     let (path, slows) = (folder.join(MOST), folder.join(HIGH));
     let had = files::read(&slows)?;
     files::write(&slows, &high.to_string())?;
-    let used = folder.join(USED);
-    if files::number(&used, &files::read(&used)?)? > fits {
+    let lowered = || {
+        let used = folder.join(USED);
+        if files::number(&used, &files::read(&used)?)? > fits {
+            // As version 1 says it.
+            let source = io::Error::from(io::ErrorKind::ResourceBusy);
+            return Err(GroupError::Refused { path: path.clone(), value: most.to_string(), source });
+        }
+        files::write(&path, &most.to_string())
+    };
+    let lowered = lowered();
+    if lowered.is_err() {
         files::write(&slows, had.trim())?;
-        // As version 1 says it.
-        let source = io::Error::from(io::ErrorKind::ResourceBusy);
-        return Err(GroupError::Refused { path, value: most.to_string(), source });
     }
-    files::write(&path, &most.to_string())
+    lowered
 }
 
 /// Puts back what `memory.max` was, if `path` is of that file: where more is in use, it is refused and stays higher.
