@@ -199,8 +199,8 @@ fn is_plain(path: &str) -> bool {
         && path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// Without `.` and `..`.
-fn normal(path: &Path) -> PathBuf {
+/// A path without `.` and `..`, by its words alone: no link is looked at.
+pub fn normal(path: &Path) -> PathBuf {
     let mut result = PathBuf::new();
     for part in path.components() {
         match part {

@@ -4,7 +4,8 @@ use crate::blobs::{BlobError, digest_of_file};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use tidemill_app::sent::normal;
 use tidemill_spec::variables::{self, Lookup};
 
 /// Why files cannot be gathered.
@@ -171,19 +172,6 @@ fn all_in(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), BundleError> {
         }
     }
     Ok(())
-}
-
-/// Without `.` and `..`.
-fn normal(path: &Path) -> PathBuf {
-    let mut result = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => drop(result.pop()),
-            part => result.push(part),
-        }
-    }
-    result
 }
 
 /// The folder that all files are in.
