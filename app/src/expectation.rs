@@ -4,7 +4,7 @@ use crate::planning::Case;
 use crate::slo::RATE_TOLERANCE;
 use std::collections::BTreeMap;
 use tidemill_optimizer::assemble::Assembly;
-use tidemill_optimizer::physical::worker_names;
+use tidemill_optimizer::physical::{output_rates, worker_names};
 use tidemill_optimizer::solution::Solution;
 use tidemill_optimizer::summary::{WorkerLoad, workers};
 use tidemill_simulator::{
@@ -157,7 +157,7 @@ pub fn expectation(
             unknown.join(", ")
         ));
     }
-    let all = simulation_options(case, assembly, plan);
+    let all = simulation_options(case, assembly, solution, plan);
     let slowest =
         all.sinks.iter().map(|sink| problem.operators[sink.operator].rate).fold(f64::INFINITY, f64::min);
     let seconds = (RECORDS / slowest).clamp(SECONDS.0, SECONDS.1);
@@ -224,12 +224,17 @@ fn waits_for_windows(workflow: &Workflow, sink: &str) -> bool {
 }
 
 /// What every simulation of a plan has in common: its sinks and how far sources may be ahead.
-pub fn simulation_options(case: &Case, assembly: &Assembly, plan: &Plan) -> Options {
+pub fn simulation_options(case: &Case, assembly: &Assembly, solution: &Solution, plan: &Plan) -> Options {
+    let problem = assembly.problem.at(&solution.variants);
+    let given = output_rates(&case.inputs(), assembly, solution);
     let sinks = case.workflow.sinks.iter().filter_map(|sink| {
-        let operator = assembly.hosts.get(&sink.input.from.value)?;
+        let from = &sink.input.from.value;
+        let operator = *assembly.hosts.get(from)?;
+        let served = problem.operators[operator].rate;
         Some(Sink {
             name: sink.id.value.clone(),
-            operator: *operator,
+            operator,
+            ratio: given.get(from).filter(|_| served > 0.0).map_or(1.0, |given| given / served),
             publication: Publication::of_kind(&sink.kind.value),
         })
     });

@@ -3,7 +3,7 @@ use crate::planning::Case;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tidemill_spec::plan::Plan;
-use tidemill_spec::profile::{AccuracyRow, BatchTime, How};
+use tidemill_spec::profile::{BatchTime, How};
 
 /// Fewer calls than this are few.
 const FEW: u64 = 20;
@@ -166,10 +166,7 @@ impl AccuracyInterval {
         let chosen =
             plan.stages.iter().filter_map(|stage| Some((stage.operator.clone(), stage.variant.clone()?)));
         let chosen: BTreeMap<String, String> = chosen.collect();
-        // A row names the operators that its sink hears of.
-        let names =
-            |row: &&AccuracyRow| row.variants.iter().all(|(id, variant)| chosen.get(id) == Some(variant));
-        let row = accuracy.end_to_end.iter().filter(names).max_by_key(|row| row.variants.len())?;
+        let row = case.profile.accuracy_row(&chosen)?;
         let (low, high) = row.interval?;
         Some(Self { ends: (low.0, high.0), samples: row.samples.or(accuracy.samples) })
     }

@@ -74,7 +74,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, terminal: &Terminal) -> an
     let options = Options {
         seconds: arguments.duration.map_or_else(|| trace.map_or(DEFAULT_SECONDS, Trace::seconds), in_seconds),
         seed: arguments.seed,
-        ..simulation_options(&case, &assembly, &file.plan)
+        ..simulation_options(&case, &assembly, &solution, &file.plan)
     };
     let interrupt = Interrupt::listen()?;
     interrupt.is_watched();

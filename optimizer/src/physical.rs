@@ -78,13 +78,7 @@ pub fn physical(
         latency_basis: LatencyBasis::Guaranteed,
         cost: Some(PredictedValue { value: HourlyPrice(rounded(cost.total())), from: None, to: None }),
         accuracy: problem.accuracy_of(&solution.variants).map(|accuracy| {
-            let rows = inputs.profile.accuracy.iter().flat_map(|accuracy| &accuracy.end_to_end);
-            // A row names the operators that its sink hears of.
-            let is_of = |row: &&tidemill_spec::profile::AccuracyRow| {
-                row.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
-            };
-            let measured =
-                rows.filter(is_of).max_by_key(|row| row.variants.len()).and_then(|row| row.interval);
+            let measured = inputs.profile.accuracy_row(&variants).and_then(|row| row.interval);
             PredictedValue {
                 value: Percent(accuracy),
                 from: measured.map(|(low, _)| low),
@@ -174,6 +168,11 @@ fn routes(
         }
     }
     routes
+}
+
+/// Records per second that leave each source and operator of the workflow, with the variants of a solution.
+pub fn output_rates(inputs: &Inputs<'_>, assembly: &Assembly, solution: &Solution) -> BTreeMap<String, f64> {
+    outputs_of(inputs, &assembly.problem.sources, &variants(inputs, assembly, solution))
 }
 
 /// Chosen variants by operator of the workflow, of operators with models.

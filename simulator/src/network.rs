@@ -54,8 +54,8 @@ pub(crate) struct Stage<'a> {
     /// Records that are served per record that comes in (of a join: per group of partners).
     pub(crate) gain: f64,
     pub(crate) outs: Vec<Out>,
-    /// Position in [`Options::sinks`] of those behind it.
-    pub(crate) sinks: Vec<usize>,
+    /// Position in [`Options::sinks`] of those behind it, with the records that come there per record.
+    pub(crate) sinks: Vec<(usize, f64)>,
 }
 
 /// Where something runs: a place, and a worker there; none: a device of sources.
@@ -179,7 +179,7 @@ impl<'a> Network<'a> {
                 joins: if is_join { inputs.len() } else { 0 },
                 gain: if arriving > 0.0 { operator.rate / arriving } else { 1.0 },
                 outs: outs[hosting.operator].clone(),
-                sinks: sinks.map(|(index, _)| index).collect(),
+                sinks: sinks.map(|(index, sink)| (index, sink.ratio)).collect(),
             }
         });
         let sources: Vec<Source> = problem

@@ -31,12 +31,14 @@ pub struct Options {
 }
 
 /// Where latencies are counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sink {
     /// Name for reports.
     pub name: String,
     /// Operator of the problem that it stands behind.
     pub operator: usize,
+    /// Records that come to it per record that the operator serves: 1 where each gives one.
+    pub ratio: f64,
     /// When readers see what has come.
     pub publication: Publication,
 }
@@ -48,6 +50,7 @@ impl Options {
         let sink = |operator: usize| Sink {
             name: problem.operators[operator].id.clone(),
             operator,
+            ratio: 1.0,
             publication: Publication::EachEpoch,
         };
         Self {

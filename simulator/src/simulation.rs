@@ -245,7 +245,7 @@ impl Simulation {
         let expected: f64 = problem.sources.iter().map(|source| source.rate * counted).sum();
         let load = if expected > 0.0 { all_due as f64 / expected } else { 0.0 };
         let sinks = world.options.sinks.iter().zip(&world.sinks).map(|(sink, counts)| {
-            let rate = problem.operators[sink.operator].rate;
+            let rate = problem.operators[sink.operator].rate * sink.ratio;
             let due = rate * load * counted;
             // A record takes some time even where none waits. What was due so long before the begin comes in the counted time,
             // what was due so long before the end comes after it. Of latencies only what cannot be a queue counts: joins and
@@ -254,7 +254,7 @@ impl Simulation {
             let before = |time: Nanoseconds| {
                 arrivals.nominal_seconds(time.saturating_sub(nanoseconds(natural)), time) * rate
             };
-            let sampling = match is_drawn(problem, sink.operator) && due > 0.0 {
+            let sampling = match (is_drawn(problem, sink.operator) || !is_whole(sink.ratio)) && due > 0.0 {
                 true => 1.0 / due.sqrt(),
                 false => 0.0,
             };
@@ -263,7 +263,9 @@ impl Simulation {
             let came = counts.arrival.count() as f64;
             let drawn = if missing < 1.0 { came / (1.0 - missing) } else { due };
             let is_chance = (drawn - due).abs() <= MOST_DEVIATIONS * sampling * due;
-            let due = if ended == Ended::Complete && came > 0.0 && is_chance { drawn } else { due };
+            // Of a sink that few records reach, none may have come.
+            let may_be_few = came > 0.0 || !is_whole(sink.ratio);
+            let due = if ended == Ended::Complete && may_be_few && is_chance { drawn } else { due };
             let to_come = due + before(from) - before(end).min(due);
             // Where everything may still be on the way, what the sources could not send is all that is known to be missing.
             let part = if to_come > 0.0 { counts.records as f64 / to_come } else { 1.0 - missing };
@@ -343,9 +345,13 @@ impl Simulation {
     }
 }
 
+/// Whether each record gives equally many, without chance.
+fn is_whole(ratio: f64) -> bool {
+    (ratio - ratio.round()).abs() < 1e-9
+}
+
 /// Whether chance decides how many records come behind an operator: somewhere before it a record gives one or more, or none.
 fn is_drawn(problem: &Problem, operator: usize) -> bool {
-    let is_whole = |ratio: f64| (ratio - ratio.round()).abs() < 1e-9;
     let mut arriving = 0.0;
     for edge in problem.inputs_of(operator) {
         let edge = &problem.edges[edge];

@@ -245,7 +245,7 @@ impl World<'_> {
             seconds: STEP + WARM_UP,
             warm_up: WARM_UP,
             seed: self.day.seed.wrapping_mul(1_000_003).wrapping_add(number),
-            ..simulation_options(&case, &assembly, plan)
+            ..simulation_options(&case, &assembly, &solution, plan)
         };
         let simulation = simulate(problem, &solution, &times, &Arrivals::poisson(), &options)?;
         let limits = || simulation.sinks.iter().flat_map(|sink| &sink.limits);

@@ -229,8 +229,10 @@ impl World<'_> {
     fn leave(&mut self, index: usize, record: Record) {
         let network = self.network;
         let stage = &network.stages[index];
-        for sink in &stage.sinks {
-            self.sinks[*sink].record((record.born, record.class, record.epoch), self.now, self.window);
+        for (sink, ratio) in &stage.sinks {
+            for _ in 0..self.copies(record, *ratio).0 {
+                self.sinks[*sink].record((record.born, record.class, record.epoch), self.now, self.window);
+            }
         }
         for out in &stage.outs {
             self.send(stage.slot, false, out, record);

@@ -35,3 +35,21 @@ fn what_follows_a_detector_follows_its_model() {
         near(simulation.cost.network, FRAMES * objects * 1000.0 * 3600.0 * 1e-9);
     }
 }
+
+#[test]
+fn a_sink_has_what_the_last_operator_gives() {
+    for (ratio, least) in [(3.0, 20_000), (0.25, 2000), (0.0005, 0)] {
+        let case = chain(FRAMES, &[Distribution::Mean(0.004)]);
+        let simulation = case.simulate(&Arrivals::constant(), |options| {
+            options.seconds = 500.0;
+            options.sinks[0].ratio = ratio;
+        });
+        let sink = &simulation.sinks[0];
+        assert!((sink.due_rate / (FRAMES * ratio) - 1.0).abs() < 1e-6, "{sink:?}");
+        assert!(sink.records >= least, "{sink:?}");
+        let expected = FRAMES * ratio * simulation.counted_seconds;
+        assert!((sink.records as f64 - expected).abs() <= 4.0 * expected.sqrt() + 1e-6, "{sink:?}");
+        assert!(simulation.achieved() > 0.999, "{ratio}: {sink:?}");
+        assert_eq!(simulation.stages[0].records, 10_000);
+    }
+}

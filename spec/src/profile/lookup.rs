@@ -1,6 +1,6 @@
 //! Finding figures in a profile.
-use super::{BatchTime, How, Machine, MessageSize, Profile, Service};
-use crate::units::{Bytes, Percent, Percentile, TimeSpan};
+use super::{AccuracyRow, BatchTime, How, Machine, MessageSize, Profile, Service};
+use crate::units::{Bytes, Percentile, TimeSpan};
 use std::collections::BTreeMap;
 
 impl Profile {
@@ -107,10 +107,14 @@ impl Profile {
         found.map(|message| message.bytes_per_record)
     }
 
-    /// Measured accuracy of the workflow with exactly these variants (by operator).
-    pub fn accuracy_of(&self, variants: &BTreeMap<String, String>) -> Option<Percent> {
-        let rows = &self.accuracy.as_ref()?.end_to_end;
-        rows.iter().find(|row| row.variants == *variants).map(|row| row.accuracy)
+    /// Measured accuracy of the workflow with these variants (by operator). A row names the operators that its sink hears of; of
+    /// the rows that hold, the one that names most of them counts, and of several the last.
+    pub fn accuracy_row(&self, variants: &BTreeMap<String, String>) -> Option<&AccuracyRow> {
+        let holds = |row: &&AccuracyRow| {
+            row.variants.iter().all(|(operator, variant)| variants.get(operator) == Some(variant))
+        };
+        let rows = self.accuracy.as_ref()?.end_to_end.iter();
+        rows.filter(holds).max_by_key(|row| row.variants.len())
     }
 }
 
@@ -175,6 +179,7 @@ fn between(known: &[(f64, TimeSpan)], percentile: f64) -> Option<TimeSpan> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Percent;
 
     const TEXT: &str = "
 version: 1
@@ -213,8 +218,16 @@ accuracy: {metric: share of right answers, end_to_end: [{variants: {o: v}, accur
         let bytes = |v| profile.bytes_per_record("o", "j", &variants(v));
         assert_eq!((bytes("v"), bytes("x")), (Some(Bytes(20)), Some(Bytes(10))));
         assert_eq!(profile.bytes_per_record("j", "o", &variants("v")), None);
-        assert_eq!(profile.accuracy_of(&variants("v")), Some(Percent(50.0)));
-        assert_eq!(profile.accuracy_of(&variants("x")), None);
+        let accuracy = |variants: &BTreeMap<_, _>| profile.accuracy_row(variants).map(|row| row.accuracy);
+        let with_another =
+            |v| [variants(v), BTreeMap::from([("p".into(), "w".into())])].into_iter().flatten();
+        assert_eq!(accuracy(&variants("v")), Some(Percent(50.0)));
+        assert_eq!(
+            accuracy(&with_another("v").collect()),
+            Some(Percent(50.0)),
+            "the sink does not hear of p"
+        );
+        assert_eq!(accuracy(&variants("x")), None);
     }
 
     #[test]
