@@ -71,6 +71,8 @@ else
       # As in deploy/images/Dockerfile: where this tree and the fetched crates lie is in no message of the program, so that the same commit
       # gives the same layers everywhere. In a folder of its own, because these flags have everything built anew.
       crates=${CARGO_HOME:-$HOME/.cargo}
+      # What is written in C says where it lies in its own manner.
+      export CFLAGS="-ffile-prefix-map=$PWD=. -ffile-prefix-map=$crates=cargo${CFLAGS:+ $CFLAGS}"
       RUSTFLAGS="--remap-path-prefix=$PWD=. --remap-path-prefix=$crates=cargo" \
         cargo rustc --locked --profile image --package tidemill --bin tidemill --target-dir "$target/image" -- \
         -C link-arg=-Wl,-z,pack-relative-relocs
